@@ -1,0 +1,45 @@
+/** A pending call; cancelling one that has fired or was cancelled does nothing. */
+export interface Timer {
+  cancel(): void
+}
+
+export interface TimerOptions {
+  /** True when this timer alone must not keep the process alive. */
+  readonly unref?: boolean
+}
+
+/** Where time comes from, so that a test can be the one who says what time it is. */
+export interface Clock {
+  /** Milliseconds since the Unix epoch; may jump. */
+  now(): number
+  /** Milliseconds since some fixed moment; never goes back. Use it for durations. */
+  monotonic(): number
+  /** Calls once after `ms` milliseconds, however many those are. */
+  setTimeout(callback: () => void, ms: number, options?: TimerOptions): Timer
+}
+
+/** The runtime's timers fire at once beyond this (2^31 - 1 ms), so longer waits are chunked. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1
+
+const startTimer = (callback: () => void, ms: number, options: TimerOptions = {}): Timer => {
+  let handle: NodeJS.Timeout
+  const due = performance.now() + ms
+  const wait = (left: number): void => {
+    handle = setTimeout(fire, Math.min(Math.ceil(left), LONGEST_TIMER_MS))
+    if (options.unref) handle.unref()
+  }
+  // The runtime rounds to its own millisecond and may wake a little early.
+  const fire = (): void => {
+    const left = due - performance.now()
+    if (left > 0) wait(left)
+    else callback()
+  }
+  wait(Math.max(0, ms))
+  return { cancel: () => clearTimeout(handle) }
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  setTimeout: startTimer,
+}

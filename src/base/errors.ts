@@ -1,0 +1,65 @@
+/** One row of the error table: what each door shows for a code. */
+interface ErrorRow {
+  /** HTTP status of the REST door. */
+  readonly status: number
+  /** JSON-RPC 2.0 error code. */
+  readonly rpc: number
+  /** Exit status of the command line. */
+  readonly exit: number
+  /** What the user reads when the thrower adds nothing better. */
+  readonly text: string
+}
+
+/**
+ * Every failure that may leave the program, in one place. `docs/errors.md` has a line for each and a
+ * test fails where one is missing. A denial or an exit of a run is a value, never an error.
+ */
+export const ERROR_TABLE = {
+  bad_request: { status: 400, rpc: -32602, exit: 2, text: 'the request is not valid' },
+  bad_config: { status: 500, rpc: -32603, exit: 2, text: 'the configuration is not valid' },
+  bad_acl: { status: 500, rpc: -32603, exit: 2, text: 'the ACL file is not valid' },
+  bad_contacts: { status: 500, rpc: -32603, exit: 2, text: 'the contacts file is not valid' },
+  bad_card: { status: 400, rpc: -32602, exit: 1, text: 'the agent card is not valid' },
+  bad_key_file: { status: 500, rpc: -32603, exit: 2, text: 'the key file is not valid' },
+  loose_permissions: { status: 500, rpc: -32603, exit: 2, text: 'a file is readable or writable by others' },
+  malformed: { status: 400, rpc: -32602, exit: 1, text: 'the bytes are not a valid message' },
+  unauthorized: { status: 401, rpc: -32001, exit: 1, text: 'the token is missing or wrong' },
+  operator_proof_required: { status: 403, rpc: -32001, exit: 1, text: 'this needs the proof of an operator' },
+  forbidden_host: { status: 403, rpc: -32001, exit: 1, text: 'the Host or Origin header is not ours' },
+  not_found: { status: 404, rpc: -32601, exit: 1, text: 'there is no such thing' },
+  unknown_agent: { status: 404, rpc: -32602, exit: 1, text: 'no agent has that name or id' },
+  unknown_run: { status: 404, rpc: -32005, exit: 1, text: 'no run has that id' },
+  ambiguous_agent: { status: 409, rpc: -32602, exit: 1, text: 'more than one agent fits' },
+  conflict: { status: 409, rpc: -32006, exit: 1, text: 'the state does not allow this' },
+  too_large: { status: 413, rpc: -32008, exit: 1, text: 'the body is too large' },
+  rate_limited: { status: 429, rpc: -32008, exit: 1, text: 'too many requests' },
+  internal: { status: 500, rpc: -32603, exit: 70, text: 'something went wrong inside' },
+  journal_unavailable: { status: 503, rpc: -32603, exit: 1, text: 'the journal cannot be written' },
+  shutting_down: { status: 503, rpc: -32603, exit: 1, text: 'the daemon is stopping' },
+  peer_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the agent cannot be reached' },
+  peer_rejected: { status: 502, rpc: -32603, exit: 255, text: 'the agent refused the link' },
+  daemon_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the local daemon does not answer' },
+  timeout: { status: 504, rpc: -32003, exit: 255, text: 'the time is up' },
+} as const satisfies Record<string, ErrorRow>
+
+export type ErrorCode = keyof typeof ERROR_TABLE
+
+/** An error that names its row of the table, says what to do next, and carries data for machines. */
+export class AppError extends Error {
+  readonly code: ErrorCode
+  /** Facts for programs: file, line, key, candidates… Never a secret. */
+  readonly data: Readonly<Record<string, unknown>>
+
+  constructor(code: ErrorCode, message?: string, options: { cause?: unknown; data?: Record<string, unknown> } = {}) {
+    super(message ?? ERROR_TABLE[code].text, options.cause === undefined ? undefined : { cause: options.cause })
+    this.name = 'AppError'
+    this.code = code
+    this.data = options.data ?? {}
+  }
+}
+
+export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
+  error instanceof AppError && (code === undefined || error.code === code)
+
+/** The text of anything thrown, for a log line or a user. */
+export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))

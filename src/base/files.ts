@@ -1,0 +1,181 @@
+import { randomBytes } from 'node:crypto'
+import { constants, type Stats } from 'node:fs'
+import { lstat, mkdir, open, readFile, readlink, rename, rm, stat } from 'node:fs/promises'
+import { dirname, join, parse as parsePath, resolve, sep } from 'node:path'
+
+import { parse, TomlError } from 'smol-toml'
+
+import { AppError, errorText, type ErrorCode } from './errors.ts'
+import { lineOf, type KeyPath } from './toml-lines.ts'
+
+/** A TOML file whose syntax is right; what it means is for its reader to judge. */
+export interface TomlDocument {
+  readonly path: string
+  readonly value: Record<string, unknown>
+  /** The line, from 1, of a key or of the nearest thing around it. */
+  lineOf(keyPath: KeyPath): number
+}
+
+const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
+
+const isMissing = (error: unknown): boolean => errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR'
+
+/** Parses TOML; a syntax error becomes `code` with `path:line:column` before its text. */
+export const parseToml = (text: string, path: string, code: ErrorCode): TomlDocument => {
+  try {
+    return { path, value: parse(text), lineOf: (keyPath) => lineOf(text, keyPath) }
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error
+    const { line, column } = error
+    const [reason] = error.message.replace(/^Invalid TOML document: /, '').split('\n')
+    throw new AppError(code, `${path}:${line}:${column}: ${reason}`, { cause: error, data: { file: path, line, column } })
+  }
+}
+
+/** Reads a TOML file. A missing file is `not_found`; anything else that is wrong with it is `code`. */
+export const readToml = async (path: string, code: ErrorCode): Promise<TomlDocument> => {
+  let bytes: Buffer
+  try {
+    bytes = await readFile(path)
+  } catch (error) {
+    throw new AppError(isMissing(error) ? 'not_found' : code, `${path}: ${errorText(error)}`, { cause: error, data: { file: path } })
+  }
+  let text: string
+  try {
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
+  } catch (error) {
+    throw new AppError(code, `${path}: not valid UTF-8`, { cause: error, data: { file: path } })
+  }
+  return parseToml(text, path, code)
+}
+
+/** A semantic error in a TOML file, in the form that editors understand: `file:line: key: reason`. */
+export const tomlError = (code: ErrorCode, document: TomlDocument, keyPath: KeyPath, reason: string): AppError => {
+  const line = document.lineOf(keyPath)
+  const key = keyPath.reduce<string>((text, part) => (typeof part === 'number' ? `${text}[${part}]` : text ? `${text}.${part}` : part), '')
+  return new AppError(code, `${document.path}:${line}: ${key ? `${key}: ` : ''}${reason}`, { data: { file: document.path, line, key } })
+}
+
+/**
+ * Replaces a file as a whole: readers see the old content or the new, also after a power cut. The
+ * temporary file has its mode from the first byte and stands in the same directory.
+ */
+export const writeFileAtomic = async (path: string, data: string | Uint8Array, mode = 0o600): Promise<void> => {
+  const directory = dirname(resolve(path))
+  const temporary = join(directory, `.${parsePath(path).base}.${randomBytes(6).toString('hex')}.tmp`)
+  try {
+    const file = await open(temporary, 'wx', mode)
+    try {
+      await file.chmod(mode)
+      await file.writeFile(data)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(temporary, path)
+  } catch (error) {
+    await rm(temporary, { force: true })
+    throw error
+  }
+  await syncDirectory(directory)
+}
+
+const syncDirectory = async (directory: string): Promise<void> => {
+  const handle = await open(directory, constants.O_RDONLY)
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
+
+const quoted = (path: string): string => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`)
+
+const ourUid = (): number => process.geteuid?.() ?? 0
+
+const loose = (path: string, problem: string, remedy: string): AppError =>
+  new AppError('loose_permissions', `${path} ${problem}; mend it with: ${remedy}`, { data: { file: path, remedy } })
+
+const assertPrivate = (path: string, info: Stats, allowed: number, anyOwner: boolean): void => {
+  if (!anyOwner && info.uid !== ourUid()) throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${quoted(path)}`)
+  if ((info.mode & 0o777 & ~allowed) === 0) return
+  throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${quoted(path)}`)
+}
+
+/** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
+export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
+  await mkdir(path, { recursive: true, mode })
+  assertPrivate(path, await stat(path), mode, false)
+}
+
+export interface PrivateFileOptions {
+  /** Also accept a file that its group may read and that belongs to another: a system daemon's, read by a member of its group. */
+  readonly groupMayRead?: boolean
+}
+
+/**
+ * Reads a file that nobody else may read. A link is followed and its target is what is checked, on
+ * the very descriptor that is read. `not_found` when missing, `loose_permissions` with the command that mends it.
+ */
+export const readPrivateFile = async (path: string, options: PrivateFileOptions = {}): Promise<Buffer> => {
+  const { groupMayRead = false } = options
+  // Not blocking, so that a named pipe put in the file's place cannot hold us here.
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
+    if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
+    if (errnoOf(error) !== 'EACCES') throw error
+    throw new AppError('loose_permissions', `${path} may not be read by uid ${ourUid()}`, { cause: error, data: { file: path } })
+  })
+  try {
+    const info = await file.stat()
+    if (!info.isFile()) throw loose(path, 'is not a regular file', `mv ${quoted(path)} ${quoted(`${path}.old`)}`)
+    assertPrivate(path, info, groupMayRead ? 0o740 : 0o700, groupMayRead)
+    return await file.readFile()
+  } finally {
+    await file.close()
+  }
+}
+
+/** The kernel's own bound on links in one path (path_resolution(7)). */
+const MAX_LINKS = 40
+
+const problemOf = (path: string, info: Stats): string | undefined => {
+  if (info.uid !== 0 && info.uid !== ourUid()) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${quoted(path)}`
+  if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
+  // Sticky: others may add entries, but may not replace one that belongs to root or to us.
+  if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
+  return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${quoted(path)}`
+}
+
+/**
+ * Who else could change what stands at this path: one sentence with its remedy for the file, every
+ * directory above it, and every link on the way. Owners must be root or us. Empty when it is safe;
+ * parts that do not exist are not judged.
+ */
+export const writableByOthers = async (path: string): Promise<string[]> => {
+  const problems = new Set<string>()
+  let rest = resolve(path).split(sep).filter(Boolean)
+  let at = parsePath(resolve(path)).root
+  let links = 0
+  for (;;) {
+    const info = await lstat(at).catch((error: unknown) => {
+      if (isMissing(error)) return undefined
+      throw error
+    })
+    if (!info) break
+    const problem = problemOf(at, info)
+    if (problem) problems.add(problem)
+    if (info.isSymbolicLink()) {
+      if (++links > MAX_LINKS) return [...problems, `${path} goes through too many links`]
+      const target = resolve(dirname(at), await readlink(at))
+      rest = [...target.split(sep).filter(Boolean), ...rest]
+      at = parsePath(target).root
+      continue
+    }
+    const next = rest.shift()
+    if (next === undefined) break
+    at = join(at, next)
+  }
+  return [...problems]
+}

@@ -1,0 +1,89 @@
+import { AppError, errorText, isAppError } from './errors.ts'
+
+/**
+ * Something that lives longer than a call. `stop` must be safe after a start that failed half way,
+ * and must not throw because there is nothing to stop.
+ */
+export interface Startable {
+  start?(signal: AbortSignal): Promise<void> | void
+  stop?(): Promise<void> | void
+}
+
+export interface StartableEntry {
+  readonly name: string
+  readonly startable: Startable
+  /** Time for its start and, separately, for its stop, in milliseconds. */
+  readonly deadlineMs?: number
+}
+
+export interface StopFailure {
+  readonly name: string
+  readonly error: unknown
+}
+
+/** Enough to bind a port or read a key on a loaded machine; who needs more says so. */
+const DEFAULT_DEADLINE_MS = 10_000
+
+const withDeadline = async (work: Promise<void>, ms: number, what: string): Promise<void> => {
+  let timer: NodeJS.Timeout | undefined
+  const expired = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new AppError('timeout', `${what} took longer than ${ms} ms`)), ms)
+  })
+  try {
+    await Promise.race([work, expired])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+const startOne = async (entry: StartableEntry, signal: AbortSignal | undefined): Promise<void> => {
+  const ms = entry.deadlineMs ?? DEFAULT_DEADLINE_MS
+  const controller = new AbortController()
+  const abort = (): void => controller.abort(signal?.reason)
+  signal?.throwIfAborted()
+  signal?.addEventListener('abort', abort, { once: true })
+  try {
+    await withDeadline((async () => entry.startable.start?.(controller.signal))(), ms, `starting ${entry.name}`)
+    signal?.throwIfAborted()
+  } catch (error) {
+    controller.abort(error)
+    throw error
+  } finally {
+    signal?.removeEventListener('abort', abort)
+  }
+}
+
+/**
+ * Starts each in order. When one fails, it and all that had begun are stopped in reverse and its
+ * error is thrown; what could not be stopped is named in the message and in `data.stop_failures`.
+ */
+export const startAll = async (entries: readonly StartableEntry[], signal?: AbortSignal): Promise<void> => {
+  const begun: StartableEntry[] = []
+  for (const entry of entries) {
+    begun.push(entry)
+    try {
+      await startOne(entry, signal)
+    } catch (error) {
+      const failures = await stopAll(begun)
+      if (failures.length === 0) throw error
+      const list = failures.map((failure) => `${failure.name}: ${errorText(failure.error)}`)
+      throw new AppError(isAppError(error) ? error.code : 'internal', `${errorText(error)} (not stopped: ${list.join('; ')})`, {
+        cause: error,
+        data: { ...(isAppError(error) ? error.data : {}), stop_failures: list },
+      })
+    }
+  }
+}
+
+/** Stops each in reverse order, each within its deadline. Never throws: what failed is the answer. */
+export const stopAll = async (entries: readonly StartableEntry[]): Promise<readonly StopFailure[]> => {
+  const failures: StopFailure[] = []
+  for (const { name, startable, deadlineMs } of entries.toReversed()) {
+    try {
+      await withDeadline((async () => startable.stop?.())(), deadlineMs ?? DEFAULT_DEADLINE_MS, `stopping ${name}`)
+    } catch (error) {
+      failures.push({ name, error })
+    }
+  }
+  return failures
+}

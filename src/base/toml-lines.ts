@@ -1,0 +1,145 @@
+/** Where a value stands: keys of tables, indices of arrays (also of arrays of tables). */
+export type KeyPath = readonly (string | number)[]
+
+/** Bare keys of TOML 1.0; anything else is quoted. */
+const BARE_KEY = /[A-Za-z0-9_-]+/y
+const SPACE = /[ \t]*/y
+const BLANK = /(?:[ \t\r\n]|#[^\n]*)*/y
+const STRING = /"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'/y
+const SCALAR = /[^,\]}\n#]*/y
+
+const nameOf = (path: KeyPath): string => JSON.stringify(path)
+
+/**
+ * Reads TOML that a parser has already accepted and notes on which line each key, table and array
+ * element begins. It judges nothing; on text that is not TOML it stops early.
+ */
+class TomlLines {
+  readonly lines = new Map<string, number>()
+  readonly #text: string
+  #at = 0
+  #countedTo = 0
+  #line = 1
+  /** Elements seen so far of each array of tables. */
+  readonly #elements = new Map<string, number>()
+
+  constructor(text: string) {
+    this.#text = text
+  }
+
+  read(): void {
+    let table: KeyPath = []
+    for (this.#match(BLANK); this.#at < this.#text.length; this.#match(BLANK)) {
+      const before = this.#at
+      if (this.#take('[[')) table = this.#header(true)
+      else if (this.#take('[')) table = this.#header(false)
+      else this.#pair(table)
+      if (this.#at === before) return
+    }
+  }
+
+  #header(ofArray: boolean): KeyPath {
+    const keys = this.#dottedKey()
+    let path: KeyPath = []
+    keys.forEach((key, i) => {
+      path = [...path, key]
+      const name = nameOf(path)
+      if (ofArray && i === keys.length - 1) {
+        this.#note(path)
+        this.#elements.set(name, (this.#elements.get(name) ?? 0) + 1)
+      }
+      const seen = this.#elements.get(name)
+      if (seen !== undefined) path = [...path, seen - 1]
+    })
+    this.#note(path)
+    if (!this.#take(ofArray ? ']]' : ']')) this.#at = this.#text.length
+    return path
+  }
+
+  #pair(table: KeyPath): void {
+    const path = [...table]
+    for (const key of this.#dottedKey()) {
+      path.push(key)
+      this.#note(path)
+    }
+    this.#match(SPACE)
+    if (!this.#take('=')) return
+    this.#match(SPACE)
+    this.#value(path)
+  }
+
+  #value(path: KeyPath): void {
+    if (this.#take('[')) this.#list(']', (index) => this.#element([...path, index]))
+    else if (this.#take('{')) this.#list('}', () => this.#pair(path))
+    else if (this.#match(STRING) === '') this.#match(SCALAR)
+  }
+
+  #element(path: KeyPath): void {
+    this.#note(path)
+    this.#value(path)
+  }
+
+  #list(close: string, item: (index: number) => void): void {
+    for (let index = 0; ; index++) {
+      this.#match(BLANK)
+      if (this.#at >= this.#text.length || this.#take(close)) return
+      const before = this.#at
+      item(index)
+      this.#match(BLANK)
+      if (!this.#take(',') && this.#at === before) return
+    }
+  }
+
+  #dottedKey(): string[] {
+    const keys: string[] = []
+    do {
+      this.#match(SPACE)
+      const quoted = this.#match(STRING)
+      keys.push(quoted === '' ? this.#match(BARE_KEY) : unquote(quoted))
+      this.#match(SPACE)
+    } while (this.#take('.'))
+    return keys
+  }
+
+  #note(path: KeyPath): void {
+    for (; this.#countedTo < this.#at; this.#countedTo++) if (this.#text[this.#countedTo] === '\n') this.#line++
+    const name = nameOf(path)
+    if (!this.lines.has(name)) this.lines.set(name, this.#line)
+  }
+
+  #take(token: string): boolean {
+    if (!this.#text.startsWith(token, this.#at)) return false
+    this.#at += token.length
+    return true
+  }
+
+  #match(pattern: RegExp): string {
+    pattern.lastIndex = this.#at
+    const found = pattern.exec(this.#text)?.[0] ?? ''
+    this.#at += found.length
+    return found
+  }
+}
+
+const unquote = (quoted: string): string => {
+  if (quoted.startsWith("'")) return quoted.slice(1, -1)
+  try {
+    return String(JSON.parse(quoted))
+  } catch {
+    return quoted.slice(1, -1)
+  }
+}
+
+/**
+ * The line, from 1, where the value at a path begins; where that is not in the text (a missing key),
+ * the line of the nearest thing around it.
+ */
+export const lineOf = (text: string, path: KeyPath): number => {
+  const reader = new TomlLines(text)
+  reader.read()
+  for (let length = path.length; length > 0; length--) {
+    const line = reader.lines.get(nameOf(path.slice(0, length)))
+    if (line !== undefined) return line
+  }
+  return 1
+}

@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict'
+import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, test } from 'node:test'
+
+import { AppError, isAppError } from '../../src/base/errors.ts'
+import {
+  ensurePrivateDir,
+  parseToml,
+  readPrivateFile,
+  readToml,
+  tomlError,
+  writableByOthers,
+  writeFileAtomic,
+} from '../../src/base/files.ts'
+
+const asRoot = process.geteuid?.() === 0
+/** An unprivileged uid that is not ours. */
+const STRANGER = 54_321
+
+let dir: string
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'x0x-files-'))
+})
+afterEach(() => rm(dir, { recursive: true, force: true }))
+
+const put = async (name: string, mode: number, text = 'x'): Promise<string> => {
+  const path = join(dir, name)
+  await writeFile(path, text)
+  await chmod(path, mode)
+  return path
+}
+
+const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o7777
+
+const rejectsWith = (work: Promise<unknown>, code: AppError['code'], text: RegExp): Promise<void> =>
+  assert.rejects(work, (error) => {
+    assert.ok(isAppError(error, code), String(error))
+    assert.match(error.message, text)
+    return true
+  })
+
+test('TOML is read with the place of each key', async () => {
+  const path = await put('a.toml', 0o600, '[exec]\n\nenabled = true\n')
+  const document = await readToml(path, 'bad_acl')
+  assert.deepEqual(structuredClone(document.value), { exec: { enabled: true } })
+  assert.equal(document.lineOf(['exec', 'enabled']), 3)
+})
+
+test('a TOML syntax error names file, line and column', async () => {
+  const path = await put('a.toml', 0o600, 'a = 1\nb = = 2\n')
+  await rejectsWith(readToml(path, 'bad_config'), 'bad_config', /a\.toml:2:\d+: ./)
+  assert.throws(
+    () => parseToml('a = 1\na = 2', 'f', 'bad_acl'),
+    (error) => isAppError(error, 'bad_acl') && error.data['line'] === 2,
+  )
+})
+
+test('a semantic error names file, line and key', () => {
+  const document = parseToml('[[exec.allow]]\n[[exec.allow.commands]]\nargv = []\n', 'acl.toml', 'bad_acl')
+  const error = tomlError('bad_acl', document, ['exec', 'allow', 0, 'commands', 0, 'argv'], 'must not be empty')
+  assert.equal(error.message, 'acl.toml:3: exec.allow[0].commands[0].argv: must not be empty')
+  assert.deepEqual(error.data, { file: 'acl.toml', line: 3, key: 'exec.allow[0].commands[0].argv' })
+})
+
+test('a missing TOML file is not_found; a directory or bytes that are not UTF-8 are bad', async () => {
+  await rejectsWith(readToml(join(dir, 'none.toml'), 'bad_acl'), 'not_found', /none\.toml/)
+  await rejectsWith(readToml(dir, 'bad_acl'), 'bad_acl', /EISDIR/)
+  await writeFile(join(dir, 'b.toml'), Buffer.from([0x61, 0x3d, 0x22, 0xff, 0x22]))
+  await rejectsWith(readToml(join(dir, 'b.toml'), 'bad_acl'), 'bad_acl', /UTF-8/)
+})
+
+test('an atomic write replaces content and mode whatever the umask, and leaves no other file', async () => {
+  const path = await put('key', 0o644, 'old')
+  const umask = process.umask(0o077)
+  try {
+    await writeFileAtomic(path, 'new', 0o640)
+  } finally {
+    process.umask(umask)
+  }
+  assert.equal(await readFile(path, 'utf8'), 'new')
+  assert.equal(await modeOf(path), 0o640)
+  assert.deepEqual(await readdir(dir), ['key'])
+})
+
+test('an atomic write is 0600 when nothing is said', async () => {
+  const path = join(dir, 'key')
+  await writeFileAtomic(path, new Uint8Array([1, 2, 3]))
+  assert.equal(await modeOf(path), 0o600)
+  assert.deepEqual([...(await readFile(path))], [1, 2, 3])
+})
+
+test('an atomic write that fails leaves the old file and no temporary one', async () => {
+  const path = join(dir, 'taken')
+  await mkdir(join(path, 'in-it'), { recursive: true })
+  await assert.rejects(writeFileAtomic(path, 'new'))
+  assert.deepEqual(await readdir(dir), ['taken'])
+})
+
+test('concurrent atomic writes leave one of the contents, whole', async () => {
+  const path = join(dir, 'many')
+  const contents = Array.from({ length: 8 }, (_, i) => String(i).repeat(10_000))
+  await Promise.all(contents.map((content) => writeFileAtomic(path, content)))
+  assert.ok(contents.includes(await readFile(path, 'utf8')))
+  assert.deepEqual(await readdir(dir), ['many'])
+})
+
+test('a private directory is made 0700 with its parents', async () => {
+  await ensurePrivateDir(join(dir, 'a', 'b'))
+  assert.equal(await modeOf(join(dir, 'a', 'b')), 0o700)
+  assert.equal(await modeOf(join(dir, 'a')), 0o700)
+})
+
+test('a directory that lets others in is refused with the command that mends it', async () => {
+  const path = join(dir, 'open dir')
+  await mkdir(path)
+  await chmod(path, 0o750)
+  await rejectsWith(ensurePrivateDir(path), 'loose_permissions', /mode 0750.*chmod 0700 '.*open dir'/)
+  await ensurePrivateDir(path, 0o750)
+})
+
+test('a file of the name of a private directory is refused', async () => {
+  await assert.rejects(ensurePrivateDir(await put('file', 0o600)), /EEXIST/)
+})
+
+for (const mode of [0o640, 0o604, 0o660, 0o602, 0o777]) {
+  test(`a private file of mode ${mode.toString(8)} is refused with its remedy`, async () => {
+    await rejectsWith(readPrivateFile(await put('key', mode)), 'loose_permissions', /chmod 0[67]00 .*key/)
+  })
+}
+
+test('a private file of mode 600 or 400 is read', async () => {
+  assert.equal((await readPrivateFile(await put('a', 0o600, 'one'))).toString(), 'one')
+  assert.equal((await readPrivateFile(await put('b', 0o400, 'two'))).toString(), 'two')
+})
+
+test('a missing private file is not_found', async () => {
+  await rejectsWith(readPrivateFile(join(dir, 'none')), 'not_found', /none is missing/)
+})
+
+test('a link to a private file is followed and its target checked', async () => {
+  await symlink(await put('good', 0o600, 'good'), join(dir, 'to-good'))
+  await symlink(await put('bad', 0o644), join(dir, 'to-bad'))
+  assert.equal((await readPrivateFile(join(dir, 'to-good'))).toString(), 'good')
+  await rejectsWith(readPrivateFile(join(dir, 'to-bad')), 'loose_permissions', /0644/)
+})
+
+test('a directory or device in the place of a private file is refused without waiting', async () => {
+  await rejectsWith(readPrivateFile(dir), 'loose_permissions', /not a regular file/)
+  await rejectsWith(readPrivateFile('/dev/null'), 'loose_permissions', /not a regular file/)
+})
+
+test('a private file of another owner is refused', { skip: !asRoot && 'needs root' }, async () => {
+  const path = await put('key', 0o600)
+  await chown(path, STRANGER, STRANGER)
+  await rejectsWith(readPrivateFile(path), 'loose_permissions', /belongs to uid 54321.*chown 0 /)
+})
+
+test('a file for a group may be read by it and belong to another, but not be readable by all', async () => {
+  const path = await put('token', 0o640, 't')
+  if (asRoot) await chown(path, STRANGER, 0)
+  assert.equal((await readPrivateFile(path, { groupMayRead: true })).toString(), 't')
+  await chmod(path, 0o644)
+  await rejectsWith(readPrivateFile(path, { groupMayRead: true }), 'loose_permissions', /chmod 0640/)
+  await chmod(path, 0o660)
+  await rejectsWith(readPrivateFile(path, { groupMayRead: true }), 'loose_permissions', /chmod 0640/)
+})
+
+test('a file below a sticky directory of root is safe', async () => {
+  assert.deepEqual(await writableByOthers(await put('acl.toml', 0o644)), [])
+})
+
+test('a path that does not exist is judged by the directories that do', async () => {
+  assert.deepEqual(await writableByOthers(join(dir, 'no', 'such.toml')), [])
+  await chmod(dir, 0o777)
+  assert.equal((await writableByOthers(join(dir, 'no', 'such.toml'))).length, 1)
+})
+
+test('a file and a directory above it that others can write are both named, with remedies', async () => {
+  await mkdir(join(dir, 'sub'))
+  const path = await put('sub/acl.toml', 0o664)
+  await chmod(join(dir, 'sub'), 0o775)
+  const problems = await writableByOthers(path)
+  assert.equal(problems.length, 2)
+  assert.match(problems[0] ?? '', /sub is writable by others \(mode 0775\); mend it with: chmod go-w /)
+  assert.match(problems[1] ?? '', /acl\.toml is writable by others \(mode 0664\)/)
+})
+
+test('a sticky bit excuses a directory, never a file', async () => {
+  const path = await put('acl.toml', 0o646)
+  await chmod(dir, 0o1777)
+  assert.equal((await writableByOthers(path)).length, 1)
+})
+
+test('a link is judged by where it leads, through every directory on the way', async () => {
+  await mkdir(join(dir, 'loose'))
+  await mkdir(join(dir, 'tight'))
+  await put('loose/acl.toml', 0o644)
+  await chmod(join(dir, 'loose'), 0o777)
+  await symlink('../loose/acl.toml', join(dir, 'tight', 'acl.toml'))
+  const problems = await writableByOthers(join(dir, 'tight', 'acl.toml'))
+  assert.equal(problems.length, 1)
+  assert.match(problems[0] ?? '', /loose is writable/)
+})
+
+test('a link that leads to itself ends as a problem', async () => {
+  await symlink('loop', join(dir, 'loop'))
+  assert.match((await writableByOthers(join(dir, 'loop'))).at(-1) ?? '', /too many links/)
+})
+
+test('an owner who is neither root nor us is a problem, also of a link or a directory', { skip: !asRoot && 'needs root' }, async () => {
+  const path = await put('acl.toml', 0o644)
+  await chown(path, STRANGER, STRANGER)
+  assert.match((await writableByOthers(path)).join(), /acl\.toml belongs to uid 54321/)
+  await chown(path, 0, 0)
+  await chown(dir, STRANGER, STRANGER)
+  assert.match((await writableByOthers(path)).join(), /x0x-files-\w+ belongs to uid 54321/)
+})
+
+test('a socket in the place of a private file is refused', async () => {
+  const path = join(dir, 'sock')
+  const server = createServer()
+  await new Promise<void>((done) => server.listen(path, done))
+  try {
+    await assert.rejects(readPrivateFile(path))
+  } finally {
+    await new Promise((done) => server.close(done))
+  }
+})

@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError, isAppError } from '../../src/base/errors.ts'
+import { startAll, stopAll, type StartableEntry } from '../../src/base/startable.ts'
+
+const recording = (events: string[], name: string): StartableEntry => ({
+  name,
+  startable: { start: () => void events.push(`start ${name}`), stop: async () => void events.push(`stop ${name}`) },
+})
+
+const never = (): Promise<void> => new Promise(() => undefined)
+
+test('starts in order and stops in reverse', async () => {
+  const events: string[] = []
+  const entries = ['a', 'b', 'c'].map((name) => recording(events, name))
+  await startAll(entries)
+  assert.deepEqual(await stopAll(entries), [])
+  assert.deepEqual(events, ['start a', 'start b', 'start c', 'stop c', 'stop b', 'stop a'])
+})
+
+test('accepts what has neither a start nor a stop', async () => {
+  const entries = [{ name: 'plain', startable: {} }]
+  await startAll(entries)
+  assert.deepEqual(await stopAll(entries), [])
+})
+
+test('a start that fails stops itself and what had begun, and starts nothing after it', async () => {
+  const events: string[] = []
+  const failing: StartableEntry = {
+    name: 'bad',
+    startable: {
+      start: () => Promise.reject(new AppError('bad_config', 'no port')),
+      stop: () => void events.push('stop bad'),
+    },
+  }
+  await assert.rejects(startAll([recording(events, 'a'), failing, recording(events, 'c')]), (error) => isAppError(error, 'bad_config'))
+  assert.deepEqual(events, ['start a', 'stop bad', 'stop a'])
+})
+
+test('a start that fails names what could not be stopped and keeps its code', async () => {
+  const stuck: StartableEntry = { name: 'stuck', startable: { stop: () => Promise.reject(new Error('jammed')) } }
+  const failing: StartableEntry = { name: 'bad', startable: { start: () => Promise.reject(new AppError('bad_acl', 'line 3')) } }
+  await assert.rejects(startAll([stuck, failing]), (error) => {
+    assert.ok(isAppError(error, 'bad_acl'))
+    assert.match(error.message, /line 3 \(not stopped: stuck: jammed\)/)
+    return true
+  })
+})
+
+test('a start past its deadline is a timeout, its signal is aborted, and it is stopped', async () => {
+  let seen: AbortSignal | undefined
+  let stopped = false
+  const slow: StartableEntry = {
+    name: 'slow',
+    deadlineMs: 5,
+    startable: {
+      start: (signal) => {
+        seen = signal
+        return never()
+      },
+      stop: () => {
+        stopped = true
+      },
+    },
+  }
+  await assert.rejects(startAll([slow]), (error) => isAppError(error, 'timeout') && /starting slow/.test(error.message))
+  assert.equal(seen?.aborted, true)
+  assert.equal(stopped, true)
+})
+
+test('an aborted signal reaches the start that is going on and ends the list', async () => {
+  const events: string[] = []
+  const controller = new AbortController()
+  const waiting: StartableEntry = {
+    name: 'waiting',
+    startable: {
+      start: (signal) =>
+        new Promise((_resolve, reject) => {
+          signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+          controller.abort(new Error('told to stop'))
+        }),
+    },
+  }
+  await assert.rejects(startAll([recording(events, 'a'), waiting, recording(events, 'c')], controller.signal), /told to stop/)
+  assert.deepEqual(events, ['start a', 'stop a'])
+})
+
+test('a signal that was aborted before starts nothing', async () => {
+  const events: string[] = []
+  await assert.rejects(startAll([recording(events, 'a')], AbortSignal.abort(new Error('too late'))), /too late/)
+  assert.ok(!events.includes('start a'))
+})
+
+test('stopping goes on past what throws and what never ends, and reports both', async () => {
+  const events: string[] = []
+  const failures = await stopAll([
+    recording(events, 'a'),
+    { name: 'throws', startable: { stop: () => Promise.reject(new Error('no')) } },
+    { name: 'hangs', deadlineMs: 5, startable: { stop: never } },
+    recording(events, 'd'),
+  ])
+  assert.deepEqual(events, ['stop d', 'stop a'])
+  assert.deepEqual(
+    failures.map((failure) => failure.name),
+    ['hangs', 'throws'],
+  )
+  assert.ok(isAppError(failures[0]?.error, 'timeout'))
+})
