@@ -1,0 +1,139 @@
+import {
+  AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
+  KEM_CIPHERTEXT_BYTES,
+  KEM_PUBLIC_KEY_BYTES,
+  MAX_ADDRESS_TEXT,
+  MAX_ARGV_BYTES,
+  MAX_ARGV_TOKENS,
+  MAX_CARD_ADDRESSES,
+  MAX_CARD_BYTES,
+  MAX_LINK_FRAME,
+  MAX_NAME,
+  MAX_NONCES_PER_PEER,
+  MAX_REVOCATIONS_PER_LINK,
+  MAX_SEALED_FRAME,
+  MAX_TEXT,
+  NONCE_BYTES,
+  MAX_PORT_MESSAGE,
+} from '../../protocol/limits.ts'
+import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
+import { bool, bytes, id32, list, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
+
+/** Version of this channel; both halves are one release, so anything else is refused. */
+export const PORT_VERSION = 1
+
+/** Answers carry the `id` of the call they answer. */
+const call = { id: uint() }
+/** A link's number on this channel, given by the executor. 0 is the daemon's link to itself. */
+const link = { link: uint() }
+/** A run's number on this channel, given by the network's half when it opens the run. */
+const run = { run: uint() }
+
+/** What an operator may change, each carrying a proof that the network's half cannot make. */
+export const OPERATIONS = ['card_import', 'contact_trust', 'contact_pin', 'contact_unpin', 'contact_remove', 'identity_revoke'] as const
+export type Operation = (typeof OPERATIONS)[number]
+
+/** What the network's half may read as JSON. */
+export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status'] as const
+export type Query = (typeof QUERIES)[number]
+
+/** From the network's half to the executor. */
+export const toExecutor = union('to-executor', {
+  hello: [0, { ...call, version: uint() }],
+  /** Begin a link as initiator: the executor mints the nonce and writes M1. Answer: link_opened. */
+  link_open: [1, { ...call, peer_machine: id32, kem_public_key: bytes(KEM_PUBLIC_KEY_BYTES) }],
+  /** Initiator got M2 (MAC already checked). The executor verifies both signatures and signs. Answer: link_ready. */
+  link_confirm: [2, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME) }],
+  /** Responder got M1. The executor mints the nonce, writes M2's core and signs. Answer: link_accepted. */
+  link_accept: [3, { ...call, peer_machine: id32, m1: bytes(1, MAX_LINK_FRAME), kem_ciphertext: bytes(KEM_CIPHERTEXT_BYTES) }],
+  /** Responder got M3 (MAC already checked); `m2` is what was sent. Answer: link_ready. */
+  link_finish: [4, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME), m3: bytes(1, MAX_LINK_FRAME) }],
+  /** A handshake that failed or was given up. */
+  link_dropped: [5, { handle: uint() }],
+  /** The connection of a link is gone: its nonces are void. Its runs end with their own streams. */
+  link_closed: [6, link],
+  /** Fresh stream nonces for the peer of a link. Answer: nonces. */
+  mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
+  /** Streams closed unused. */
+  drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
+  /** Sign an outgoing Request to the peer of a link (link 0: to ourselves). Answer: signed. */
+  sign_request: [
+    9,
+    {
+      ...call,
+      ...link,
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      stdin: nullable(record('port-stdin', { len: uint(), sha256: bytes(32) })),
+      timeout_ms: nullable(uint()),
+      cwd: nullable(text(MAX_TEXT)),
+      clamp: bool,
+    },
+  ],
+  /** Sign our own card or announcement. Answer: signed. */
+  sign_card: [
+    10,
+    { ...call, kind: oneOf(['card', 'announcement']), name: text(MAX_NAME), addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES), ttl_ms: uint() },
+  ],
+  /** A peer's Request arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
+  run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Any later frame of the peer for this run. */
+  run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** The run's stream ended without the peer's Cancel. */
+  run_lost: [13, run],
+  /** A change by an operator: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Answer: result. */
+  operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
+  /** Answer: result. */
+  query: [15, { ...call, what: oneOf(QUERIES) }],
+  /** Revocations that a peer handed over. Answer: result with the number accepted. */
+  revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+})
+export type ToExecutor = ValueOf<typeof toExecutor>
+
+/** A contact as the network's half needs it: to show, to resolve a name, to dial. */
+export interface ContactRecord {
+  name: string
+  agent_id: string
+  trust: TrustLevel
+  /** Pinned machines. */
+  machines: string[]
+  /** Addresses of the imported card, each ending in /p2p/<peer id>. */
+  addresses: string[]
+}
+
+/** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
+export interface Snapshot {
+  contacts: ContactRecord[]
+  /** The (agent, machine) pairs that the ACL names. */
+  known_pairs: [agent_id: string, machine_id: string][]
+  revoked_agents: string[]
+}
+
+/** From the executor to the network's half. */
+export const toNetwork = union('to-network', {
+  welcome: [0, { ...call, version: uint(), agent_id: id32, machine_id: id32, agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES), data_version: text(MAX_NAME) }],
+  /** `handle` names the handshake until link_ready. */
+  link_opened: [1, { ...call, handle: uint(), m1: bytes(1, MAX_LINK_FRAME) }],
+  link_accepted: [2, { ...call, handle: uint(), m2_core: bytes(1, MAX_LINK_FRAME), agent_signature: bytes(AGENT_SIGNATURE_BYTES) }],
+  /** Both signatures hold. `agent_signature` is ours for M3 when we are the initiator, else empty. */
+  link_ready: [3, { ...call, ...link, agent_id: id32, decision: oneOf(TRUST_DECISIONS), agent_signature: bytes(0, AGENT_SIGNATURE_BYTES) }],
+  nonces: [4, { ...call, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
+  signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES) }],
+  /** JSON text. */
+  result: [6, { ...call, json: text(MAX_PORT_MESSAGE) }],
+  /** The call failed: a code of the error table, its text, and its data as JSON. */
+  failed: [7, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
+  /** A frame for the peer, in order. */
+  run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** Nothing more comes for this run; its stream may be closed. */
+  run_closed: [9, run],
+  /** After hello and after every change: a `Snapshot` as JSON. */
+  snapshot: [10, { json: text(MAX_PORT_MESSAGE) }],
+  /** A link's standing changed; anything but accept, accept_with_flag or unknown means: close it now. */
+  link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
+  /** Revocations of ours and of those we know, to hand to the peer of a link that just opened. */
+  link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+})
+export type ToNetwork = ValueOf<typeof toNetwork>

@@ -1,0 +1,27 @@
+import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_CARD_BYTES, MAX_NAME } from './limits.ts'
+import { bytes, id32, list, record, text, uint, type ValueOf } from './schema.ts'
+
+export const CARD_LINK_PREFIX = 'x0x://agent/'
+/** Domain of a card that is handed over by a human. */
+export const CARD_DOMAIN = 'x0x-card-v1'
+/** Domain of the same body announced on gossipsub: short-lived, and no card. */
+export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
+/** gossipsub topic of announcements. */
+export const ANNOUNCE_TOPIC = 'x0x/announce/1'
+
+/** Who an agent is and where it can be reached, in its own words. */
+export const cardBody = record('card-body', {
+  version: uint(1),
+  agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+  machine_id: id32,
+  /** What the agent calls itself; never trusted, never a contact's name without the operator. */
+  name: text(MAX_NAME),
+  addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES),
+  issued_at_ms: uint(),
+  expires_at_ms: uint(),
+})
+export type CardBody = ValueOf<typeof cardBody>
+
+/** `body` is an encoded `card-body`; the signature is the agent key's over the domain and those bytes. */
+export const signedCard = record('signed-card', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
+export type SignedCard = ValueOf<typeof signedCard>

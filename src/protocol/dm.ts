@@ -1,0 +1,47 @@
+import { AGENT_SIGNATURE_BYTES, AGENT_PUBLIC_KEY_BYTES, MAX_CARD_BYTES, MAX_DIRECT_PAYLOAD, MAX_NAME, MAX_REVOCATIONS_PER_LINK, MAX_SEALED_FRAME } from './limits.ts'
+import { bytes, id32, list, nullable, oneOf, record, requestId, text, uint, type ValueOf } from './schema.ts'
+
+/** A message between two agents, sealed under the stream's keys. `request_id` groups what belongs together. */
+export const envelope = record('dm-envelope', {
+  version: uint(1),
+  from_agent: id32,
+  to_agent: id32,
+  request_id: requestId,
+  created_at_ms: uint(),
+  /** Twelve bytes that say whose it is, then that owner's message. */
+  body: bytes(12, MAX_SEALED_FRAME),
+})
+export type Envelope = ValueOf<typeof envelope>
+
+const prefix = (label: string): Uint8Array => new TextEncoder().encode(label)
+
+/** Length of every body prefix. */
+export const BODY_PREFIX_BYTES = 12
+/** Prefixes of the bodies the dispatcher routes, beside `EXEC_PREFIX`. */
+export const MESSAGE_PREFIX = prefix('x0x-mesg-v1\0')
+export const RECEIPT_PREFIX = prefix('x0x-rcpt-v1\0')
+export const REVOCATIONS_PREFIX = prefix('x0x-revk-v1\0')
+
+/** A generic direct message, shown on `/direct/events`. */
+export const directMessage = record('direct-message', {
+  content_type: text(MAX_NAME),
+  payload: bytes(0, MAX_DIRECT_PAYLOAD),
+})
+export type DirectMessage = ValueOf<typeof directMessage>
+
+/** The receiver's answer: delivered to at least one listener, accepted without a listener, or refused. */
+export const directReceipt = record('direct-receipt', { outcome: oneOf(['delivered', 'no_listener', 'rejected']) })
+export type DirectReceipt = ValueOf<typeof directReceipt>
+
+/** Handed over when a link opens. */
+export const revocationList = record('revocation-list', { items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) })
+
+export const REVOCATION_DOMAIN = 'x0x-revocation-v1'
+/** An agent's word about its own key (`machine_id` null) or its own presence on one machine. */
+export const revocationBody = record('revocation-body', {
+  version: uint(1),
+  agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+  machine_id: nullable(id32),
+  issued_at_ms: uint(),
+})
+export const revocation = record('revocation', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })

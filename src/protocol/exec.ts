@@ -1,0 +1,121 @@
+import { AppError } from '../base/errors.ts'
+import {
+  MAX_ARGV_BYTES,
+  MAX_ARGV_TOKENS,
+  MAX_FRAME_DATA,
+  MAX_TEXT,
+  MAX_WARNING_TEXT,
+  AGENT_SIGNATURE_BYTES,
+  NONCE_BYTES,
+} from './limits.ts'
+import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
+import { bool, bytes, id32, int, list, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from './schema.ts'
+
+/** The first twelve bytes of a direct message that belongs to exec. */
+export const EXEC_PREFIX: Uint8Array = new TextEncoder().encode('x0x-exec-v1\0')
+/** Domain of the agent key's signature over the exact bytes of an encoded `exec-request`. */
+export const EXEC_REQUEST_DOMAIN = 'x0x-exec-request-v1'
+/** Domain of the agent key's signature over the exact bytes of an encoded `exec-exit`. */
+export const EXEC_EXIT_DOMAIN = 'x0x-exec-exit-v1'
+
+const sha256 = bytes(32)
+
+/**
+ * What a requester asks, signed with its agent key. Names the target agent and machine and quotes the
+ * responder's nonce of this stream, so it means nothing at another host, later, or after a restart.
+ */
+export const execRequest = record('exec-request', {
+  version: uint(1),
+  request_id: requestId,
+  from_agent: id32,
+  from_machine: id32,
+  to_agent: id32,
+  to_machine: id32,
+  stream_nonce: bytes(NONCE_BYTES),
+  /** Epoch milliseconds; evidence only, freshness comes from the nonce. */
+  created_at_ms: uint(),
+  argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+  /** Length and SHA-256 of all of stdin, which follows in Stdin frames; null = /dev/null. */
+  stdin: nullable(record('exec-stdin', { len: uint(), sha256 })),
+  /** Milliseconds; null = the responder's cap. */
+  timeout_ms: nullable(uint()),
+  /** Always refused in this version; carried so that the refusal is explicit. */
+  cwd: nullable(text(MAX_TEXT)),
+  /** A timeout above the cap runs at the cap with a warning instead of being denied. */
+  clamp: bool,
+})
+export type ExecRequest = ValueOf<typeof execRequest>
+
+/** How a run ended, signed with the executing agent's key: evidence that stands without the link. */
+export const execExit = record('exec-exit', {
+  version: uint(1),
+  request_id: requestId,
+  from_agent: id32,
+  from_machine: id32,
+  to_agent: id32,
+  to_machine: id32,
+  /** SHA-256 of the exact bytes of the Request. */
+  request_sha256: sha256,
+  /** Exit status; null when a signal ended the child or it never ran. */
+  code: nullable(int),
+  /** The Unix signal that really ended the child. */
+  signal: nullable(uint(255)),
+  duration_ms: uint(),
+  /** All bytes the child wrote, those beyond the cap included. */
+  stdout_bytes_total: uint(),
+  stderr_bytes_total: uint(),
+  /** Of the bytes that were forwarded. */
+  stdout_sha256: sha256,
+  stderr_sha256: sha256,
+  /** A cap cut something: bytes were dropped, or the duration cap ended the run. */
+  truncated: bool,
+  denial_reason: nullable(oneOf(DENIAL_REASONS)),
+})
+export type ExecExit = ValueOf<typeof execExit>
+
+const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
+const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }
+
+/** Frames of a run, field for field those of the seed, and Stdin and Ack. */
+export const execFrame = union('exec-frame', {
+  /** Client to server: `body` is an encoded `exec-request`. */
+  request: [0, signed],
+  /** Client to server, every 2 s: the caller is still there. */
+  lease_renew: [1, { request_id: requestId }],
+  /** Server to client: the process runs and this is its pid. */
+  started: [2, { request_id: requestId, pid: uint() }],
+  /** Server to client; `seq` from 0 per stream, without holes. */
+  stdout: [3, chunk],
+  stderr: [4, chunk],
+  /** Server to client; does not end the run. */
+  warning: [5, { request_id: requestId, kind: oneOf(WARNING_KINDS), message: text(MAX_WARNING_TEXT) }],
+  /** Server to client, always the last: `body` is an encoded `exec-exit`. */
+  exit: [6, signed],
+  /** Client to server: end the run. */
+  cancel: [7, { request_id: requestId }],
+  /** Client to server; `seq` from 0; `eof` marks the last. */
+  stdin: [8, { ...chunk, eof: bool }],
+  /** Both ways: everything below these sequence numbers has been consumed; 0 where nothing was. */
+  ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
+})
+export type ExecFrame = ValueOf<typeof execFrame>
+export type ExecFrameType = ExecFrame['type']
+
+/** The prefix and the frame: the body of a direct message. */
+export const encodeExecBody = (frame: ExecFrame): Uint8Array => Buffer.concat([EXEC_PREFIX, execFrame.encode(frame)])
+
+export const isExecBody = (body: Uint8Array): boolean =>
+  body.length >= EXEC_PREFIX.length && EXEC_PREFIX.every((byte, index) => body[index] === byte)
+
+/** Throws only `malformed`. */
+export const decodeExecBody = (body: Uint8Array): ExecFrame => {
+  if (!isExecBody(body)) throw new AppError('malformed', 'not an exec body')
+  return execFrame.decode(body.subarray(EXEC_PREFIX.length))
+}
+
+/** Throws `malformed` when the tokens together are longer than a Request can carry. */
+export const checkArgvSize = (argv: readonly string[]): void => {
+  const total = argv.reduce((sum, token) => sum + Buffer.byteLength(token), 0)
+  if (argv.length > MAX_ARGV_TOKENS || total > MAX_ARGV_BYTES)
+    throw new AppError('malformed', `argv has at most ${MAX_ARGV_TOKENS} tokens and ${MAX_ARGV_BYTES} bytes`)
+}

@@ -1,0 +1,33 @@
+import { AppError } from '../base/errors.ts'
+
+/** SHA-256 of the agent's public key behind its prefix, 64 lower-case hex characters. */
+export type AgentId = string
+/** The machine's Ed25519 public key, 64 lower-case hex characters: what the Noise handshake proves. */
+export type MachineId = string
+/** A UUIDv7 in its canonical lower-case text form. */
+export type RequestId = string
+
+const HEX_64 = /^[0-9a-f]{64}$/
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
+
+export const isHexId = (text: string): boolean => HEX_64.test(text)
+export const isRequestId = (text: string): boolean => UUID.test(text)
+
+export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
+
+/** Throws `malformed` when the text is not an even number of lower-case hex digits. */
+export const fromHex = (text: string): Uint8Array => {
+  if (text.length % 2 !== 0 || !/^[0-9a-f]*$/.test(text)) throw new AppError('malformed', 'not lower-case hex')
+  return new Uint8Array(Buffer.from(text, 'hex'))
+}
+
+export const requestIdToBytes = (id: RequestId): Uint8Array => {
+  if (!isRequestId(id)) throw new AppError('malformed', 'not a request id')
+  return fromHex(id.replaceAll('-', ''))
+}
+
+export const requestIdFromBytes = (bytes: Uint8Array): RequestId =>
+  toHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+
+/** The first eight characters: enough for a human, never used to decide anything. */
+export const shortId = (id: string): string => id.slice(0, 8)

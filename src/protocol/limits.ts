@@ -1,0 +1,144 @@
+/**
+ * Every limit of size, time and count, in one place, each with its reason. Times are milliseconds
+ * unless the name says seconds; sizes are bytes.
+ */
+
+// ---- identity (FIPS 203, FIPS 204, RFC 8032) ----
+/** ML-DSA-65 public key, FIPS 204 table 2. */
+export const AGENT_PUBLIC_KEY_BYTES = 1952
+/** ML-DSA-65 signature, FIPS 204 table 2. */
+export const AGENT_SIGNATURE_BYTES = 3309
+/** ML-KEM-768 encapsulation key, FIPS 203 table 3. */
+export const KEM_PUBLIC_KEY_BYTES = 1184
+/** ML-KEM-768 ciphertext, FIPS 203 table 3. */
+export const KEM_CIPHERTEXT_BYTES = 1088
+/** Ed25519 public key, which is the MachineId itself (RFC 8032). */
+export const MACHINE_ID_BYTES = 32
+/** Ed25519 signature (RFC 8032). */
+export const MACHINE_SIGNATURE_BYTES = 64
+/** SHA-256 of the agent's public key. */
+export const AGENT_ID_BYTES = 32
+/** Every nonce we mint. */
+export const NONCE_BYTES = 32
+/** ChaCha20-Poly1305 tag (RFC 8439). */
+export const AEAD_TAG_BYTES = 16
+/** A prefix of an id that a human may type. */
+export const MIN_ID_PREFIX = 6
+
+// ---- frames ----
+/** Data bytes in one Stdout, Stderr or Stdin frame: with envelope and tag it still fits one Noise message (65,535). */
+export const MAX_FRAME_DATA = 60 * 1024
+/** One sealed frame on a stream: a Noise message holds 65,519 bytes of payload; yamux and the length prefix take theirs. */
+export const MAX_SEALED_FRAME = 65_400
+/** One frame of the link handshake; the largest (M2) is about 6.6 KiB. */
+export const MAX_LINK_FRAME = 16 * 1024
+/** One message on the executor's port: a sealed frame's worth of data plus the fields around it. */
+export const MAX_PORT_MESSAGE = 4 * 1024 * 1024
+/** Nesting of CBOR arrays we accept: our deepest message needs three. */
+export const MAX_CBOR_DEPTH = 4
+/** Items in one CBOR message, whatever their nesting: argv is the longest list. */
+export const MAX_CBOR_ITEMS = 4096
+/** Tokens of one argv. */
+export const MAX_ARGV_TOKENS = 1024
+/** All tokens of one argv together: a Request must fit one frame beside its signature. */
+export const MAX_ARGV_BYTES = 32 * 1024
+/** A path or a short text in a message. */
+export const MAX_TEXT = 4096
+/** A human's name for an agent. */
+export const MAX_NAME = 64
+/** A warning's message. */
+export const MAX_WARNING_TEXT = 512
+/** Payload of one generic direct message: fits one frame. */
+export const MAX_DIRECT_PAYLOAD = 48 * 1024
+/** Addresses in one card; more is either a mistake or an attack on dialling. */
+export const MAX_CARD_ADDRESSES = 16
+/** One multiaddr as text. */
+export const MAX_ADDRESS_TEXT = 256
+/** An encoded card: key, signature and addresses with room. */
+export const MAX_CARD_BYTES = 12 * 1024
+
+// ---- flow ----
+/** Acknowledge at least this often while data flows. */
+export const ACK_EVERY_BYTES = 256 * 1024
+/** … and at least this often while any is unacknowledged. */
+export const ACK_EVERY_MS = 50
+/** Unacknowledged output of one run before its pipe is paused: 8 MiB fill 200 ms at 40 MB/s. */
+export const MAX_UNACKED_PER_RUN = 8 * 1024 * 1024
+/** Unacknowledged output of all runs together before every pipe is paused. */
+export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
+/** Stdin sent ahead of the responder's acknowledgement. */
+export const MAX_STDIN_UNACKED = 1024 * 1024
+/** Stdin that a daemon keeps in memory while it waits for the end of it, to hash and sign. */
+export const MAX_STDIN_SPOOL = 64 * 1024 * 1024
+/** Bytes of a REST answer that aggregates output; above this the caller must stream. */
+export const MAX_AGGREGATED_OUTPUT = 64 * 1024 * 1024
+
+// ---- leases and runs ----
+export const LEASE_RENEW_MS = 2_000
+/** A requester that is silent this long is gone; the child gets SIGTERM within 5 s of its disappearance. */
+export const LEASE_EXPIRES_MS = 4_000
+/** From SIGTERM to SIGKILL. */
+export const KILL_GRACE_MS = 5_000
+/** After exit, how long pipes held open by a descendant are still read. */
+export const DRAIN_MS = 250
+/** How long a shutdown may take to end every child. */
+export const SHUTDOWN_MS = 3_000
+/** SIGTERM comes this long before the duration cap; half the cap when the cap is below twice this. */
+export const DURATION_TERM_LEAD_MS = 5_000
+/** Node's timers wrap beyond this (2^31 - 1 ms). */
+export const MAX_TIMER_MS = 2 ** 31 - 1
+/** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
+export const EXIT_WAIT_SLACK_MS = 15_000
+/** Ended runs whose request id is remembered, so that it cannot be used again. */
+export const MAX_RECENT_RUNS = 4096
+
+// ---- links ----
+export const LINK_VERSION = 1
+/** The whole link handshake. */
+export const LINK_HANDSHAKE_MS = 5_000
+/** Handshakes at once, from strangers, per remote address and in total. */
+export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
+export const MAX_STRANGER_HANDSHAKES = 32
+/** Handshakes at once for pairs we know; strangers cannot use these up. */
+export const MAX_KNOWN_HANDSHAKES = 64
+/** A link is renewed after this. */
+export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
+/** Stream nonces outstanding for one (agent, machine). */
+export const MAX_NONCES_PER_PEER = 128
+/** Streams kept negotiated and ready per connected peer. */
+export const SPARE_STREAMS = 2
+/** Streams of our protocol that one connection may open towards us. */
+export const MAX_STREAMS_PER_CONNECTION = 256
+/** A link's id on the wire: the first bytes of the transcript hash. */
+export const LINK_ID_BYTES = 8
+/** Revocations that one peer may hand over on one link. */
+export const MAX_REVOCATIONS_PER_LINK = 64
+/** Signatures that the network's half may ask for: a burst and a rate per second. */
+export const SIGNATURE_BURST = 4_000
+export const SIGNATURES_PER_SECOND = 2_000
+
+// ---- mesh ----
+export const ANNOUNCE_MIN_MS = 30_000
+export const ANNOUNCE_MAX_MS = 60_000
+/** An announcement is believed this long. */
+export const ANNOUNCE_TTL_MS = 180_000
+/** How far another machine's clock may run ahead or behind. */
+export const MAX_CLOCK_SKEW_MS = 300_000
+/** Strangers' announcements kept. */
+export const MAX_STRANGERS = 1_024
+/** Announcements accepted from one source per minute. */
+export const ANNOUNCES_PER_MINUTE = 12
+/** A card is good for this long unless its owner says otherwise. */
+export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000
+
+// ---- local doors ----
+/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
+export const MAX_JSON_BODY = 96 * 1024 * 1024
+/** A JSON body where no stdin travels. */
+export const MAX_SMALL_BODY = 64 * 1024
+/** How old an operator's proof may be. */
+export const OPERATOR_PROOF_MS = 60_000
+/** Events a slow listener of /direct/events may lag behind before it is cut off. */
+export const MAX_EVENT_BACKLOG = 1_024
+/** Warnings kept for /diagnostics/exec. */
+export const MAX_RECENT_WARNINGS = 64

@@ -1,0 +1,45 @@
+/** Why a request was not run: on the wire, in the journal and in diagnostics, in this spelling. */
+export const DENIAL_REASONS = [
+  'unverified_sender',
+  'trust_rejected',
+  'exec_disabled',
+  'agent_machine_not_in_acl',
+  'shell_metachar_in_argv',
+  'argv_not_allowed',
+  'cwd_not_allowed',
+  'stdin_too_large',
+  'timeout_too_large',
+  'concurrency_limit_reached',
+  'approval_denied',
+  'approval_timeout',
+  'audit_unavailable',
+  'spawn_failed',
+] as const
+export type DenialReason = (typeof DENIAL_REASONS)[number]
+
+/** What a requester and an operator are told while a run goes on, or about how it ended. */
+export const WARNING_KINDS = [
+  'stdout_approaching_cap',
+  'stderr_approaching_cap',
+  'duration_approaching_cap',
+  'stdout_cap_hit',
+  'stderr_cap_hit',
+  'duration_cap_hit',
+  'timeout_clamped',
+  'cancelled',
+  'lease_expired',
+  'peer_disconnected',
+  'stdin_mismatch',
+  'descendant_held_output',
+  'daemon_stopping',
+  'access_revoked',
+] as const
+export type WarningKind = (typeof WARNING_KINDS)[number]
+
+/** What a contact is worth; only the operator sets it. */
+export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const
+export type TrustLevel = (typeof TRUST_LEVELS)[number]
+
+/** What the trust rules say of one (agent, machine) at this moment. Exec needs `accept`. */
+export const TRUST_DECISIONS = ['accept', 'accept_with_flag', 'unknown', 'reject_blocked', 'reject_machine_mismatch', 'reject_revoked'] as const
+export type TrustDecision = (typeof TRUST_DECISIONS)[number]
