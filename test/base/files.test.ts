@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
-import { AppError, isAppError } from '../../src/base/errors.ts'
+import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import {
   ensurePrivateDir,
   parseToml,
@@ -35,7 +35,7 @@ const put = async (name: string, mode: number, text = 'x'): Promise<string> => {
 
 const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o7777
 
-const rejectsWith = (work: Promise<unknown>, code: AppError['code'], text: RegExp): Promise<void> =>
+const rejectsWith = (work: Promise<unknown>, code: ErrorCode, text: RegExp): Promise<void> =>
   assert.rejects(work, (error) => {
     assert.ok(isAppError(error, code), String(error))
     assert.match(error.message, text)

@@ -1,0 +1,13 @@
+#!/usr/bin/env node
+// The command line: one bundle on whatever Node (>= 20) runs this, started once.
+'use strict'
+const { existsSync } = require('node:fs')
+const { join } = require('node:path')
+
+const bundle = join(__dirname, '..', '..', 'dist', 'x0x.cjs')
+if (existsSync(bundle)) {
+  require('node:module').enableCompileCache?.()
+  require(bundle)
+} else {
+  void import('./build-first.mjs').then(({ buildFirst }) => buildFirst(() => require(bundle)))
+}

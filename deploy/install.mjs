@@ -1,0 +1,78 @@
+// Brings node_modules in line with the lockfile when it is not. Plain JavaScript for any Node >= 20.
+import { spawn } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { packageRoot } from './runtime.mjs'
+
+const readLock = (path) => {
+  try {
+    return JSON.parse(readFileSync(join(packageRoot, path), 'utf8')).packages
+  } catch {
+    return undefined
+  }
+}
+
+const fits = (name) => {
+  const [, platform, arch] = /^node_modules\/node-(linux|darwin|win)-(\w+)$/.exec(name) ?? []
+  return platform === process.platform && arch === process.arch
+}
+
+/** True when every package of the lockfile that belongs on this machine is installed in that version, and no other. */
+const isUpToDate = () => {
+  const wanted = readLock('package-lock.json')
+  const installed = readLock('node_modules/.package-lock.json')
+  if (!wanted || !installed) return false
+  for (const [name, entry] of Object.entries(wanted)) {
+    if (name === '') continue
+    const found = installed[name]
+    const mayBeAbsent = (entry.optional || entry.devOptional) && !fits(name)
+    if (found ? found.version !== entry.version || found.integrity !== entry.integrity : !mayBeAbsent) return false
+  }
+  return Object.keys(installed).every((name) => name in wanted)
+}
+
+const npmCommand = () => {
+  const { npm_execpath: script, npm_node_execpath: node } = process.env
+  if (script && /npm-cli\.c?js$/.test(script)) return [node && existsSync(node) ? node : process.execPath, script]
+  return ['npm']
+}
+
+/** Resolves to npm's exit status and everything it said. */
+const runNpm = () =>
+  new Promise((resolve, reject) => {
+    const [file, ...args] = [
+      ...npmCommand(),
+      'ci',
+      '--ignore-scripts',
+      '--include=dev',
+      '--include=optional',
+      '--no-audit',
+      '--no-fund',
+      '--loglevel=error',
+    ]
+    // npm passes its own settings down in npm_config_*: an outer --global or --prefix must not reach this one.
+    const env = Object.fromEntries(
+      Object.entries(process.env).filter(([key]) => !/^npm_config_(global|prefix|local_prefix|location|omit)$/i.test(key)),
+    )
+    const child = spawn(file, args, { cwd: packageRoot, env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let said = ''
+    for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text) => (said += text))
+    child.once('error', reject)
+    child.once('close', (code) => resolve({ code, said }))
+  })
+
+/** Installs what is missing, with one line of progress; throws an Error that says what to do when npm cannot. */
+export const ensureInstalled = async () => {
+  if (isUpToDate()) return
+  const begun = performance.now()
+  process.stderr.write('installing dependencies (npm ci, no scripts) … ')
+  const { code, said } = await runNpm().catch((error) => ({ code: -1, said: `npm could not be started: ${error.message}` }))
+  if (code !== 0) {
+    process.stderr.write('failed\n')
+    throw new Error(
+      `${said.trim()}\n\nnpm ci failed: the lines above are its own. Check the network and the registry (npm ping), then try again.`,
+    )
+  }
+  process.stderr.write(`done in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`)
+}

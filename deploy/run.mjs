@@ -1,0 +1,45 @@
+// What the npm scripts start: installs what is missing, builds, and runs a task under the right runtime.
+// Plain JavaScript without dependencies, so that it works right after a clone on any Node >= 20.
+import { existsSync } from 'node:fs'
+import { delimiter, dirname, join } from 'node:path'
+
+import { buildAll } from './build.mjs'
+import { ensureInstalled } from './install.mjs'
+import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
+
+const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
+/** No single test may take longer; a hanging one is named instead of holding everything. */
+const TEST_TIMEOUT_MS = 180_000
+
+const testArgs = (args) => {
+  const named = args.some((arg) => !arg.startsWith('-'))
+  return ['--test', '--test-reporter=spec', `--test-timeout=${TEST_TIMEOUT_MS}`, ...args, ...(named ? [] : TEST_FILES)]
+}
+
+const TASKS = {
+  build: { builds: true },
+  demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
+  test: { builds: true, run: testArgs },
+  bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
+  check: { run: (args) => ['deploy/check.mjs', ...args] },
+}
+
+const main = async ([name, ...args]) => {
+  const task = TASKS[name]
+  if (!task) throw new Error(`no such task: ${name}; there are ${Object.keys(TASKS).join(', ')}`)
+  process.chdir(packageRoot)
+  await ensureInstalled()
+  if (task.builds) await buildAll()
+  if (!task.run) return 0
+  const runtime = findRuntime()
+  if (!runtime) throw new Error(missingRuntimeText())
+  const command = task.run(args)
+  if (command[0].endsWith('s') && !existsSync(join(packageRoot, command[0]))) throw new Error(`${command[0]} is missing`)
+  // Tools that start `node` by name get this one too.
+  return runInstead(runtime, command, { ...process.env, PATH: dirname(runtime) + delimiter + process.env.PATH })
+}
+
+process.exitCode = await main(process.argv.slice(2)).catch((error) => {
+  console.error(error.message)
+  return 1
+})

@@ -1,0 +1,63 @@
+// Finds the runtime that the daemons and the tests need. Plain JavaScript for any Node >= 20.
+import { spawn } from 'node:child_process'
+import { existsSync, realpathSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { constants } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)))
+
+/** Native ML-DSA and ML-KEM (OpenSSL 3.5) and type stripping without a flag. */
+const NEEDED = [24, 7]
+
+const currentIsNewEnough = () => {
+  const [major, minor] = process.versions.node.split('.').map(Number)
+  return major > NEEDED[0] || (major === NEEDED[0] && minor >= NEEDED[1])
+}
+
+/** The runtime packages are built against glibc; on another C library they cannot start. */
+const canStartPinned = () => process.platform !== 'linux' || process.report.getReport().header.glibcVersionRuntime !== undefined
+
+const pinnedRuntime = () => {
+  const name = `node-${process.platform}-${process.arch}`
+  try {
+    const path = join(dirname(createRequire(import.meta.url).resolve(`${name}/package.json`)), 'bin', 'node')
+    return existsSync(path) && canStartPinned() ? realpathSync(path) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The path of a runtime that is new enough: the pinned one, or else the one that runs this; `undefined` when neither is. */
+export const findRuntime = () => pinnedRuntime() ?? (currentIsNewEnough() ? process.execPath : undefined)
+
+export const missingRuntimeText = () =>
+  `x0x needs Node.js ${NEEDED.join('.')} or newer; this is ${process.versions.node}, and the package ` +
+  `node-${process.platform}-${process.arch}, which would bring it along, is not installed.\n` +
+  'Reinstall without omitting optional dependencies, or start this with a newer node.'
+
+const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2']
+/** A terminal sends these to the child itself; forwarding would deliver them twice. */
+const FROM_TERMINAL = new Set(['SIGINT', 'SIGQUIT', 'SIGHUP'])
+
+/** Runs a program in our place: same terminal, signals passed on. Resolves to its exit status, 128+n for a signal. */
+export const runInstead = (file, args, env = process.env) =>
+  new Promise((resolve, reject) => {
+    const child = spawn(file, args, { stdio: 'inherit', env })
+    const forward = (signal) => {
+      if (!(process.stdin.isTTY && FROM_TERMINAL.has(signal))) child.kill(signal)
+    }
+    for (const signal of FORWARDED) process.on(signal, forward)
+    const done = () => {
+      for (const signal of FORWARDED) process.off(signal, forward)
+    }
+    child.once('error', (error) => {
+      done()
+      reject(error)
+    })
+    child.once('exit', (code, signal) => {
+      done()
+      resolve(signal ? 128 + constants.signals[signal] : code)
+    })
+  })
