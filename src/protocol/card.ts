@@ -1,5 +1,5 @@
 import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_CARD_BYTES, MAX_NAME } from './limits.ts'
-import { bytes, id32, list, record, text, uint, type ValueOf } from './schema.ts'
+import { bytes, id32, list, literal, record, text, uint, type ValueOf } from './schema.ts'
 
 export const CARD_LINK_PREFIX = 'x0x://agent/'
 /** Domain of a card that is handed over by a human. */
@@ -11,7 +11,7 @@ export const ANNOUNCE_TOPIC = 'x0x/announce/1'
 
 /** Who an agent is and where it can be reached, in its own words. */
 export const cardBody = record('card-body', {
-  version: uint(1),
+  version: literal(1),
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
   machine_id: id32,
   /** What the agent calls itself; never trusted, never a contact's name without the operator. */

@@ -1,9 +1,17 @@
-import { AGENT_SIGNATURE_BYTES, AGENT_PUBLIC_KEY_BYTES, MAX_CARD_BYTES, MAX_DIRECT_PAYLOAD, MAX_NAME, MAX_REVOCATIONS_PER_LINK, MAX_SEALED_FRAME } from './limits.ts'
-import { bytes, id32, list, nullable, oneOf, record, requestId, text, uint, type ValueOf } from './schema.ts'
+import {
+  AGENT_SIGNATURE_BYTES,
+  AGENT_PUBLIC_KEY_BYTES,
+  MAX_CARD_BYTES,
+  MAX_DIRECT_PAYLOAD,
+  MAX_NAME,
+  MAX_REVOCATIONS_PER_LINK,
+  MAX_SEALED_FRAME,
+} from './limits.ts'
+import { bytes, id32, list, literal, nullable, oneOf, record, requestId, text, uint, type ValueOf } from './schema.ts'
 
 /** A message between two agents, sealed under the stream's keys. `request_id` groups what belongs together. */
 export const envelope = record('dm-envelope', {
-  version: uint(1),
+  version: literal(1),
   from_agent: id32,
   to_agent: id32,
   request_id: requestId,
@@ -39,7 +47,7 @@ export const revocationList = record('revocation-list', { items: list(bytes(1, M
 export const REVOCATION_DOMAIN = 'x0x-revocation-v1'
 /** An agent's word about its own key (`machine_id` null) or its own presence on one machine. */
 export const revocationBody = record('revocation-body', {
-  version: uint(1),
+  version: literal(1),
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
   machine_id: nullable(id32),
   issued_at_ms: uint(),

@@ -9,7 +9,7 @@ import {
   NONCE_BYTES,
 } from './limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
-import { bool, bytes, id32, int, list, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from './schema.ts'
+import { bool, bytes, id32, int, list, literal, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from './schema.ts'
 
 /** The first twelve bytes of a direct message that belongs to exec. */
 export const EXEC_PREFIX: Uint8Array = new TextEncoder().encode('x0x-exec-v1\0')
@@ -25,7 +25,7 @@ const sha256 = bytes(32)
  * responder's nonce of this stream, so it means nothing at another host, later, or after a restart.
  */
 export const execRequest = record('exec-request', {
-  version: uint(1),
+  version: literal(1),
   request_id: requestId,
   from_agent: id32,
   from_machine: id32,
@@ -48,7 +48,7 @@ export type ExecRequest = ValueOf<typeof execRequest>
 
 /** How a run ended, signed with the executing agent's key: evidence that stands without the link. */
 export const execExit = record('exec-exit', {
-  version: uint(1),
+  version: literal(1),
   request_id: requestId,
   from_agent: id32,
   from_machine: id32,

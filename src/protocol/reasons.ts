@@ -41,5 +41,12 @@ export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const
 export type TrustLevel = (typeof TRUST_LEVELS)[number]
 
 /** What the trust rules say of one (agent, machine) at this moment. Exec needs `accept`. */
-export const TRUST_DECISIONS = ['accept', 'accept_with_flag', 'unknown', 'reject_blocked', 'reject_machine_mismatch', 'reject_revoked'] as const
+export const TRUST_DECISIONS = [
+  'accept',
+  'accept_with_flag',
+  'unknown',
+  'reject_blocked',
+  'reject_machine_mismatch',
+  'reject_revoked',
+] as const
 export type TrustDecision = (typeof TRUST_DECISIONS)[number]

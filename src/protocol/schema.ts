@@ -46,6 +46,13 @@ export const bool: Field<boolean> = {
   fromCbor: (value, path) => (typeof value === 'boolean' ? value : wrong(path, 'true or false')),
 }
 
+/** Exactly this number: a format's version. */
+export const literal = <const T extends number>(only: T): Field<T> => ({
+  cddl: String(only),
+  toCbor: (value) => value,
+  fromCbor: (value, path) => (value === only ? only : wrong(path, String(only))),
+})
+
 /** A byte string of `min` to `max` bytes; exactly `min` when `max` is absent. */
 export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
   cddl: min === max ? `bstr .size ${min}` : `bstr .size (${min}..${max})`,
@@ -132,8 +139,7 @@ export const record = <const S extends Shape>(name: string, shape: S): Message<R
   message<RecordOf<S>>(name, {
     cddl: `[${fieldsCddl(shape)}]`,
     toCbor: (value) => fieldsToCbor(shape, value),
-    fromCbor: (value, path) =>
-      Array.isArray(value) ? (fieldsFromCbor(shape, value, path) as RecordOf<S>) : wrong(path, 'an array'),
+    fromCbor: (value, path) => (Array.isArray(value) ? (fieldsFromCbor(shape, value, path) as RecordOf<S>) : wrong(path, 'an array')),
   })
 
 type Variants = Readonly<Record<string, readonly [tag: number, shape: Shape]>>

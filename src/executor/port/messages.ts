@@ -75,7 +75,13 @@ export const toExecutor = union('to-executor', {
   /** Sign our own card or announcement. Answer: signed. */
   sign_card: [
     10,
-    { ...call, kind: oneOf(['card', 'announcement']), name: text(MAX_NAME), addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES), ttl_ms: uint() },
+    {
+      ...call,
+      kind: oneOf(['card', 'announcement']),
+      name: text(MAX_NAME),
+      addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES),
+      ttl_ms: uint(),
+    },
   ],
   /** A peer's Request arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
@@ -113,7 +119,17 @@ export interface Snapshot {
 
 /** From the executor to the network's half. */
 export const toNetwork = union('to-network', {
-  welcome: [0, { ...call, version: uint(), agent_id: id32, machine_id: id32, agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES), data_version: text(MAX_NAME) }],
+  welcome: [
+    0,
+    {
+      ...call,
+      version: uint(),
+      agent_id: id32,
+      machine_id: id32,
+      agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
+      data_version: text(MAX_NAME),
+    },
+  ],
   /** `handle` names the handshake until link_ready. */
   link_opened: [1, { ...call, handle: uint(), m1: bytes(1, MAX_LINK_FRAME) }],
   link_accepted: [2, { ...call, handle: uint(), m2_core: bytes(1, MAX_LINK_FRAME), agent_signature: bytes(AGENT_SIGNATURE_BYTES) }],

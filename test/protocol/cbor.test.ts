@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { isAppError } from '../../src/base/errors.ts'
+import { decodeCbor, encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
+import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from '../../src/protocol/limits.ts'
+
+const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'))
+const refuses = (bytes: Uint8Array): void =>
+  assert.throws(
+    () => decodeCbor(bytes),
+    (error) => isAppError(error, 'malformed'),
+  )
+
+const file = new URL('../../proto/vectors/refused.json', import.meta.url)
+const { refused } = JSON.parse(await readFile(file, 'utf8')) as { refused: { what: string; cbor: string }[] }
+
+test('there are refused vectors', () => assert.ok(refused.length > 20))
+for (const { what, cbor } of refused) test(`${what} is refused`, () => refuses(hex(cbor)))
+
+const nested = (depth: number): Uint8Array => hex('81'.repeat(depth) + '00')
+
+test('arrays may be nested to the limit and no deeper', () => {
+  assert.doesNotThrow(() => decodeCbor(nested(MAX_CBOR_DEPTH)))
+  refuses(nested(MAX_CBOR_DEPTH + 1))
+  refuses(nested(60_000))
+})
+
+test('the number of items is bounded at its edge', () => {
+  const array = (count: number): Uint8Array => Buffer.concat([Buffer.from([0x99, count >> 8, count & 0xff]), Buffer.alloc(count)])
+  assert.equal((decodeCbor(array(MAX_CBOR_ITEMS - 1)) as number[]).length, MAX_CBOR_ITEMS - 1)
+  refuses(array(MAX_CBOR_ITEMS))
+})
+
+test('the largest exact integers survive', () => {
+  for (const value of [0, 23, 24, 255, 256, 65_535, 65_536, 0xffff_ffff, -1, -0x1_0000_0000])
+    assert.equal(decodeCbor(encodeCbor(value)), value)
+  assert.equal(decodeCbor(encodeCbor(BigInt(Number.MAX_SAFE_INTEGER))), Number.MAX_SAFE_INTEGER)
+})
+
+const value = fc.letrec<{ item: CborValue }>((tie) => ({
+  item: fc.oneof(
+    { maxDepth: 3, depthIdentifier: 'cbor' },
+    fc.integer({ min: -0xffff_ffff, max: 0xffff_ffff }),
+    fc.string({ unit: 'grapheme' }),
+    fc.boolean(),
+    fc.constant(null),
+    fc.uint8Array({ maxLength: 300 }),
+    fc.array(tie('item'), { maxLength: 6, depthIdentifier: 'cbor' }),
+  ),
+})).item
+
+const plain = (item: CborValue): unknown => (item instanceof Uint8Array ? [...item] : Array.isArray(item) ? item.map(plain) : item)
+
+test('what is encoded is decoded to the same value', () => {
+  fc.assert(
+    fc.property(value, (item) => {
+      assert.deepEqual(plain(decodeCbor(encodeCbor(item))), plain(item))
+    }),
+    { seed: 20_260_501, numRuns: 2_000 },
+  )
+})
+
+test('any bytes at all are decoded or refused as malformed, never anything else', () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+      try {
+        decodeCbor(bytes)
+      } catch (error) {
+        assert.ok(isAppError(error, 'malformed'), String(error))
+      }
+    }),
+    { seed: 20_260_502, numRuns: 20_000 },
+  )
+})

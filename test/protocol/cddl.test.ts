@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict'
+import { readdir, readFile } from 'node:fs/promises'
+import { test } from 'node:test'
+import * as port from '../../src/executor/port/messages.ts'
+import * as card from '../../src/protocol/card.ts'
+import * as dm from '../../src/protocol/dm.ts'
+import * as exec from '../../src/protocol/exec.ts'
+import * as link from '../../src/protocol/link.ts'
+
+const folder = new URL('../../proto/', import.meta.url)
+
+/** Rule name to rule, without comments and white space. */
+const rulesOf = (cddl: string): Map<string, string> => {
+  const plain = cddl.replaceAll(/;[^\n]*/g, '')
+  const rules = [...plain.matchAll(/^([a-z][a-z0-9-]*) =/gm)]
+  return new Map(
+    rules.map((rule, index) => {
+      const end = rules[index + 1]?.index ?? plain.length
+      return [rule[1]!, plain.slice(rule.index + rule[0].length, end).replaceAll(/\s+/g, '')]
+    }),
+  )
+}
+
+const declared = (module: object): Map<string, string> =>
+  new Map(
+    Object.values(module)
+      .filter(
+        (value): value is { name: string; cddl: string } =>
+          typeof value === 'object' && value !== null && 'cddl' in value && 'name' in value,
+      )
+      .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
+  )
+
+for (const [file, module] of Object.entries({ card, dm, exec, link, port })) {
+  test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
+    const messages = declared(module)
+    assert.ok(messages.size > 0)
+    assert.deepEqual(rulesOf(await readFile(new URL(`${file}.cddl`, folder), 'utf8')), messages)
+  })
+}
+
+test('every CDDL file is held against the code', async () => {
+  const files = (await readdir(folder)).filter((name) => name.endsWith('.cddl'))
+  assert.deepEqual(files.toSorted(), ['card.cddl', 'dm.cddl', 'exec.cddl', 'link.cddl', 'port.cddl'])
+})

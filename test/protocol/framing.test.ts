@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { isAppError } from '../../src/base/errors.ts'
+import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
+
+const cut = (bytes: Uint8Array, sizes: number[]): Uint8Array[] => {
+  const chunks: Uint8Array[] = []
+  let at = 0
+  for (const size of sizes) {
+    chunks.push(bytes.subarray(at, at + size))
+    at += size
+  }
+  chunks.push(bytes.subarray(at))
+  return chunks
+}
+
+test('frames survive however the stream is cut', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 8 }),
+      fc.array(fc.integer({ min: 0, max: 20 }), { maxLength: 40 }),
+      (payloads, sizes) => {
+        const decoder = new FrameDecoder(50)
+        const stream = Buffer.concat(payloads.map((payload) => encodeFrame(payload)))
+        const received = cut(stream, sizes).flatMap((chunk) => [...decoder.push(chunk)].map((frame) => [...frame]))
+        assert.deepEqual(
+          received,
+          payloads.map((payload) => [...payload]),
+        )
+        assert.equal(decoder.idle, true)
+      },
+    ),
+    { seed: 20_260_503, numRuns: 2_000 },
+  )
+})
+
+test('a frame of exactly the limit passes and a longer one is refused by its head alone', () => {
+  const decoder = new FrameDecoder(4)
+  assert.deepEqual([...decoder.push(encodeFrame(new Uint8Array(4)))].length, 1)
+  assert.throws(
+    () => [...new FrameDecoder(4).push(new Uint8Array([0, 0, 0, 5]))],
+    (error) => isAppError(error, 'malformed'),
+  )
+  assert.throws(
+    () => [...new FrameDecoder(4).push(new Uint8Array([0xff, 0xff, 0xff, 0xff]))],
+    (error) => isAppError(error, 'malformed'),
+  )
+})
+
+test('a stream that stops inside a frame is seen to have stopped there', () => {
+  const decoder = new FrameDecoder(10)
+  assert.deepEqual([...decoder.push(new Uint8Array([0, 0, 0, 2, 7]))], [])
+  assert.equal(decoder.idle, false)
+})

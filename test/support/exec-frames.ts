@@ -1,0 +1,58 @@
+import fc from 'fast-check'
+import type { ExecExit, ExecFrame, ExecRequest } from '../../src/protocol/exec.ts'
+import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
+import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+
+const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
+const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 })
+const request_id = fc.uuid({ version: 7 })
+const uint = fc.nat({ max: Number.MAX_SAFE_INTEGER })
+const ends = { version: fc.constant<1>(1), request_id, from_agent: hexId, from_machine: hexId, to_agent: hexId, to_machine: hexId }
+
+export const anyExecRequest: fc.Arbitrary<ExecRequest> = fc.record({
+  ...ends,
+  stream_nonce: bytes32,
+  created_at_ms: uint,
+  argv: fc.array(fc.string({ unit: 'grapheme' }), { maxLength: 8 }),
+  stdin: fc.option(fc.record({ len: uint, sha256: bytes32 })),
+  timeout_ms: fc.option(uint),
+  cwd: fc.option(fc.string()),
+  clamp: fc.boolean(),
+})
+
+export const anyExecExit: fc.Arbitrary<ExecExit> = fc.record({
+  ...ends,
+  request_sha256: bytes32,
+  code: fc.option(fc.integer()),
+  signal: fc.option(fc.nat({ max: 255 })),
+  duration_ms: uint,
+  stdout_bytes_total: uint,
+  stderr_bytes_total: uint,
+  stdout_sha256: bytes32,
+  stderr_sha256: bytes32,
+  truncated: fc.boolean(),
+  denial_reason: fc.option(fc.constantFrom(...DENIAL_REASONS)),
+})
+
+const signed = {
+  body: fc.uint8Array({ minLength: 1, maxLength: 600 }),
+  signature: fc.uint8Array({ minLength: AGENT_SIGNATURE_BYTES, maxLength: AGENT_SIGNATURE_BYTES }),
+}
+const chunk = { request_id, seq: uint, data: fc.uint8Array({ maxLength: 600 }) }
+
+export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
+  fc.record({ type: fc.constant('request' as const), ...signed }),
+  fc.record({ type: fc.constant('lease_renew' as const), request_id }),
+  fc.record({ type: fc.constant('started' as const), request_id, pid: uint }),
+  fc.record({ type: fc.constantFrom('stdout' as const, 'stderr' as const), ...chunk }),
+  fc.record({
+    type: fc.constant('warning' as const),
+    request_id,
+    kind: fc.constantFrom(...WARNING_KINDS),
+    message: fc.string({ maxLength: 100 }),
+  }),
+  fc.record({ type: fc.constant('exit' as const), ...signed }),
+  fc.record({ type: fc.constant('cancel' as const), request_id }),
+  fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
+  fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),
+)
