@@ -34,6 +34,12 @@ export const MAX_SEALED_FRAME = 65_400
 export const MAX_LINK_FRAME = 16 * 1024
 /** One message on the executor's port: a sealed frame's worth of data plus the fields around it. */
 export const MAX_PORT_MESSAGE = 4 * 1024 * 1024
+/** What the network's half may leave unread on the port before the executor stops listening to it: two runs' windows. */
+export const MAX_PORT_BACKLOG = 16 * 1024 * 1024
+/** Calls of the network's half in work at once: a burst of 32-way fan-out many times over. */
+export const MAX_PORT_CALLS = 1_024
+/** Runs that the network's half may hold open at once; far above any sane `max_concurrent_total`. */
+export const MAX_PORT_RUNS = 1_024
 /** Nesting of CBOR arrays we accept: our deepest message needs three. */
 export const MAX_CBOR_DEPTH = 4
 /** Items in one CBOR message, whatever their nesting: argv is the longest list. */

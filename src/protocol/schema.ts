@@ -15,7 +15,7 @@ export interface Field<T> {
 }
 
 export type ValueOf<F> = F extends Field<infer T> ? T : never
-export type Shape = Readonly<Record<string, Field<any>>>
+export type Shape = Readonly<Record<string, Field<unknown>>>
 export type RecordOf<S extends Shape> = { -readonly [K in keyof S]: ValueOf<S[K]> }
 
 const wrong = (path: string, expected: string): never => {
