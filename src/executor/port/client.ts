@@ -1,0 +1,275 @@
+import type { Duplex } from 'node:stream'
+
+import { AppError, ERROR_TABLE, errorText, type ErrorCode } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Startable } from '../../base/startable.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { TrustDecision } from '../../protocol/reasons.ts'
+import { PortChannel } from './codec.ts'
+import { OpenRun, type RunPort } from './run-port.ts'
+import {
+  PORT_VERSION,
+  toExecutor,
+  toNetwork,
+  type Operation,
+  type Query,
+  type Snapshot,
+  type ToExecutor,
+  type ToNetwork,
+} from './messages.ts'
+
+/** Which answer belongs to which call. */
+const ANSWERS = {
+  hello: 'welcome',
+  link_open: 'link_opened',
+  link_confirm: 'link_ready',
+  link_accept: 'link_accepted',
+  link_finish: 'link_ready',
+  mint_nonces: 'nonces',
+  sign_request: 'signed',
+  sign_card: 'signed',
+  operate: 'result',
+  query: 'result',
+  revocations: 'result',
+} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
+type Answers = typeof ANSWERS
+type CallType = keyof Answers
+type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
+type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
+type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>
+
+export interface PortIdentity {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly agentPublicKey: Uint8Array
+}
+
+interface Pending {
+  readonly answer: ToNetwork['type']
+  resolve(message: ToNetwork): void
+  reject(error: AppError): void
+}
+
+export interface ExecutorClientComponents {
+  readonly duplex: Duplex
+  readonly log: Logger
+}
+
+/** The network's half of the executor's port: calls as promises, runs as frames, and what is pushed. */
+export class ExecutorClient implements Startable {
+  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  readonly #log: Logger
+  readonly #calls = new Map<number, Pending>()
+  readonly #runs = new Map<number, OpenRun>()
+  readonly #snapshotListeners = new Set<(snapshot: Snapshot) => void>()
+  readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
+  readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
+  readonly #closed = Promise.withResolvers<Error | null>()
+  #lastId = 0
+  #lastRun = 0
+  #identity: PortIdentity | null = null
+  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [] }
+
+  constructor(components: ExecutorClientComponents) {
+    this.#log = components.log
+    this.#channel = new PortChannel(
+      { duplex: components.duplex, incoming: toNetwork, outgoing: toExecutor },
+      {
+        onMessage: (message) => this.#guard(() => this.#receive(message)),
+        onMalformed: (_payload, error) => this.#channel.close(new AppError('malformed', errorText(error))),
+        onClosed: (error) => this.#end(error),
+        holdWhenBehind: false,
+      },
+    )
+  }
+
+  /** Says hello. Afterwards `identity` is known, and the first snapshot is on its way behind it. */
+  async start(): Promise<void> {
+    const welcome = await this.#call('hello', { version: PORT_VERSION })
+    if (welcome.version !== PORT_VERSION) throw new AppError('internal', `the executor speaks version ${welcome.version} of the port`)
+    this.#identity = { agentId: welcome.agent_id, machineId: welcome.machine_id, agentPublicKey: welcome.agent_public_key }
+  }
+
+  stop(): void {
+    this.#channel.close()
+  }
+
+  get identity(): PortIdentity {
+    if (this.#identity === null) throw new AppError('internal', 'the executor was not greeted yet')
+    return this.#identity
+  }
+
+  /** The latest snapshot: for display, dialling and budgets, never for a decision. */
+  get snapshot(): Snapshot {
+    return this.#snapshot
+  }
+
+  /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
+  get closed(): Promise<Error | null> {
+    return this.#closed.promise
+  }
+
+  /** Called at every change from now on; the answer ends it. */
+  onSnapshot(listener: (snapshot: Snapshot) => void): () => void {
+    return subscribe(this.#snapshotListeners, listener)
+  }
+
+  onLinkDecision(listener: (link: number, decision: TrustDecision) => void): () => void {
+    return subscribe(this.#decisionListeners, listener)
+  }
+
+  onLinkRevocations(listener: (link: number, items: readonly Uint8Array[]) => void): () => void {
+    return subscribe(this.#revocationListeners, listener)
+  }
+
+  async linkOpen(call: Arguments<'link_open'>): Promise<Answer<'link_open'>> {
+    return this.#call('link_open', call)
+  }
+
+  async linkConfirm(call: Arguments<'link_confirm'>): Promise<Answer<'link_confirm'>> {
+    return this.#call('link_confirm', call)
+  }
+
+  async linkAccept(call: Arguments<'link_accept'>): Promise<Answer<'link_accept'>> {
+    return this.#call('link_accept', call)
+  }
+
+  async linkFinish(call: Arguments<'link_finish'>): Promise<Answer<'link_finish'>> {
+    return this.#call('link_finish', call)
+  }
+
+  linkDropped(handle: number): void {
+    this.#channel.send({ type: 'link_dropped', handle })
+  }
+
+  linkClosed(link: number): void {
+    this.#channel.send({ type: 'link_closed', link })
+  }
+
+  async mintNonces(link: number, count: number): Promise<Uint8Array[]> {
+    return (await this.#call('mint_nonces', { link, count })).nonces
+  }
+
+  dropNonces(link: number, nonces: Uint8Array[]): void {
+    this.#channel.send({ type: 'drop_nonces', link, nonces })
+  }
+
+  async signRequest(call: Arguments<'sign_request'>): Promise<Answer<'sign_request'>> {
+    return this.#call('sign_request', call)
+  }
+
+  async signCard(call: Arguments<'sign_card'>): Promise<Answer<'sign_card'>> {
+    return this.#call('sign_card', call)
+  }
+
+  /** `body` is the JSON exactly as proven; `proof` the header's text, "" where there is none. */
+  async operate(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
+    return parseResult(await this.#call('operate', { operation, body, proof }))
+  }
+
+  async query(what: Query): Promise<unknown> {
+    return parseResult(await this.#call('query', { what }))
+  }
+
+  /** How many of the peer's revocations were new and concern us. */
+  async revocations(link: number, items: Uint8Array[]): Promise<number> {
+    const result = parseResult(await this.#call('revocations', { link, items })) as { accepted: number }
+    return result.accepted
+  }
+
+  /** `frame` is the peer's encoded `request` frame, `streamNonce` ours of the stream it came on. */
+  openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    const run = ++this.#lastRun
+    const port = new OpenRun({ channel: this.#channel }, { run })
+    if (this.#channel.closed) {
+      queueMicrotask(() => port.ended())
+      return port
+    }
+    this.#runs.set(run, port)
+    this.#channel.send({ type: 'run_open', run, link, stream_nonce: streamNonce, frame })
+    return port
+  }
+
+  /** Resolves when the channel has room again, or is closed. */
+  async drained(): Promise<void> {
+    return this.#channel.drained()
+  }
+
+  async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {
+    if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
+    const id = ++this.#lastId
+    const { promise, resolve, reject } = Promise.withResolvers<ToNetwork>()
+    this.#calls.set(id, { answer: ANSWERS[type], resolve, reject })
+    this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
+    return (await promise) as unknown as Answer<C>
+  }
+
+  /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
+  #guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#log.error({ err: errorText(error) }, 'a listener of the port failed')
+    }
+  }
+
+  #receive(message: ToNetwork): void {
+    switch (message.type) {
+      case 'run_frame':
+        this.#runs.get(message.run)?.onFrame(message.frame)
+        return
+      case 'run_closed':
+        this.#closeRun(message.run)
+        return
+      case 'snapshot':
+        this.#snapshot = JSON.parse(message.json) as Snapshot
+        for (const listener of this.#snapshotListeners) listener(this.#snapshot)
+        return
+      case 'link_decision':
+        for (const listener of this.#decisionListeners) listener(message.link, message.decision)
+        return
+      case 'link_revocations':
+        for (const listener of this.#revocationListeners) listener(message.link, message.items)
+        return
+      default:
+        this.#settle(message)
+    }
+  }
+
+  #closeRun(run: number): void {
+    const port = this.#runs.get(run)
+    this.#runs.delete(run)
+    port?.ended()
+  }
+
+  #settle(message: Extract<ToNetwork, { id: number }>): void {
+    const pending = this.#calls.get(message.id)
+    if (pending === undefined) {
+      this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
+      return
+    }
+    this.#calls.delete(message.id)
+    if (message.type === 'failed') pending.reject(failure(message))
+    else if (message.type === pending.answer) pending.resolve(message)
+    else pending.reject(new AppError('internal', `the executor answered ${message.type} instead of ${pending.answer}`))
+  }
+
+  #end(error: Error | null): void {
+    for (const pending of this.#calls.values()) pending.reject(new AppError('shutting_down', 'the executor is gone', { cause: error }))
+    this.#calls.clear()
+    for (const run of this.#runs.keys()) this.#guard(() => this.#closeRun(run))
+    this.#closed.resolve(error)
+  }
+}
+
+const subscribe = <L>(listeners: Set<L>, listener: L): (() => void) => {
+  listeners.add(listener)
+  return () => void listeners.delete(listener)
+}
+
+const parseResult = (answer: { json: string }): unknown => JSON.parse(answer.json)
+
+const failure = (message: { code: string; message: string; data: string }): AppError => {
+  const code = Object.hasOwn(ERROR_TABLE, message.code) ? (message.code as ErrorCode) : 'internal'
+  return new AppError(code, message.message, { data: JSON.parse(message.data) as Record<string, unknown> })
+}

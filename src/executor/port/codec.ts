@@ -1,0 +1,116 @@
+import type { Duplex } from 'node:stream'
+
+import { AppError } from '../../base/errors.ts'
+import { encodeFrame, FrameDecoder } from '../../protocol/framing.ts'
+import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../../protocol/limits.ts'
+import type { Message } from '../../protocol/schema.ts'
+
+export interface PortComponents<In, Out> {
+  readonly duplex: Duplex
+  readonly incoming: Message<In>
+  readonly outgoing: Message<Out>
+}
+
+export interface PortInit<In> {
+  onMessage(message: In): void
+  /** A frame whose content is not a message of ours. The framing is intact, so the channel may go on. */
+  onMalformed(payload: Uint8Array, error: unknown): void
+  /** Once, however it ended; null when the other side ended it between two messages. */
+  onClosed(error: Error | null): void
+  /**
+   * Stop reading while the other side leaves more than `MAX_PORT_BACKLOG` of ours unread. For one side
+   * only: the other must always read, or both could wait for ever.
+   */
+  readonly holdWhenBehind: boolean
+}
+
+/** One end of the port: whole messages over a byte stream, bounded in both directions. */
+export class PortChannel<In, Out> {
+  readonly #duplex: Duplex
+  readonly #incoming: Message<In>
+  readonly #outgoing: Message<Out>
+  readonly #init: PortInit<In>
+  readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
+  #closed = false
+  #drain: PromiseWithResolvers<void> | null = null
+
+  constructor(components: PortComponents<In, Out>, init: PortInit<In>) {
+    this.#duplex = components.duplex
+    this.#incoming = components.incoming
+    this.#outgoing = components.outgoing
+    this.#init = init
+    this.#duplex.on('data', (chunk: Uint8Array) => this.#read(chunk))
+    this.#duplex.on('drain', () => this.#drained())
+    this.#duplex.on('end', () => this.close(this.#frames.idle ? null : new AppError('malformed', 'the port ended inside a message')))
+    this.#duplex.on('error', (error) => this.close(error))
+    this.#duplex.on('close', () => this.close(null))
+  }
+
+  get closed(): boolean {
+    return this.#closed
+  }
+
+  /** True while `send` would answer false. */
+  get full(): boolean {
+    return this.#closed || this.#duplex.writableNeedDrain
+  }
+
+  /** False when the other side is behind: wait for `drained()`. After the end nothing is sent. */
+  send(message: Out): boolean {
+    if (this.#closed) return false
+    const payload = this.#outgoing.encode(message)
+    if (payload.length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${payload.length} bytes`)
+    const free = this.#duplex.write(encodeFrame(payload))
+    if (this.#init.holdWhenBehind && this.#duplex.writableLength > MAX_PORT_BACKLOG) this.#duplex.pause()
+    return free
+  }
+
+  /** Resolves when there is room again, or at the end of the channel. */
+  async drained(): Promise<void> {
+    if (this.#closed || !this.#duplex.writableNeedDrain) return
+    this.#drain ??= Promise.withResolvers<void>()
+    await this.#drain.promise
+  }
+
+  /** Ends both directions at once. */
+  close(error: Error | null = null): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#duplex.destroy()
+    this.#wake()
+    this.#init.onClosed(error)
+  }
+
+  #read(chunk: Uint8Array): void {
+    try {
+      for (const payload of this.#frames.push(chunk)) {
+        if (this.#closed) return
+        this.#deliver(payload)
+      }
+    } catch (error) {
+      // What follows an over-long frame cannot be told apart any more.
+      this.close(error as Error)
+    }
+  }
+
+  #deliver(payload: Uint8Array): void {
+    let message: In
+    try {
+      message = this.#incoming.decode(payload)
+    } catch (error) {
+      this.#init.onMalformed(payload, error)
+      return
+    }
+    this.#init.onMessage(message)
+  }
+
+  #drained(): void {
+    if (this.#duplex.isPaused()) this.#duplex.resume()
+    this.#wake()
+  }
+
+  #wake(): void {
+    this.#drain?.resolve()
+    this.#drain = null
+  }
+}

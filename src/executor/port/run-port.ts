@@ -1,0 +1,44 @@
+import type { PortChannel } from './codec.ts'
+import type { ToExecutor, ToNetwork } from './messages.ts'
+
+/** A run as the network's half holds it: encoded exec-frames down and up, and when it is over. */
+export interface RunPort {
+  /** The executor's next frame for the peer. Set it before the next turn of the event loop. */
+  onFrame: (frame: Uint8Array) => void
+  /** Nothing more comes, for good; called once. */
+  onClosed: () => void
+  /** A later frame of the peer. False = the channel is full: wait for `ExecutorClient.drained()`. */
+  send(frame: Uint8Array): boolean
+  /** The peer's stream is gone without a Cancel. Frames and `onClosed` still come. */
+  lost(): void
+}
+
+const nothing = (): void => undefined
+
+/** Made by the client alone. */
+export class OpenRun implements RunPort {
+  onFrame: (frame: Uint8Array) => void = nothing
+  onClosed: () => void = nothing
+  readonly #run: number
+  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  #over = false
+
+  constructor(components: { channel: PortChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
+    this.#channel = components.channel
+    this.#run = init.run
+  }
+
+  send(frame: Uint8Array): boolean {
+    return this.#over || this.#channel.send({ type: 'run_frame', run: this.#run, frame })
+  }
+
+  lost(): void {
+    if (!this.#over) this.#channel.send({ type: 'run_lost', run: this.#run })
+  }
+
+  ended(): void {
+    if (this.#over) return
+    this.#over = true
+    this.onClosed()
+  }
+}
