@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { constants, type Stats } from 'node:fs'
-import { lstat, mkdir, open, readFile, readlink, rename, rm, stat } from 'node:fs/promises'
+import { constants, lstatSync, readlinkSync, type Stats } from 'node:fs'
+import { mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join, parse as parsePath, resolve, sep } from 'node:path'
 
 import { parse, TomlError } from 'smol-toml'
@@ -20,10 +20,16 @@ const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoEx
 
 const isMissing = (error: unknown): boolean => errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR'
 
+export interface TomlOptions {
+  /** Integers come as bigint, for a reader that must tell `1` from `1.0` or keep one of 64 bits. */
+  readonly bigints?: boolean
+}
+
 /** Parses TOML; a syntax error becomes `code` with `path:line:column` before its text. */
-export const parseToml = (text: string, path: string, code: ErrorCode): TomlDocument => {
+export const parseToml = (text: string, path: string, code: ErrorCode, options: TomlOptions = {}): TomlDocument => {
   try {
-    return { path, value: parse(text), lineOf: (keyPath) => lineOf(text, keyPath) }
+    const value = parse(text, { integersAsBigInt: options.bigints ?? false })
+    return { path, value, lineOf: (keyPath) => lineOf(text, keyPath) }
   } catch (error) {
     if (!(error instanceof TomlError)) throw error
     const { line, column } = error
@@ -33,7 +39,7 @@ export const parseToml = (text: string, path: string, code: ErrorCode): TomlDocu
 }
 
 /** Reads a TOML file. A missing file is `not_found`; anything else that is wrong with it is `code`. */
-export const readToml = async (path: string, code: ErrorCode): Promise<TomlDocument> => {
+export const readToml = async (path: string, code: ErrorCode, options: TomlOptions = {}): Promise<TomlDocument> => {
   let bytes: Buffer
   try {
     bytes = await readFile(path)
@@ -46,7 +52,7 @@ export const readToml = async (path: string, code: ErrorCode): Promise<TomlDocum
   } catch (error) {
     throw new AppError(code, `${path}: not valid UTF-8`, { cause: error, data: { file: path } })
   }
-  return parseToml(text, path, code)
+  return parseToml(text, path, code, options)
 }
 
 /** A semantic error in a TOML file, in the form that editors understand: `file:line: key: reason`. */
@@ -148,27 +154,36 @@ const problemOf = (path: string, info: Stats): string | undefined => {
   return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${quoted(path)}`
 }
 
+const standingAt = (path: string): Stats | undefined => {
+  try {
+    return lstatSync(path)
+  } catch (error) {
+    if (isMissing(error)) return undefined
+    throw error
+  }
+}
+
 /**
  * Who else could change what stands at this path: one sentence with its remedy for the file, every
  * directory above it, and every link on the way. Owners must be root or us. Empty when it is safe;
  * parts that do not exist are not judged.
  */
-export const writableByOthers = async (path: string): Promise<string[]> => {
+export const writableByOthers = async (path: string): Promise<string[]> => writableByOthersSync(path)
+
+/** The same at once, for a decision that must not be interrupted: a few calls of lstat, some microseconds each. */
+export const writableByOthersSync = (path: string): string[] => {
   const problems = new Set<string>()
   let rest = resolve(path).split(sep).filter(Boolean)
   let at = parsePath(resolve(path)).root
   let links = 0
   for (;;) {
-    const info = await lstat(at).catch((error: unknown) => {
-      if (isMissing(error)) return undefined
-      throw error
-    })
+    const info = standingAt(at)
     if (!info) break
     const problem = problemOf(at, info)
     if (problem) problems.add(problem)
     if (info.isSymbolicLink()) {
       if (++links > MAX_LINKS) return [...problems, `${path} goes through too many links`]
-      const target = resolve(dirname(at), await readlink(at))
+      const target = resolve(dirname(at), readlinkSync(at))
       rest = [...target.split(sep).filter(Boolean), ...rest]
       at = parsePath(target).root
       continue
