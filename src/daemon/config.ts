@@ -1,0 +1,132 @@
+import { hostname } from 'node:os'
+import { dirname, resolve } from 'node:path'
+
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { readToml, tomlError, writableByOthers, type TomlDocument } from '../base/files.ts'
+import { didYouMean } from '../base/nearest.ts'
+import type { DaemonFlags } from './flags.ts'
+import { checkInstanceName, dataDirOf, defaultAclPath, pathsIn, socketPathProblem, type DataPaths } from './paths.ts'
+import { OTHER_VARIABLES, SETTING_KEYS, SETTINGS, variableOf, type SettingKey, type Settings } from './settings.ts'
+
+/** Everything the daemon was told, checked, with where it came from. */
+export interface DaemonConfig extends Settings {
+  readonly name: string | null
+  readonly paths: DataPaths
+  /** The configuration file that was read, or null where there is none. */
+  readonly config_file: string | null
+  /** True when somebody named the ACL: then it must exist. */
+  readonly exec_acl_explicit: boolean
+}
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any. */
+const DEFAULT_MESH_PORT = 5483
+const DEFAULT_API_PORT = 12_700
+
+const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
+  display_name:
+    name ??
+    (hostname()
+      .replaceAll(/[^A-Za-z0-9._-]/g, '-')
+      .slice(0, 64) ||
+      'x0x'),
+  exec_acl: defaultAclPath(name, paths),
+  api_port: name === null ? DEFAULT_API_PORT : 0,
+  listen: [`/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`],
+  bootstrap: [],
+  mdns: true,
+  log_level: 'warn',
+})
+
+/** Settings of one source over those of a weaker one; problems are collected, not thrown. */
+class Layers {
+  readonly problems: string[] = []
+  readonly #values: Partial<Record<SettingKey, unknown>> = {}
+
+  set<K extends SettingKey>(key: K, raw: unknown, base: string, complain: (reason: string) => string): void {
+    const parsed = SETTINGS[key].parse(raw, base)
+    if ('problem' in parsed) this.problems.push(complain(parsed.problem))
+    else this.#values[key] = parsed.value
+  }
+
+  has(key: SettingKey): boolean {
+    return this.#values[key] !== undefined
+  }
+
+  over(defaults: Settings): Settings {
+    return { ...defaults, ...(this.#values as Partial<Settings>) }
+  }
+}
+
+const applyFile = (layers: Layers, document: TomlDocument): void => {
+  const base = dirname(resolve(document.path))
+  for (const [key, value] of Object.entries(document.value)) {
+    const complain = (reason: string): string => tomlError('bad_config', document, [key], reason).message
+    if ((SETTING_KEYS as readonly string[]).includes(key)) layers.set(key as SettingKey, value, base, complain)
+    else layers.problems.push(complain(`unknown key${didYouMean(key, SETTING_KEYS)}`))
+  }
+}
+
+const applyEnvironment = (layers: Layers, env: Environment): void => {
+  const known = [...SETTING_KEYS.map(variableOf), ...OTHER_VARIABLES]
+  for (const [name, text] of Object.entries(env)) {
+    if (!name.startsWith('X0X_') || text === undefined) continue
+    if (!known.includes(name)) layers.problems.push(`${name}: unknown variable${didYouMean(name, known)}`)
+  }
+  for (const key of SETTING_KEYS) {
+    const text = env[variableOf(key)]
+    if (text !== undefined) layers.set(key, SETTINGS[key].fromText(text), process.cwd(), (reason) => `${variableOf(key)}: ${reason}`)
+  }
+}
+
+const applyFlags = (layers: Layers, flags: DaemonFlags): void => {
+  for (const key of SETTING_KEYS) {
+    const { flag, fromText } = SETTINGS[key]
+    const given = flag === null ? undefined : flags.settings[flag]
+    if (given === undefined) continue
+    layers.set(key, typeof given === 'string' ? fromText(given) : given, process.cwd(), (reason) => `--${flag}: ${reason}`)
+  }
+}
+
+/** The file's document, or null where only the default place was looked at and is empty. */
+const readConfigFile = async (path: string, explicit: boolean, problems: string[]): Promise<TomlDocument | null> => {
+  try {
+    const document = await readToml(path, 'bad_config')
+    problems.push(...(await writableByOthers(path)))
+    return document
+  } catch (error) {
+    if (!(isAppError(error, 'not_found') && !explicit)) problems.push(errorText(error))
+    return null
+  }
+}
+
+/**
+ * Flags over environment over file over defaults. Throws `bad_config`; its message and
+ * `data.problems` have every problem, each naming the flag, variable, or file, line and key.
+ */
+export const loadConfig = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
+  const named = flags.name ?? env['X0X_NAME'] ?? null
+  const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
+  const paths = pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null }))
+  const layers = new Layers()
+  const tooLong = socketPathProblem(paths)
+  if (tooLong !== null) layers.problems.push(tooLong)
+
+  const chosen = flags.config ?? env['X0X_CONFIG'] ?? null
+  const file = await readConfigFile(chosen === null ? paths.config : resolve(chosen), chosen !== null, layers.problems)
+  if (file !== null) applyFile(layers, file)
+  applyEnvironment(layers, env)
+  applyFlags(layers, flags)
+
+  if (layers.problems.length > 0) {
+    throw new AppError('bad_config', layers.problems.join('\n'), { data: { problems: layers.problems } })
+  }
+  return {
+    ...layers.over(defaultsFor(name, paths)),
+    name,
+    paths,
+    config_file: file?.path ?? null,
+    exec_acl_explicit: layers.has('exec_acl'),
+  }
+}

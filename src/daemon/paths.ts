@@ -1,0 +1,75 @@
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
+
+import { AppError } from '../base/errors.ts'
+
+/** Which daemon of this user is meant; absent parts take their defaults. */
+export interface InstanceChoice {
+  readonly name: string | null
+  readonly dataDir: string | null
+}
+
+/** The files of one data directory. People and scripts depend on these names. */
+export interface DataPaths {
+  readonly dir: string
+  readonly agentKey: string
+  readonly machineKey: string
+  readonly operatorKey: string
+  readonly contacts: string
+  readonly revocations: string
+  readonly apiToken: string
+  readonly apiSocket: string
+  readonly apiPort: string
+  readonly config: string
+  readonly execAcl: string
+  readonly lock: string
+  /** Marks of the runs that are going on, read after a crash. */
+  readonly runs: string
+}
+
+/** An instance's name is part of a directory's name and of a socket's path, which the kernel keeps short. */
+const INSTANCE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$/
+
+/** sun_path of unix(7) has 108 bytes, of macOS 104, each with its NUL. */
+const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
+
+/** Throws `bad_config` for a name that could not be a directory's. */
+export const checkInstanceName = (name: string, from: string): string => {
+  if (INSTANCE_NAME.test(name)) return name
+  throw new AppError(
+    'bad_config',
+    `${from}: an instance's name has 1 to 32 letters, digits, "." "_" or "-", and begins with a letter or digit`,
+  )
+}
+
+/** `~/.x0x`, `~/.x0x-NAME`, or what was asked for. */
+export const dataDirOf = (choice: InstanceChoice): string =>
+  choice.dataDir !== null ? resolve(choice.dataDir) : join(homedir(), choice.name === null ? '.x0x' : `.x0x-${choice.name}`)
+
+export const pathsIn = (dir: string): DataPaths => ({
+  dir,
+  agentKey: join(dir, 'agent.key'),
+  machineKey: join(dir, 'machine.key'),
+  operatorKey: join(dir, 'operator.key'),
+  contacts: join(dir, 'contacts.json'),
+  revocations: join(dir, 'revocations.json'),
+  apiToken: join(dir, 'api-token'),
+  apiSocket: join(dir, 'api.sock'),
+  apiPort: join(dir, 'api.port'),
+  config: join(dir, 'config.toml'),
+  execAcl: join(dir, 'exec-acl.toml'),
+  lock: join(dir, 'x0xd.lock'),
+  runs: join(dir, 'runs'),
+})
+
+/** Says what is wrong with a data directory whose socket the kernel could not bind, or null. */
+export const socketPathProblem = (paths: DataPaths): string | null =>
+  Buffer.byteLength(paths.apiSocket) > MAX_SOCKET_PATH
+    ? `${paths.apiSocket}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter --data-dir`
+    : null
+
+/** The machine's own ACL; an instance with a name has one in its data directory, so that no file arms two daemons by accident. */
+export const defaultAclPath = (name: string | null, paths: DataPaths): string => {
+  if (name !== null) return paths.execAcl
+  return process.platform === 'darwin' ? '/usr/local/etc/x0x/exec-acl.toml' : '/etc/x0x/exec-acl.toml'
+}

@@ -1,0 +1,102 @@
+import { isAbsolute, resolve } from 'node:path'
+
+import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
+
+/** What `config.toml`, the environment and flags may set. The names are those of the file. */
+export interface Settings {
+  /** The name in our card; others see it. */
+  readonly display_name: string
+  readonly exec_acl: string
+  /** TCP port on 127.0.0.1; 0 = any free one. */
+  readonly api_port: number
+  /** Addresses the mesh listens on. */
+  readonly listen: readonly string[]
+  /** Peers to dial at start. */
+  readonly bootstrap: readonly string[]
+  /** Find peers on the local network. */
+  readonly mdns: boolean
+  readonly log_level: LogLevel
+}
+
+export type SettingKey = keyof Settings
+
+/** Either the value or what a right one looks like. */
+export type Parsed<T> = { readonly value: T } | { readonly problem: string }
+
+interface Setting<T> {
+  /** From a value of TOML. `base` is the directory that relative paths start from. */
+  readonly parse: (value: unknown, base: string) => Parsed<T>
+  /** From the text of a flag or a variable to what `parse` takes. */
+  readonly fromText: (text: string) => unknown
+  readonly flag: string | null
+}
+
+const DISPLAY_NAME = /^[A-Za-z0-9._-]{1,64}$/
+const MULTIADDR =
+  /^\/(?:ip4\/[0-9.]+|ip6\/[0-9A-Fa-f:.]+|dns[46]?\/[A-Za-z0-9.-]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
+
+const string =
+  <T extends string>(test: (text: string) => boolean, expected: string) =>
+  (value: unknown): Parsed<T> =>
+    typeof value === 'string' && test(value) ? { value: value as T } : { problem: `must be ${expected}` }
+
+const isAddress = (text: string): boolean => Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
+
+const addresses = (value: unknown): Parsed<readonly string[]> => {
+  if (!Array.isArray(value)) return { problem: 'must be a list of addresses such as "/ip4/0.0.0.0/tcp/5483"' }
+  const bad: unknown = value.find((item) => typeof item !== 'string' || !isAddress(item))
+  return bad === undefined
+    ? { value: value as string[] }
+    : {
+        problem: `${JSON.stringify(bad)} is not an address such as "/ip4/192.0.2.7/tcp/5483" or "/dns4/host.example/tcp/5483/p2p/12D3Koo…"`,
+      }
+}
+
+const list = (text: string): string[] =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '')
+
+const same = (text: string): string => text
+const asNumber = (text: string): unknown => (/^[0-9]+$/.test(text) ? Number(text) : text)
+const asBoolean = (text: string): unknown => (text === 'true' ? true : text === 'false' ? false : text)
+
+const path = (value: unknown, base: string): Parsed<string> =>
+  typeof value === 'string' && value !== '' && !value.includes('\0')
+    ? { value: isAbsolute(value) ? value : resolve(base, value) }
+    : { problem: 'must be a path' }
+
+const port = (value: unknown): Parsed<number> =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 65_535
+    ? { value }
+    : { problem: 'must be a port, 0 to 65535 (0 = any free one)' }
+
+const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
+
+/** Every setting, once: how each is read wherever it comes from. `docs/config.md` has a line for each. */
+export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
+  display_name: {
+    parse: string((text) => DISPLAY_NAME.test(text), '1 to 64 letters, digits, "." "_" or "-"'),
+    fromText: same,
+    flag: null,
+  },
+  exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
+  api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
+  listen: { parse: addresses, fromText: list, flag: 'listen' },
+  bootstrap: { parse: addresses, fromText: list, flag: 'bootstrap' },
+  mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  log_level: {
+    parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
+    fromText: same,
+    flag: null,
+  },
+}
+
+export const SETTING_KEYS = Object.keys(SETTINGS) as SettingKey[]
+
+/** `api_port` is `X0X_API_PORT`. */
+export const variableOf = (key: SettingKey): string => `X0X_${key.toUpperCase()}`
+
+/** Variables that are no settings of the daemon but are known: who we are, what the CLI reads, and the choice of primitives. */
+export const OTHER_VARIABLES = ['X0X_NAME', 'X0X_CONFIG', 'X0X_DATA_DIR', 'X0X_API', 'X0X_API_TOKEN', 'X0X_CRYPTO'] as const
