@@ -12,13 +12,13 @@ export const encodeFrame = (payload: Uint8Array): Uint8Array => {
 
 /** Cuts a byte stream into frames; keeps at most one frame's bytes and refuses a longer one by its head. */
 export class FrameDecoder {
-  readonly #maxFrame: number
+  /** The longest payload accepted, in bytes; may be raised between frames. */
+  maxFrame: number
   #chunks: Uint8Array[] = []
   #buffered = 0
 
-  /** `maxFrame`: the longest payload accepted, in bytes. */
   constructor(maxFrame: number) {
-    this.#maxFrame = maxFrame
+    this.maxFrame = maxFrame
   }
 
   /** True between frames: a stream that ends now ended cleanly. */
@@ -32,7 +32,7 @@ export class FrameDecoder {
     this.#buffered += chunk.length
     while (this.#buffered >= LENGTH_BYTES) {
       const length = this.#peekLength()
-      if (length > this.#maxFrame) throw new AppError('malformed', `a frame of ${length} bytes is longer than ${this.#maxFrame}`)
+      if (length > this.maxFrame) throw new AppError('malformed', `a frame of ${length} bytes is longer than ${this.maxFrame}`)
       if (this.#buffered < LENGTH_BYTES + length) return
       yield this.#take(LENGTH_BYTES + length).subarray(LENGTH_BYTES)
     }

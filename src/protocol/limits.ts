@@ -115,6 +115,14 @@ export const MAX_NONCES_PER_PEER = 128
 export const SPARE_STREAMS = 2
 /** Streams of our protocol that one connection may open towards us. */
 export const MAX_STREAMS_PER_CONNECTION = 256
+/** Streams of one connection that the peer has opened and not used yet. */
+export const MAX_WAITING_STREAMS = 64
+/** Stream nonces asked of the executor at a time. */
+export const NONCE_BATCH = 8
+/** Bytes a peer may send behind its M3 before the executor has verified it: stdin's credit and a Request. */
+export const MAX_EARLY_BYTES = 1024 * 1024 + 256 * 1024
+/** How long a sender waits for the receipt of a direct message. */
+export const RECEIPT_MS = 10_000
 /** A link's id on the wire: the first bytes of the transcript hash. */
 export const LINK_ID_BYTES = 8
 /** Revocations that one peer may hand over on one link. */
@@ -134,6 +142,41 @@ export const MAX_CLOCK_SKEW_MS = 300_000
 export const MAX_STRANGERS = 1_024
 /** Announcements accepted from one source per minute. */
 export const ANNOUNCES_PER_MINUTE = 12
+/** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
+export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
+/** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
+export const ANNOUNCE_SPACING_MS = 1_000
+/** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
+export const ANNOUNCE_SPACING_PER_PEER_MS = 50
+/** Connections in all: one per host of a large fleet; libp2p's default is 300. */
+export const MAX_CONNECTIONS = 2_000
+/** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
+export const MAX_STRANGER_CONNECTIONS = 512
+/** Inbound connections that are still being upgraded; libp2p's 10 are used up by one CI job. */
+export const MAX_PENDING_CONNECTIONS = 128
+/** Inbound connections per second and host: a fleet behind one NAT reconnects at once; libp2p's default is 5. */
+export const INBOUND_PER_SECOND_PER_HOST = 64
+/** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. */
+export const MAX_PARALLEL_DIALS = 8
+/** One address of a peer; a black hole must not use up the time of the others. */
+export const ADDRESS_DIAL_MS = 4_000
+/** All addresses of a peer. */
+export const DIAL_MS = 12_000
+/** Addresses of one peer that are tried, wherever they were learnt. */
+export const MAX_DIAL_ADDRESSES = 16
+/** Reconnecting to a contact: first wait, and the longest. */
+export const RECONNECT_MIN_MS = 500
+export const RECONNECT_MAX_MS = 60_000
+/** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
+export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
+/** Bytes that wait in one stream for its window: all that a run may have unacknowledged, and its small frames. */
+export const MAX_STREAM_WRITE_BUFFER = 12 * 1024 * 1024
+/** yamux measures its round trip with this ping; without it the window never grows. */
+export const KEEP_ALIVE_MS = 10_000
+/** How long a stream may take to close in peace. */
+export const STREAM_CLOSE_MS = 5_000
+/** Machines found on the local network by mDNS whose addresses are kept. */
+export const MAX_MDNS_PEERS = 256
 /** A card is good for this long unless its owner says otherwise. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000
 
@@ -148,3 +191,25 @@ export const OPERATOR_PROOF_MS = 60_000
 export const MAX_EVENT_BACKLOG = 1_024
 /** Warnings kept for /diagnostics/exec. */
 export const MAX_RECENT_WARNINGS = 64
+/** An argv in diagnostics: enough to recognise the command. */
+export const MAX_SUMMARY_TEXT = 128
+
+// ---- journal ----
+/** One line: an argv of the largest size, every byte of it escaped as \uXXXX, and the fields around it. */
+export const MAX_JOURNAL_LINE = 256 * 1024
+/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
+export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
+/** One write: larger batches gain nothing and make a torn one worse. */
+export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
+/** Problems that one verification lists; it goes on counting. */
+export const MAX_VERIFY_PROBLEMS = 100
+/** Lines that `audit tail` shows at most before it follows. */
+export const MAX_TAIL_LINES = 100_000
+/** How often a followed journal is looked at. */
+export const TAIL_POLL_MS = 200
+
+// ---- processes ----
+/** After exit, all the time that pipes may still be read while a descendant writes to them. */
+export const DRAIN_TOTAL_MS = 2_000
+/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
+export const GUARDIAN_GRACE_SECONDS = 1
