@@ -1,0 +1,49 @@
+import { accessSync, constants, statSync } from 'node:fs'
+import { isAbsolute, join } from 'node:path'
+
+import { errorText } from '../base/errors.ts'
+import { writableByOthersSync } from '../base/files.ts'
+import { SCRUBBED_PATH } from './environment.ts'
+import type { Executable } from './permit.ts'
+
+export type ExecutableLookup =
+  | { readonly kind: 'found'; readonly executable: Executable }
+  /** No such program, or it may not be executed. */
+  | { readonly kind: 'missing'; readonly detail: string }
+  /** Somebody else could put another program in its place. */
+  | { readonly kind: 'unsafe'; readonly detail: string }
+
+/**
+ * The program that a name stands for: an absolute path as it is, a bare name in SCRUBBED_PATH. It is
+ * looked up at once and again for every permit, so that what is pinned is what stands there now.
+ */
+export const findExecutable = (name: string): ExecutableLookup => {
+  const candidates = isAbsolute(name) ? [name] : SCRUBBED_PATH.split(':').map((directory) => join(directory, name))
+  if (name === '' || (name.includes('/') && !isAbsolute(name))) return { kind: 'missing', detail: `${JSON.stringify(name)} is no program` }
+  for (const path of candidates) {
+    const executable = executableAt(path)
+    if (executable) return judged(executable)
+  }
+  const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${SCRUBBED_PATH}`
+  return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
+}
+
+const executableAt = (path: string): Executable | undefined => {
+  try {
+    const info = statSync(path, { bigint: true })
+    if (!info.isFile()) return undefined
+    accessSync(path, constants.X_OK)
+    return { path, dev: info.dev, ino: info.ino }
+  } catch {
+    return undefined
+  }
+}
+
+const judged = (executable: Executable): ExecutableLookup => {
+  try {
+    const problems = writableByOthersSync(executable.path)
+    return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', detail: problems.join('; ') }
+  } catch (error) {
+    return { kind: 'unsafe', detail: errorText(error) }
+  }
+}

@@ -1,0 +1,66 @@
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+
+/** A program as it stood when it was permitted: the very inode, so that another in its place is noticed. */
+export interface Executable {
+  /** Absolute; links are not resolved, because a program may look at its own name. */
+  readonly path: string
+  readonly dev: bigint
+  readonly ino: bigint
+}
+
+/** The limits of this one run: bytes, and milliseconds from its start. */
+export interface RunCaps {
+  readonly max_stdout_bytes: number
+  readonly max_stderr_bytes: number
+  readonly max_stdin_bytes: number
+  readonly warn_stdout_bytes: number
+  readonly warn_stderr_bytes: number
+  readonly warn_duration_ms: number
+  /** T of this run: the request's own timeout, else the cap. */
+  readonly timeout_ms: number
+  /** The request asked for more than the cap and agreed to run at the cap. */
+  readonly timeout_clamped: boolean
+}
+
+/** All that is allowed of one run, and all that will run: nothing else is read when the program starts. */
+export interface PermitFields {
+  readonly argv: readonly string[]
+  readonly executable: Executable
+  /** Absolute. */
+  readonly cwd: string
+  /** The whole environment. */
+  readonly env: Readonly<Record<string, string>>
+  readonly caps: RunCaps
+  /** The description of the ACL entry that allows it. */
+  readonly matched_acl: string
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+}
+
+declare const brand: unique symbol
+
+/** Made by `authorize` alone, frozen through and through. */
+export interface Permit extends PermitFields {
+  readonly [brand]: true
+}
+
+const permits = new WeakSet<object>()
+
+/** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
+export const sealPermit = (fields: PermitFields): Permit => {
+  const permit = Object.freeze({
+    argv: Object.freeze([...fields.argv]),
+    executable: Object.freeze({ ...fields.executable }),
+    cwd: fields.cwd,
+    env: Object.freeze({ ...fields.env }),
+    caps: Object.freeze({ ...fields.caps }),
+    matched_acl: fields.matched_acl,
+    agent_id: fields.agent_id,
+    machine_id: fields.machine_id,
+  })
+  permits.add(permit)
+  return permit as unknown as Permit
+}
+
+/** True for the very object that `authorize` made; a copy or a likeness of one is none. */
+export const isPermit = (thing: unknown): thing is Permit => typeof thing === 'object' && thing !== null && permits.has(thing)
