@@ -1,0 +1,20 @@
+import { join } from 'node:path'
+
+import { agentIdOf } from './agent-id.ts'
+import { loadOrCreateSeed } from './key-file.ts'
+import { primitives } from './primitives.ts'
+import { statement, type AgentSigner } from './signing.ts'
+
+/** The signer of a 32-byte ML-DSA-65 seed. */
+export const agentSignerOf = (seed: Uint8Array): AgentSigner => {
+  const { dsaKeygen, dsaSign } = primitives()
+  const { publicKey, secret } = dsaKeygen(seed)
+  return { publicKey, agentId: agentIdOf(publicKey), sign: (domain, body) => dsaSign(secret, statement(domain, body)) }
+}
+
+/**
+ * The agent of a data directory, from `agent.key`, made on first start. Only the executor's half
+ * calls this. Throws `loose_permissions` or `bad_key_file`. `dirMode`: how open the directory may be.
+ */
+export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number): Promise<AgentSigner> =>
+  agentSignerOf(await loadOrCreateSeed({ path: join(dataDir, 'agent.key'), header: 'x0x-agent-key-v1' }, dirMode))

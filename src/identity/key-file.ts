@@ -1,0 +1,79 @@
+import { link, open, rm } from 'node:fs/promises'
+import { dirname, join, parse } from 'node:path'
+
+import { AppError, isAppError } from '../base/errors.ts'
+import { ensurePrivateDir, readPrivateFile } from '../base/files.ts'
+import { fromHex, toHex } from '../protocol/ids.ts'
+import { randomBytes } from './hash.ts'
+
+const SEED_BYTES = 32
+
+/** Keys' directory: nobody else. A system daemon shares its directory with its group for reading the token and the socket. */
+const PRIVATE_DIR = 0o700
+
+export interface SeedFile {
+  readonly path: string
+  /** First line of the file: what it is and in which version. Null: the file is the 64 hex digits alone. */
+  readonly header: string | null
+  /** A system daemon's operators read its `operator.key` as its group: 0640 instead of 0600. */
+  readonly groupMayRead?: boolean
+}
+
+/**
+ * The 32 secret bytes of a file, made on first use. The file is created with its mode and complete,
+ * or not at all; of two processes that start at once one wins and both read the same. Throws
+ * `loose_permissions` or `bad_key_file`; what is there is never replaced.
+ */
+export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE_DIR): Promise<Uint8Array> => {
+  await ensurePrivateDir(dirname(file.path), dirMode)
+  try {
+    return await loadSeed(file)
+  } catch (error) {
+    if (!isAppError(error, 'not_found')) throw error
+  }
+  await createSeed(file)
+  return await loadSeed(file)
+}
+
+/** The seed of an existing file; `not_found` when there is none. */
+export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
+  const text = (await readPrivateFile(file.path, { groupMayRead: file.groupMayRead ?? false })).toString('latin1')
+  const head = headOf(file)
+  const seed = text.slice(head.length, -1)
+  if (text !== `${head}${seed}\n` || !/^[0-9a-f]{64}$/.test(seed)) {
+    const form = file.header === null ? '64 hex digits' : `"${file.header}", then 64 hex digits`
+    throw new AppError('bad_key_file', `${file.path} is not a key file (${form}); restore it from a backup`, { data: { file: file.path } })
+  }
+  return fromHex(seed)
+}
+
+const headOf = ({ header }: SeedFile): string => (header === null ? '' : `${header}\n`)
+
+/** Unlike rename(2), link(2) fails when the name is taken: the loser of a race keeps nothing. */
+const createSeed = async (seedFile: SeedFile): Promise<void> => {
+  const { path, groupMayRead = false } = seedFile
+  const mode = groupMayRead ? 0o640 : 0o600
+  const directory = dirname(path)
+  const temporary = join(directory, `.${parse(path).base}.${toHex(randomBytes(6))}.tmp`)
+  try {
+    const file = await open(temporary, 'wx', mode)
+    try {
+      await file.chmod(mode)
+      await file.writeFile(`${headOf(seedFile)}${toHex(randomBytes(SEED_BYTES))}\n`)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error
+    })
+  } finally {
+    await rm(temporary, { force: true })
+  }
+  const handle = await open(directory, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}

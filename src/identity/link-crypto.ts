@@ -1,0 +1,81 @@
+import { LINK_ID_BYTES } from '../protocol/limits.ts'
+import {
+  LINK_CONFIRM_INITIATOR_INFO,
+  LINK_CONFIRM_RESPONDER_INFO,
+  LINK_SECRET_INFO,
+  linkTranscript,
+  STREAM_KEY_INFO,
+} from '../protocol/link.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { hkdf, hmac, sha256 } from './hash.ts'
+
+/** The two ends of the connection, as Noise proved them to each. */
+export interface LinkMachines {
+  readonly machine_initiator: MachineId
+  readonly machine_responder: MachineId
+}
+
+export interface LinkSignatures {
+  readonly agent_signature: Uint8Array
+  readonly machine_signature: Uint8Array
+}
+
+const KEY_BYTES = 32
+const NONE = new Uint8Array(0)
+const encoder = new TextEncoder()
+
+const hash = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: Uint8Array): Uint8Array =>
+  sha256(
+    linkTranscript.encode({ machine_initiator: machines.machine_initiator, machine_responder: machines.machine_responder, m1, m2, m3 }),
+  )
+
+/** Both signatures have a fixed length, so that one after the other is unambiguous. */
+const joined = (signatures: LinkSignatures): Uint8Array => Buffer.concat([signatures.agent_signature, signatures.machine_signature])
+
+/** What the responder signs, under its two domains: both machines, M1 and the core of M2. 32 bytes. */
+export const responderTranscript = (machines: LinkMachines, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
+  hash(machines, m1, m2Core, NONE)
+
+/** What the initiator signs, under its two domains: both machines, M1 and the whole of M2. 32 bytes. */
+export const initiatorTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array): Uint8Array => hash(machines, m1, m2, NONE)
+
+/** The hash that stands for the finished link: the above and the signatures of M3. 32 bytes. */
+export const finalTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: LinkSignatures): Uint8Array =>
+  hash(machines, m1, m2, joined(m3))
+
+/** The link's secret: HKDF of the KEM's, salted with the two messages that carried keys and nonces. 32 bytes. */
+export const linkSecret = (kemSecret: Uint8Array, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
+  // Each message is one CBOR item, which tells its own end: there is one way only to cut the two.
+  hkdf(kemSecret, sha256(m1, m2Core), encoder.encode(LINK_SECRET_INFO), KEY_BYTES)
+
+const confirmation = (secret: Uint8Array, info: string, ...covered: readonly Uint8Array[]): Uint8Array =>
+  hmac(hkdf(secret, NONE, encoder.encode(info), KEY_BYTES), ...covered)
+
+/** M2's MAC: the responder has the secret, and these are the signatures it sent. `transcript`: the responder's. */
+export const responderMac = (secret: Uint8Array, transcript: Uint8Array, signatures: LinkSignatures): Uint8Array =>
+  confirmation(secret, LINK_CONFIRM_RESPONDER_INFO, transcript, joined(signatures))
+
+/** M3's MAC: the initiator has the secret and saw what the responder saw. `transcript`: the final one. */
+export const initiatorMac = (secret: Uint8Array, transcript: Uint8Array): Uint8Array =>
+  confirmation(secret, LINK_CONFIRM_INITIATOR_INFO, transcript)
+
+/** A link's name on the wire; `transcript`: the final one. */
+export const linkIdOf = (transcript: Uint8Array): Uint8Array => transcript.slice(0, LINK_ID_BYTES)
+
+export interface StreamKeys {
+  /** Seals what the opener of the stream sends. */
+  readonly opener: Uint8Array
+  /** Seals what the other side sends. */
+  readonly responder: Uint8Array
+}
+
+/**
+ * The two keys of one stream of a link. On the handshake's own stream the opener is the initiator
+ * and the nonces are those of M1 and M2; on any other they are those of StreamHello (`responderNonce`)
+ * and StreamOpen (`openerNonce`), whichever side of the link opened it. `transcript`: the final one.
+ */
+export const streamKeys = (secret: Uint8Array, transcript: Uint8Array, responderNonce: Uint8Array, openerNonce: Uint8Array): StreamKeys => {
+  const key = (direction: string): Uint8Array =>
+    hkdf(secret, transcript, Buffer.concat([encoder.encode(`${STREAM_KEY_INFO}\0${direction}\0`), responderNonce, openerNonce]), KEY_BYTES)
+  return { opener: key('opener'), responder: key('responder') }
+}

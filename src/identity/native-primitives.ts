@@ -1,0 +1,121 @@
+import {
+  createCipheriv,
+  createDecipheriv,
+  createPrivateKey,
+  createPublicKey,
+  decapsulate,
+  encapsulate,
+  generateKeyPairSync,
+  sign,
+  verify,
+  type KeyObject,
+} from 'node:crypto'
+
+import { AppError } from '../base/errors.ts'
+import { fromHex } from '../protocol/ids.ts'
+import {
+  AEAD_TAG_BYTES,
+  AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
+  KEM_CIPHERTEXT_BYTES,
+  KEM_PUBLIC_KEY_BYTES,
+} from '../protocol/limits.ts'
+import type { OpaqueSecret, Primitives } from './primitives-interface.ts'
+
+// What DER puts before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 holding a seed only (RFC 9881, RFC 9935).
+const DSA_SPKI = fromHex('308207b2300b0609608648016503040312038207a100')
+const DSA_PKCS8 = fromHex('3034020100300b060960864801650304031204228020')
+const KEM_SPKI = fromHex('308204b2300b0609608648016503040402038204a100')
+const KEM_PKCS8 = fromHex('3054020100300b060960864801650304040204428040')
+
+const CIPHER = 'chacha20-poly1305'
+const TAG = { authTagLength: AEAD_TAG_BYTES }
+
+const privateKey = (prefix: Uint8Array, seed: Uint8Array): KeyObject =>
+  createPrivateKey({ key: Buffer.concat([prefix, seed]), format: 'der', type: 'pkcs8' })
+
+const publicKey = (prefix: Uint8Array, raw: Uint8Array): KeyObject =>
+  createPublicKey({ key: Buffer.concat([prefix, raw]), format: 'der', type: 'spki' })
+
+const rawPublicKey = (prefix: Uint8Array, key: KeyObject): Uint8Array =>
+  new Uint8Array(key.export({ format: 'der', type: 'spki' }).subarray(prefix.length))
+
+const opaque = <Kind extends 'dsa' | 'kem'>(key: KeyObject): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
+const transparent = (secret: OpaqueSecret<'dsa' | 'kem'>): KeyObject => secret as unknown as KeyObject
+
+/** OpenSSL through node:crypto; see `hasNativePrimitives`. */
+export const nativePrimitives: Primitives = {
+  name: 'native',
+
+  dsaKeygen(seed) {
+    const secret = privateKey(DSA_PKCS8, seed)
+    return { publicKey: rawPublicKey(DSA_SPKI, createPublicKey(secret)), secret: opaque(secret) }
+  },
+
+  dsaSign: (secret, message) =>
+    new Promise((resolve, reject) => {
+      // With a callback the signature is made on a thread of the pool.
+      sign(null, message, transparent(secret), (error, signature) => (error ? reject(error) : resolve(signature)))
+    }),
+
+  dsaVerify(key, message, signature) {
+    if (key.length !== AGENT_PUBLIC_KEY_BYTES || signature.length !== AGENT_SIGNATURE_BYTES) return false
+    return verify(null, message, publicKey(DSA_SPKI, key), signature)
+  },
+
+  kemKeygen(seed) {
+    const pair = seed ? fromSeed(seed) : generateKeyPairSync('ml-kem-768')
+    return { publicKey: rawPublicKey(KEM_SPKI, pair.publicKey), secret: opaque(pair.privateKey) }
+  },
+
+  kemEncapsulate(key) {
+    if (key.length !== KEM_PUBLIC_KEY_BYTES) throw new AppError('malformed', 'a KEM public key has the wrong length')
+    try {
+      const { ciphertext, sharedKey } = encapsulate(publicKey(KEM_SPKI, key))
+      return { ciphertext, sharedSecret: sharedKey }
+    } catch (error) {
+      throw new AppError('malformed', 'not a KEM public key', { cause: error })
+    }
+  },
+
+  kemDecapsulate(secret, ciphertext) {
+    if (ciphertext.length !== KEM_CIPHERTEXT_BYTES) throw new AppError('malformed', 'a KEM ciphertext has the wrong length')
+    return decapsulate(transparent(secret), ciphertext)
+  },
+
+  aeadSeal(key, nonce, plaintext) {
+    const cipher = createCipheriv(CIPHER, key, nonce, TAG)
+    return Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()])
+  },
+
+  aeadOpen(key, nonce, sealed) {
+    const length = sealed.length - AEAD_TAG_BYTES
+    if (length < 0) return null
+    const decipher = createDecipheriv(CIPHER, key, nonce, TAG).setAuthTag(sealed.subarray(length))
+    const plaintext = decipher.update(sealed.subarray(0, length))
+    try {
+      // A stream cipher holds nothing back: `final` only judges the tag.
+      decipher.final()
+    } catch {
+      return null
+    }
+    return plaintext
+  },
+}
+
+const fromSeed = (seed: Uint8Array): { publicKey: KeyObject; privateKey: KeyObject } => {
+  const secret = privateKey(KEM_PKCS8, seed)
+  return { publicKey: createPublicKey(secret), privateKey: secret }
+}
+
+/** True where the runtime has the post-quantum algorithms: Node 24.7 with OpenSSL 3.5, and later. */
+export const hasNativePrimitives = (): boolean => {
+  if (typeof encapsulate !== 'function') return false
+  try {
+    privateKey(DSA_PKCS8, new Uint8Array(32))
+    privateKey(KEM_PKCS8, new Uint8Array(64))
+    return true
+  } catch {
+    return false
+  }
+}

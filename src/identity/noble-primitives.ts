@@ -1,0 +1,68 @@
+import { chacha20poly1305 } from '@noble/ciphers/chacha.js'
+import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
+import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
+
+import { AppError } from '../base/errors.ts'
+import {
+  AEAD_TAG_BYTES,
+  AGENT_PUBLIC_KEY_BYTES,
+  AGENT_SIGNATURE_BYTES,
+  KEM_CIPHERTEXT_BYTES,
+  KEM_PUBLIC_KEY_BYTES,
+} from '../protocol/limits.ts'
+import type { OpaqueSecret, Primitives } from './primitives-interface.ts'
+
+const opaque = <Kind extends 'dsa' | 'kem'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
+const transparent = (secret: OpaqueSecret<'dsa' | 'kem'>): Uint8Array => secret as unknown as Uint8Array
+
+/** The library checks that its arguments are plain arrays of bytes, which a Buffer only is by inheritance. */
+const plain = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length)
+
+/** The same primitives in JavaScript, for runtimes without them. */
+export const noblePrimitives: Primitives = {
+  name: 'noble',
+
+  dsaKeygen(seed) {
+    const { publicKey, secretKey } = ml_dsa65.keygen(plain(seed))
+    return { publicKey, secret: opaque(secretKey) }
+  },
+
+  dsaSign: async (secret, message) => ml_dsa65.sign(plain(message), transparent(secret)),
+
+  dsaVerify(publicKey, message, signature) {
+    if (publicKey.length !== AGENT_PUBLIC_KEY_BYTES || signature.length !== AGENT_SIGNATURE_BYTES) return false
+    return ml_dsa65.verify(plain(signature), plain(message), plain(publicKey))
+  },
+
+  kemKeygen(seed) {
+    const { publicKey, secretKey } = ml_kem768.keygen(seed && plain(seed))
+    return { publicKey, secret: opaque(secretKey) }
+  },
+
+  kemEncapsulate(publicKey) {
+    if (publicKey.length !== KEM_PUBLIC_KEY_BYTES) throw new AppError('malformed', 'a KEM public key has the wrong length')
+    try {
+      const { cipherText, sharedSecret } = ml_kem768.encapsulate(plain(publicKey))
+      return { ciphertext: cipherText, sharedSecret }
+    } catch (error) {
+      throw new AppError('malformed', 'not a KEM public key', { cause: error })
+    }
+  },
+
+  kemDecapsulate(secret, ciphertext) {
+    if (ciphertext.length !== KEM_CIPHERTEXT_BYTES) throw new AppError('malformed', 'a KEM ciphertext has the wrong length')
+    return ml_kem768.decapsulate(plain(ciphertext), transparent(secret))
+  },
+
+  aeadSeal: (key, nonce, plaintext) => chacha20poly1305(plain(key), plain(nonce)).encrypt(plain(plaintext)),
+
+  aeadOpen(key, nonce, sealed) {
+    if (sealed.length < AEAD_TAG_BYTES) return null
+    const cipher = chacha20poly1305(plain(key), plain(nonce))
+    try {
+      return cipher.decrypt(plain(sealed))
+    } catch {
+      return null
+    }
+  },
+}

@@ -1,0 +1,40 @@
+declare const secretOf: unique symbol
+
+/** A private key in the form its implementation likes best. It is never serialised; key files hold seeds. */
+export interface OpaqueSecret<Kind extends 'dsa' | 'kem'> {
+  readonly [secretOf]: Kind
+}
+
+export interface DsaKeyPair {
+  readonly publicKey: Uint8Array
+  readonly secret: OpaqueSecret<'dsa'>
+}
+
+export interface KemKeyPair {
+  readonly publicKey: Uint8Array
+  readonly secret: OpaqueSecret<'kem'>
+}
+
+/**
+ * The primitives that are not in every runtime: ML-DSA-65 (FIPS 204, pure, empty context),
+ * ML-KEM-768 (FIPS 203) and ChaCha20-Poly1305 (RFC 8439). Bytes given are never kept or changed.
+ */
+export interface Primitives {
+  readonly name: 'native' | 'noble'
+  /** The key pair of a 32-byte seed (FIPS 204, ξ). */
+  dsaKeygen(seed: Uint8Array): DsaKeyPair
+  /** Hedged signature of 3309 bytes. Native: off the event loop; noble: on it, about 5 ms. */
+  dsaSign(secret: OpaqueSecret<'dsa'>, message: Uint8Array): Promise<Uint8Array>
+  /** False for anything but a valid signature; never throws. */
+  dsaVerify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
+  /** A fresh key pair, or that of a 64-byte seed (FIPS 203, d ‖ z). */
+  kemKeygen(seed?: Uint8Array): KemKeyPair
+  /** Throws `malformed` for a public key that FIPS 203 §7.2 refuses. */
+  kemEncapsulate(publicKey: Uint8Array): { ciphertext: Uint8Array; sharedSecret: Uint8Array }
+  /** Throws `malformed` for a wrong length; a wrong ciphertext gives a secret nobody else has (implicit rejection). */
+  kemDecapsulate(secret: OpaqueSecret<'kem'>, ciphertext: Uint8Array): Uint8Array
+  /** Ciphertext and tag. `nonce` is 12 bytes and must never repeat under one key. */
+  aeadSeal(key: Uint8Array, nonce: Uint8Array, plaintext: Uint8Array): Uint8Array
+  /** Null when the tag does not fit. */
+  aeadOpen(key: Uint8Array, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
+}
