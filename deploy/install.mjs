@@ -38,12 +38,13 @@ const npmCommand = () => {
   return ['npm']
 }
 
-/** Resolves to npm's exit status and everything it said. */
+/** Installs what the lockfile says and leaves the lockfile alone. Resolves to npm's exit status and everything it said. */
 const runNpm = () =>
   new Promise((resolve, reject) => {
     const [file, ...args] = [
       ...npmCommand(),
-      'ci',
+      'install',
+      '--no-save',
       '--ignore-scripts',
       '--include=dev',
       '--include=optional',
@@ -66,12 +67,12 @@ const runNpm = () =>
 export const ensureInstalled = async () => {
   if (isUpToDate()) return
   const begun = performance.now()
-  process.stderr.write('installing dependencies (npm ci, no scripts) … ')
+  process.stderr.write('installing dependencies (npm, no scripts) … ')
   const { code, said } = await runNpm().catch((error) => ({ code: -1, said: `npm could not be started: ${error.message}` }))
   if (code !== 0) {
     process.stderr.write('failed\n')
     throw new Error(
-      `${said.trim()}\n\nnpm ci failed: the lines above are its own. Check the network and the registry (npm ping), then try again.`,
+      `${said.trim()}\n\nnpm install failed: the lines above are its own. Check the network and the registry (npm ping), then try again.`,
     )
   }
   process.stderr.write(`done in ${((performance.now() - begun) / 1000).toFixed(1)} s\n`)

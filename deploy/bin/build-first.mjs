@@ -1,12 +1,23 @@
-// Only in a clone: a package from a registry or a tarball has its dist/.
-import { buildAll } from '../build.mjs'
+// Only in a clone: a package that was packed has its dist/.
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { packageRoot } from '../runtime.mjs'
+
+const build = async () => {
+  if (!existsSync(join(packageRoot, 'src'))) throw new Error('this package was packed without its dist/')
+  const { ensureInstalled } = await import('../install.mjs')
+  const { buildAll } = await import('../build.mjs')
+  await ensureInstalled()
+  await buildAll()
+}
 
 /** Builds dist/, then goes on; says what to do where that cannot be. */
 export const buildFirst = async (goOn) => {
   try {
-    await buildAll()
+    await build()
   } catch (error) {
-    console.error(`x0x is not built yet and could not be built now (${error.message.split('\n')[0]}).\nIn a clone run: npm run build`)
+    console.error(`x0x could not be built: ${error.message}\nIn a clone run: npm run build`)
     process.exitCode = 2
     return
   }

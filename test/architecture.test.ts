@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict'
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { FLOORS, RULES } from './support/house-rules.ts'
+import { parseSource, readSources, type Source } from './support/sources.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const sources = readSources(ROOT, 'src')
+
+type RuleName = keyof typeof RULES
+
+const STATEMENTS: Record<RuleName, string> = {
+  names: 'files are kebab-case, say what they are, and stand in a folder of the house',
+  resolved: 'every relative import names a file of ours with its extension',
+  floors: 'a folder imports only itself and folders before it',
+  cycles: 'there is no cycle of imports, types included',
+  barrels: 'there is no barrel and no default export',
+  owners: 'each library has its owner',
+  identityCrypto: 'keys, signatures and ciphers of node:crypto stay in identity/',
+  pureProtocol: 'protocol/ takes bytes and gives values, without I/O, clock or chance',
+  noShell: 'nothing is ever started through a shell',
+  seam: "the network's half knows the executor's half by its port alone",
+  quietImports: 'importing a file does nothing',
+  entryPoints: 'the entry points are these and no others, and no file is forgotten',
+  sizes: 'a file has at most 300 lines and a function at most 60',
+}
+
+test('the rules have read the whole house', () => {
+  const onDisk = readdirSync(join(ROOT, 'src'), { recursive: true }).filter((path) => String(path).endsWith('.ts'))
+  assert.equal(sources.length, onDisk.length)
+  assert.ok(sources.length >= 60, `only ${sources.length} files`)
+  const imports = sources.reduce((count, source) => count + source.imports.length, 0)
+  assert.ok(imports >= sources.length, `only ${imports} imports`)
+  for (const folder of ['base', 'protocol', 'identity', 'policy', 'executor', 'mesh', 'exec', 'doors', 'daemon', 'cli']) {
+    assert.ok(
+      sources.some(({ path }) => path.startsWith(`src/${folder}/`)),
+      `nothing in ${folder}/`,
+    )
+  }
+})
+
+test('every folder under src/ is a floor of the house', () => {
+  const folders = readdirSync(join(ROOT, 'src'), { withFileTypes: true }).map((entry) => entry.name)
+  assert.deepEqual(
+    folders.filter((name) => !FLOORS.includes(name)),
+    [],
+  )
+})
+
+for (const [name, statement] of Object.entries(STATEMENTS)) {
+  test(statement, () => assert.deepEqual(RULES[name as RuleName](sources), []))
+}
+
+/** Files that break exactly the rule they stand under. */
+const BAD: Record<RuleName, Record<string, string>[]> = {
+  names: [
+    { 'src/base/fooBar.ts': 'export const a = 1' },
+    { 'src/base/utils.ts': 'export const a = 1' },
+    { 'src/base/utils/a.ts': 'export const a = 1' },
+    { 'src/extra/a.ts': 'export const a = 1' },
+  ],
+  resolved: [{ 'src/base/a.ts': "import { b } from './b'", 'src/base/b.ts': 'export const b = 1' }],
+  floors: [
+    { 'src/base/a.ts': "import { b } from '../protocol/b.ts'", 'src/protocol/b.ts': 'export const b = 1' },
+    { 'src/policy/a.ts': "import type { B } from '../executor/b.ts'", 'src/executor/b.ts': 'export type B = 1' },
+    { 'src/mesh/a.ts': "export { b } from '../exec/b.ts'", 'src/exec/b.ts': 'export const b = 1' },
+    { 'src/dm/a.ts': "export const f = () => import('../exec/b.ts')", 'src/exec/b.ts': 'export const b = 1' },
+  ],
+  cycles: [
+    { 'src/dm/a.ts': "import { b } from './b.ts'", 'src/dm/b.ts': "import type { A } from './a.ts'" },
+    { 'src/dm/a.ts': "import './b.ts'", 'src/dm/b.ts': "import './c.ts'", 'src/dm/c.ts': "import './a.ts'" },
+  ],
+  barrels: [
+    { 'src/dm/all.ts': "export { b } from './b.ts'\nexport * from './b.ts'", 'src/dm/b.ts': 'export const b = 1' },
+    { 'src/dm/index.ts': 'export const a = 1' },
+    { 'src/dm/a.ts': 'export default 1' },
+  ],
+  owners: [
+    { 'src/exec/a.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/doors/rest/a.ts': "import { peerIdFromString } from '@libp2p/peer-id'" },
+    { 'src/dm/a.ts': "import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'" },
+    { 'src/cli/a.ts': "import { z } from 'zod'" },
+    { 'src/policy/a.ts': "import { parse } from 'smol-toml'" },
+    { 'src/daemon/a.ts': "import { pino } from 'pino'" },
+    { 'src/exec/a.ts': "import { encode } from 'cbor-x/encode'" },
+    { 'src/executor/a.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/executor/a.ts': "export const f = () => import('child_process')" },
+    { 'src/exec/a.ts': "import left from 'left-pad'" },
+  ],
+  identityCrypto: [
+    { 'src/dm/a.ts': "import { createCipheriv } from 'node:crypto'" },
+    { 'src/dm/a.ts': "import * as crypto from 'node:crypto'" },
+    { 'src/executor/a.ts': "import { randomBytes, sign } from 'node:crypto'" },
+  ],
+  pureProtocol: [
+    { 'src/protocol/a.ts': "import { readFileSync } from 'node:fs'" },
+    { 'src/protocol/a.ts': 'export const a = () => Date.now()' },
+    { 'src/protocol/a.ts': 'export const a = () => new Date()' },
+    { 'src/protocol/a.ts': 'export const a = () => Math.random()' },
+    { 'src/protocol/a.ts': 'export const a = () => process.pid' },
+    { 'src/protocol/a.ts': "export const a = () => console.log('')" },
+  ],
+  noShell: [{ 'src/process/a.ts': "export const f = (spawn: any) => spawn('a', [], { shell: true })" }],
+  seam: [
+    { 'src/exec/a.ts': "import { b } from '../policy/b.ts'", 'src/policy/b.ts': 'export const b = 1' },
+    { 'src/mesh/a.ts': "import type { B } from '../trust/b.ts'", 'src/trust/b.ts': 'export type B = 1' },
+    { 'src/doors/rest/a.ts': "import { b } from '../../executor/b.ts'", 'src/executor/b.ts': 'export const b = 1' },
+    { 'src/executor/port/a.ts': "import { b } from '../../policy/b.ts'", 'src/policy/b.ts': 'export const b = 1' },
+    {
+      'src/executor/port/a.ts': "import { b } from '../b.ts'",
+      'src/executor/b.ts': 'export const b = 1',
+    },
+    {
+      'src/exec/a.ts': "import { b } from '../identity/b.ts'",
+      'src/identity/b.ts': "import { c } from './agent-key.ts'",
+      'src/identity/agent-key.ts': 'export const c = 1',
+    },
+  ],
+  quietImports: [{ 'src/cli/a.ts': "console.log('hello')" }, { 'src/cli/a.ts': 'if (Math.PI > 3) throw new Error()' }],
+  entryPoints: [
+    { 'src/cli/main.ts': '', 'src/daemon/main.ts': '', 'src/dm/forgotten.ts': 'export const a = 1' },
+    { 'src/cli/main.ts': '' },
+  ],
+  sizes: [
+    { 'src/base/a.ts': 'export const a = 1\n'.repeat(301) },
+    { 'src/base/a.ts': `export const f = () => {\n${'  f()\n'.repeat(59)}}` },
+    { 'src/base/a.ts': `class A {\n  m() {\n${'    this.m()\n'.repeat(59)}  }\n}` },
+    { 'src/base/a.ts': `export function f() {\n${'  f()\n'.repeat(59)}}` },
+  ],
+}
+
+const parsed = (files: Record<string, string>): Source[] => Object.entries(files).map(([path, text]) => parseSource(path, text))
+
+for (const [name, examples] of Object.entries(BAD)) {
+  test(`the rule "${STATEMENTS[name as RuleName]}" fails on what breaks it`, () => {
+    for (const files of examples) assert.notDeepEqual(RULES[name as RuleName](parsed(files)), [], JSON.stringify(files))
+  })
+}
+
+test('what the rules allow passes all of them', () => {
+  const good = parsed({
+    'src/base/log.ts': "import { pino } from 'pino'\nexport const log = () => pino()",
+    'src/executor/port/client.ts': "import { log } from '../../base/log.ts'\nexport const client = () => log()",
+    'src/exec/run.ts': "import { client } from '../executor/port/client.ts'\nexport const run = () => client()",
+    'src/daemon/main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
+    'src/cli/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
+  })
+  for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])
+})
+
+test('the page imports nothing but types of protocol/', (t) => {
+  if (!existsSync(join(ROOT, 'web'))) return t.skip('there is no page yet')
+  for (const { path, imports } of readSources(ROOT, 'web')) {
+    for (const { file } of imports) assert.ok(!file?.startsWith('src/') || file.startsWith('src/protocol/'), `${path}: imports ${file}`)
+  }
+})

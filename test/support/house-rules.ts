@@ -1,0 +1,180 @@
+import type { Import, Source } from './sources.ts'
+
+/** A folder imports only itself and folders before it. */
+export const FLOORS = 'base protocol identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
+/** Parse what comes from the network; may know the executor's half only by its port. */
+const NETWORK_HALF = ['mesh', 'dm', 'exec', 'doors']
+const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'process', 'fs', 'executor']
+const PORT = 'src/executor/port/'
+/** What the port may stand on. */
+const UNDER_THE_PORT = ['src/base/', 'src/protocol/', 'src/identity/', PORT]
+/** The files that something outside `src/` starts; every other file must be imported by one of ours. */
+const ENTRY_POINTS = ['src/cli/main.ts', 'src/daemon/main.ts']
+
+const MAX_FILE_LINES = 300
+const MAX_FUNCTION_LINES = 60
+
+/** Who may import a package: a folder or a file below `src/`. A package without a row may be imported by nobody. */
+const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
+  [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, ['mesh/']],
+  [/^@noble\//, ['identity/']],
+  [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
+  [/^cbor-x(\/.*)?$/, ['protocol/']],
+  [/^smol-toml$/, ['base/files.ts']],
+  [/^pino$/, ['base/log.ts']],
+  [/^commander$/, ['daemon/', 'cli/']],
+  [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
+  [/^(node:)?child_process$/, ['process/']],
+  [/^node:/, ['']],
+]
+
+/** Of node:crypto, what makes or opens keys, signatures and sealed bytes. */
+const IDENTITY_CRYPTO =
+  /^(\*|default|createCipheriv|createDecipheriv|encapsulate|decapsulate|sign|verify|createSign|createVerify|generateKey(Pair)?(Sync)?|create(Private|Public|Secret)Key|diffieHellman|createECDH|createDiffieHellman|hkdf(Sync)?)$/
+
+/** Free identifiers that would make `protocol/` depend on more than the bytes it is given. */
+const IMPURE = [
+  'Date.now',
+  'new Date()',
+  'Math.random',
+  'process',
+  'console',
+  'setTimeout',
+  'setInterval',
+  'setImmediate',
+  'performance',
+  'crypto',
+  'fetch',
+]
+
+type Rule = (sources: readonly Source[]) => string[]
+
+const folderOf = (path: string): string => path.split('/')[1] ?? ''
+const isIn = (path: string, folders: readonly string[]): boolean => folders.includes(folderOf(path))
+
+const eachImport = (sources: readonly Source[], judge: (source: Source, it: Import) => string | false | undefined): string[] =>
+  sources.flatMap((source) => source.imports.map((it) => judge(source, it)).filter((text) => typeof text === 'string'))
+
+/** Every file that one file makes the runtime or the compiler load. */
+const reachOf = (sources: readonly Source[]): ((path: string) => Set<string>) => {
+  const byPath = new Map(sources.map((source) => [source.path, source]))
+  return (path) => {
+    const seen = new Set<string>()
+    const visit = (at: string): void => {
+      if (seen.has(at)) return
+      seen.add(at)
+      for (const { file } of byPath.get(at)?.imports ?? []) if (file) visit(file)
+    }
+    visit(path)
+    return seen
+  }
+}
+
+const names: Rule = (sources) =>
+  sources.flatMap(({ path }) => {
+    const file = path.split('/').at(-1) ?? ''
+    if (!/^[a-z0-9]+(-[a-z0-9]+)*\.tsx?$/.test(file)) return [`${path}: not kebab-case`]
+    if (/(^|\/)(utils?|helpers?|common|misc)(\/|\.tsx?$)/.test(path)) return [`${path}: a name that says nothing`]
+    return FLOORS.includes(folderOf(path)) ? [] : [`${path}: in no folder of the house`]
+  })
+
+const resolved: Rule = (sources) => {
+  const known = new Set(sources.map(({ path }) => path))
+  return eachImport(
+    sources,
+    ({ path }, { from, file }) =>
+      file !== undefined && !known.has(file) && !file.endsWith('.json') && `${path}: ${from} is not a file of ours (extension?)`,
+  )
+}
+
+const floors: Rule = (sources) =>
+  eachImport(sources, ({ path }, { file }) => {
+    if (!file?.startsWith('src/')) return undefined
+    return FLOORS.indexOf(folderOf(file)) > FLOORS.indexOf(folderOf(path)) && `${path}: imports ${file}, which is above it`
+  })
+
+const cycles: Rule = (sources) => {
+  const reach = reachOf(sources)
+  return eachImport(sources, ({ path }, { file }) => file !== undefined && reach(file).has(path) && `${path}: in a cycle with ${file}`)
+}
+
+const barrels: Rule = (sources) =>
+  sources.flatMap(({ path, onlyReexports, hasDefaultExport }) => {
+    if (onlyReexports || /\/index\.tsx?$/.test(path)) return [`${path}: a barrel`]
+    return hasDefaultExport ? [`${path}: a default export`] : []
+  })
+
+const owners: Rule = (sources) =>
+  eachImport(sources, ({ path }, { from, file }) => {
+    if (file !== undefined) return undefined
+    const row = OWNERS.find(([pattern]) => pattern.test(from))
+    return !row?.[1].some((owner) => path.startsWith(`src/${owner}`)) && `${path}: ${from} belongs to ${row?.[1].join(', ') ?? 'nobody'}`
+  })
+
+const identityCrypto: Rule = (sources) =>
+  eachImport(sources, ({ path }, it) => {
+    if (!/^(node:)?crypto$/.test(it.from) || isIn(path, ['identity'])) return undefined
+    const taken = it.names.filter((name) => IDENTITY_CRYPTO.test(name))
+    return taken.length > 0 && `${path}: ${taken.join(', ')} of node:crypto belongs to identity/`
+  })
+
+const pureProtocol: Rule = (sources) =>
+  sources
+    .filter(({ path }) => isIn(path, ['protocol']))
+    .flatMap(({ path, imports, uses }) => [
+      ...imports.filter(({ from }) => from.startsWith('node:')).map(({ from }) => `${path}: imports ${from}`),
+      ...IMPURE.filter((name) => uses.has(name)).map((name) => `${path}: uses ${name}`),
+    ])
+
+const noShell: Rule = (sources) => sources.filter(({ uses }) => uses.has('shell: true')).map(({ path }) => `${path}: shell: true`)
+
+const seam: Rule = (sources) => {
+  const reach = reachOf(sources)
+  return sources.flatMap(({ path }) => {
+    const reached = [...reach(path)]
+    if (path.startsWith(PORT)) {
+      return reached
+        .filter((file) => !UNDER_THE_PORT.some((place) => file.startsWith(place)))
+        .map((file) => `${path}: the port reaches ${file}`)
+    }
+    if (!isIn(path, NETWORK_HALF)) return []
+    return reached
+      .filter((file) => (isIn(file, EXECUTOR_HALF) && !file.startsWith(PORT)) || file === 'src/identity/agent-key.ts')
+      .map((file) => `${path}: the network's half reaches ${file}`)
+  })
+}
+
+const quietImports: Rule = (sources) =>
+  sources.filter(({ topLevelEffects }) => topLevelEffects > 0).map(({ path }) => `${path}: does something when imported`)
+
+const entryPoints: Rule = (sources) => {
+  const imported = new Set(sources.flatMap(({ imports }) => imports.map(({ file }) => file)))
+  const roots = sources.map(({ path }) => path).filter((path) => !imported.has(path))
+  return [
+    ...roots.filter((path) => !ENTRY_POINTS.includes(path)).map((path) => `${path}: nobody imports it`),
+    ...ENTRY_POINTS.filter((path) => !roots.includes(path)).map((path) => `${path}: not an entry point any more`),
+  ]
+}
+
+const sizes: Rule = (sources) =>
+  sources.flatMap(({ path, lines, functions }) => [
+    ...(lines > MAX_FILE_LINES ? [`${path}: ${lines} lines`] : []),
+    ...functions.filter((it) => it.lines > MAX_FUNCTION_LINES).map((it) => `${path}: ${it.name} has ${it.lines} lines`),
+  ])
+
+/** Each answers one line for everything that breaks it. */
+export const RULES = {
+  names,
+  resolved,
+  floors,
+  cycles,
+  barrels,
+  owners,
+  identityCrypto,
+  pureProtocol,
+  noShell,
+  seam,
+  quietImports,
+  entryPoints,
+  sizes,
+} satisfies Record<string, Rule>

@@ -1,0 +1,111 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, posix } from 'node:path'
+
+import { parseSync, Visitor } from 'oxc-parser'
+
+/** One imported thing, as the file spells it. */
+export interface Import {
+  readonly from: string
+  /** The file's path from the root when it is one of ours, else undefined. */
+  readonly file: string | undefined
+  /** Imported names; `*` for a namespace, `default` for a default import. */
+  readonly names: readonly string[]
+}
+
+export interface Source {
+  readonly path: string
+  readonly text: string
+  readonly imports: readonly Import[]
+  readonly lines: number
+  /** Every function with a body: its name, and how many lines it takes. */
+  readonly functions: readonly { readonly name: string; readonly lines: number }[]
+  /** Free-standing uses that a rule may forbid: `Date.now`, `process`, `shell: true`, … */
+  readonly uses: ReadonlySet<string>
+  /** Statements at the top that do something when the file is imported. */
+  readonly topLevelEffects: number
+  readonly onlyReexports: boolean
+  readonly hasDefaultExport: boolean
+}
+
+type Parsed = ReturnType<typeof parseSync>
+
+const lineCount = (text: string): number => text.split('\n').length - (text.endsWith('\n') ? 1 : 0)
+
+const importsOf = (path: string, text: string, { module }: Parsed): Import[] => {
+  const found: [string, string[]][] = []
+  for (const { moduleRequest, entries } of module.staticImports) {
+    const names = entries.map(({ importName }) =>
+      importName.kind === 'Name' ? (importName.name ?? '') : importName.kind === 'Default' ? 'default' : '*',
+    )
+    found.push([moduleRequest.value, names])
+  }
+  for (const { entries } of module.staticExports) {
+    for (const { moduleRequest, importName } of entries) if (moduleRequest) found.push([moduleRequest.value, [importName.name ?? '*']])
+  }
+  for (const { moduleRequest } of module.dynamicImports) {
+    found.push([text.slice(moduleRequest.start, moduleRequest.end).replace(/^['"`]|['"`]$/g, ''), ['*']])
+  }
+  return found.map(([from, names]) => ({ from, names, file: from.startsWith('.') ? posix.join(posix.dirname(path), from) : undefined }))
+}
+
+const inspect = (text: string, { program }: Parsed) => {
+  const functions: { name: string; lines: number }[] = []
+  const uses = new Set<string>()
+  const measure = (name: string, node: { start: number; end: number }): void => {
+    functions.push({ name, lines: lineCount(text.slice(node.start, node.end)) })
+  }
+  new Visitor({
+    FunctionDeclaration: (node) => measure(node.id?.name ?? 'function', node),
+    FunctionExpression: (node) => measure(node.id?.name ?? 'function', node),
+    ArrowFunctionExpression: (node) => measure('arrow function', node),
+    Identifier: (node) => void uses.add(node.name),
+    MemberExpression: (node) => {
+      if (node.object.type === 'Identifier' && node.property.type === 'Identifier') uses.add(`${node.object.name}.${node.property.name}`)
+    },
+    NewExpression: (node) => {
+      if (node.callee.type === 'Identifier' && node.arguments.length === 0) uses.add(`new ${node.callee.name}()`)
+    },
+    Property: (node) => {
+      if (node.key.type === 'Identifier' && node.value.type === 'Literal' && node.value.value === true) uses.add(`${node.key.name}: true`)
+    },
+  }).visit(program)
+  return { functions, uses }
+}
+
+const REEXPORTS = new Set(['ExportAllDeclaration', 'ImportDeclaration', 'ExportNamedDeclaration'])
+const EFFECTS = new Set([
+  'ExpressionStatement',
+  'IfStatement',
+  'ForStatement',
+  'ForOfStatement',
+  'ForInStatement',
+  'WhileStatement',
+  'TryStatement',
+  'BlockStatement',
+])
+
+/** What the rules need to know of one file. Throws when it does not parse. */
+export const parseSource = (path: string, text: string): Source => {
+  const parsed = parseSync(path, text)
+  if (parsed.errors.length > 0) throw new Error(`${path}: ${parsed.errors[0]?.message}`)
+  const { body } = parsed.program
+  const own = body.filter((node) => !REEXPORTS.has(node.type) || (node.type === 'ExportNamedDeclaration' && node.declaration !== null))
+  return {
+    path,
+    text,
+    imports: importsOf(path, text, parsed),
+    lines: lineCount(text),
+    ...inspect(text, parsed),
+    topLevelEffects: body.filter((node) => EFFECTS.has(node.type)).length,
+    onlyReexports: body.length > 0 && own.length === 0,
+    hasDefaultExport: body.some((node) => node.type === 'ExportDefaultDeclaration'),
+  }
+}
+
+/** Every TypeScript file below a directory, sorted, with paths from `root`. */
+export const readSources = (root: string, directory: string): Source[] =>
+  readdirSync(join(root, directory), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .toSorted()
+    .map((path) => parseSource(path.slice(root.length + 1), readFileSync(path, 'utf8')))
