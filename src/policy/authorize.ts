@@ -1,9 +1,9 @@
 import { errorText } from '../base/errors.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { DenialReason, TrustDecision } from '../protocol/reasons.ts'
-import type { Acl, AllowEntry, RunLimits } from './acl.ts'
+import type { Acl, RunLimits } from './acl.ts'
 import { findExecutable } from './executable.ts'
-import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace } from './match.ts'
+import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import { sealPermit, type Permit, type RunCaps } from './permit.ts'
 import type { Slot, Slots } from './slots.ts'
 
@@ -62,6 +62,10 @@ export interface Denied {
   readonly detail: string
   /** The description of the entry whose command matched, where one did. */
   readonly matched_acl: string | null
+  /** The command that matched, where a later gate refused. */
+  readonly place: CommandPlace | null
+  /** Where no command matched: the one that agrees for longest. */
+  readonly nearest: NearMiss | null
 }
 
 /** Allowed: the slot is reserved already and must be released when the run is over. */
@@ -83,22 +87,27 @@ export const authorize = (intent: Intent, principal: Principal, context: PolicyC
   const { acl, slots, env } = context
   const place = findCommand(intent.argv, principal, acl)
   if ('kind' in place) return place
-  const caps = resolveCaps(intent, place.entry)
+  const caps = resolveCaps(intent, place)
   if ('kind' in caps) return caps
   const slot = slots.reserve(principal.agent_id)
-  if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place.entry)
+  if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
   const launch = resolveLaunch(intent.argv, acl)
   if ('failure' in launch) {
     slot.release()
-    return denied('executable', 'spawn_failed', launch.failure, place.entry)
+    return denied('executable', 'spawn_failed', launch.failure, place)
   }
   const { agent_id, machine_id } = principal
   const permit = sealPermit({ argv: intent.argv, ...launch, env, caps, matched_acl: place.entry.description, agent_id, machine_id })
   return { kind: 'permit', permit, slot, place }
 }
 
-const denied = (gate: Gate, reason: DenialReason, detail: string, entry?: AllowEntry): Denied =>
-  Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: entry?.description ?? null })
+const denied = (
+  gate: Gate,
+  reason: DenialReason,
+  detail: string,
+  place: CommandPlace | null = null,
+  nearest: NearMiss | null = null,
+): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
 /** The gates up to the command: who asks, and for what. */
 const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): CommandPlace | Denied => {
@@ -110,10 +119,9 @@ const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): C
   if (entries.length === 0) return denied('pair', 'agent_machine_not_in_acl', strangerDetail(principal, acl))
   const meta = findMetacharacter(argv)
   if (meta) return denied('metacharacters', 'shell_metachar_in_argv', `token ${meta.token} contains ${JSON.stringify(meta.character)}`)
-  const found = searchCommands(entries, argv)
-  if ('match' in found) return found.match
-  const { nearest } = found
-  return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command')
+  const { match, nearest } = searchCommands(entries, argv)
+  if (match) return match
+  return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 
 const strangerDetail = (principal: Principal, acl: Acl): string => {
@@ -123,17 +131,17 @@ const strangerDetail = (principal: Principal, acl: Acl): string => {
 }
 
 /** The gates of cwd, stdin and timeout; the caps of the run where they hold. */
-const resolveCaps = (intent: Intent, entry: AllowEntry): RunCaps | Denied => {
-  const { limits } = entry
-  if (intent.cwd !== null) return denied('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory', entry)
+const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
+  const { limits } = place.entry
+  if (intent.cwd !== null) return denied('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory', place)
   const stdin = intent.stdin_len ?? 0
   if (!Number.isSafeInteger(stdin) || stdin < 0 || stdin > limits.max_stdin_bytes)
-    return denied('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`, entry)
+    return denied('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`, place)
   const cap = limits.max_duration_secs * 1000
   const asked = intent.timeout_ms ?? cap
   const tooLong = asked > cap
   if (!Number.isSafeInteger(asked) || asked < 1 || (tooLong && intent.clamp !== true))
-    return denied('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`, entry)
+    return denied('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`, place)
   return runCaps(limits, tooLong ? cap : asked, tooLong)
 }
 

@@ -1,4 +1,5 @@
 import type { AllowedCommand, AllowEntry, PatternToken } from './acl.ts'
+import { quote } from './quote.ts'
 
 /** `<INT>`: 1 to 999,999 without sign or leading zero. */
 const INT = /^[1-9][0-9]{0,5}$/
@@ -73,15 +74,15 @@ export interface NearMiss extends CommandPlace {
 export const searchCommands = (
   entries: readonly AllowEntry[],
   argv: readonly string[],
-): { match: CommandPlace } | { nearest: NearMiss | null } => {
+): { match: CommandPlace | null; nearest: NearMiss | null } => {
   let nearest: NearMiss | null = null
   for (const entry of entries)
     for (const command of entry.commands) {
       const token = firstMismatch(command.tokens, argv)
-      if (token === null) return { match: { entry, command } }
+      if (token === null) return { match: { entry, command }, nearest: null }
       if (nearest === null || token > nearest.token) nearest = { entry, command, token }
     }
-  return { nearest }
+  return { match: null, nearest }
 }
 
 /** Why one token of a command does not fit, for the operator. */
@@ -91,12 +92,4 @@ export const describeMismatch = (miss: NearMiss, argv: readonly string[]): strin
   if (expected === undefined) return `token ${miss.token} (${quote(got)}) is one too many: the command has ${miss.command.argv.length}`
   if (got === undefined) return `token ${miss.token} is missing: the command has ${quote(expected)} there`
   return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}`
-}
-
-/** Longest token shown in a sentence. */
-const SHOWN = 120
-
-const quote = (text: string | undefined): string => {
-  const shown = text ?? ''
-  return JSON.stringify(shown.length > SHOWN ? `${shown.slice(0, SHOWN)}…` : shown)
 }

@@ -1,0 +1,103 @@
+import { resolve } from 'node:path'
+
+import { systemClock, type Clock } from '../base/clock.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { readToml, tomlError, writableByOthersSync, type TomlDocument } from '../base/files.ts'
+import { closedAcl, type Acl } from './acl.ts'
+import { findExecutable } from './executable.ts'
+import { readAcl } from './read-acl.ts'
+
+export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
+
+/** The ACL of this daemon, from its start to its end: a change needs a restart. */
+export interface LoadedAcl {
+  readonly acl: Acl
+  readonly status: AclStatus
+  /** The file that was read; null where there was none. */
+  readonly loaded_from: string | null
+  /** ISO 8601. */
+  readonly loaded_at: string
+  /** What will not work as written, each `file:line: key: what`. */
+  readonly warnings: readonly string[]
+}
+
+export interface LoadAclInit {
+  readonly path: string
+  /** The operator named the path, so that its absence is a mistake and not a choice. */
+  readonly explicit: boolean
+}
+
+/** All that is right and wrong with an ACL file, found in one pass. */
+export interface AclInspection {
+  readonly path: string
+  /** Null where the file is missing, is not TOML, or has no `[exec]`. */
+  readonly acl: Acl | null
+  readonly missing: boolean
+  /** Any of these keeps the daemon from starting. */
+  readonly problems: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+/** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
+export const inspectAcl = async (file: string): Promise<AclInspection> => {
+  const path = resolve(file)
+  const problems = permissionProblems(path)
+  let document: TomlDocument
+  try {
+    document = await readToml(path, 'bad_acl', { bigints: true })
+  } catch (error) {
+    if (isAppError(error, 'not_found'))
+      return { path, acl: null, missing: true, problems: [`${path}: there is no such file`], warnings: [] }
+    return { path, acl: null, missing: false, problems: [...problems, errorText(error)], warnings: [] }
+  }
+  const reading = readAcl(document)
+  const programs = judgePrograms(document, reading.acl)
+  return {
+    path,
+    acl: reading.acl,
+    missing: false,
+    problems: [...problems, ...reading.problems, ...programs.problems],
+    warnings: [...reading.warnings, ...programs.warnings],
+  }
+}
+
+/**
+ * The ACL that the daemon enforces. A missing file at the default path disables exec; a missing
+ * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
+ */
+export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
+  const { path, acl, missing, problems, warnings } = await inspectAcl(init.path)
+  const loaded_at = new Date(clock.now()).toISOString()
+  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: null, loaded_at, warnings: [] }
+  if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
+  if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, loaded_at, warnings }
+  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, loaded_at, warnings }
+}
+
+const permissionProblems = (path: string): string[] => {
+  try {
+    return writableByOthersSync(path)
+  } catch (error) {
+    return [`${path}: ${errorText(error)}`]
+  }
+}
+
+/** Each program once: one that is not there is a warning, one that others could replace is a problem. */
+const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: string[]; warnings: string[] } => {
+  const problems: string[] = []
+  const warnings: string[] = []
+  const seen = new Set<string>()
+  for (const [entryIndex, entry] of (acl?.allow ?? []).entries())
+    for (const [commandIndex, command] of entry.commands.entries()) {
+      const token = command.tokens[0]
+      if (token?.kind !== 'literal' || seen.has(token.text)) continue
+      seen.add(token.text)
+      const lookup = findExecutable(token.text)
+      if (lookup.kind === 'found') continue
+      const place = ['exec', 'allow', entryIndex, 'commands', commandIndex, 'argv', 0]
+      const text = tomlError('bad_acl', document, place, lookup.detail).message
+      if (lookup.kind === 'unsafe') problems.push(text)
+      else warnings.push(text)
+    }
+  return { problems, warnings }
+}
