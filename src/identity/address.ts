@@ -1,0 +1,32 @@
+import { isIPv4, isIPv6 } from 'node:net'
+
+const HOST_NAME = /^(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62})(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,62}))*$/
+const PEER_ID = /^[1-9A-HJ-NP-Za-km-z]{46,64}$/
+
+const isPort = (text: string): boolean => /^[1-9][0-9]{0,4}$/.test(text) && Number(text) <= 65_535
+const isHostName = (text: string): boolean => HOST_NAME.test(text)
+
+/** What may stand in an address, by the name of the multiaddr protocol: exactly what our mesh can dial. */
+const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
+  ip4: isIPv4,
+  ip6: (value) => isIPv6(value) && !value.includes('%'),
+  dns: isHostName,
+  dns4: isHostName,
+  dns6: isHostName,
+}
+
+/**
+ * What is wrong with an address of this peer, or null: `/ip4|ip6|dns|dns4|dns6/HOST/tcp/PORT/p2p/PEER`,
+ * or the same of a relay followed by `/p2p-circuit/p2p/PEER`. It must end in the peer itself, so
+ * that a card cannot send those who import it to somebody else.
+ */
+export const addressProblem = (address: string, peerId: string): string | null => {
+  const [empty, host = '', value = '', tcp, port = '', ...path] = address.split('/')
+  if (empty !== '' || !Object.hasOwn(HOSTS, host) || !HOSTS[host]!(value)) return 'does not begin with a host we can dial'
+  if (tcp !== 'tcp' || !isPort(port)) return 'has no TCP port'
+  const relayed = path.length === 5
+  if (relayed && !(path[0] === 'p2p' && PEER_ID.test(path[1]!) && path[2] === 'p2p-circuit')) return 'has more in it than a relay'
+  const [p2p, target] = path.slice(relayed ? 3 : 0)
+  if (path.length !== (relayed ? 5 : 2) || p2p !== 'p2p' || target !== peerId) return `does not end in /p2p/${peerId}`
+  return null
+}

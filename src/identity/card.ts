@@ -1,0 +1,91 @@
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { CARD_LINK_PREFIX, cardBody, signedCard, type CardBody, type SignedCard } from '../protocol/card.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
+import { addressProblem } from './address.ts'
+import { agentIdOf } from './agent-id.ts'
+import { peerIdOf } from './peer-id.ts'
+import { verifyAgent, type AgentSigner } from './signing.ts'
+
+/** A card whose signature, times and addresses were found right. Whether to trust the agent is another question. */
+export interface VerifiedCard {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  /** What the agent calls itself. */
+  readonly name: string
+  /** Each ends in `/p2p/<the machine's peer id>`. */
+  readonly addresses: readonly string[]
+  /** Epoch milliseconds. */
+  readonly issuedAt: number
+  readonly expiresAt: number
+  readonly publicKey: Uint8Array
+}
+
+const CARD_VERSION = 1
+/** A link is text that people paste: four characters for three bytes, and what the CBOR around the parts costs. */
+const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) / 3)
+/** Control, format (bidirectional overrides, zero width), private and unassigned characters, and line separators. */
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/u
+
+const badCard = (reason: string, cause?: unknown): AppError => new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause })
+
+/** Decoders throw `malformed`; whoever is given a card learns that the card is bad. */
+const asBadCard = <T>(decode: () => T): T => {
+  try {
+    return decode()
+  } catch (error) {
+    throw isAppError(error, 'malformed') ? badCard(errorText(error), error) : error
+  }
+}
+
+const checkBody = (body: CardBody): void => {
+  if (body.version !== CARD_VERSION) throw badCard(`its version is ${body.version}, not ${CARD_VERSION}`)
+  if (UNPRINTABLE.test(body.name)) throw badCard('its name has characters that do not print')
+  if (body.expires_at_ms <= body.issued_at_ms) throw badCard('it expires before it was issued')
+  const peerId = peerIdOf(body.machine_id)
+  for (const address of body.addresses) {
+    const problem = addressProblem(address, peerId)
+    if (problem !== null) throw badCard(`the address ${JSON.stringify(address)} ${problem}`)
+  }
+}
+
+/** Signs a card, or with another domain an announcement. Throws `bad_card` for one that nobody would accept. */
+export const signCard = async (signer: AgentSigner, body: CardBody, domain: string): Promise<SignedCard> => {
+  const encoded = cardBody.encode(body)
+  checkBody(asBadCard(() => cardBody.decode(encoded)))
+  return { body: encoded, signature: await signer.sign(domain, encoded) }
+}
+
+/** `x0x://agent/<base64url of the signed card>`. */
+export const encodeCardLink = (card: SignedCard): string => CARD_LINK_PREFIX + Buffer.from(signedCard.encode(card)).toString('base64url')
+
+/** The signed card of a link, not yet verified. Throws `bad_card`. */
+export const decodeCardLink = (link: string): SignedCard => {
+  if (!link.startsWith(CARD_LINK_PREFIX)) throw badCard(`it does not begin with ${CARD_LINK_PREFIX}`)
+  if (link.length > MAX_LINK_CHARS) throw badCard(`it is longer than ${MAX_LINK_CHARS} characters`)
+  const text = link.slice(CARD_LINK_PREFIX.length)
+  const bytes = Buffer.from(text, 'base64url')
+  // Node skips what it does not know; a link has one spelling only.
+  if (bytes.toString('base64url') !== text) throw badCard('what follows the prefix is not base64url')
+  return asBadCard(() => signedCard.decode(bytes))
+}
+
+/** Verifies a card for this domain at this time (epoch ms, with 5 min of tolerance for the issuer's clock). Throws `bad_card`. */
+export const verifyCard = (card: SignedCard, domain: string, nowMs: number): VerifiedCard => {
+  const body = asBadCard(() => cardBody.decode(card.body))
+  checkBody(body)
+  if (nowMs >= body.expires_at_ms) throw badCard(`it expired at ${new Date(body.expires_at_ms).toISOString()}; ask for a new one`)
+  if (body.issued_at_ms > nowMs + MAX_CLOCK_SKEW_MS) throw badCard('it was issued in the future; compare the clocks of both machines')
+  if (!verifyAgent(body.agent_public_key, domain, card.body, card.signature))
+    throw badCard('its signature does not fit: it was altered or is no card')
+  return {
+    agentId: agentIdOf(body.agent_public_key),
+    machineId: body.machine_id,
+    name: body.name,
+    addresses: [...body.addresses],
+    issuedAt: body.issued_at_ms,
+    expiresAt: body.expires_at_ms,
+    // A copy: what was decoded is a view of the whole message.
+    publicKey: body.agent_public_key.slice(),
+  }
+}
