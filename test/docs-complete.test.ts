@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { JOURNAL_EVENTS } from '../src/audit/events.ts'
+import { ERROR_TABLE } from '../src/base/errors.ts'
+import { ROUTES } from '../src/doors/rest/routes.ts'
+import { DENIAL_REASONS, WARNING_KINDS } from '../src/protocol/reasons.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+
+/** The rows of the table under one heading: the name in the first cell, then the other cells. */
+const rowsUnder = (markdown: string, heading: string): Map<string, string[]> => {
+  const [, rest = ''] = markdown.split(`\n## ${heading}\n`)
+  const [section = ''] = rest.split('\n## ')
+  const rows = section.split('\n').flatMap((line) => {
+    const [, name, cells] = /^\| `([^`]+)` \|(.*)\|\s*$/.exec(line) ?? []
+    return name === undefined || cells === undefined ? [] : [[name, cells.split('|').map((cell) => cell.trim())] as const]
+  })
+  assert.equal(new Set(rows.map(([name]) => name)).size, rows.length, `a name stands twice under "${heading}"`)
+  return new Map(rows)
+}
+
+const documented = (file: string, heading: string): Map<string, string[]> => {
+  const path = join(ROOT, 'docs', file)
+  assert.ok(existsSync(path), `docs/${file} is missing`)
+  return rowsUnder(readFileSync(path, 'utf8'), heading)
+}
+
+/** Both ways: nothing undocumented, nothing documented that is not there, no empty cell. */
+const assertSame = (rows: Map<string, string[]>, names: readonly string[], place: string): void => {
+  assert.ok(names.length > 0)
+  const undocumented = names.filter((name) => !rows.has(name))
+  const orphaned = [...rows.keys()].filter((name) => !names.includes(name))
+  const empty = [...rows].filter(([, cells]) => cells.some((cell) => cell === '')).map(([name]) => name)
+  assert.deepEqual({ undocumented, orphaned, empty }, { undocumented: [], orphaned: [], empty: [] }, place)
+}
+
+test('every error code has its line in docs/errors.md, with its statuses', () => {
+  const rows = documented('errors.md', 'Errors')
+  assertSame(rows, Object.keys(ERROR_TABLE), 'docs/errors.md, Errors')
+  for (const [code, { status, rpc, exit }] of Object.entries(ERROR_TABLE)) {
+    assert.deepEqual(rows.get(code)?.slice(0, 3), [status, rpc, exit].map(String), code)
+  }
+})
+
+test('every denial reason has its line in docs/errors.md, in the order of the gates', () => {
+  const rows = documented('errors.md', 'Denial reasons')
+  assertSame(rows, DENIAL_REASONS, 'docs/errors.md, Denial reasons')
+  assert.deepEqual([...rows.keys()], DENIAL_REASONS)
+})
+
+test('every warning has its line in docs/errors.md', () => {
+  assertSame(documented('errors.md', 'Warnings'), WARNING_KINDS, 'docs/errors.md, Warnings')
+})
+
+test('every journal event has its line in docs/exec.md', () => {
+  assertSame(documented('exec.md', 'Journal events'), JOURNAL_EVENTS, 'docs/exec.md, Journal events')
+})
+
+test('every counter has its line in docs/exec.md', async () => {
+  const names: string[] = []
+  for (const file of globSync('src/**/*counters.ts', { cwd: ROOT })) {
+    const module = (await import(join(ROOT, file))) as Record<string, object>
+    const tables = Object.entries(module).filter(([name]) => name.endsWith('_COUNTERS'))
+    assert.ok(tables.length > 0, `${file} exports no table whose name ends in _COUNTERS`)
+    for (const [, table] of tables) names.push(...Object.keys(table))
+  }
+  assertSame(documented('exec.md', 'Counters'), [...new Set(names)], 'docs/exec.md, Counters')
+})
+
+test('every route has its line in docs/rest.md', () => {
+  const names = ROUTES.map(({ method, path }) => `${method} ${path}`)
+  assertSame(documented('rest.md', 'Routes'), names, 'docs/rest.md, Routes')
+})
+
+test('a missing, an orphaned and an empty line would each be found', () => {
+  const markdown = '# x\n\n## Names\n\n| name | text |\n|---|---|\n| `a` | one |\n| `b` | |\n\n## Other\n\n| `c` | three |\n'
+  const rows = rowsUnder(markdown, 'Names')
+  assert.deepEqual([...rows.keys()], ['a', 'b'])
+  const good = new Map([['a', ['one']]])
+  assertSame(good, ['a'], 'good')
+  assert.throws(() => assertSame(good, ['a', 'z'], 'missing'))
+  assert.throws(() => assertSame(new Map([...good, ['o', ['x']]]), ['a'], 'orphaned'))
+  assert.throws(() => assertSame(rows, ['a', 'b'], 'empty'))
+  assert.throws(() => rowsUnder('\n## N\n| `a` | 1 |\n| `a` | 2 |\n', 'N'))
+})

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { bundle, TARGETS } from '../deploy/build.mjs'
+
+const ROOT = join(import.meta.dirname, '..')
+
+interface LockEntry {
+  version?: string
+  resolved?: string
+  integrity?: string
+  optional?: boolean
+  os?: string[]
+  devDependencies?: Record<string, string>
+  optionalDependencies?: Record<string, string>
+}
+
+const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+const lock: Record<string, LockEntry> = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')).packages
+
+/** As the runtime looks it up: beside the package, then in each directory above. */
+const isInLock = (from: string, name: string): boolean => {
+  for (let at = from; ; at = at.slice(0, Math.max(0, at.lastIndexOf('/node_modules/')))) {
+    if (`${at}${at && '/'}node_modules/${name}` in lock) return true
+    if (at === '' || !at.includes('/node_modules/')) return `node_modules/${name}` in lock
+  }
+}
+
+test('the lockfile is the one of this package.json', () => {
+  assert.deepEqual(lock['']?.devDependencies, manifest.devDependencies)
+  assert.deepEqual(lock['']?.optionalDependencies, manifest.optionalDependencies)
+})
+
+test('the lockfile names versions and hashes, and no registry', () => {
+  for (const [path, entry] of Object.entries(lock)) {
+    if (path === '') continue
+    assert.ok(entry.version, path)
+    assert.equal(entry.resolved, undefined, path)
+    assert.ok(entry.integrity?.startsWith('sha512-') || (entry.optional && entry.os), `${path} has no hash`)
+  }
+})
+
+test('the lockfile holds the optional packages of every platform, as npm ci demands', () => {
+  const missing = Object.entries(lock).flatMap(([path, { optionalDependencies = {} }]) =>
+    Object.keys(optionalDependencies)
+      .filter((name) => !isInLock(path, name))
+      .map((name) => `${path}: ${name}`),
+  )
+  assert.deepEqual(missing, [])
+})
+
+test('a packed x0x brings along nothing but its runtime', () => {
+  assert.equal(manifest.dependencies, undefined)
+  for (const name of Object.keys(manifest.optionalDependencies)) assert.match(name, /^node-(linux|darwin)-(x64|arm64)$/)
+  for (const script of ['preinstall', 'install', 'postinstall', 'prepare']) assert.equal(manifest.scripts[script], undefined)
+})
+
+/** Packages of node_modules that went into a bundle. */
+const packagesIn = async (target: typeof TARGETS.x0x): Promise<Set<string>> => {
+  const { metafile } = await bundle(target)
+  const names = Object.keys(metafile.inputs).map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1])
+  return new Set(names.filter((name) => name !== undefined))
+}
+
+test('the command line is bundled without the mesh, the doors and the log', async () => {
+  const packages = [...(await packagesIn(TARGETS.x0x))]
+  assert.deepEqual(
+    packages.filter((name) => /libp2p|fastify|^zod$|^pino$|^ajv/.test(name)),
+    [],
+  )
+  assert.ok(packages.includes('commander'))
+})
+
+test('the daemon is bundled whole, without native code', async () => {
+  const { metafile } = await bundle(TARGETS.x0xd)
+  const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
+  assert.deepEqual(
+    outside.filter((path) => !path.startsWith('node:') && !process.getBuiltinModule(path)),
+    [],
+  )
+  assert.ok(!Object.keys(metafile.inputs).some((path) => path.endsWith('.node') || path.includes('cbor-extract')))
+})
