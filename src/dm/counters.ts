@@ -1,0 +1,50 @@
+/** Every counter of `/diagnostics/dm` and what it counts. */
+export const DM_COUNTERS = {
+  links_opened: 'link handshakes that both sides finished',
+  links_closed: 'links that ended, for whatever reason',
+  links_failed: 'link handshakes that failed on either side',
+  links_rejected: 'links whose peer the trust rules reject',
+  handshakes_refused: 'handshakes refused before their first byte was read, for want of budget',
+  streams_opened: 'streams opened towards a peer',
+  streams_accepted: 'streams accepted from a peer',
+  streams_refused: 'streams of a peer that had no link, too many waiting, or no nonce',
+  sealed_frames_sent: 'sealed frames sent',
+  sealed_frames_received: 'sealed frames received and opened',
+  malformed_frames: 'frames that did not decode, did not open or named others; each ended its stream',
+  unknown_prefix: 'bodies dropped because no room of ours knows their prefix',
+  trust_rejected: 'direct messages and revocations refused by the trust rules',
+  messages_sent: 'direct messages sent',
+  messages_delivered: 'direct messages handed to at least one listener',
+  messages_without_listener: 'direct messages accepted while nobody listened',
+  receipts_received: 'receipts received for our messages',
+  listeners_cut_off: 'listeners of direct messages that fell too far behind',
+  revocations_received: 'lists of revocations received',
+} as const satisfies Record<string, string>
+export type DmCounter = keyof typeof DM_COUNTERS
+
+/** Counts; never reset while the daemon lives. */
+export class DmCounters {
+  readonly #values = new Map<DmCounter, number>()
+  readonly #failures = new Map<string, number>()
+
+  add(counter: DmCounter): void {
+    this.#values.set(counter, this.get(counter) + 1)
+  }
+
+  get(counter: DmCounter): number {
+    return this.#values.get(counter) ?? 0
+  }
+
+  /** A handshake that failed, with the code of its error. */
+  linkFailed(code: string): void {
+    this.add('links_failed')
+    this.#failures.set(code, (this.#failures.get(code) ?? 0) + 1)
+  }
+
+  /** All counters, zeros included, and failed handshakes by error code. */
+  snapshot(): Record<DmCounter, number> & { link_failures: Record<string, number> } {
+    const names = Object.keys(DM_COUNTERS) as DmCounter[]
+    const totals = Object.fromEntries(names.map((name) => [name, this.get(name)])) as Record<DmCounter, number>
+    return { ...totals, link_failures: Object.fromEntries(this.#failures) }
+  }
+}

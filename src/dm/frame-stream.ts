@@ -1,0 +1,148 @@
+import { AppError } from '../base/errors.ts'
+import type { MeshStream } from '../mesh/stream.ts'
+import { encodeFrame, FrameDecoder } from '../protocol/framing.ts'
+
+const NOTHING = new Uint8Array(0)
+
+export interface FrameStreamInit {
+  /** The longest frame accepted for now. */
+  readonly maxFrame: number
+  /** Bytes that may arrive before they are read; more ends the stream. */
+  readonly maxEarly: number
+}
+
+export interface FrameListener {
+  onFrame(frame: Uint8Array): void
+  /** Once; null when the peer ended the stream between two frames. */
+  onEnd(error: Error | null): void
+}
+
+/**
+ * A stream cut into frames: first read one at a time, as a handshake needs it, then handed over to a
+ * listener. A frame is cut only when it is wanted, so that what follows a handshake is judged by the
+ * limits of what it is.
+ */
+export class FrameStream {
+  readonly #stream: MeshStream
+  readonly #frames: FrameDecoder
+  #maxEarly: number
+  #early: Uint8Array[] = []
+  #earlyBytes = 0
+  #waiter: PromiseWithResolvers<void> | null = null
+  #listener: FrameListener | null = null
+  #end: { readonly error: Error | null } | null = null
+
+  constructor(components: { stream: MeshStream }, init: FrameStreamInit) {
+    this.#stream = components.stream
+    this.#frames = new FrameDecoder(init.maxFrame)
+    this.#maxEarly = init.maxEarly
+    this.#stream.onData = (chunk) => this.#receive(chunk)
+    this.#stream.onEnd = (error) => this.#ended(error)
+  }
+
+  get open(): boolean {
+    return this.#end === null && this.#stream.open
+  }
+
+  /** False when the peer is behind: wait for `drained()`. */
+  send(...payloads: readonly Uint8Array[]): boolean {
+    const [first = NOTHING] = payloads
+    return this.#stream.send(payloads.length === 1 ? encodeFrame(first) : Buffer.concat(payloads.map(encodeFrame)))
+  }
+
+  async drained(): Promise<void> {
+    return this.#stream.drained()
+  }
+
+  /** What may arrive unread from now on, in bytes. */
+  allowEarly(bytes: number): void {
+    this.#maxEarly = bytes
+  }
+
+  /** The next frame. Throws `malformed` for a bad one, what ended the stream when it is over, or the signal's reason. */
+  async read(signal: AbortSignal): Promise<Uint8Array> {
+    for (;;) {
+      signal.throwIfAborted()
+      const frame = this.#next()
+      if (frame !== null) return frame
+      if (this.#end !== null) throw this.#end.error ?? new AppError('peer_rejected', 'the peer ended the stream')
+      await this.#more(signal)
+    }
+  }
+
+  /** From now on every frame goes to the listener, those already here first. */
+  listen(listener: FrameListener, maxFrame: number): void {
+    this.#frames.maxFrame = maxFrame
+    this.#listener = listener
+    const chunks = this.#takeEarly()
+    this.#pump(NOTHING)
+    for (const chunk of chunks) this.#pump(chunk)
+    if (this.#end !== null) listener.onEnd(this.#verdict(this.#end.error))
+  }
+
+  async close(): Promise<void> {
+    await this.#stream.close()
+  }
+
+  abort(reason: Error): void {
+    this.#stream.abort(reason)
+  }
+
+  #next(): Uint8Array | null {
+    const pending = this.#frames.push(NOTHING).next()
+    if (!pending.done) return pending.value
+    while (this.#early.length > 0) {
+      const chunk = this.#early.shift()!
+      this.#earlyBytes -= chunk.length
+      const cut = this.#frames.push(chunk).next()
+      if (!cut.done) return cut.value
+    }
+    return null
+  }
+
+  async #more(signal: AbortSignal): Promise<void> {
+    this.#waiter = Promise.withResolvers()
+    const abort = (): void => this.#waiter?.resolve()
+    signal.addEventListener('abort', abort, { once: true })
+    await this.#waiter.promise
+    signal.removeEventListener('abort', abort)
+    this.#waiter = null
+  }
+
+  #takeEarly(): Uint8Array[] {
+    const chunks = this.#early
+    this.#early = []
+    this.#earlyBytes = 0
+    return chunks
+  }
+
+  #receive(chunk: Uint8Array): void {
+    if (this.#listener !== null) return this.#pump(chunk)
+    this.#earlyBytes += chunk.length
+    if (this.#earlyBytes > this.#maxEarly) return this.abort(new AppError('malformed', 'more bytes than this stream may send unasked'))
+    this.#early.push(chunk)
+    this.#waiter?.resolve()
+  }
+
+  #pump(chunk: Uint8Array): void {
+    try {
+      for (const frame of this.#frames.push(chunk)) {
+        if (this.#end !== null && this.#end.error !== null) return
+        this.#listener?.onFrame(frame)
+      }
+    } catch (error) {
+      this.abort(error instanceof Error ? error : new Error(String(error)))
+    }
+  }
+
+  #ended(error: Error | null): void {
+    this.#end = { error }
+    this.#waiter?.resolve()
+    this.#listener?.onEnd(this.#verdict(error))
+  }
+
+  /** An end inside a frame is no peaceful end. */
+  #verdict(error: Error | null): Error | null {
+    return error === null && !this.#frames.idle ? new AppError('malformed', 'the stream ended inside a frame') : error
+  }
+}

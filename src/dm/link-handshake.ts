@@ -1,0 +1,152 @@
+import { AppError } from '../base/errors.ts'
+import { equalBytes } from '../identity/hash.ts'
+import {
+  finalTranscript,
+  initiatorMac,
+  initiatorTranscript,
+  linkSecret,
+  responderMac,
+  responderTranscript,
+  type LinkMachines,
+} from '../identity/link-crypto.ts'
+import type { MachineKey } from '../identity/machine-key.ts'
+import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
+import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
+import type { FrameStream } from './frame-stream.ts'
+import type { LinkFacts } from './link.ts'
+import type { LinkPort } from './link-port.ts'
+
+export interface HandshakeComponents {
+  readonly port: LinkPort
+  readonly machineKey: MachineKey
+  readonly primitives: Primitives
+}
+
+/** A finished handshake and the two nonces that key its own stream. */
+export interface Handshake {
+  readonly facts: LinkFacts
+  readonly responderNonce: Uint8Array
+  readonly initiatorNonce: Uint8Array
+}
+
+/** The network half of one handshake; the executor's half signs and verifies. See `protocol/link.ts`. */
+export class LinkHandshake {
+  readonly #port: LinkPort
+  readonly #machineKey: MachineKey
+  readonly #primitives: Primitives
+  readonly #frames: FrameStream
+  readonly #peer: MachineId
+
+  /** `peer`: the machine that Noise proved on the other end of this stream's connection. */
+  constructor(components: HandshakeComponents & { frames: FrameStream }, init: { peer: MachineId }) {
+    this.#port = components.port
+    this.#machineKey = components.machineKey
+    this.#primitives = components.primitives
+    this.#frames = components.frames
+    this.#peer = init.peer
+  }
+
+  /** Throws `malformed` or `peer_rejected`, what ended the stream, or the signal's reason; the caller resets the stream. */
+  async initiate(signal: AbortSignal): Promise<Handshake> {
+    const kem = this.#primitives.kemKeygen()
+    const { handle, m1 } = await this.#port.linkOpen({ peer_machine: this.#peer, kem_public_key: kem.publicKey })
+    return this.#orDrop(handle, async () => {
+      this.#frames.send(m1)
+      return this.#confirm(handle, m1, kem, await this.#frames.read(signal))
+    })
+  }
+
+  /** As `initiate`, for the side that was called. */
+  async respond(signal: AbortSignal): Promise<Handshake> {
+    const m1 = await this.#frames.read(signal)
+    const hello = linkM1.decode(m1)
+    demandVersion(hello.versions)
+    const { ciphertext, sharedSecret } = this.#primitives.kemEncapsulate(hello.kem_public_key)
+    const accepted = await this.#port.linkAccept({ peer_machine: this.#peer, m1, kem_ciphertext: ciphertext })
+    return this.#orDrop(accepted.handle, async () => {
+      const machines: LinkMachines = { machine_initiator: this.#peer, machine_responder: this.#machineKey.machineId }
+      const secret = linkSecret(sharedSecret, m1, accepted.m2_core)
+      const transcript = responderTranscript(machines, m1, accepted.m2_core)
+      const signatures = {
+        agent_signature: accepted.agent_signature,
+        machine_signature: this.#machineKey.sign(LINK_DOMAINS.responder_machine, transcript),
+      }
+      const m2 = linkM2.encode({ core: accepted.m2_core, ...signatures, mac: responderMac(secret, transcript, signatures) })
+      this.#frames.send(m2)
+      return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#frames.read(signal))
+    })
+  }
+
+  async #confirm(handle: number, m1: Uint8Array, kem: KemKeyPair, m2: Uint8Array): Promise<Handshake> {
+    const machines: LinkMachines = { machine_initiator: this.#machineKey.machineId, machine_responder: this.#peer }
+    const answer: LinkM2 = linkM2.decode(m2)
+    const core: LinkM2Core = linkM2Core.decode(answer.core)
+    demandVersion(core.versions)
+    const secret = linkSecret(this.#primitives.kemDecapsulate(kem.secret, core.kem_ciphertext), m1, answer.core)
+    if (!equalBytes(answer.mac, responderMac(secret, responderTranscript(machines, m1, answer.core), answer))) throw wrongMac()
+    const ready = await this.#port.linkConfirm({ handle, m2 })
+    const signatures = {
+      agent_signature: ready.agent_signature,
+      machine_signature: this.#machineKey.sign(LINK_DOMAINS.initiator_machine, initiatorTranscript(machines, m1, m2)),
+    }
+    const transcript = finalTranscript(machines, m1, m2, signatures)
+    this.#frames.send(linkM3.encode({ ...signatures, mac: initiatorMac(secret, transcript) }))
+    return {
+      facts: {
+        agentId: ready.agent_id,
+        agentPublicKey: core.agent_public_key,
+        number: ready.link,
+        decision: ready.decision,
+        initiator: true,
+        secret,
+        transcript,
+      },
+      responderNonce: core.nonce,
+      initiatorNonce: linkM1.decode(m1).nonce,
+    }
+  }
+
+  async #finish(
+    accepted: { handle: number; m2_core: Uint8Array },
+    hello: LinkM1,
+    so_far: { machines: LinkMachines; m1: Uint8Array; m2: Uint8Array; secret: Uint8Array },
+    m3: Uint8Array,
+  ): Promise<Handshake> {
+    const last = linkM3.decode(m3)
+    const transcript = finalTranscript(so_far.machines, so_far.m1, so_far.m2, last)
+    if (!equalBytes(last.mac, initiatorMac(so_far.secret, transcript))) throw wrongMac()
+    this.#frames.allowEarly(MAX_EARLY_BYTES)
+    const ready = await this.#port.linkFinish({ handle: accepted.handle, m2: so_far.m2, m3 })
+    return {
+      facts: {
+        agentId: ready.agent_id,
+        agentPublicKey: hello.agent_public_key,
+        number: ready.link,
+        decision: ready.decision,
+        initiator: false,
+        secret: so_far.secret,
+        transcript,
+      },
+      responderNonce: linkM2Core.decode(accepted.m2_core).nonce,
+      initiatorNonce: hello.nonce,
+    }
+  }
+
+  /** A handshake that fails is forgotten by the executor too. */
+  async #orDrop(handle: number, work: () => Promise<Handshake>): Promise<Handshake> {
+    try {
+      return await work()
+    } catch (error) {
+      this.#port.linkDropped(handle)
+      throw error
+    }
+  }
+}
+
+const demandVersion = (versions: readonly number[]): void => {
+  if (!versions.includes(LINK_VERSION)) throw new AppError('peer_rejected', 'the peer speaks no version of the link that we speak')
+}
+
+const wrongMac = (): AppError => new AppError('malformed', 'a handshake message does not confirm the keys')

@@ -1,0 +1,20 @@
+import type { ExecutorClient } from '../executor/port/client.ts'
+
+/** The part of the executor's port that links and messages need. */
+export type LinkPort = Pick<
+  ExecutorClient,
+  | 'identity'
+  | 'snapshot'
+  | 'onSnapshot'
+  | 'onLinkDecision'
+  | 'onLinkRevocations'
+  | 'linkOpen'
+  | 'linkConfirm'
+  | 'linkAccept'
+  | 'linkFinish'
+  | 'linkDropped'
+  | 'linkClosed'
+  | 'mintNonces'
+  | 'dropNonces'
+  | 'revocations'
+>

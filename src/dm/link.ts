@@ -1,0 +1,72 @@
+import { streamKeys, linkIdOf, type StreamKeys } from '../identity/link-crypto.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
+import { toHex, type AgentId, type MachineId } from '../protocol/ids.ts'
+import type { TrustDecision } from '../protocol/reasons.ts'
+
+/** A proven pair of agents over a proven pair of machines. */
+export interface Link {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  /** The peer's, as its signature of the link proved it: to check what it signs. */
+  readonly agentPublicKey: Uint8Array
+  /** Its number on the executor's port. */
+  readonly number: number
+  /** What our executor's trust rules say of the peer now: for display and messages; the executor itself decides about runs. */
+  readonly decision: TrustDecision
+}
+
+export const isRejected = (decision: TrustDecision): boolean => decision.startsWith('reject_')
+
+/** What a finished handshake leaves behind. */
+export interface LinkFacts {
+  readonly agentId: AgentId
+  readonly agentPublicKey: Uint8Array
+  readonly number: number
+  readonly decision: TrustDecision
+  readonly initiator: boolean
+  readonly secret: Uint8Array
+  /** The final transcript's hash. */
+  readonly transcript: Uint8Array
+}
+
+/** A link while its connection lives: its keys, and how many channels hold it open. */
+export class OpenLink implements Link {
+  readonly connection: MeshConnection
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly agentPublicKey: Uint8Array
+  readonly number: number
+  readonly initiator: boolean
+  /** Its name on the wire, as hex. */
+  readonly id: string
+  readonly openedAtMs: number
+  decision: TrustDecision
+  /** No new channel starts on it; it ends with its last one. */
+  retired = false
+  closed = false
+  channels = 0
+  readonly #secret: Uint8Array
+  readonly #transcript: Uint8Array
+
+  constructor(components: { connection: MeshConnection }, init: LinkFacts & { openedAtMs: number }) {
+    this.connection = components.connection
+    this.machineId = components.connection.machineId
+    this.agentId = init.agentId
+    this.agentPublicKey = init.agentPublicKey
+    this.number = init.number
+    this.decision = init.decision
+    this.initiator = init.initiator
+    this.openedAtMs = init.openedAtMs
+    this.#secret = init.secret
+    this.#transcript = init.transcript
+    this.id = toHex(linkIdOf(init.transcript))
+  }
+
+  get usable(): boolean {
+    return !this.closed && !this.retired && this.connection.open && !isRejected(this.decision)
+  }
+
+  streamKeys(responderNonce: Uint8Array, openerNonce: Uint8Array): StreamKeys {
+    return streamKeys(this.#secret, this.#transcript, responderNonce, openerNonce)
+  }
+}

@@ -1,0 +1,45 @@
+import { MAX_NONCES_PER_PEER, NONCE_BATCH } from '../protocol/limits.ts'
+import type { LinkPort } from './link-port.ts'
+
+/** Stream nonces of one link, asked of the executor a few at a time so that a stream never waits for one. */
+export class NonceSupply {
+  readonly #port: LinkPort
+  readonly #link: number
+  #stock: Uint8Array[] = []
+  #refill: Promise<void> | null = null
+  #closed = false
+
+  constructor(components: { port: LinkPort }, init: { link: number }) {
+    this.#port = components.port
+    this.#link = init.link
+  }
+
+  /** Throws what the executor answers when the peer already holds as many as it may (`MAX_NONCES_PER_PEER`). */
+  async take(): Promise<Uint8Array> {
+    for (;;) {
+      const nonce = this.#stock.shift()
+      if (this.#stock.length < NONCE_BATCH / 2 && !this.#closed) this.#refill ??= this.#mint()
+      if (nonce !== undefined) return nonce
+      await this.#refill
+    }
+  }
+
+  /** A stream that carried its nonce is over and the nonce was not used. */
+  drop(nonce: Uint8Array): void {
+    if (!this.#closed) this.#port.dropNonces(this.#link, [nonce])
+  }
+
+  /** The link is closed, and its nonces are void with it. */
+  close(): void {
+    this.#closed = true
+    this.#stock = []
+  }
+
+  async #mint(): Promise<void> {
+    try {
+      this.#stock.push(...(await this.#port.mintNonces(this.#link, Math.min(NONCE_BATCH, MAX_NONCES_PER_PEER))))
+    } finally {
+      this.#refill = null
+    }
+  }
+}

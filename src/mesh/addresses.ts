@@ -1,0 +1,51 @@
+import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
+
+import type { MachineId } from '../protocol/ids.ts'
+import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
+import { machineIdOfText } from './peer-ids.ts'
+
+const HOSTS = new Set(['ip4', 'ip6', 'dns', 'dns4', 'dns6'])
+
+/** An address we can dial: a host, a TCP port and the machine that must answer there. */
+export interface PeerAddress {
+  readonly text: string
+  readonly machineId: MachineId
+}
+
+/** Null for anything but `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer. */
+export const parseAddress = (text: string): PeerAddress | null => {
+  if (text.length > MAX_ADDRESS_TEXT) return null
+  try {
+    const [host, tcp, peer, ...rest] = multiaddr(text).getComponents()
+    if (host === undefined || tcp?.name !== 'tcp' || peer?.name !== 'p2p' || rest.length > 0) return null
+    const machineId = HOSTS.has(host.name) && tcp.value !== '0' ? machineIdOfText(peer.value ?? '') : null
+    return machineId === null ? null : { text, machineId }
+  } catch {
+    return null
+  }
+}
+
+/** The host of a connection's remote address: what budgets per address count by. An IPv6 host counts by its /64. */
+export const hostOf = (address: Multiaddr): string => {
+  const [host] = address.getComponents()
+  const value = host?.value ?? address.toString()
+  return host?.name === 'ip6' ? networkOf(value) : value
+}
+
+/** The first four groups: one customer usually holds a whole /64. */
+const networkOf = (ip6: string): string => {
+  const [head = '', tail] = ip6.split('::')
+  const left = head === '' ? [] : head.split(':')
+  if (tail === undefined) return left.slice(0, 4).join(':')
+  const right = tail === '' ? [] : tail.split(':')
+  const zeros = Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0')
+  return [...left, ...zeros, ...right].slice(0, 4).join(':')
+}
+
+const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
+
+/** What we tell others: loopback only when there is nothing else, since elsewhere it is another machine. */
+export const announceable = (addresses: readonly string[]): string[] => {
+  const outside = addresses.filter((address) => !isLoopback(address))
+  return outside.length > 0 ? outside : [...addresses]
+}

@@ -1,0 +1,56 @@
+import type { Connection } from '@libp2p/interface'
+
+import { AppError, errorText } from '../base/errors.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { hostOf } from './addresses.ts'
+import { isEarlyProtocol } from './early-stream.ts'
+import { MeshStream } from './stream.ts'
+
+/** A Noise session with one machine. */
+export class MeshConnection {
+  /** What the handshake proved. */
+  readonly machineId: MachineId
+  readonly inbound: boolean
+  /** The peer's address as text. */
+  readonly address: string
+  /** What budgets per address count by. */
+  readonly host: string
+  readonly #connection: Connection
+
+  constructor(components: { connection: Connection }, init: { machineId: MachineId }) {
+    this.#connection = components.connection
+    this.machineId = init.machineId
+    this.inbound = components.connection.direction === 'inbound'
+    this.address = components.connection.remoteAddr.toString()
+    this.host = hostOf(components.connection.remoteAddr)
+  }
+
+  get open(): boolean {
+    return this.#connection.status === 'open'
+  }
+
+  get openedAtMs(): number {
+    return this.#connection.timeline.open
+  }
+
+  /** The last measured round trip in milliseconds; null before the first. */
+  get rttMs(): number | null {
+    return this.#connection.rtt ?? null
+  }
+
+  /** Opens a stream; for our own protocols without waiting for the peer's agreement. */
+  async openStream(protocol: string, signal: AbortSignal): Promise<MeshStream> {
+    try {
+      const stream = await this.#connection.newStream(protocol, { signal, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
+      return new MeshStream({ stream }, { early: isEarlyProtocol(protocol) })
+    } catch (error) {
+      throw new AppError('peer_unreachable', `no stream to the peer: ${errorText(error)}`, { cause: error })
+    }
+  }
+
+  /** Ends the connection and every stream of it at once. */
+  abort(reason: Error): void {
+    this.#connection.abort(reason)
+  }
+}

@@ -1,0 +1,108 @@
+import type { Stream } from '@libp2p/interface'
+
+import { AppError, errorText } from '../base/errors.ts'
+import { STREAM_CLOSE_MS } from '../protocol/limits.ts'
+import { ReplyStripper } from './early-stream.ts'
+
+export interface MeshStreamInit {
+  /** We wrote behind our own protocol proposal: the peer's agreement still comes before its first byte. */
+  readonly early: boolean
+}
+
+/**
+ * One libp2p stream as the rooms above see it: bytes in order, one end, and a drain that can be waited
+ * for more than once. Nothing here holds data back from the peer: who receives must keep up, and
+ * bounds what it lets the other side send.
+ */
+export class MeshStream {
+  /** Set it in the turn in which the stream was handed out. */
+  onData: (chunk: Uint8Array) => void = () => undefined
+  /** Called once, after the last data: null when the peer closed its end in peace. */
+  onEnd: (error: Error | null) => void = () => undefined
+  readonly #stream: Stream
+  #stripper: ReplyStripper | null
+  #peerClosed = false
+  #ended = false
+
+  constructor(components: { stream: Stream }, init: MeshStreamInit) {
+    this.#stream = components.stream
+    this.#stripper = init.early ? new ReplyStripper(components.stream.protocol) : null
+    // A lost connection ends its streams without an error, so only the peer's own word counts as peace.
+    this.#stream.addEventListener('remoteCloseWrite', () => (this.#peerClosed = true))
+    this.#stream.addEventListener('close', (event) => this.#end(event.error ?? this.#verdict()))
+    this.#stream.addEventListener('end', () => this.#end(this.#verdict()))
+    this.#stream.addEventListener('message', (event) => {
+      for (const chunk of event.data instanceof Uint8Array ? [event.data] : event.data) this.#receive(chunk)
+    })
+    if (this.#stream.status !== 'open') queueMicrotask(() => this.#end(this.#verdict()))
+  }
+
+  get open(): boolean {
+    return this.#stream.writeStatus === 'writable' && this.#stream.status === 'open'
+  }
+
+  /** False when the peer is behind: wait for `drained()`. Nothing is sent on a stream that is not open. */
+  send(bytes: Uint8Array): boolean {
+    if (!this.open) return true
+    try {
+      return this.#stream.send(bytes)
+    } catch (error) {
+      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+      return true
+    }
+  }
+
+  /** Resolves when `send` has room again or the stream is over. (libp2p's own `onDrain` waits only once.) */
+  async drained(): Promise<void> {
+    if (!this.open || !this.#stream.writableNeedsDrain) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const done = (): void => resolve()
+    this.#stream.addEventListener('drain', done, { once: true })
+    this.#stream.addEventListener('close', done, { once: true })
+    await promise
+    this.#stream.removeEventListener('drain', done)
+    this.#stream.removeEventListener('close', done)
+  }
+
+  /** Sends what is queued and ends our side; a peer that never ends its own is cut off. */
+  async close(): Promise<void> {
+    const stream = this.#stream
+    const late = setTimeout(() => stream.abort(new AppError('timeout', 'the stream did not close in time')), STREAM_CLOSE_MS)
+    late.unref()
+    stream.addEventListener('close', () => clearTimeout(late), { once: true })
+    try {
+      await stream.close({ signal: AbortSignal.timeout(STREAM_CLOSE_MS) })
+    } catch (error) {
+      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+    if (stream.status !== 'open' && stream.status !== 'closing') clearTimeout(late)
+  }
+
+  /** Resets the stream: the peer learns that it is over, and nothing else. */
+  abort(reason: Error): void {
+    this.#stream.abort(reason)
+    this.#end(reason)
+  }
+
+  #receive(chunk: Uint8Array): void {
+    if (this.#ended) return
+    try {
+      const rest = this.#stripper === null ? chunk : this.#stripper.push(chunk)
+      if (rest === null) return
+      this.#stripper = null
+      if (rest.length > 0) this.onData(rest)
+    } catch (error) {
+      this.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+
+  #verdict(): Error | null {
+    return this.#peerClosed ? null : new AppError('peer_unreachable', 'the connection was lost')
+  }
+
+  #end(error: Error | null): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.onEnd(error)
+  }
+}
