@@ -22,6 +22,8 @@ export interface RunResultJson {
   incomplete: boolean
   denial_reason: DenialReason | null
   warnings: WarningKind[]
+  /** Why it is incomplete, for a human; absent otherwise. */
+  message?: string
 }
 
 /** One line of the streamed form (NDJSON or SSE data). */

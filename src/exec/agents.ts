@@ -1,0 +1,53 @@
+import { AppError } from '../base/errors.ts'
+import type { ContactRecord } from '../executor/port/messages.ts'
+import { isHexId, type AgentId } from '../protocol/ids.ts'
+import { MIN_ID_PREFIX } from '../protocol/limits.ts'
+
+export interface AgentDirectoryComponents {
+  readonly ownAgentId: () => AgentId
+  /** The contacts of the latest snapshot. */
+  readonly contacts: () => readonly ContactRecord[]
+  /** Agents that the mesh has seen, contacts or not. */
+  readonly discovered: () => Iterable<AgentId>
+}
+
+export interface AgentCandidate {
+  readonly agent_id: AgentId
+  /** The contact's name; null for an agent that is none. */
+  readonly name: string | null
+}
+
+const HEX_PREFIX = /^[0-9a-f]{1,64}$/
+
+/** Turns what a human types into an AgentId. */
+export class AgentDirectory {
+  readonly #components: AgentDirectoryComponents
+
+  constructor(components: AgentDirectoryComponents) {
+    this.#components = components
+  }
+
+  /**
+   * 64 hex characters stand for themselves; a contact's name comes before a prefix of at least six
+   * characters of any known id. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
+   */
+  resolve(text: string): AgentId {
+    if (isHexId(text)) return text
+    const contacts = this.#components.contacts()
+    const named = contacts.filter((contact) => contact.name === text)
+    const found = named.length > 0 ? named.map(({ agent_id, name }) => ({ agent_id, name })) : this.#byPrefix(text, contacts)
+    const [first, ...others] = found
+    if (first === undefined) throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and no known agent's id begins so`)
+    if (others.length === 0) return first.agent_id
+    const list = found.map(({ agent_id, name }) => (name === null ? agent_id : `${name} (${agent_id})`)).join(', ')
+    throw new AppError('ambiguous_agent', `${JSON.stringify(text)} could be ${list}`, { data: { candidates: found } })
+  }
+
+  #byPrefix(prefix: string, contacts: readonly ContactRecord[]): AgentCandidate[] {
+    if (prefix.length < MIN_ID_PREFIX || !HEX_PREFIX.test(prefix)) return []
+    const names = new Map<AgentId, string | null>([[this.#components.ownAgentId(), null]])
+    for (const agentId of this.#components.discovered()) names.set(agentId, null)
+    for (const contact of contacts) names.set(contact.agent_id, contact.name)
+    return [...names].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
+  }
+}

@@ -1,0 +1,287 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { errorText, isAppError } from '../base/errors.ts'
+import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
+import {
+  EXIT_WAIT_SLACK_MS,
+  KILL_GRACE_MS,
+  LEASE_RENEW_MS,
+  MAX_RENEWALS_UNANSWERED,
+  MAX_UNACKED_PER_RUN,
+  MAX_WARNINGS_PER_RUN,
+  UNACKED_SLACK,
+} from '../protocol/limits.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
+import type { RequesterCounters } from './counters.ts'
+import { Delivery } from './delivery.ts'
+import { ReceivedStream } from './received.ts'
+import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import { StdinSender } from './stdin-sender.ts'
+import { compareOutput, readExit, type Expected } from './verify-exit.ts'
+import type { RunWire } from './wire.ts'
+
+export interface ClientRunComponents {
+  readonly wire: RunWire
+  readonly clock: Clock
+  readonly counters: RequesterCounters
+  readonly sink: RunSink
+  /** The process runs now. */
+  readonly onStarted: () => void
+}
+
+export interface ClientRunInit {
+  readonly spec: RunSpec
+  readonly expected: Expected
+  /** The Request as the executor signed it. */
+  readonly request: { readonly body: Uint8Array; readonly signature: Uint8Array }
+}
+
+type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
+
+/**
+ * The asking end of one run on one wire: sends the Request, stdin and renewals, checks and delivers what
+ * comes back, and ends with an outcome that is only `ok` when the signed Exit says so and every
+ * forwarded byte arrived.
+ */
+export class ClientRun {
+  readonly #wire: RunWire
+  readonly #clock: Clock
+  readonly #components: ClientRunComponents
+  readonly #init: ClientRunInit
+  readonly #delivery: Delivery
+  readonly #stdin: StdinSender | null
+  readonly #received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
+  readonly #warnings: WarningKind[] = []
+  readonly #done = Promise.withResolvers<RunOutcome>()
+  readonly #timers = new Map<'lease' | 'wait' | 'cancel', Timer>()
+  #startedAt = 0
+  #unanswered = 0
+  #started = false
+  #cancelled = false
+  #over = false
+  /** What the sink or the source of stdin threw: the caller's own fault, and the caller's answer. */
+  #callerError: { readonly error: unknown } | null = null
+
+  constructor(components: ClientRunComponents, init: ClientRunInit) {
+    this.#components = components
+    this.#wire = components.wire
+    this.#clock = components.clock
+    this.#init = init
+    this.#delivery = new Delivery({
+      sink: components.sink,
+      clock: components.clock,
+      ack: (stdout, stderr) => void this.#wire.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
+      onSinkError: (error) => this.#callerFailed(error),
+    })
+    this.#stdin = this.#makeStdin()
+  }
+
+  get #id(): string {
+    return this.#init.expected.requestId
+  }
+
+  /** Sends the Request. Resolves when the run is over; throws only what the caller's sink or stdin threw. */
+  async run(): Promise<RunOutcome> {
+    this.#startedAt = this.#clock.monotonic()
+    this.#wire.onFrame = (frame) => this.#receive(frame)
+    this.#wire.onClosed = (error) => this.#lost(error)
+    if (this.#wire.closed) this.#lost(null)
+    else this.#begin()
+    return this.#done.promise
+  }
+
+  /** Asks the other side to end the run; its Exit is awaited for a bounded time. */
+  cancel(): void {
+    if (this.#cancelled || this.#over) return
+    this.#cancelled = true
+    this.#components.counters.add('runs_cancelled')
+    this.#wire.send({ type: 'cancel', request_id: this.#id })
+    this.#stdin?.stop()
+    const patience = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
+    this.#after('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
+  }
+
+  /** The caller is gone: cancel, and show it nothing more. */
+  abandon(): void {
+    this.cancel()
+    this.#delivery.mute()
+  }
+
+  #begin(): void {
+    const { spec, request } = this.#init
+    this.#components.counters.add('runs_requested')
+    this.#wire.send({ type: 'request', body: request.body, signature: request.signature })
+    this.#after('lease', LEASE_RENEW_MS, () => this.#renew())
+    if (spec.timeout_ms !== null) {
+      const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
+      this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
+    }
+    this.#stdin?.run().catch((error: unknown) => this.#callerFailed(error))
+  }
+
+  #makeStdin(): StdinSender | null {
+    const source = this.#init.spec.stdin
+    if (source === null) return null
+    return new StdinSender({
+      source,
+      send: (seq, data, eof) => this.#wire.send({ type: 'stdin', request_id: this.#id, seq, data, eof }),
+      drained: async () => this.#wire.drained(),
+    })
+  }
+
+  /** A renewal is answered by the other side's network half, so silence means that nobody is there. */
+  #renew(): void {
+    if (this.#wire.answersRenewals && this.#unanswered >= MAX_RENEWALS_UNANSWERED) {
+      this.#fail(`the agent has been silent for ${(this.#unanswered * LEASE_RENEW_MS) / 1000} s`)
+      return
+    }
+    this.#unanswered += 1
+    this.#wire.send({ type: 'lease_renew', request_id: this.#id })
+    this.#after('lease', LEASE_RENEW_MS, () => this.#renew())
+  }
+
+  #receive(frame: ExecFrame): void {
+    if (this.#over) return
+    this.#unanswered = 0
+    const problem = this.#handle(frame)
+    if (problem === null) return
+    this.#components.counters.add('foreign_frames')
+    this.#fail(problem)
+  }
+
+  /** What is wrong with the frame, or null. */
+  #handle(frame: ExecFrame): string | null {
+    if (frame.type !== 'exit' && frame.type !== 'request' && frame.request_id !== this.#id) return 'a frame of another run arrived'
+    switch (frame.type) {
+      case 'started':
+        return this.#onStarted(frame)
+      case 'stdout':
+      case 'stderr':
+        return this.#onOutput(frame)
+      case 'warning':
+        return this.#onWarning(frame)
+      case 'ack':
+        return this.#onAck(frame)
+      case 'exit':
+        this.#onExit(frame)
+        return null
+      case 'request':
+      case 'lease_renew':
+      case 'cancel':
+      case 'stdin':
+        return `a ${frame.type} frame came from the executing side`
+    }
+  }
+
+  #onStarted({ pid }: FrameOf<'started'>): string | null {
+    if (this.#started) return 'the run was started twice'
+    this.#started = true
+    const { agentId, machineId } = this.#wire.peer
+    this.#components.onStarted()
+    this.#delivery.push({ type: 'started', request_id: this.#id, agent_id: agentId, machine_id: machineId, pid })
+    return null
+  }
+
+  #onOutput({ type, seq, data }: FrameOf<'stdout'> | FrameOf<'stderr'>): string | null {
+    if (!this.#started) return 'output came before the start'
+    if (data.length === 0 || !this.#received[type].add(seq, data)) return `bytes of ${type} are missing (frame ${seq})`
+    if (this.#delivery.queuedBytes + data.length > MAX_UNACKED_PER_RUN + UNACKED_SLACK) return 'the agent sent more than was acknowledged'
+    this.#delivery.push({ type, request_id: this.#id, seq, data })
+    return null
+  }
+
+  #onWarning({ kind, message }: FrameOf<'warning'>): string | null {
+    if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
+    this.#warnings.push(kind)
+    this.#delivery.push({ type: 'warning', request_id: this.#id, kind, message })
+    return null
+  }
+
+  /** Also the answer to a renewal, then with the number of the last one. */
+  #onAck({ stdin }: FrameOf<'ack'>): string | null {
+    if (this.#stdin === null ? stdin === 0 : this.#stdin.ack(stdin)) return null
+    return 'stdin was acknowledged that was not sent'
+  }
+
+  #onExit(frame: FrameOf<'exit'>): void {
+    let exit: ExecExit | string
+    try {
+      exit = readExit(frame, this.#init.expected)
+    } catch (error) {
+      exit = errorText(error)
+    }
+    if (typeof exit === 'string') {
+      this.#components.counters.add('foreign_frames')
+      this.#fail(exit)
+      return
+    }
+    this.#end()
+    this.#wire.close()
+    this.#settle(exit, compareOutput(exit, this.#received))
+  }
+
+  #lost(error: Error | null): void {
+    if (this.#over) return
+    if (isAppError(error, 'malformed')) this.#components.counters.add('foreign_frames')
+    this.#end()
+    this.#settle(null, `the connection to the agent was lost before the Exit${error === null ? '' : `: ${errorText(error)}`}`)
+  }
+
+  #fail(problem: string): void {
+    if (this.#over) return
+    this.#end()
+    this.#wire.abort()
+    this.#settle(null, problem)
+  }
+
+  #callerFailed(error: unknown): void {
+    this.#callerError ??= { error }
+    this.abandon()
+  }
+
+  #end(): void {
+    this.#over = true
+    for (const timer of this.#timers.values()) timer.cancel()
+    this.#stdin?.stop()
+    this.#delivery.close()
+  }
+
+  #settle(exit: ExecExit | null, problem: string | null): void {
+    const { counters } = this.#components
+    counters.add(problem === null ? 'runs_completed' : 'runs_incomplete')
+    const outcome = this.#outcome(exit, problem)
+    if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
+    void this.#answer(outcome)
+  }
+
+  /** The outcome waits until the sink has what came before it. */
+  async #answer(outcome: RunOutcome): Promise<void> {
+    await this.#delivery.idle()
+    if (this.#callerError === null) this.#done.resolve(outcome)
+    else this.#done.reject(this.#callerError.error)
+  }
+
+  #outcome(exit: ExecExit | null, problem: string | null): RunOutcome {
+    const { stdout, stderr } = this.#received
+    return {
+      ok: problem === null && exit !== null && exit.denial_reason === null,
+      request_id: this.#id,
+      agent_id: this.#wire.peer.agentId,
+      machine_id: this.#wire.peer.machineId,
+      code: exit?.code ?? null,
+      signal: exit?.signal ?? null,
+      duration_ms: exit?.duration_ms ?? Math.round(this.#clock.monotonic() - this.#startedAt),
+      stdout_bytes_total: exit?.stdout_bytes_total ?? stdout.bytes,
+      stderr_bytes_total: exit?.stderr_bytes_total ?? stderr.bytes,
+      truncated: exit?.truncated ?? false,
+      incomplete: problem !== null,
+      denial_reason: exit?.denial_reason ?? null,
+      warnings: [...this.#warnings],
+      ...(problem === null ? {} : { message: problem }),
+    }
+  }
+
+  #after(name: 'lease' | 'wait' | 'cancel', ms: number, work: () => void): void {
+    this.#timers.get(name)?.cancel()
+    this.#timers.set(name, this.#clock.setTimeout(work, ms))
+  }
+}

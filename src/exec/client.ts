@@ -1,0 +1,111 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
+import { sha256 } from '../identity/hash.ts'
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import { ClientRun } from './client-run.ts'
+import type { RequesterCounters } from './counters.ts'
+import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import { ChannelWire, PortWire, type RunChannel, type RunWire } from './wire.ts'
+
+/** Of `Links`. */
+export interface ChannelSource {
+  openChannel(agentId: AgentId, signal?: AbortSignal): Promise<RunChannel>
+}
+
+export interface ExecClientComponents {
+  /** Null where there is no mesh: then only this daemon itself can be asked. */
+  readonly links: ChannelSource | null
+  readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'signRequest' | 'openRun' | 'drained'>
+  readonly clock: Clock
+  readonly counters: RequesterCounters
+}
+
+/** What a run tells its session as it goes. */
+export interface RunProgress {
+  requested(machineId: MachineId): void
+  running(): void
+}
+
+/** Opens a wire, has the request signed for it, and sees the run through. */
+export class ExecClient {
+  readonly #components: ExecClientComponents
+
+  constructor(components: ExecClientComponents) {
+    this.#components = components
+  }
+
+  /**
+   * `stop` is the caller leaving: before the Request is sent it throws the signal's reason, afterwards it
+   * cancels. `cancelled` is a wish to end the run: its caller still gets the outcome.
+   * Errors: what opening the link or signing throws, and what the caller's own sink or stdin throws.
+   */
+  async run(
+    spec: RunSpec,
+    requestId: RequestId,
+    sink: RunSink,
+    progress: RunProgress,
+    signals: { cancelled: AbortSignal; stop: AbortSignal },
+  ): Promise<RunOutcome> {
+    const early = AbortSignal.any([signals.cancelled, signals.stop])
+    early.throwIfAborted()
+    const wire = await this.#open(spec.agent_id, requestId, early)
+    try {
+      const signed = await this.#sign(wire, spec, requestId)
+      early.throwIfAborted()
+      const { identity } = this.#components.executor
+      const expected = { requestId, requestSha256: sha256(signed.body), from: wire.peer, to: identity }
+      const { clock, counters } = this.#components
+      const run = new ClientRun(
+        { wire, clock, counters, sink, onStarted: () => progress.running() },
+        { spec, expected, request: signed },
+      )
+      progress.requested(wire.peer.machineId)
+      return await withSignals(run, signals)
+    } catch (error) {
+      wire.abort()
+      throw error
+    }
+  }
+
+  async #open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunWire> {
+    const { executor, links } = this.#components
+    if (agentId !== executor.identity.agentId) {
+      if (links === null) throw new AppError('peer_unreachable', 'there is no mesh here: only this agent itself can be asked')
+      return new ChannelWire({ channel: await links.openChannel(agentId, signal) }, { requestId })
+    }
+    const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)
+    if (streamNonce === undefined) throw new AppError('internal', 'the executor minted no nonce')
+    return new PortWire({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
+  }
+
+  async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { argv, stdin, timeout_ms, cwd, clamp } = spec
+    return this.#components.executor.signRequest({
+      link: wire.peer.number,
+      request_id: requestId,
+      stream_nonce: wire.streamNonce,
+      argv: [...argv],
+      stdin: stdin === null ? null : { len: stdin.len, sha256: stdin.sha256 },
+      timeout_ms,
+      cwd,
+      clamp,
+    })
+  }
+}
+
+/** The port's link of this daemon to itself. */
+const OWN_LINK = 0
+
+const withSignals = async (run: ClientRun, signals: { cancelled: AbortSignal; stop: AbortSignal }): Promise<RunOutcome> => {
+  const cancel = (): void => run.cancel()
+  const abandon = (): void => run.abandon()
+  signals.cancelled.addEventListener('abort', cancel, { once: true })
+  signals.stop.addEventListener('abort', abandon, { once: true })
+  try {
+    return await run.run()
+  } finally {
+    signals.cancelled.removeEventListener('abort', cancel)
+    signals.stop.removeEventListener('abort', abandon)
+  }
+}

@@ -1,0 +1,26 @@
+/** What the asking side counts; `docs/rest.md` has a line for each. */
+export const REQUESTER_COUNTERS = {
+  runs_requested: 'Requests sent, to other agents and to ourselves',
+  runs_completed: 'Runs whose signed Exit was verified and whose output was whole, denials included',
+  runs_denied: 'Of those, denied',
+  runs_incomplete: 'Runs whose outcome is unknown or whose output is missing or altered',
+  runs_cancelled: 'Runs that were cancelled here, by request or because the caller left',
+  foreign_frames: 'Messages on the stream of a run that did not belong to it or made no sense',
+  peer_runs: 'Runs that peers opened here',
+  peer_malformed: 'Streams of peers that ended because of a malformed message',
+} as const
+
+export type RequesterCounter = keyof typeof REQUESTER_COUNTERS
+
+/** Counters of the network's half of exec. */
+export class RequesterCounters {
+  readonly #values = new Map<RequesterCounter, number>()
+
+  add(name: RequesterCounter): void {
+    this.#values.set(name, (this.#values.get(name) ?? 0) + 1)
+  }
+
+  snapshot(): Record<string, number> {
+    return Object.fromEntries(Object.keys(REQUESTER_COUNTERS).map((name) => [name, this.#values.get(name as RequesterCounter) ?? 0]))
+  }
+}

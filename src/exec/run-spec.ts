@@ -1,0 +1,58 @@
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
+import type { RunResultJson } from '../protocol/run-json.ts'
+
+/** All of stdin, known by length and hash before its first byte is sent, because the Request signs both. */
+export interface StdinSource {
+  readonly len: number
+  readonly sha256: Uint8Array
+  /** Read once, at the speed of the run. Exactly `len` bytes. */
+  readonly chunks: AsyncIterable<Uint8Array>
+}
+
+/** What a door asks for. */
+export interface RunSpec {
+  readonly agent_id: AgentId
+  readonly argv: readonly string[]
+  /** null = /dev/null. */
+  readonly stdin: StdinSource | null
+  /** Milliseconds; null = the executing agent's cap. */
+  readonly timeout_ms: number | null
+  /** Always refused by this version's policy; carried so that the refusal is the executor's word. */
+  readonly cwd: string | null
+  /** A timeout above the cap runs at the cap with a warning instead of being denied. */
+  readonly clamp: boolean
+  /** Default: a fresh UUIDv7. */
+  readonly request_id?: RequestId
+}
+
+/** What happens before the outcome, in order. */
+export type RunEvent =
+  | { readonly type: 'started'; readonly request_id: RequestId; readonly agent_id: AgentId; readonly machine_id: MachineId; readonly pid: number }
+  | { readonly type: 'stdout' | 'stderr'; readonly request_id: RequestId; readonly seq: number; readonly data: Uint8Array }
+  | { readonly type: 'warning'; readonly request_id: RequestId; readonly kind: WarningKind; readonly message: string }
+
+/** Where a run's events go. */
+export interface RunSink {
+  /**
+   * Called for one event at a time. A promise is backpressure: what it stands for is acknowledged to the
+   * executing agent only when it resolves. A rejection cancels the run.
+   */
+  event(event: RunEvent): void | Promise<void>
+}
+
+/** How a run ended: the answer of `POST /exec/run` without the output itself. */
+export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64'>
+
+/** A run that this daemon asked for and that has not ended. */
+export interface RunSession {
+  readonly request_id: RequestId
+  readonly agent_id: AgentId
+  /** Null until the link says which machine answers. */
+  readonly machine_id: MachineId | null
+  readonly argv: readonly string[]
+  /** ISO 8601. */
+  readonly started_at: string
+  /** `connecting` until the Request is sent, `requested` until the process runs. */
+  readonly state: 'connecting' | 'requested' | 'running' | 'cancelling'
+}

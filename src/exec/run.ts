@@ -1,0 +1,71 @@
+import { v7 as uuidv7 } from 'uuid'
+
+import { AppError, isAppError } from '../base/errors.ts'
+import type { Startable } from '../base/startable.ts'
+import { checkArgvSize } from '../protocol/exec.ts'
+import { isRequestId, type RequestId } from '../protocol/ids.ts'
+import { ExecClient, type ExecClientComponents } from './client.ts'
+import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
+import { Sessions } from './sessions.ts'
+
+/** Everything that a door asks to run goes through here, whoever is asked. */
+export class ExecRunner implements Startable {
+  readonly #client: ExecClient
+  readonly #sessions: Sessions
+  readonly #components: ExecClientComponents
+
+  constructor(components: ExecClientComponents) {
+    this.#components = components
+    this.#client = new ExecClient(components)
+    this.#sessions = new Sessions({ clock: components.clock })
+  }
+
+  /**
+   * Runs the spec's argv on its agent and shows the sink what happens. Denials and exits are outcomes.
+   * `signal` is the caller leaving: the run is cancelled at once and the sink is called no more.
+   * Errors: `bad_request` (argv too large, not well-formed), `conflict` (request id in use, cancelled
+   * before it was sent), `rate_limited`, `shutting_down`, and what dialling throws (`unknown_agent`,
+   * `peer_unreachable`, `peer_rejected`, `timeout`).
+   */
+  async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {
+    checkSpec(spec)
+    const requestId = spec.request_id ?? uuidv7()
+    const session = this.#sessions.open(requestId, spec)
+    try {
+      return await this.#client.run(spec, requestId, sink, session, { cancelled: session.cancelled, stop: signal })
+    } finally {
+      session.close()
+    }
+  }
+
+  /** Ends a run of ours; its caller still gets the outcome. Throws `unknown_run`. */
+  cancel(requestId: RequestId): void {
+    this.#sessions.cancel(requestId)
+  }
+
+  /** Runs that have not ended, oldest first. */
+  sessions(): RunSession[] {
+    return this.#sessions.list()
+  }
+
+  /** Counters of the asking side, and of the runs that peers opened here. */
+  diagnostics(): Record<string, number> {
+    return this.#components.counters.snapshot()
+  }
+
+  /** Cancels everything, and takes nothing new. Resolves when the last run is over. */
+  async stop(): Promise<void> {
+    await this.#sessions.stop()
+  }
+}
+
+const checkSpec = (spec: RunSpec): void => {
+  if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
+  if (!spec.argv.every((token) => token.isWellFormed())) throw new AppError('bad_request', 'argv: not valid Unicode')
+  try {
+    checkArgvSize(spec.argv)
+  } catch (error) {
+    if (isAppError(error, 'malformed')) throw new AppError('bad_request', error.message, { cause: error })
+    throw error
+  }
+}

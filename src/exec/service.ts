@@ -1,0 +1,107 @@
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
+import type { RunPort } from '../executor/port/run-port.ts'
+import { decodeExecBody, EXEC_PREFIX, encodeExecBody, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import { shortId, type RequestId } from '../protocol/ids.ts'
+import type { RequesterCounters } from './counters.ts'
+import type { RunChannel } from './wire.ts'
+
+type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
+
+export interface ExecServiceComponents {
+  readonly executor: Pick<ExecutorClient, 'openRun'>
+  readonly counters: RequesterCounters
+  readonly log: Logger
+}
+
+/** Answers peers: carries their signed bytes to the executor and its frames back. It decides nothing. */
+export class ExecService {
+  readonly #components: ExecServiceComponents
+
+  constructor(components: ExecServiceComponents) {
+    this.#components = components
+  }
+
+  /** The first exec body of an incoming channel: from here on the channel is the run's. */
+  readonly onBody: BodyHandler = (channel, requestId, body) => {
+    const run = new PeerRun({ ...this.#components, channel }, { requestId })
+    channel.onBody = (id, next) => run.receive(id, next)
+    channel.onClosed = () => run.lost()
+    run.receive(requestId, body)
+  }
+
+  /** Takes exec's bodies before any generic fan-out. */
+  register(dispatcher: { route(prefix: Uint8Array, handler: BodyHandler): void }): void {
+    dispatcher.route(EXEC_PREFIX, this.onBody)
+  }
+}
+
+/** One run of a peer, on the channel that it came by. */
+class PeerRun {
+  readonly #components: ExecServiceComponents
+  readonly #channel: RunChannel
+  readonly #requestId: RequestId
+  #run: RunPort | null = null
+  /** The executor's answers that wait for a slow peer; its window bounds them. */
+  readonly #queue: Uint8Array[] = []
+  #sending = false
+  #ended = false
+  /** The last number of stdin that the executor acknowledged. */
+  #stdinAcked = 0
+
+  constructor(components: ExecServiceComponents & { channel: RunChannel }, init: { requestId: RequestId }) {
+    this.#components = components
+    this.#channel = components.channel
+    this.#requestId = init.requestId
+  }
+
+  receive(requestId: RequestId, body: Uint8Array): void {
+    if (this.#ended) return
+    try {
+      if (requestId !== this.#requestId) throw new AppError('malformed', 'a message of another request')
+      this.#take(decodeExecBody(body), body.subarray(EXEC_PREFIX.length))
+    } catch (error) {
+      this.#components.counters.add('peer_malformed')
+      this.#components.log.warn({ agent: shortId(this.#channel.link.agentId) }, `a run's stream ended: ${errorText(error)}`)
+      this.lost()
+      this.#channel.abort()
+    }
+  }
+
+  /** The stream is gone: the executor ends the run. */
+  lost(): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.#queue.length = 0
+    this.#run?.lost()
+  }
+
+  #take(frame: ExecFrame, bytes: Uint8Array): void {
+    if (this.#run === null) {
+      if (frame.type !== 'request') throw new AppError('malformed', `the first frame is a ${frame.type}, not a request`)
+      this.#open(bytes)
+      return
+    }
+    this.#run.send(bytes)
+    // An answer, so that the requester can tell a quiet run from a dead connection.
+    if (frame.type === 'lease_renew') {
+      this.#send(execFrame.encode({ type: 'ack', request_id: this.#requestId, stdin: this.#stdinAcked, stdout: 0, stderr: 0 }))
+    }
+  }
+
+  #open(bytes: Uint8Array): void {
+    this.#components.counters.add('peer_runs')
+    const { link, streamNonce } = this.#channel
+    const run = this.#components.executor.openRun(link.number, streamNonce, bytes)
+    run.onFrame = (frame) => this.#send(frame)
+    run.onClosed = () => this.#over()
+    this.#run = run
+  }
+
+  #send(frame: Uint8Array): void {
+    if (this.#ended) return
+    this.#queue.push(frame)
+    if (!this.#sending) void this.#flush()
+  }
+}

@@ -1,0 +1,100 @@
+import { AppError } from '../base/errors.ts'
+import { MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../protocol/limits.ts'
+import type { StdinSource } from './run-spec.ts'
+
+export interface StdinSenderComponents {
+  readonly source: StdinSource
+  /** False = wait for `drained`. */
+  readonly send: (seq: number, data: Uint8Array, eof: boolean) => boolean
+  readonly drained: () => Promise<void>
+}
+
+/** Sends stdin no further ahead than the executing side acknowledges. */
+export class StdinSender {
+  readonly #components: StdinSenderComponents
+  /** Sizes of the frames sent and not acknowledged; the first has number `#acked`. */
+  readonly #sizes: number[] = []
+  #acked = 0
+  #nextSeq = 0
+  #sent = 0
+  #unacked = 0
+  #stopped = false
+  #full = false
+  /** What the sender waits for at this moment; `stop` ends every wait. */
+  #wait: PromiseWithResolvers<null> | null = null
+
+  constructor(components: StdinSenderComponents) {
+    this.#components = components
+  }
+
+  /**
+   * Resolves when all is sent or `stop` was called. Throws `bad_request` when the source has more or
+   * fewer bytes than it said, or what the source throws.
+   */
+  async run(): Promise<void> {
+    const { source } = this.#components
+    const chunks = source.chunks[Symbol.asyncIterator]()
+    try {
+      if (source.len === 0) await this.#send(new Uint8Array(0))
+      // A source that never answers must not hold a run that is over.
+      for (let next = await this.#next(chunks); next !== null; next = await this.#next(chunks)) await this.#sendAll(next)
+      if (!this.#stopped && this.#sent < source.len) throw new AppError('bad_request', `stdin ended after ${this.#sent} of ${source.len} bytes`)
+    } finally {
+      // Not awaited: a source that is in the middle of a read ends after it.
+      void Promise.resolve(chunks.return?.()).catch(() => undefined)
+    }
+  }
+
+  /** Below `seq` all is consumed. False when that cannot be. */
+  ack(seq: number): boolean {
+    if (seq < this.#acked || seq > this.#nextSeq) return false
+    for (; this.#acked < seq; this.#acked += 1) this.#unacked -= this.#sizes.shift() ?? 0
+    if (this.#full && this.#unacked < MAX_STDIN_UNACKED) this.#wake()
+    return true
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#wake()
+  }
+
+  async #next(chunks: AsyncIterator<Uint8Array>): Promise<Uint8Array | null> {
+    if (this.#stopped) return null
+    const result = await this.#waitFor(chunks.next())
+    return result === null || result.done === true ? null : result.value
+  }
+
+  async #sendAll(chunk: Uint8Array): Promise<void> {
+    if (this.#sent + chunk.length > this.#components.source.len)
+      throw new AppError('bad_request', `stdin is longer than the ${this.#components.source.len} bytes announced`)
+    for (let at = 0; at < chunk.length && !this.#stopped; at += MAX_FRAME_DATA) await this.#send(chunk.subarray(at, at + MAX_FRAME_DATA))
+  }
+
+  async #send(data: Uint8Array): Promise<void> {
+    if (this.#unacked >= MAX_STDIN_UNACKED && !this.#stopped) {
+      this.#full = true
+      await this.#waitFor()
+      this.#full = false
+    }
+    if (this.#stopped) return
+    this.#sizes.push(data.length)
+    this.#unacked += data.length
+    this.#sent += data.length
+    const free = this.#components.send(this.#nextSeq++, data, this.#sent === this.#components.source.len)
+    if (!free && !this.#stopped) await this.#waitFor(this.#components.drained())
+  }
+
+  /** Null when it was woken instead. Each wait has its own promise, so that none piles up on another. */
+  async #waitFor<T>(work?: Promise<T>): Promise<T | null> {
+    this.#wait = Promise.withResolvers<null>()
+    try {
+      return await (work === undefined ? this.#wait.promise : Promise.race([this.#wait.promise, work]))
+    } finally {
+      this.#wait = null
+    }
+  }
+
+  #wake(): void {
+    this.#wait?.resolve(null)
+  }
+}

@@ -1,0 +1,44 @@
+import { verifyAgent } from '../identity/signing.ts'
+import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { Received } from './received.ts'
+
+/** What an Exit must answer. */
+export interface Expected {
+  readonly requestId: RequestId
+  /** SHA-256 of the exact bytes of the Request. */
+  readonly requestSha256: Uint8Array
+  /** The executing agent and machine, as the link proved them. */
+  readonly from: { readonly agentId: AgentId; readonly machineId: MachineId; readonly agentPublicKey: Uint8Array }
+  /** The requester. */
+  readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
+}
+
+const EXIT_VERSION = 1
+
+const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0
+
+/**
+ * The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong.
+ * Throws `malformed` for bytes that are no Exit.
+ */
+export const readExit = (frame: { body: Uint8Array; signature: Uint8Array }, expected: Expected): ExecExit | string => {
+  if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature)) return 'the Exit is not signed by the agent'
+  const exit = execExit.decode(frame.body)
+  if (exit.version !== EXIT_VERSION) return `the Exit has version ${exit.version}`
+  if (exit.request_id !== expected.requestId || !same(exit.request_sha256, expected.requestSha256)) return 'the Exit answers another request'
+  if (exit.from_agent !== expected.from.agentId || exit.from_machine !== expected.from.machineId) return 'the Exit comes from elsewhere'
+  if (exit.to_agent !== expected.to.agentId || exit.to_machine !== expected.to.machineId) return 'the Exit is meant for somebody else'
+  return exit
+}
+
+/** Null when what arrived is what the Exit says was forwarded; otherwise what is wrong. */
+export const compareOutput = (exit: ExecExit, received: Received): string | null => {
+  for (const name of ['stdout', 'stderr'] as const) {
+    const { bytes, sha256 } = received[name]
+    const total = exit[`${name}_bytes_total`]
+    if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
+    if (!same(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
+  }
+  return null
+}
