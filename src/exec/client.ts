@@ -56,10 +56,7 @@ export class ExecClient {
       const { identity } = this.#components.executor
       const expected = { requestId, requestSha256: sha256(signed.body), from: wire.peer, to: identity }
       const { clock, counters } = this.#components
-      const run = new ClientRun(
-        { wire, clock, counters, sink, onStarted: () => progress.running() },
-        { spec, expected, request: signed },
-      )
+      const run = new ClientRun({ wire, clock, counters, sink, onStarted: () => progress.running() }, { spec, expected, request: signed })
       progress.requested(wire.peer.machineId)
       return await withSignals(run, signals)
     } catch (error) {

@@ -28,7 +28,13 @@ export interface RunSpec {
 
 /** What happens before the outcome, in order. */
 export type RunEvent =
-  | { readonly type: 'started'; readonly request_id: RequestId; readonly agent_id: AgentId; readonly machine_id: MachineId; readonly pid: number }
+  | {
+      readonly type: 'started'
+      readonly request_id: RequestId
+      readonly agent_id: AgentId
+      readonly machine_id: MachineId
+      readonly pid: number
+    }
   | { readonly type: 'stdout' | 'stderr'; readonly request_id: RequestId; readonly seq: number; readonly data: Uint8Array }
   | { readonly type: 'warning'; readonly request_id: RequestId; readonly kind: WarningKind; readonly message: string }
 

@@ -2,7 +2,7 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
-import { decodeExecBody, EXEC_PREFIX, encodeExecBody, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './wire.ts'
@@ -47,6 +47,7 @@ class PeerRun {
   readonly #queue: Uint8Array[] = []
   #sending = false
   #ended = false
+  #finished = false
   /** The last number of stdin that the executor acknowledged. */
   #stdinAcked = 0
 
@@ -101,7 +102,35 @@ class PeerRun {
 
   #send(frame: Uint8Array): void {
     if (this.#ended) return
+    this.#note(frame)
     this.#queue.push(frame)
     if (!this.#sending) void this.#flush()
   }
+
+  #note(frame: Uint8Array): void {
+    if (frame.length > SMALL_FRAME) return
+    const decoded = execFrame.decode(frame)
+    if (decoded.type === 'ack') this.#stdinAcked = decoded.stdin
+  }
+
+  /** The executor has nothing more to say; what waits still goes out. */
+  #over(): void {
+    this.#finished = true
+    if (!this.#sending) void this.#flush()
+  }
+
+  async #flush(): Promise<void> {
+    this.#sending = true
+    for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
+      if (!this.#channel.send(this.#requestId, Buffer.concat([EXEC_PREFIX, frame]))) await this.#channel.drained()
+    }
+    this.#sending = false
+    if (!this.#finished || this.#ended) return
+    this.#ended = true
+    // The peer has its Exit; a stream that does not end well is of no use to either.
+    await this.#channel.close().catch(() => this.#channel.abort())
+  }
 }
+
+/** Every Ack is shorter, and no frame with much output is. */
+const SMALL_FRAME = 64

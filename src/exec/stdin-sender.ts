@@ -38,7 +38,8 @@ export class StdinSender {
       if (source.len === 0) await this.#send(new Uint8Array(0))
       // A source that never answers must not hold a run that is over.
       for (let next = await this.#next(chunks); next !== null; next = await this.#next(chunks)) await this.#sendAll(next)
-      if (!this.#stopped && this.#sent < source.len) throw new AppError('bad_request', `stdin ended after ${this.#sent} of ${source.len} bytes`)
+      if (!this.#stopped && this.#sent < source.len)
+        throw new AppError('bad_request', `stdin ended after ${this.#sent} of ${source.len} bytes`)
     } finally {
       // Not awaited: a source that is in the middle of a read ends after it.
       void Promise.resolve(chunks.return?.()).catch(() => undefined)

@@ -23,10 +23,12 @@ const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) ===
  * Throws `malformed` for bytes that are no Exit.
  */
 export const readExit = (frame: { body: Uint8Array; signature: Uint8Array }, expected: Expected): ExecExit | string => {
-  if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature)) return 'the Exit is not signed by the agent'
+  if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature))
+    return 'the Exit is not signed by the agent'
   const exit = execExit.decode(frame.body)
   if (exit.version !== EXIT_VERSION) return `the Exit has version ${exit.version}`
-  if (exit.request_id !== expected.requestId || !same(exit.request_sha256, expected.requestSha256)) return 'the Exit answers another request'
+  if (exit.request_id !== expected.requestId || !same(exit.request_sha256, expected.requestSha256))
+    return 'the Exit answers another request'
   if (exit.from_agent !== expected.from.agentId || exit.from_machine !== expected.from.machineId) return 'the Exit comes from elsewhere'
   if (exit.to_agent !== expected.to.agentId || exit.to_machine !== expected.to.machineId) return 'the Exit is meant for somebody else'
   return exit

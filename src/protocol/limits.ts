@@ -72,6 +72,8 @@ export const ACK_EVERY_MS = 50
 export const MAX_UNACKED_PER_RUN = 8 * 1024 * 1024
 /** Unacknowledged output of all runs together before every pipe is paused. */
 export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
+/** What a frame counts towards the two limits above beside its data, so that a flood of tiny frames is bounded too. */
+export const FRAME_COST = 256
 /** Stdin sent ahead of the responder's acknowledgement. */
 export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Stdin that a daemon keeps in memory while it waits for the end of it, to hash and sign. */
@@ -95,6 +97,14 @@ export const DURATION_TERM_LEAD_MS = 5_000
 export const MAX_TIMER_MS = 2 ** 31 - 1
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
+/** Renewals without any frame in answer before the requester calls the connection dead: 10 s, well beyond the lease. */
+export const MAX_RENEWALS_UNANSWERED = 5
+/** Warnings of one run that a requester accepts: every kind once is 14. */
+export const MAX_WARNINGS_PER_RUN = 64
+/** Output that may arrive beyond the window, because it was on its way when the pipe was paused. */
+export const UNACKED_SLACK = 1024 * 1024
+/** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
+export const MAX_LOCAL_RUNS = 1_024
 /** Ended runs whose request id is remembered, so that it cannot be used again. */
 export const MAX_RECENT_RUNS = 4096
 
@@ -107,6 +117,10 @@ export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
 export const MAX_STRANGER_HANDSHAKES = 32
 /** Handshakes at once for pairs we know; strangers cannot use these up. */
 export const MAX_KNOWN_HANDSHAKES = 64
+/** Handshakes that the executor keeps in mind: both kinds above, and as many of our own. */
+export const MAX_HANDSHAKES = 256
+/** Links at once: far above the connections we allow, with room for renewals. */
+export const MAX_LINKS = 4_096
 /** A link is renewed after this. */
 export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
 /** Stream nonces outstanding for one (agent, machine). */
@@ -127,6 +141,8 @@ export const RECEIPT_MS = 10_000
 export const LINK_ID_BYTES = 8
 /** Revocations that one peer may hand over on one link. */
 export const MAX_REVOCATIONS_PER_LINK = 64
+/** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
+export const MAX_REVOKED_MACHINES = 64
 /** Signatures that the network's half may ask for: a burst and a rate per second. */
 export const SIGNATURE_BURST = 4_000
 export const SIGNATURES_PER_SECOND = 2_000
@@ -211,5 +227,13 @@ export const TAIL_POLL_MS = 200
 // ---- processes ----
 /** After exit, all the time that pipes may still be read while a descendant writes to them. */
 export const DRAIN_TOTAL_MS = 2_000
+/** After exit, how long output waits for a requester that does not take it. */
+export const DRAIN_PAUSED_MS = 30_000
 /** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
 export const GUARDIAN_GRACE_SECONDS = 1
+/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
+export const MAX_NDJSON_LINE = 2 * 1024 * 1024
+/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
+export const SSE_HEARTBEAT_MS = 15_000
+/** How long a local client may take to send the head of a request. */
+export const REST_HEADERS_MS = 10_000

@@ -57,7 +57,13 @@ export const ROUTES = [
     category: 'direct',
   },
   { method: 'POST', path: '/exec/run', cli: 'x0x exec', description: 'Run a command on an agent', category: 'exec' },
-  { method: 'POST', path: '/exec/cancel', cli: 'x0x exec cancel', description: 'Cancel a run that this daemon asked for', category: 'exec' },
+  {
+    method: 'POST',
+    path: '/exec/cancel',
+    cli: 'x0x exec cancel',
+    description: 'Cancel a run that this daemon asked for',
+    category: 'exec',
+  },
   {
     method: 'GET',
     path: '/exec/sessions',
@@ -72,7 +78,13 @@ export const ROUTES = [
     description: 'Counters of the executing side and of the asking side',
     category: 'diagnostics',
   },
-  { method: 'GET', path: '/diagnostics/dm', cli: 'x0x diagnostics dm', description: 'Counters of links and messages', category: 'diagnostics' },
+  {
+    method: 'GET',
+    path: '/diagnostics/dm',
+    cli: 'x0x diagnostics dm',
+    description: 'Counters of links and messages',
+    category: 'diagnostics',
+  },
   {
     method: 'GET',
     path: '/diagnostics/mesh',
