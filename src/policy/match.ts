@@ -91,5 +91,12 @@ export const describeMismatch = (miss: NearMiss, argv: readonly string[]): strin
   const got = argv[miss.token]
   if (expected === undefined) return `token ${miss.token} (${quote(got)}) is one too many: the command has ${miss.command.argv.length}`
   if (got === undefined) return `token ${miss.token} is missing: the command has ${quote(expected)} there`
-  return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}`
+  return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}${GRAMMAR[miss.command.tokens[miss.token]?.kind ?? 'literal']}`
+}
+
+/** What a template takes, for somebody whose token it did not take. */
+const GRAMMAR: Readonly<Record<PatternToken['kind'], string>> = {
+  literal: '',
+  int: ' (1 to 999999, no sign, no leading zero)',
+  url_path: ' (/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..)',
 }

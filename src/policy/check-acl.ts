@@ -1,0 +1,90 @@
+import { statSync } from 'node:fs'
+import { isAbsolute } from 'node:path'
+
+import { errorText } from '../base/errors.ts'
+import { writableByOthersSync } from '../base/files.ts'
+import type { Acl, AllowedCommand, AllowEntry } from './acl.ts'
+import { escapesOf, programName, SCRIPT_RUNNERS } from './escapes.ts'
+import { inspectAcl } from './load-acl.ts'
+import { quote, quoteArgv } from './quote.ts'
+
+/** What `acl check` answers, in the shape that `--json` prints. */
+export interface AclCheck {
+  /** The daemon would start with this file. Warnings do not count. */
+  readonly ok: boolean
+  readonly problems: readonly string[]
+  /** Commands that cannot run, or that allow more than they say. */
+  readonly warnings: readonly string[]
+  readonly summary: { readonly enabled: boolean; readonly allow_entry_count: number; readonly command_entry_count: number }
+}
+
+/** Judges a file as the daemon would at its start, and reads its commands as an attacker would. A missing file is a problem. */
+export const checkAclFile = async (path: string): Promise<AclCheck> => {
+  const { acl, problems, warnings } = await inspectAcl(path)
+  return {
+    ok: problems.length === 0,
+    problems,
+    warnings: [...warnings, ...(acl ? lint(acl) : [])],
+    summary: {
+      enabled: acl?.enabled ?? false,
+      allow_entry_count: acl?.allow.length ?? 0,
+      command_entry_count: acl?.allow.reduce((sum, entry) => sum + entry.commands.length, 0) ?? 0,
+    },
+  }
+}
+
+const lint = (acl: Acl): string[] => {
+  const warnings = lintDirectory(acl)
+  const firstSeen = new Map<string, number>()
+  for (const [entryIndex, entry] of acl.allow.entries())
+    for (const [commandIndex, command] of entry.commands.entries()) {
+      const place = `${acl.source ?? ''}:${command.line}: exec.allow[${entryIndex}].commands[${commandIndex}].argv: `
+      for (const text of [...lintRepeated(entry, command, firstSeen), ...lintCommand(command)]) warnings.push(place + text)
+    }
+  return warnings
+}
+
+const lintDirectory = ({ default_cwd, source }: Acl): string[] => {
+  if (default_cwd === null) return []
+  const place = `${source ?? ''}: exec.default_cwd: `
+  try {
+    if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: nothing can start there`]
+    return writableByOthersSync(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)
+  } catch (error) {
+    return [`${place}nothing can start there: ${errorText(error)}`]
+  }
+}
+
+/** The first matching command wins, so a repeated one is never reached. */
+const lintRepeated = (entry: AllowEntry, command: AllowedCommand, firstSeen: Map<string, number>): string[] => {
+  const key = JSON.stringify([entry.agent_id, entry.machine_id, command.argv])
+  const first = firstSeen.get(key)
+  if (first === undefined) firstSeen.set(key, command.line)
+  return first === undefined ? [] : [`is never reached: line ${first} allows the same to the same agent and machine`]
+}
+
+const lintCommand = (command: AllowedCommand): string[] => [
+  ...escapesOf(command).map(({ risk, remedy }) => `${quoteArgv(command.argv)}: ${programName(command.argv[0] ?? '')} ${risk}; ${remedy}`),
+  ...lintScript(command),
+  ...lintSlots(command),
+]
+
+/** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
+const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
+  if (!SCRIPT_RUNNERS.includes(programName(argv[0] ?? ''))) return []
+  const script = tokens.slice(1).find((token) => token.kind !== 'literal' || !token.text.startsWith('-'))
+  if (script?.kind !== 'literal') return []
+  if (!isAbsolute(script.text)) return [`${quote(script.text)} is looked up where the program starts; give an absolute path`]
+  try {
+    return writableByOthersSync(script.text)
+  } catch (error) {
+    return [errorText(error)]
+  }
+}
+
+const lintSlots = ({ tokens }: AllowedCommand): string[] =>
+  tokens.flatMap((token) => {
+    if (token.kind !== 'url_path' || token.prefix.includes('://')) return []
+    const where = token.prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${token.prefix}/`)}`
+    return [`<URL_PATH> lets the caller name ${where}; links are followed`]
+  })
