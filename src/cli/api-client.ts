@@ -1,0 +1,167 @@
+import { readFileSync } from 'node:fs'
+import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders, type RequestOptions } from 'node:http'
+import type { Readable } from 'node:stream'
+
+import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
+import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from '../daemon/paths.ts'
+import type { Environment } from './context.ts'
+
+export interface ApiInit {
+  readonly instance: InstanceChoice
+  /** `--api`, or null for the socket and then the port in the data directory. */
+  readonly url: string | null
+  readonly env: Environment
+}
+
+export interface ApiCall {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  /** A JSON value, text sent as it is, or a stream. */
+  readonly body?: unknown
+  readonly stream?: Readable
+  readonly headers?: OutgoingHttpHeaders
+  readonly signal?: AbortSignal
+}
+
+/** An answer of the daemon is small but for diagnostics and aggregated output. */
+const MAX_ANSWER = 256 * 1024 * 1024
+
+const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
+
+const errnoOf = (error: unknown): string => (error as NodeJS.ErrnoException | undefined)?.code ?? ''
+
+const readSmall = (path: string): string | null => {
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch {
+    return null
+  }
+}
+
+/** Talks to one daemon, over its unix socket where it can. Speaks HTTP itself: a client library costs more than the whole command. */
+export class ApiClient {
+  readonly paths: DataPaths
+  readonly #init: ApiInit
+
+  constructor(init: ApiInit) {
+    this.#init = init
+    this.paths = pathsIn(dataDirOf(init.instance))
+  }
+
+  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`. */
+  async json<T>(call: ApiCall): Promise<T> {
+    const response = await this.open(call)
+    return JSON.parse(await readAll(response)) as T
+  }
+
+  /** The response of a 2xx answer, unread. Throws as `json` does. */
+  async open(call: ApiCall): Promise<IncomingMessage> {
+    const headers = this.#headers(call)
+    for (const target of this.#targets()) {
+      try {
+        const response = await send(call, { ...target, method: call.method, path: `${target.path ?? ''}${call.path}`, headers })
+        if ((response.statusCode ?? 500) < 300) return response
+        throw errorOf(response.statusCode ?? 500, await readAll(response))
+      } catch (error) {
+        // Only a target where nobody listens is passed over: nothing was sent there.
+        if (!NO_DAEMON.has(errnoOf(error))) throw asUnreachable(error, call.signal)
+      }
+    }
+    throw this.#notRunning()
+  }
+
+  #targets(): RequestOptions[] {
+    if (this.#init.url !== null) {
+      const url = parseUrl(this.#init.url)
+      return [
+        {
+          host: url.hostname.replaceAll(/[[\]]/g, ''),
+          port: url.port === '' ? 80 : Number(url.port),
+          path: url.pathname.replace(/\/$/, ''),
+        },
+      ]
+    }
+    const socket: RequestOptions = { socketPath: this.paths.apiSocket, headers: { host: 'localhost' } }
+    const listening = /^(.*):([0-9]+)$/.exec(readSmall(this.paths.apiPort) ?? '')
+    if (listening === null) return [socket]
+    return [socket, { host: (listening[1] ?? '').replaceAll(/[[\]]/g, ''), port: Number(listening[2]) }]
+  }
+
+  #headers(call: ApiCall): OutgoingHttpHeaders {
+    const token = this.#init.env['X0X_API_TOKEN'] ?? readSmall(this.paths.apiToken)
+    return {
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+      ...(call.body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...call.headers,
+    }
+  }
+
+  #notRunning(): AppError {
+    const { name, dataDir } = this.#init.instance
+    const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
+    const where = this.#init.url ?? this.paths.apiSocket
+    return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags] } })
+  }
+}
+
+const parseUrl = (text: string): URL => {
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url?.protocol === 'http:') return url
+  throw new AppError('bad_request', `--api: ${JSON.stringify(text)} is not a URL such as http://127.0.0.1:12700`)
+}
+
+const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMessage> =>
+  new Promise((resolve, reject) => {
+    const outgoing = httpRequest({ ...options, agent: false, ...(call.signal === undefined ? {} : { signal: call.signal }) })
+    outgoing.on('error', reject)
+    outgoing.on('response', (response) => {
+      // A refusal may come before all of a body was read; a run's answer begins while its stdin still flows.
+      if ((response.statusCode ?? 500) >= 300) call.stream?.destroy()
+      resolve(response)
+    })
+    if (call.stream === undefined)
+      outgoing.end(call.body === undefined ? undefined : typeof call.body === 'string' ? call.body : JSON.stringify(call.body))
+    else {
+      call.stream.on('error', (error) => outgoing.destroy(error))
+      call.stream.pipe(outgoing)
+    }
+  })
+
+const readAll = async (response: IncomingMessage): Promise<string> => {
+  const parts: Buffer[] = []
+  let size = 0
+  for await (const part of response as AsyncIterable<Buffer>) {
+    size += part.length
+    if (size > MAX_ANSWER) throw new AppError('too_large', 'the answer of the daemon is too large')
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString('utf8')
+}
+
+interface ErrorBody {
+  readonly error?: unknown
+  readonly message?: unknown
+  readonly data?: unknown
+}
+
+const isCode = (code: unknown): code is ErrorCode => typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code)
+
+/** The error that a body `{ok: false, error, message, data}` describes. */
+const errorOf = (status: number, text: string): AppError => {
+  let body: ErrorBody | null = null
+  try {
+    body = JSON.parse(text) as ErrorBody | null
+  } catch {
+    body = null
+  }
+  const code = isCode(body?.error) ? body.error : 'internal'
+  const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
+  const data = typeof body?.data === 'object' && body.data !== null ? (body.data as Record<string, unknown>) : {}
+  return new AppError(code, message, { data })
+}
+
+const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
+  if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === '') return error
+  const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
+  return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error })
+}

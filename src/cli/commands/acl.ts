@@ -1,0 +1,56 @@
+import { checkAclFile } from '../../policy/check-acl.ts'
+import { explain, explanationText } from '../../policy/explain.ts'
+import { loadAcl } from '../../policy/load-acl.ts'
+import { isHexId } from '../../protocol/ids.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { painter, printJson, printLine } from '../print.ts'
+import { shown, shownLine } from '../terminal-text.ts'
+
+/** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
+export const runAclCheck = async (context: CliContext, file: string): Promise<number> => {
+  const report = await checkAclFile(file)
+  const status = report.ok ? 0 : 2
+  if (context.json) {
+    await printJson(context, report)
+    return status
+  }
+  const paint = painter(context.stdout, context.env)
+  for (const problem of report.problems) await printLine(context, `${paint('red', 'problem')}  ${shownLine(problem)}`)
+  for (const warning of report.warnings) await printLine(context, `${paint('yellow', 'warning')}  ${shownLine(warning)}`)
+  const { allow_entry_count, command_entry_count } = report.summary
+  const counts = `${allow_entry_count} allow ${allow_entry_count === 1 ? 'entry' : 'entries'}, ${command_entry_count} ${command_entry_count === 1 ? 'command' : 'commands'}`
+  await printLine(
+    context,
+    report.ok
+      ? `${paint('green', 'ok')}       ${shownLine(file)}: ${counts}`
+      : `${paint('red', 'refused')}  a daemon would not start with ${shownLine(file)}`,
+  )
+  return status
+}
+
+export interface ExplainOptions {
+  readonly file: string
+  readonly agent: string
+  readonly machine: string
+  readonly argv: readonly string[]
+}
+
+const checkId = (id: string, flag: string): string => {
+  if (isHexId(id)) return id
+  throw usageError(
+    `${flag}: ${JSON.stringify(id)} is not an id of 64 lower-case hex characters`,
+    'x0x id prints both, on the machine that asks',
+  )
+}
+
+/** `x0x acl explain`: 0 when it would be allowed, 1 when denied, 2 when the file itself would be refused. */
+export const runAclExplain = async (context: CliContext, options: ExplainOptions): Promise<number> => {
+  const agent_id = checkId(options.agent, '--agent')
+  const machine_id = checkId(options.machine, '--machine')
+  const { acl } = await loadAcl({ path: options.file, explicit: true })
+  const explanation = explain({ acl, agent_id, machine_id, argv: options.argv })
+  if (context.json) await printJson(context, explanation)
+  else await printLine(context, shown(explanationText(explanation, options.argv)))
+  return explanation.allowed ? 0 : 1
+}

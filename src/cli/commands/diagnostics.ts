@@ -1,0 +1,28 @@
+import type { CliContext } from '../context.ts'
+import { printJson, printTable } from '../print.ts'
+
+export const DIAGNOSTICS = ['exec', 'dm', 'mesh'] as const
+
+/** `x0x diagnostics WHAT`: the daemon's own JSON, indented, so that people and programs read the same. */
+export const runDiagnostics = async (context: CliContext, what: (typeof DIAGNOSTICS)[number]): Promise<number> => {
+  await printJson(context, await context.api.json({ method: 'GET', path: `/diagnostics/${what}` }))
+  return 0
+}
+
+interface Route {
+  readonly method: string
+  readonly path: string
+  readonly cli: string | null
+  readonly description: string
+}
+
+/** `x0x routes`: what the API offers and which command uses it. */
+export const runRoutes = async (context: CliContext): Promise<number> => {
+  const answer = await context.api.json<{ routes: readonly Route[] }>({ method: 'GET', path: '/routes' })
+  if (context.json) await printJson(context, answer)
+  else {
+    const rows = answer.routes.map((route) => [route.method, route.path, route.cli ?? '', route.description])
+    await printTable(context, ['METHOD', 'PATH', 'COMMAND', 'DOES'], rows)
+  }
+  return 0
+}

@@ -1,0 +1,27 @@
+import type { Readable, Writable } from 'node:stream'
+
+import type { InstanceChoice } from '../daemon/paths.ts'
+import type { ApiClient } from './api-client.ts'
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** A stream that may be a terminal. */
+export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number }
+
+/** What the process gives a command; tests give their own. */
+export interface CliIo {
+  readonly stdin: Readable & { readonly isTTY?: boolean }
+  readonly stdout: Output
+  readonly stderr: Output
+  /** Calls back for SIGINT, SIGTERM and SIGHUP until the answer is called. */
+  onSignal(listener: (signal: NodeJS.Signals) => void): () => void
+}
+
+/** Everything a command may use. */
+export interface CliContext extends CliIo {
+  readonly env: Environment
+  readonly instance: InstanceChoice
+  /** `--json`: one object on stdout, nothing else. */
+  readonly json: boolean
+  readonly api: ApiClient
+}

@@ -1,0 +1,73 @@
+import { type Command, CommanderError } from 'commander'
+
+import { checkInstanceName } from '../daemon/paths.ts'
+import { ApiClient } from './api-client.ts'
+import type { CliContext, CliIo, Environment } from './context.ts'
+import { exitStatusOf, reportFailure, usageError } from './failure.ts'
+import { write } from './print.ts'
+import { buildProgram, type GlobalOptions } from './program.ts'
+import { VERSION } from '../base/version.ts'
+
+/** The command line makes no sense. */
+const EXIT_USAGE = 2
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+const processIo: CliIo = {
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  onSignal: (listener) => {
+    for (const signal of SIGNALS) process.on(signal, listener)
+    return () => {
+      for (const signal of SIGNALS) process.off(signal, listener)
+    }
+  },
+}
+
+const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): CliContext => {
+  const name = options.name ?? env['X0X_NAME'] ?? null
+  if (name !== null) checkInstanceName(name, options.name === undefined ? 'X0X_NAME' : '--name')
+  const instance = { name, dataDir: options.dataDir ?? env['X0X_DATA_DIR'] ?? null }
+  const api = new ApiClient({ instance, url: options.api ?? env['X0X_API'] ?? null, env })
+  return { ...io, env, instance, json: options.json === true, api }
+}
+
+/** Everything of commander's message on one line, with what it suggests. */
+const asUsageError = (error: CommanderError): Error =>
+  usageError(
+    error.message.replace(/^error: /, '').replaceAll('\n', ' '),
+    'x0x --help shows what there is, x0x COMMAND --help how to use it',
+  )
+
+/** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
+export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo): Promise<number> => {
+  let status = 0
+  const dashes = argv.indexOf('--')
+  const ours = dashes === -1 ? argv : argv.slice(0, dashes)
+  const program = buildProgram({
+    version: VERSION,
+    context: (options) => contextOf(io, env, options),
+    done: (value) => (status = value),
+    behindDashes: dashes === -1 ? null : argv.slice(dashes + 1),
+  })
+  let help = ''
+  const collect = (text: string): void => void (help += text)
+  const configure = (command: Command): void => {
+    command.exitOverride().configureOutput({ writeOut: collect, writeErr: collect, outputError: () => undefined })
+    command.commands.forEach(configure)
+  }
+  configure(program)
+  try {
+    await program.parseAsync(argv, { from: 'user' })
+  } catch (thrown) {
+    if (thrown instanceof CommanderError && help !== '') {
+      await write(thrown.exitCode === 0 ? io.stdout : io.stderr, help)
+      return thrown.exitCode === 0 ? 0 : EXIT_USAGE
+    }
+    const error = thrown instanceof CommanderError ? asUsageError(thrown) : thrown
+    await reportFailure(io, ours.includes('--json'), error)
+    return exitStatusOf(error)
+  }
+  return status
+}

@@ -1,0 +1,35 @@
+import { readFileSync } from 'node:fs'
+
+import { AppError } from '../base/errors.ts'
+import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../identity/operator-proof.ts'
+import type { CliContext } from './context.ts'
+
+/** Routes that change who may do what, and the operation that each proof names. */
+const OPERATION_OF = {
+  '/agent/card/import': 'card_import',
+  '/agent/revoke': 'identity_revoke',
+  '/contacts/trust': 'contact_trust',
+  '/contacts/pin': 'contact_pin',
+  '/contacts/unpin': 'contact_unpin',
+  '/contacts/remove': 'contact_remove',
+} as const
+
+const operatorKey = (path: string): Uint8Array => {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    throw new AppError('operator_proof_required', `${path} ${missing ? 'is missing' : 'may not be read by this user'}`, { cause: error })
+  }
+  const key = decodeOperatorKey(text)
+  if (key === null) throw new AppError('bad_key_file', `${path} is not an operator key`)
+  return key
+}
+
+/** A change by the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
+export const operate = async <T>(context: CliContext, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
+  const text = JSON.stringify(body)
+  const proof = proveOperation(operatorKey(context.api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
+  return context.api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
+}

@@ -1,0 +1,125 @@
+import { constants } from 'node:os'
+
+import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
+import type { RunEventJson } from '../protocol/run-json.ts'
+import { shellWord, shellWords } from './print.ts'
+
+export type ExitEvent = Extract<RunEventJson, { type: 'exit' }>
+
+/** Transport failure, denial, or a cap's kill: the same number that ssh uses for its own failures. */
+export const EXIT_NOT_RUN = 255
+/** What a shell reports of a process that a signal ended. */
+export const exitOfSignal = (signal: number): number => 128 + signal
+
+/** Ends that were not the command's own: its status would be a lie. */
+const KILLED_BY: readonly WarningKind[] = [
+  'duration_cap_hit',
+  'lease_expired',
+  'peer_disconnected',
+  'stdin_mismatch',
+  'access_revoked',
+  'daemon_stopping',
+]
+
+const killedBy = (exit: ExitEvent): WarningKind | null => KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
+
+/** The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run to its own end. */
+export const statusOf = (exit: ExitEvent): number => {
+  if (exit.denial_reason !== null || exit.incomplete) return EXIT_NOT_RUN
+  if (exit.signal !== null) return killedBy(exit) === null ? exitOfSignal(exit.signal) : EXIT_NOT_RUN
+  return exit.code ?? EXIT_NOT_RUN
+}
+
+const signalName = (number: number): string =>
+  Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `signal ${number}`
+
+/** What a denial's explanation is filled in with. */
+export interface RunFacts {
+  /** As the user typed it. */
+  readonly agent: string
+  readonly argv: readonly string[]
+  /** Who we are, as the other side sees us; null when the daemon could not be asked any more. */
+  readonly own: { readonly agent_id: string; readonly machine_id: string } | null
+}
+
+const REASONS: Record<DenialReason, string> = {
+  unverified_sender: 'the other side could not verify this agent',
+  trust_rejected: 'the other side does not trust this agent on this machine',
+  exec_disabled: 'exec is switched off there',
+  agent_machine_not_in_acl: 'its ACL has no entry for this agent on this machine',
+  shell_metachar_in_argv: 'a token has a character that a shell would act on: ; | & > < ` $ newline or NUL',
+  argv_not_allowed: 'its ACL allows this agent other commands, not this one',
+  cwd_not_allowed: 'a working directory cannot be asked for',
+  stdin_too_large: 'stdin is larger than its cap',
+  timeout_too_large: 'the timeout is longer than its cap',
+  concurrency_limit_reached: 'too many commands run there already',
+  approval_denied: 'a human refused it',
+  approval_timeout: 'no human decided in time',
+  audit_unavailable: 'its journal cannot be written, so nothing may run there',
+  spawn_failed: 'it was allowed, but the program could not be started there',
+}
+
+const explainCommand = (facts: RunFacts): string => {
+  const ids = facts.own === null ? '--agent ID --machine ID' : `--agent ${facts.own.agent_id} --machine ${facts.own.machine_id}`
+  return `x0x acl explain /etc/x0x/exec-acl.toml ${ids} -- ${shellWords(facts.argv)}`
+}
+
+const trustCommand = (facts: RunFacts): string => {
+  const agent = facts.own?.agent_id ?? 'ID'
+  return `x0x contacts trust ${agent} trusted && x0x contacts pin ${agent} ${facts.own?.machine_id ?? 'MACHINE'}`
+}
+
+/** The command that explains or mends a denial, and where to type it. */
+const denialNext = (reason: DenialReason, facts: RunFacts): string => {
+  const there = `on ${shellWord(facts.agent)}`
+  switch (reason) {
+    case 'agent_machine_not_in_acl':
+    case 'argv_not_allowed':
+    case 'shell_metachar_in_argv':
+    case 'stdin_too_large':
+    case 'timeout_too_large':
+    case 'cwd_not_allowed':
+      return `${there}: ${explainCommand(facts)}`
+    case 'unverified_sender':
+    case 'trust_rejected':
+      return `${there}: ${trustCommand(facts)}`
+    case 'concurrency_limit_reached':
+      return `try again later; ${there}: x0x diagnostics exec`
+    case 'exec_disabled':
+    case 'audit_unavailable':
+      return `${there}: x0xd --doctor`
+    case 'spawn_failed':
+      return `${there}: x0x acl check /etc/x0x/exec-acl.toml, and x0x audit tail`
+    case 'approval_denied':
+    case 'approval_timeout':
+      return `ask whoever approves commands on ${shellWord(facts.agent)}`
+  }
+}
+
+const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
+  duration_cap_hit: 'the command ran into the time limit and was ended; ask for less, or raise max_duration_secs there',
+  lease_expired: 'the other side no longer heard from us and ended the command',
+  peer_disconnected: 'the connection broke and the other side ended the command',
+  stdin_mismatch: 'stdin was not what had been announced, so the command was ended; did the file change?',
+  access_revoked: 'our access was withdrawn while the command ran, so it was ended',
+  daemon_stopping: 'the daemon there was stopping and ended the command',
+}
+
+/** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
+export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
+  if (exit.denial_reason !== null) {
+    return [`denied: ${exit.denial_reason}: ${REASONS[exit.denial_reason]}`, denialNext(exit.denial_reason, facts)]
+  }
+  if (exit.incomplete) {
+    const lost = 'incomplete: the connection was lost or bytes are missing; how the command ended there is not known'
+    return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]
+  }
+  if (exit.signal === null) return []
+  const by = killedBy(exit)
+  if (by !== null) return [`${by}: ${KILLED_TEXT[by] ?? 'the command was ended'} (${signalName(exit.signal)})`]
+  return [
+    exit.warnings.includes('cancelled')
+      ? `cancelled; ${signalName(exit.signal)} ended the command`
+      : `${signalName(exit.signal)} ended the command`,
+  ]
+}
