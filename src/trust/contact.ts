@@ -1,0 +1,116 @@
+import { AppError } from '../base/errors.ts'
+import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits.ts'
+import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
+import { listOf, objectOf, refuse, textOf, within, type Place } from './json-file.ts'
+
+/** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
+export interface Contact {
+  /** The operator's name for it, unique. */
+  readonly name: string
+  readonly agent_id: AgentId
+  readonly trust: TrustLevel
+  /** Pinned machines. */
+  readonly machines: readonly MachineId[]
+  /** Addresses of the newest imported card. */
+  readonly addresses: readonly string[]
+  /** base64url; null when the contact did not come from a card. */
+  readonly agent_public_key: string | null
+  /** Epoch milliseconds; an older card changes nothing. */
+  readonly card_issued_at_ms: number | null
+}
+
+const NAME = /^[A-Za-z0-9._][A-Za-z0-9._-]*$/
+const LOOKS_LIKE_ID = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},}$`, 'i')
+const ID_PREFIX = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},64}$`)
+const BASE64URL = /^[A-Za-z0-9_-]+$/
+
+/** What is wrong with a name, or null. A name must not be mistaken for an option or for the beginning of an id. */
+export const nameProblem = (name: string): string | null => {
+  if (name.length < 1 || name.length > MAX_NAME) return `a name has 1 to ${MAX_NAME} characters`
+  if (!NAME.test(name)) return 'a name consists of letters, digits, ".", "_" and "-", and does not begin with "-"'
+  if (LOOKS_LIKE_ID.test(name)) return `a name of ${MIN_ID_PREFIX} or more hex digits looks like an id`
+  return null
+}
+
+const idOf = (value: unknown, place: Place): string =>
+  typeof value === 'string' && isHexId(value) ? value : refuse(place, 'expected 64 lower-case hex digits')
+
+const nullOr = <T>(value: unknown, place: Place, field: (value: unknown, place: Place) => T): T | null =>
+  value === null ? null : field(value, place)
+
+const timeOf = (value: unknown, place: Place): number =>
+  typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : refuse(place, 'expected epoch milliseconds')
+
+const addressOf = (value: unknown, place: Place): string => {
+  const address = textOf(value, place)
+  return address.startsWith('/') && Buffer.byteLength(address) <= MAX_ADDRESS_TEXT ? address : refuse(place, 'expected a multiaddr')
+}
+
+const uniqueListOf = <T>(value: unknown, place: Place, item: (value: unknown, place: Place) => T): T[] => {
+  const items = listOf(value, place, item)
+  items.forEach((one, index) => items.indexOf(one) !== index && refuse(within(place, index), 'appears twice'))
+  return items
+}
+
+const KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms'] as const
+
+const contactOf = (value: unknown, place: Place): Contact => {
+  const entry = objectOf(value, KEYS, place)
+  const at = (key: (typeof KEYS)[number]): Place => within(place, key)
+  const name = textOf(entry.name, at('name'))
+  const problem = nameProblem(name)
+  if (problem !== null) refuse(at('name'), problem)
+  const addresses = listOf(entry.addresses, at('addresses'), addressOf)
+  if (addresses.length > MAX_CARD_ADDRESSES) refuse(at('addresses'), `at most ${MAX_CARD_ADDRESSES}`)
+  return {
+    name,
+    agent_id: idOf(entry.agent_id, at('agent_id')),
+    trust: TRUST_LEVELS.find((level) => level === entry.trust) ?? refuse(at('trust'), `expected one of ${TRUST_LEVELS.join(', ')}`),
+    machines: uniqueListOf(entry.machines, at('machines'), idOf),
+    addresses,
+    agent_public_key: nullOr(entry.agent_public_key, at('agent_public_key'), (key, where) => {
+      const text = textOf(key, where)
+      return BASE64URL.test(text) ? text : refuse(where, 'expected base64url')
+    }),
+    card_issued_at_ms: nullOr(entry.card_issued_at_ms, at('card_issued_at_ms'), timeOf),
+  }
+}
+
+const FILE_VERSION = 1
+
+/** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
+export const contactsOf = (value: unknown, file: string): Contact[] => {
+  const place: Place = { file, code: 'bad_contacts', path: '' }
+  const root = objectOf(value, ['version', 'contacts'], place)
+  if (root.version !== FILE_VERSION) refuse(within(place, 'version'), `expected ${FILE_VERSION}`)
+  const list = within(place, 'contacts')
+  const contacts = listOf(root.contacts, list, contactOf)
+  for (const key of ['name', 'agent_id'] as const) {
+    const seen = new Set<string>()
+    contacts.forEach((contact, index) => {
+      if (seen.has(contact[key])) refuse(within(within(list, index), key), 'appears twice')
+      seen.add(contact[key])
+    })
+  }
+  return contacts
+}
+
+/** The contents of `contacts.json`. */
+export const contactsFile = (contacts: readonly Contact[]): unknown => ({ version: FILE_VERSION, contacts })
+
+/**
+ * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.
+ * Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
+ */
+export const findContact = (contacts: readonly Contact[], query: string): Contact => {
+  const found = contacts.find((contact) => contact.name === query || contact.agent_id === query)
+  if (found) return found
+  const fitting = ID_PREFIX.test(query) ? contacts.filter((contact) => contact.agent_id.startsWith(query)) : []
+  const [first, ...others] = fitting
+  if (!first) throw new AppError('unknown_agent', `no contact has the name or id ${JSON.stringify(query)}`, { data: { agent: query } })
+  if (others.length === 0) return first
+  const candidates = fitting.map(({ name, agent_id }) => ({ name, agent_id }))
+  const list = candidates.map(({ name, agent_id }) => `${name} (${agent_id})`).join(', ')
+  throw new AppError('ambiguous_agent', `${query} fits ${fitting.length} contacts: ${list}`, { data: { candidates } })
+}

@@ -1,0 +1,162 @@
+import { AppError } from '../base/errors.ts'
+import type { VerifiedCard } from '../identity/card.ts'
+import { isHexId, shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import type { TrustLevel } from '../protocol/reasons.ts'
+import { contactsFile, contactsOf, findContact, nameProblem, type Contact } from './contact.ts'
+import { readJsonFile, writeJsonFile } from './json-file.ts'
+
+export interface ContactsInit {
+  /** `contacts.json` of the data directory. */
+  readonly path: string
+}
+
+/** What the operator says while importing a card. */
+export interface ImportWish {
+  /** The contact's name; without it a new contact is called `agent-<first 8 digits of its id>`, never what its card says. */
+  readonly name?: string
+  /** A new contact's level, default `unknown`. A known contact keeps the level it has. */
+  readonly trust?: TrustLevel
+}
+
+type Change = (contacts: readonly Contact[]) => { next: readonly Contact[]; contact: Contact }
+
+/**
+ * The operator's word about other agents. Every change is on disk before it is answered; listeners
+ * hear of it in the same tick in which it takes effect. Nothing that an operator removes lets an
+ * agent run a command that it could not run before.
+ */
+export class Contacts {
+  readonly #path: string
+  readonly #listeners = new Set<() => void>()
+  #contacts: readonly Contact[] = []
+  #lastChange: Promise<unknown> = Promise.resolve()
+
+  constructor({ path }: ContactsInit) {
+    this.#path = path
+  }
+
+  /** Reads the file; without one there are no contacts. Throws `bad_contacts` or `loose_permissions`, and then nothing may start. */
+  async load(): Promise<void> {
+    const value = await readJsonFile(this.#path, 'bad_contacts')
+    this.#contacts = value === undefined ? [] : contactsOf(value, this.#path)
+  }
+
+  list(): readonly Contact[] {
+    return this.#contacts
+  }
+
+  byAgent(agentId: AgentId): Contact | null {
+    return this.#contacts.find((contact) => contact.agent_id === agentId) ?? null
+  }
+
+  /** By name, id, or a unique prefix of at least 6 digits. Throws `unknown_agent` or `ambiguous_agent`. */
+  find(who: string): Contact {
+    return findContact(this.#contacts, who)
+  }
+
+  /** Calls back after every change; answers how to stop that. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /**
+   * Adds the agent of a verified card, or refreshes the addresses of one we know when the card is
+   * newer. Changes neither level nor pins of a contact. Throws `bad_request` or `conflict` for the name,
+   * `conflict` for a level that differs from a contact's own.
+   */
+  importCard(card: VerifiedCard, wish: ImportWish = {}): Promise<Contact> {
+    return this.#change((contacts) => {
+      const known = contacts.find((contact) => contact.agent_id === card.agentId)
+      const name = wish.name ?? known?.name ?? freeName(contacts, card.agentId)
+      assertName(contacts, name, card.agentId)
+      const fromCard = {
+        addresses: card.addresses,
+        agent_public_key: Buffer.from(card.publicKey).toString('base64url'),
+        card_issued_at_ms: card.issuedAt,
+      }
+      if (!known) {
+        const contact: Contact = { name, agent_id: card.agentId, trust: wish.trust ?? 'unknown', machines: [], ...fromCard }
+        return { next: [...contacts, contact], contact }
+      }
+      if (wish.trust !== undefined && wish.trust !== known.trust) {
+        throw new AppError(
+          'conflict',
+          `${known.name} is a contact already and its level is ${known.trust}; an import does not change that (x0x contacts trust)`,
+        )
+      }
+      const newer = known.card_issued_at_ms === null || card.issuedAt > known.card_issued_at_ms
+      return replaced(contacts, { ...known, name, ...(newer ? fromCard : {}) })
+    })
+  }
+
+  /** Sets the level. */
+  setTrust(who: string, trust: TrustLevel): Promise<Contact> {
+    return this.#change((contacts) => replaced(contacts, { ...findContact(contacts, who), trust }))
+  }
+
+  /** From the first pin on, the agent is accepted from pinned machines only. Pinning twice changes nothing. */
+  pin(who: string, machineId: MachineId): Promise<Contact> {
+    return this.#change((contacts) => {
+      if (!isHexId(machineId)) throw new AppError('bad_request', 'a machine id has 64 lower-case hex digits')
+      const contact = findContact(contacts, who)
+      return replaced(contacts, { ...contact, machines: [...new Set([...contact.machines, machineId])] })
+    })
+  }
+
+  /** Takes a pin away. With the last one a trusted contact becomes `known`: else every machine would be accepted. Throws `not_found`. */
+  unpin(who: string, machineId: MachineId): Promise<Contact> {
+    return this.#change((contacts) => {
+      const contact = findContact(contacts, who)
+      const machines = contact.machines.filter((machine) => machine !== machineId)
+      if (machines.length === contact.machines.length) {
+        throw new AppError('not_found', `${contact.name} has no pin on machine ${machineId}`, { data: { machines: contact.machines } })
+      }
+      const trust = machines.length === 0 && contact.trust === 'trusted' ? 'known' : contact.trust
+      return replaced(contacts, { ...contact, machines, trust })
+    })
+  }
+
+  /** Forgets a contact; answers what it was. */
+  remove(who: string): Promise<Contact> {
+    return this.#change((contacts) => {
+      const contact = findContact(contacts, who)
+      return { next: contacts.filter((one) => one !== contact), contact }
+    })
+  }
+
+  /** One change after another: file first, then memory, then whoever listens. A change that cannot be written does not happen. */
+  #change(change: Change): Promise<Contact> {
+    const run = async (): Promise<Contact> => {
+      const { next, contact } = change(this.#contacts)
+      await writeJsonFile(this.#path, contactsFile(next))
+      this.#contacts = next
+      for (const listener of this.#listeners) listener()
+      return contact
+    }
+    const result = this.#lastChange.then(run)
+    this.#lastChange = result.catch(() => undefined)
+    return result
+  }
+}
+
+const replaced = (contacts: readonly Contact[], contact: Contact): { next: readonly Contact[]; contact: Contact } => ({
+  next: contacts.map((one) => (one.agent_id === contact.agent_id ? contact : one)),
+  contact,
+})
+
+/** Not the card's word, and not taken: two ids may begin alike. */
+const freeName = (contacts: readonly Contact[], agentId: AgentId): string => {
+  for (let length = shortId(agentId).length; ; length += 1) {
+    const name = `agent-${agentId.slice(0, length)}`
+    if (!contacts.some((contact) => contact.name === name)) return name
+  }
+}
+
+const assertName = (contacts: readonly Contact[], name: string, agentId: AgentId): void => {
+  const problem = nameProblem(name)
+  if (problem !== null) throw new AppError('bad_request', `${JSON.stringify(name)}: ${problem}`)
+  const owner = contacts.find((contact) => contact.name === name)
+  if (owner && owner.agent_id !== agentId)
+    throw new AppError('conflict', `the name ${name} belongs to agent ${owner.agent_id}; choose another`)
+}

@@ -1,0 +1,36 @@
+import type { MachineId } from '../protocol/ids.ts'
+import type { TrustDecision, TrustLevel } from '../protocol/reasons.ts'
+
+/** What the operator has said about one agent, as far as the decision needs it. */
+export interface Standing {
+  readonly trust: TrustLevel
+  /** Pinned machines; empty = the agent may come from any. */
+  readonly machines: readonly MachineId[]
+}
+
+export interface TrustQuestion {
+  /** Null: the agent is no contact. */
+  readonly contact: Standing | null
+  /** The machine as the connection itself proved it. */
+  readonly machineId: MachineId
+  /** The agent has revoked its key, or its presence on this machine. */
+  readonly revoked: boolean
+}
+
+/** What the trust rules say of one (agent, machine). Total and without side effects; only `accept` lets a command run. */
+export const decideTrust = ({ contact, machineId, revoked }: TrustQuestion): TrustDecision => {
+  if (revoked) return 'reject_revoked'
+  if (contact === null) return 'unknown'
+  const { trust, machines } = contact
+  if (trust === 'blocked') return 'reject_blocked'
+  const pinned = machines.includes(machineId)
+  if (machines.length > 0 && !pinned) return 'reject_machine_mismatch'
+  switch (trust) {
+    case 'trusted':
+      return 'accept'
+    case 'known':
+      return pinned ? 'accept' : 'accept_with_flag'
+    case 'unknown':
+      return 'unknown'
+  }
+}

@@ -1,0 +1,59 @@
+import { AppError, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
+import { readPrivateFile, writeFileAtomic } from '../base/files.ts'
+
+/** Where in a file a value stands, and how to refuse it. */
+export interface Place {
+  readonly file: string
+  readonly code: ErrorCode
+  /** `contacts[2].trust`; empty for the whole. */
+  readonly path: string
+}
+
+export const within = (place: Place, key: string | number): Place => ({
+  ...place,
+  path: typeof key === 'number' ? `${place.path}[${key}]` : place.path ? `${place.path}.${key}` : key,
+})
+
+export const refuse = ({ file, code, path }: Place, reason: string, cause?: unknown): never => {
+  throw new AppError(code, `${file}: ${path ? `${path}: ` : ''}${reason}`, { cause, data: { file, key: path } })
+}
+
+/** The value of a private JSON file (0600), undefined when there is none. A syntax error says `file:line:column`. */
+export const readJsonFile = async (file: string, code: ErrorCode): Promise<unknown> => {
+  let bytes: Uint8Array
+  try {
+    bytes = await readPrivateFile(file)
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return undefined
+    throw error
+  }
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch (error) {
+    const [, line, column] = /\(line (\d+) column (\d+)\)/.exec(errorText(error)) ?? []
+    const where = line && column ? `:${line}:${column}` : ''
+    const reason = errorText(error).replace(/ in JSON at position .*$/s, '')
+    throw new AppError(code, `${file}${where}: ${reason}`, {
+      cause: error,
+      data: { file, line: Number(line ?? 0), column: Number(column ?? 0) },
+    })
+  }
+}
+
+/** Replaces the file as a whole; written for people to read too. */
+export const writeJsonFile = (file: string, value: unknown): Promise<void> => writeFileAtomic(file, `${JSON.stringify(value, null, 2)}\n`)
+
+/** The value as an object of exactly these keys. */
+export const objectOf = <const K extends string>(value: unknown, keys: readonly K[], place: Place): Record<K, unknown> => {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return refuse(place, 'expected an object')
+  for (const key of Object.keys(value)) if (!keys.some((known) => known === key)) refuse(within(place, key), 'unknown key')
+  for (const key of keys) if (!Object.hasOwn(value, key)) refuse(within(place, key), 'missing')
+  return value as Record<K, unknown>
+}
+
+export const listOf = <T>(value: unknown, place: Place, item: (value: unknown, place: Place) => T): T[] => {
+  if (!Array.isArray(value)) return refuse(place, 'expected a list')
+  return value.map((one, index) => item(one, within(place, index)))
+}
+
+export const textOf = (value: unknown, place: Place): string => (typeof value === 'string' ? value : refuse(place, 'expected a text'))

@@ -1,0 +1,162 @@
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { agentIdOf } from '../identity/agent-id.ts'
+import { verifyAgent, type AgentSigner } from '../identity/signing.ts'
+import { revocation, REVOCATION_DOMAIN, revocationBody } from '../protocol/dm.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_CARD_BYTES, MAX_REVOKED_MACHINES } from '../protocol/limits.ts'
+import type { ValueOf } from '../protocol/schema.ts'
+import { listOf, objectOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
+
+const STATEMENT_VERSION = 1
+const FILE_VERSION = 1
+
+/** What a signed statement says. Its signer is its subject: nobody can speak for another. */
+interface Statement {
+  readonly agentId: AgentId
+  /** Null: the agent's key itself, on every machine. */
+  readonly machineId: MachineId | null
+  readonly publicKey: Uint8Array
+  readonly signed: ValueOf<typeof revocation>
+  /** The whole as it arrived. */
+  readonly bytes: Uint8Array
+}
+
+/** A statement by this agent about its own key (`machineId` null) or its presence on one machine; `nowMs` epoch ms, for the record. */
+export const signRevocation = async (signer: AgentSigner, machineId: MachineId | null, nowMs: number): Promise<Uint8Array> => {
+  const { publicKey: agent_public_key } = signer
+  const body = revocationBody.encode({ version: STATEMENT_VERSION, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })
+  return revocation.encode({ body, signature: await signer.sign(REVOCATION_DOMAIN, body) })
+}
+
+/** Decoded, not yet verified. Throws `malformed`. */
+const decoded = (bytes: Uint8Array): Statement => {
+  if (bytes.length > MAX_CARD_BYTES) throw new AppError('malformed', 'a revocation is too long')
+  const signed = revocation.decode(bytes.slice())
+  const body = revocationBody.decode(signed.body)
+  if (body.version !== STATEMENT_VERSION) throw new AppError('malformed', `a revocation of version ${body.version}`)
+  return {
+    agentId: agentIdOf(body.agent_public_key),
+    machineId: body.machine_id,
+    bytes: bytes.slice(),
+    signed,
+    publicKey: body.agent_public_key,
+  }
+}
+
+/** Throws `malformed` unless the agent that it is about signed it. */
+const verified = (statement: Statement): Statement => {
+  const { publicKey, signed } = statement
+  if (verifyAgent(publicKey, REVOCATION_DOMAIN, signed.body, signed.signature)) return statement
+  throw new AppError('malformed', 'a revocation that its agent did not sign')
+}
+
+/** The statements of one agent, as few as say it all. */
+interface Revoked {
+  /** The word about the key itself; it makes those about machines superfluous. */
+  everywhere: Statement | null
+  readonly machines: Map<MachineId, Statement>
+}
+
+const isWhole = ({ everywhere, machines }: Revoked): boolean => everywhere !== null || machines.size > MAX_REVOKED_MACHINES
+
+/** The table with this statement in it, or null when it says nothing new. */
+const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): Map<AgentId, Revoked> | null => {
+  const { agentId, machineId } = statement
+  const known = table.get(agentId) ?? { everywhere: null, machines: new Map<MachineId, Statement>() }
+  if (known.everywhere !== null || (machineId !== null && (isWhole(known) || known.machines.has(machineId)))) return null
+  const revoked: Revoked =
+    machineId === null
+      ? { everywhere: statement, machines: new Map() }
+      : { everywhere: null, machines: new Map([...known.machines, [machineId, statement]]) }
+  return new Map([...table, [agentId, revoked]])
+}
+
+const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Uint8Array[] =>
+  [...table.values()].flatMap(({ everywhere, machines }) => (everywhere ? [everywhere] : [...machines.values()]).map(({ bytes }) => bytes))
+
+export interface RevocationsInit {
+  /** `revocations.json` of the data directory. */
+  readonly path: string
+}
+
+/** What agents have taken back about themselves. Grows only: a revocation cannot be revoked. */
+export class Revocations {
+  readonly #path: string
+  #table: ReadonlyMap<AgentId, Revoked> = new Map()
+  /** What the file holds. */
+  #saved: ReadonlyMap<AgentId, Revoked> = this.#table
+  #lastWrite: Promise<unknown> = Promise.resolve()
+
+  constructor({ path }: RevocationsInit) {
+    this.#path = path
+  }
+
+  /** Reads the file and verifies every statement again. Throws `bad_revocations` or `loose_permissions`, and then nothing may start. */
+  async load(): Promise<void> {
+    const value = await readJsonFile(this.#path, 'bad_revocations')
+    this.#table = value === undefined ? new Map() : tableOf(value, this.#path)
+    this.#saved = this.#table
+  }
+
+  /**
+   * Keeps a statement when `keepFor` wants to know about its agent. It holds from the moment it is
+   * verified; the promise is settled when it is on disk as well. Rejects with `malformed`.
+   */
+  async add(bytes: Uint8Array, keepFor: (agentId: AgentId) => boolean): Promise<'added' | 'known' | 'irrelevant'> {
+    const statement = decoded(bytes)
+    if (!keepFor(statement.agentId)) return 'irrelevant'
+    const table = extended(this.#table, verified(statement))
+    if (table !== null) this.#table = table
+    await this.#save()
+    return table === null ? 'known' : 'added'
+  }
+
+  isRevoked(agentId: AgentId, machineId: MachineId): boolean {
+    const revoked = this.#table.get(agentId)
+    return revoked !== undefined && (isWhole(revoked) || revoked.machines.has(machineId))
+  }
+
+  /** Agents whose key itself is revoked. */
+  agents(): AgentId[] {
+    return [...this.#table].filter(([, revoked]) => isWhole(revoked)).map(([agentId]) => agentId)
+  }
+
+  /** Every statement as it was signed, to hand on. */
+  list(): Uint8Array[] {
+    return statementsOf(this.#table)
+  }
+
+  /** One write after another; what an earlier one could not write, the next one does. */
+  #save(): Promise<void> {
+    const write = async (): Promise<void> => {
+      const table = this.#table
+      if (table === this.#saved) return
+      const revocations = statementsOf(table).map((bytes) => Buffer.from(bytes).toString('base64url'))
+      await writeJsonFile(this.#path, { version: FILE_VERSION, revocations })
+      this.#saved = table
+    }
+    const result = this.#lastWrite.then(write)
+    this.#lastWrite = result.catch(() => undefined)
+    return result
+  }
+}
+
+const tableOf = (value: unknown, file: string): ReadonlyMap<AgentId, Revoked> => {
+  const place: Place = { file, code: 'bad_revocations', path: '' }
+  const root = objectOf(value, ['version', 'revocations'], place)
+  if (root.version !== FILE_VERSION) refuse(within(place, 'version'), `expected ${FILE_VERSION}`)
+  const statements = listOf(root.revocations, within(place, 'revocations'), (item, where) => {
+    const text = textOf(item, where)
+    const bytes = Buffer.from(text, 'base64url')
+    if (bytes.toString('base64url') !== text) refuse(where, 'expected base64url')
+    try {
+      return verified(decoded(bytes))
+    } catch (error) {
+      if (!isAppError(error, 'malformed')) throw error
+      return refuse(where, errorText(error), error)
+    }
+  })
+  let table: ReadonlyMap<AgentId, Revoked> = new Map()
+  for (const statement of statements) table = extended(table, statement) ?? table
+  return table
+}
