@@ -1,5 +1,5 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
-import { chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -29,7 +29,6 @@ main(process.argv.slice(2), process.env).then(
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
 export const bundle = async ({ entry, format, target, banner }) => {
   const { build } = await import('esbuild')
-  const { version } = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8'))
   const result = await build({
     stdin: { contents: starter(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
@@ -38,7 +37,6 @@ export const bundle = async ({ entry, format, target, banner }) => {
     format,
     target,
     banner: { js: banner },
-    define: { 'process.env.X0X_VERSION': JSON.stringify(version) },
     // Prefer ES modules: what is not used is left out.
     mainFields: ['module', 'main'],
     legalComments: 'none',

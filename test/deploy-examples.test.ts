@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { readToml } from '../src/base/files.ts'
+import { SETTING_KEYS, SETTINGS } from '../src/daemon/settings.ts'
+import { inspectAcl } from '../src/policy/load-acl.ts'
+
+const DEPLOY = join(import.meta.dirname, '..', 'deploy')
+
+test('the example configuration is valid, key by key', async () => {
+  const { value } = await readToml(join(DEPLOY, 'config.toml'), 'bad_config')
+  assert.ok(Object.keys(value).length >= 5)
+  for (const [key, raw] of Object.entries(value)) {
+    const known = SETTING_KEYS.find((name) => name === key)
+    assert.ok(known, key)
+    assert.ok('value' in SETTINGS[known].parse(raw, DEPLOY), key)
+  }
+})
+
+test('the example ACL is valid and allows nothing before it is enabled', async () => {
+  const inspection = await inspectAcl(join(DEPLOY, 'exec-acl.toml'))
+  // Where somebody keeps a clone is not the example's fault.
+  const problems = inspection.problems.filter((problem) => !/writable by|belongs to uid/.test(problem))
+  assert.deepEqual(problems, [])
+  const { value } = await readToml(join(DEPLOY, 'exec-acl.toml'), 'bad_acl')
+  assert.equal((value['exec'] as { enabled: unknown }).enabled, false)
+})
