@@ -1,0 +1,88 @@
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
+
+/** What a journal line may be about; `docs/exec.md` has a line for each. */
+export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost'] as const
+export type JournalEventName = (typeof JOURNAL_EVENTS)[number]
+
+/** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
+export interface RunKey {
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly request_id: RequestId
+}
+
+/** A request that policy allowed, written before anything is started. */
+export interface RequestEvent extends RunKey {
+  readonly event: 'request'
+  readonly argv: readonly string[]
+  /** Description of the ACL entry that allowed it. */
+  readonly matched_acl: string | null
+  readonly stdin_bytes: number
+  /** The limit in force, in milliseconds. */
+  readonly timeout_ms: number
+}
+
+export interface StartedEvent extends RunKey {
+  readonly event: 'started'
+  readonly pid: number
+}
+
+export interface WarningEvent extends RunKey {
+  readonly event: 'warning'
+  readonly kind: WarningKind
+  /** Bytes of the stream when it was given; null where the warning is not about a stream. */
+  readonly bytes: number | null
+}
+
+/** How a run ended, written before the requester is told. */
+export interface ExitEvent extends RunKey {
+  readonly event: 'exit'
+  readonly code: number | null
+  readonly signal: number | null
+  readonly duration_ms: number
+  /** All bytes the child wrote, those beyond a cap included. */
+  readonly stdout_bytes: number
+  readonly stderr_bytes: number
+  readonly truncated: boolean
+}
+
+export interface DenialEvent extends RunKey {
+  readonly event: 'denial'
+  readonly argv: readonly string[]
+  readonly reason: DenialReason
+  /** What the operator of this machine may know and the requester may not; null when there is no more to say. */
+  readonly detail: string | null
+}
+
+/** A human's word on a run that had to be asked for. */
+export interface ApprovalEvent extends RunKey {
+  readonly event: 'approval'
+  readonly decision: 'approved' | 'denied' | 'expired'
+  /** Who decided; null when nobody did. */
+  readonly decided_by: string | null
+  /** SHA-256 of the exact permit, hex. */
+  readonly permit_sha256: string
+}
+
+/** A run whose daemon died before it could say how it ended; written by the next start. */
+export interface LostEvent extends RunKey {
+  readonly event: 'lost'
+}
+
+/** Metadata only: no output, no stdin, no secret. */
+export type JournalEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent
+
+/** What every line carries before the fields of its event. */
+export interface LineHead {
+  /** ISO 8601, UTC, milliseconds. */
+  readonly ts: string
+  /** UUID of the writing process's life. */
+  readonly chain: string
+  /** Place in the chain, from 0. */
+  readonly n: number
+  /** SHA-256, hex, of the bytes of the chain's previous line without its line feed; zeros for the first. */
+  readonly prev: string
+}
+
+export type JournalLine = LineHead & JournalEvent

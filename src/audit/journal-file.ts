@@ -1,0 +1,136 @@
+import { constants, lstatSync, type Stats } from 'node:fs'
+import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+import { AppError, errorText } from '../base/errors.ts'
+
+/** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
+const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
+
+const LINE_FEED = 0x0a
+
+/** A file that others may write is no evidence. */
+const checkTrustworthy = (path: string, info: Stats): void => {
+  const problem = !info.isFile()
+    ? 'is not a regular file'
+    : info.uid !== 0 && info.uid !== process.geteuid?.()
+      ? `belongs to uid ${info.uid}`
+      : (info.mode & 0o022) !== 0
+        ? 'is writable by others'
+        : null
+  if (problem !== null) throw new AppError('journal_unavailable', `${path} ${problem}`)
+}
+
+/**
+ * The file below a journal: appended to, synced, and opened anew when another stands in its place.
+ * One call at a time. After a failure it closes, and the next call begins by opening again.
+ */
+export class JournalFile {
+  readonly path: string
+  #handle: FileHandle | null = null
+  #device = 0
+  #inode = 0
+  /** Where our last look saw the end: when it is elsewhere, another process has written. */
+  #size = 0
+  /** The file does not end with a line feed: a line was torn by a full disk or a crash. */
+  #torn = false
+  #directoryMade = false
+
+  constructor(init: { path: string }) {
+    this.path = init.path
+  }
+
+  /** Opens the file, or looks whether it is still the one at its path. Throws when it cannot be appended to. */
+  async ready(): Promise<void> {
+    const at = lstatSync(this.path, { throwIfNoEntry: false })
+    if (this.#handle !== null && at !== undefined && at.dev === this.#device && at.ino === this.#inode) {
+      if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
+      return
+    }
+    await this.close()
+    await this.#open()
+  }
+
+  /**
+   * Appends in one call of the system, behind a line feed where a torn line is left; answers how many
+   * of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
+   */
+  async append(bytes: Buffer): Promise<number> {
+    const handle = this.#opened()
+    const mend = this.#torn ? 1 : 0
+    const whole = mend ? Buffer.concat([Buffer.from('\n'), bytes]) : bytes
+    const { bytesWritten } = await handle.write(whole, 0, whole.length, null)
+    this.#size += bytesWritten
+    if (bytesWritten > 0) this.#torn = whole[bytesWritten - 1] !== LINE_FEED
+    return Math.max(0, bytesWritten - mend)
+  }
+
+  /** What was appended survives a power cut once this has settled. */
+  async sync(): Promise<void> {
+    await this.#opened().datasync()
+  }
+
+  async close(): Promise<void> {
+    const handle = this.#handle
+    this.#handle = null
+    await handle?.close()
+  }
+
+  /** False when the disk below has no room for anybody but root, or for nobody. */
+  async hasRoom(): Promise<boolean> {
+    const { bavail, bfree, blocks } = await statfs(dirname(this.path))
+    // File systems without blocks of their own report none at all.
+    return blocks === 0 || (process.geteuid?.() === 0 ? bfree : bavail) > 0
+  }
+
+  #opened(): FileHandle {
+    if (this.#handle === null) throw new AppError('journal_unavailable', `${this.path} is not open`)
+    return this.#handle
+  }
+
+  async #open(): Promise<void> {
+    await this.#makeDirectory()
+    const handle = await open(this.path, FLAGS, 0o600)
+    try {
+      const info = await handle.stat()
+      checkTrustworthy(this.path, info)
+      this.#device = info.dev
+      this.#inode = info.ino
+      await this.#lookAtEnd(handle, info.size)
+      await syncDirectory(dirname(this.path))
+    } catch (error) {
+      await handle.close()
+      throw error
+    }
+    this.#handle = handle
+  }
+
+  /** Once in our life: a directory that is taken away later is the operator's doing, and says so by denials. */
+  async #makeDirectory(): Promise<void> {
+    if (this.#directoryMade) return
+    await mkdir(dirname(this.path), { recursive: true, mode: 0o700 })
+    this.#directoryMade = true
+  }
+
+  async #lookAtEnd(handle: FileHandle, size: number): Promise<void> {
+    this.#size = size
+    if (size === 0) {
+      this.#torn = false
+      return
+    }
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(1), 0, 1, size - 1)
+    this.#torn = bytesRead === 1 && buffer[0] !== LINE_FEED
+  }
+}
+
+/** A new file's name must survive a power cut as well as its content. */
+const syncDirectory = async (directory: string): Promise<void> => {
+  const handle = await open(directory, constants.O_RDONLY)
+  try {
+    await handle.sync()
+  } catch (error) {
+    throw new AppError('journal_unavailable', `${directory}: ${errorText(error)}`, { cause: error })
+  } finally {
+    await handle.close()
+  }
+}

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto'
+
+import type { JournalEvent } from './events.ts'
+
+/** What a terminal or an editor could show as something else than it is: controls, line and bidi marks, invisible ones. */
+const DECEPTIVE = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
+
+const escapeUnits = (text: string): string =>
+  Array.from({ length: text.length }, (_unit, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`).join('')
+
+/** JSON in which nothing deceptive stands for itself; it reads back as the same value. */
+export const safeJson = (value: unknown): string => JSON.stringify(value).replaceAll(DECEPTIVE, escapeUnits)
+
+/** The `prev` of a chain's first line. */
+export const FIRST_PREV = '0'.repeat(64)
+
+export const hashLine = (line: Uint8Array): string => createHash('sha256').update(line).digest('hex')
+
+/** One line without its line feed: the head first, then the fields of the event. */
+export interface EncodedLine {
+  readonly bytes: Buffer
+  readonly hash: string
+}
+
+/** Everything of a line but its place in the chain. */
+export interface PreparedLine {
+  readonly ts: string
+  readonly event: string
+  /** The fields of the event as JSON members behind the head. */
+  readonly members: string
+}
+
+export const prepareLine = (event: JournalEvent, nowMs: number): PreparedLine => {
+  const { event: name, ...fields } = event
+  return { ts: new Date(nowMs).toISOString(), event: name, members: safeJson(fields).slice(1) }
+}
+
+/** The writing side of one chain: gives lines their place, and forgets those that were never written. */
+export class Chain {
+  readonly id: string
+  #next = 0
+  #prev = FIRST_PREV
+
+  constructor(init: { id: string }) {
+    this.id = init.id
+  }
+
+  /** Encodes lines in the places they would have; the chain moves on only by `commit`. */
+  encode(lines: readonly PreparedLine[]): EncodedLine[] {
+    let prev = this.#prev
+    return lines.map(({ ts, event, members }, index) => {
+      const head = `{"ts":"${ts}","event":"${event}","chain":"${this.id}","n":${this.#next + index},"prev":"${prev}",`
+      const bytes = Buffer.from(head + members)
+      const hash = hashLine(bytes)
+      prev = hash
+      return { bytes, hash }
+    })
+  }
+
+  /** These lines, in this order, are in the file. */
+  commit(written: readonly EncodedLine[]): void {
+    this.#next += written.length
+    this.#prev = written.at(-1)?.hash ?? this.#prev
+  }
+}

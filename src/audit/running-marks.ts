@@ -1,0 +1,64 @@
+import { open, readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { ensurePrivateDir } from '../base/files.ts'
+import type { RunKey } from './events.ts'
+
+/** The name says all, so that a mark is whole as soon as it exists. */
+const NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
+
+const nameOf = (key: RunKey): string => {
+  const name = `${key.request_id}.${key.agent_id}.${key.machine_id}`
+  if (!NAME.test(name)) throw new RangeError('a run must be named by a request id and two ids')
+  return name
+}
+
+/** The runs that are marked as running; empty when there is no such directory. */
+export const listRunningMarks = async (directory: string): Promise<RunKey[]> => {
+  const names = await readdir(directory).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
+  return names.toSorted().flatMap((name) => {
+    const [, request_id, agent_id, machine_id] = NAME.exec(name) ?? []
+    return request_id && agent_id && machine_id ? [{ request_id, agent_id, machine_id }] : []
+  })
+}
+
+/**
+ * One empty file for each run that goes on, so that a start after a crash finds what was running
+ * without reading the journal. Not synced by itself: a crash of ours does not lose it, and the journal's
+ * own sync, which follows, is what a power cut is answered with.
+ */
+export class RunningMarks {
+  readonly #directory: string
+  readonly #ours = new Set<string>()
+
+  constructor(init: { directory: string }) {
+    this.#directory = init.directory
+  }
+
+  /** Answers the runs of a daemon that died. */
+  async open(): Promise<RunKey[]> {
+    await ensurePrivateDir(this.#directory)
+    return await listRunningMarks(this.#directory)
+  }
+
+  /** Throws when the mark cannot be made, or is there already. */
+  async add(key: RunKey): Promise<void> {
+    const name = nameOf(key)
+    const file = await open(join(this.#directory, name), 'wx', 0o600)
+    this.#ours.add(name)
+    await file.close()
+  }
+
+  has(key: RunKey): boolean {
+    return this.#ours.has(nameOf(key))
+  }
+
+  async remove(key: RunKey): Promise<void> {
+    const name = nameOf(key)
+    this.#ours.delete(name)
+    await rm(join(this.#directory, name), { force: true })
+  }
+}

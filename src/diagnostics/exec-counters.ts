@@ -1,0 +1,183 @@
+import type { Clock } from '../base/clock.ts'
+import type { AgentId, RequestId } from '../protocol/ids.ts'
+import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/limits.ts'
+import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
+
+/** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */
+export const EXEC_COUNTERS = {
+  requests_received: 'requests that arrived, whatever became of them',
+  requests_allowed: 'requests that policy allowed',
+  requests_denied: 'requests that were refused, for any reason',
+  sessions_started: 'runs whose process was started',
+  sessions_completed: 'runs that ended, in whatever way',
+  sessions_cancelled: 'runs ended by a Cancel, a lost lease or connection, withdrawn access, or a stop of the daemon',
+  malformed_frames: 'frames and messages that could not be understood and were dropped',
+  audit_write_failures: 'journal lines that could not be written',
+  signatures_issued: 'signatures made for requests, exits, cards and links',
+  signatures_refused: 'signatures refused because too many were asked for at once',
+  requests_replayed: 'requests whose nonce or id had been used before',
+} as const
+export type ExecCounter = keyof typeof EXEC_COUNTERS
+
+interface CapBreaches {
+  stdout: number
+  stderr: number
+  duration: number
+}
+
+interface CapWarnings {
+  stdout_approaching: number
+  stderr_approaching: number
+  duration_approaching: number
+}
+
+const CAP_BREACHES: Partial<Record<WarningKind, keyof CapBreaches>> = {
+  stdout_cap_hit: 'stdout',
+  stderr_cap_hit: 'stderr',
+  duration_cap_hit: 'duration',
+}
+
+const CAP_WARNINGS: Partial<Record<WarningKind, keyof CapWarnings>> = {
+  stdout_approaching_cap: 'stdout_approaching',
+  stderr_approaching_cap: 'stderr_approaching',
+  duration_approaching_cap: 'duration_approaching',
+}
+
+/** One warning, as the executor saw it. */
+export interface WarningNote {
+  readonly kind: WarningKind
+  readonly agent_id: AgentId
+  readonly request_id: RequestId
+  readonly argv: readonly string[]
+  /** Bytes of the stream at that moment; null where the warning is not about a stream. */
+  readonly bytes: number | null
+}
+
+export interface RecentWarning {
+  readonly ts: string
+  readonly kind: WarningKind
+  readonly agent_id: AgentId
+  readonly request_id: RequestId
+  readonly argv_summary: string
+  readonly bytes_at_warn: number | null
+}
+
+/** What the counters cannot know by themselves. No ACL content: counts and places only. */
+export interface ExecState {
+  readonly enabled: boolean
+  readonly acl_summary: {
+    readonly loaded_from: string | null
+    readonly loaded_at: string | null
+    readonly allow_entry_count: number
+    readonly command_entry_count: number
+    /** Why exec is off, when it is: `acl_missing`, `missing_exec_section` or `exec_disabled`. */
+    readonly disabled_reason: string | null
+  }
+  /** Null when exec is off and there is no journal. */
+  readonly journal: { readonly path: string; readonly writable: boolean } | null
+}
+
+export type ExecTotals = Record<ExecCounter, number> & {
+  denial_breakdown: Partial<Record<DenialReason, number>>
+  cap_breaches: CapBreaches
+  cap_warnings: CapWarnings
+}
+
+/** The body of `GET /diagnostics/exec`. */
+export interface ExecDiagnostics extends ExecState {
+  readonly ok: true
+  readonly active_sessions: number
+  readonly active_per_agent: Record<AgentId, number>
+  readonly totals: ExecTotals
+  readonly recent_warnings: RecentWarning[]
+}
+
+/** argv on one line, printable and short: what a stranger wrote must not write on an operator's terminal. */
+export const argvSummary = (argv: readonly string[]): string => {
+  const text = argv
+    .map((token) => (token === '' ? "''" : token))
+    .join(' ')
+    .slice(0, MAX_SUMMARY_TEXT + 1)
+    .replaceAll(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|\p{M}{3,}/gu, '�')
+  return text.length > MAX_SUMMARY_TEXT ? `${text.slice(0, MAX_SUMMARY_TEXT)}…` : text
+}
+
+/** Counts what the executor does, for `/diagnostics/exec` and for metrics. Memory is bounded. */
+export class ExecCounters {
+  readonly #clock: Clock
+  readonly #counts: Record<ExecCounter, number>
+  readonly #denials = new Map<DenialReason, number>()
+  readonly #breaches: CapBreaches = { stdout: 0, stderr: 0, duration: 0 }
+  readonly #approaches: CapWarnings = { stdout_approaching: 0, stderr_approaching: 0, duration_approaching: 0 }
+  readonly #active = new Map<AgentId, number>()
+  readonly #recent: RecentWarning[] = []
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+    this.#counts = Object.fromEntries(Object.keys(EXEC_COUNTERS).map((name) => [name, 0])) as Record<ExecCounter, number>
+  }
+
+  /** For the counters that nothing else moves; requests_denied, sessions_* have methods of their own. */
+  count(name: Exclude<ExecCounter, 'requests_denied' | `sessions_${string}`>, by = 1): void {
+    this.#counts[name] += by
+  }
+
+  denied(reason: DenialReason): void {
+    this.#counts.requests_denied += 1
+    this.#denials.set(reason, (this.#denials.get(reason) ?? 0) + 1)
+  }
+
+  sessionStarted(agentId: AgentId): void {
+    this.#counts.sessions_started += 1
+    this.#active.set(agentId, (this.#active.get(agentId) ?? 0) + 1)
+  }
+
+  /** Once for each sessionStarted, on every path. */
+  sessionEnded(agentId: AgentId, how: { cancelled: boolean }): void {
+    this.#counts.sessions_completed += 1
+    if (how.cancelled) this.#counts.sessions_cancelled += 1
+    const left = (this.#active.get(agentId) ?? 0) - 1
+    if (left > 0) this.#active.set(agentId, left)
+    else this.#active.delete(agentId)
+  }
+
+  warned(note: WarningNote): void {
+    const breach = CAP_BREACHES[note.kind]
+    if (breach) this.#breaches[breach] += 1
+    const approach = CAP_WARNINGS[note.kind]
+    if (approach) this.#approaches[approach] += 1
+    this.#recent.push({
+      ts: new Date(this.#clock.now()).toISOString(),
+      kind: note.kind,
+      agent_id: note.agent_id,
+      request_id: note.request_id,
+      argv_summary: argvSummary(note.argv),
+      bytes_at_warn: note.bytes,
+    })
+    if (this.#recent.length > MAX_RECENT_WARNINGS) this.#recent.shift()
+  }
+
+  get activeSessions(): number {
+    return [...this.#active.values()].reduce((sum, count) => sum + count, 0)
+  }
+
+  /** A copy: later counting does not change it. Warnings stand in the order they were given, newest last. */
+  snapshot(state: ExecState): ExecDiagnostics {
+    const breakdown = DENIAL_REASONS.flatMap((reason) => (this.#denials.has(reason) ? [[reason, this.#denials.get(reason)]] : []))
+    return {
+      ok: true,
+      enabled: state.enabled,
+      active_sessions: this.activeSessions,
+      active_per_agent: Object.fromEntries(this.#active),
+      totals: {
+        ...this.#counts,
+        denial_breakdown: Object.fromEntries(breakdown) as Partial<Record<DenialReason, number>>,
+        cap_breaches: { ...this.#breaches },
+        cap_warnings: { ...this.#approaches },
+      },
+      recent_warnings: [...this.#recent],
+      acl_summary: state.acl_summary,
+      journal: state.journal,
+    }
+  }
+}

@@ -1,0 +1,101 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { GUARDIAN_GRACE_SECONDS } from '../protocol/limits.ts'
+
+/**
+ * Reads `+ GROUP` and `- GROUP` until our end of the pipe is closed, by us or by our death; then ends
+ * the groups that are left. A constant text: nothing that anyone asks for becomes part of it.
+ */
+const SCRIPT = `
+trap '' HUP INT QUIT TERM
+groups=
+while read -r change group; do
+  case $change in
+    +) groups="$groups $group" ;;
+    -) left=
+       for other in $groups; do [ "$other" = "$group" ] || left="$left $other"; done
+       groups=$left ;;
+  esac
+done
+[ -n "$groups" ] || exit 0
+for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
+sleep ${GUARDIAN_GRACE_SECONDS}
+for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+`
+
+/**
+ * A small process beside the daemon that outlives it and leaves no orphan: when the daemon dies, in
+ * whatever way, it ends every process group that was still running. Costs a line on a pipe per run.
+ */
+export class Guardian implements Startable {
+  readonly #log: Logger
+  readonly #groups = new Set<number>()
+  #helper: ChildProcess | null = null
+  #running = false
+
+  constructor(components: { log: Logger }) {
+    this.#log = components.log
+  }
+
+  start(): void {
+    this.#running = true
+    this.#launch()
+  }
+
+  /** Whatever still runs is ended by the guardian, as if we had died. */
+  async stop(): Promise<void> {
+    this.#running = false
+    const helper = this.#helper
+    if (helper === null) return
+    const gone = once(helper, 'exit')
+    helper.stdin?.end()
+    await gone
+  }
+
+  /** From now on this group ends with us. */
+  protect(group: number): void {
+    if (this.#helper === null && this.#running) this.#launch()
+    this.#groups.add(group)
+    this.#tell('+', group)
+  }
+
+  /** The group's leader was reaped and the rest of it killed. */
+  release(group: number): void {
+    this.#groups.delete(group)
+    this.#tell('-', group)
+  }
+
+  #tell(change: '+' | '-', group: number): void {
+    // The group goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
+    if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
+    this.#helper?.stdin?.write(`${change} ${group}\n`)
+  }
+
+  #launch(): void {
+    const helper = spawn('/bin/sh', ['-c', SCRIPT], {
+      argv0: 'x0x-guardian',
+      cwd: '/',
+      env: { PATH: '/usr/bin:/bin' },
+      stdio: ['pipe', 'ignore', 'ignore'],
+      // A session of its own: a Ctrl-C that ends the daemon must not end this first.
+      detached: true,
+    })
+    this.#helper = helper
+    // Its end is noticed below; a write into nothing is no news.
+    helper.stdin?.on('error', () => {})
+    helper.once('error', (error) => this.#lost(helper, errorText(error)))
+    helper.once('exit', () => this.#lost(helper, 'it ended'))
+    for (const group of this.#groups) this.#tell('+', group)
+  }
+
+  /** The next run starts it again, and tells it of all that still run. */
+  #lost(helper: ChildProcess, reason: string): void {
+    if (this.#helper !== helper) return
+    this.#helper = null
+    if (this.#running) this.#log.warn({ reason }, 'the guardian of running processes is gone')
+  }
+}

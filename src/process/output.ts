@@ -1,0 +1,123 @@
+import { createHash, type Hash } from 'node:crypto'
+import type { Readable } from 'node:stream'
+
+import { MAX_FRAME_DATA } from '../protocol/limits.ts'
+
+export interface OutputLimits {
+  /** Bytes that are forwarded; what comes after is counted and dropped. */
+  readonly cap: number
+  /** Bytes at which `onApproaching` is called. */
+  readonly warn: number
+}
+
+export interface OutputHandlers {
+  /** In order, at most MAX_FRAME_DATA each, at most `cap` together. May pause the pump. */
+  onData(data: Uint8Array): void
+  /** The total reached `warn`; once. */
+  onApproaching(total: number): void
+  /** A byte beyond the cap came and was dropped; once. */
+  onCapHit(total: number): void
+}
+
+export interface OutputTotals {
+  /** All bytes the child wrote. */
+  readonly bytes_total: number
+  readonly bytes_forwarded: number
+  /** Of the forwarded bytes. */
+  readonly sha256: Uint8Array
+  /** Bytes were dropped; output of exactly the cap is whole. */
+  readonly truncated: boolean
+}
+
+/**
+ * Reads one output stream of a child: counts, caps and hashes. It pulls, so that a paused pump leaves
+ * the bytes where they are and the child blocks once its pipe is full. Begins paused.
+ */
+export class OutputPump {
+  readonly #source: Readable
+  readonly #limits: OutputLimits
+  readonly #handlers: OutputHandlers
+  readonly #hash: Hash = createHash('sha256')
+  #total = 0
+  #forwarded = 0
+  #paused = true
+  #approached = false
+  #ended = false
+  /** Settles when the stream has ended, failed or been destroyed. */
+  readonly ended: Promise<void>
+
+  constructor(components: { source: Readable; handlers: OutputHandlers }, limits: OutputLimits) {
+    this.#source = components.source
+    this.#handlers = components.handlers
+    this.#limits = limits
+    this.ended = new Promise((resolve) => {
+      const end = (): void => {
+        this.#ended = true
+        resolve()
+      }
+      this.#source.once('end', end).once('close', end).once('error', end)
+    })
+    this.#source.on('readable', () => this.#pull())
+  }
+
+  get isEnded(): boolean {
+    return this.#ended
+  }
+
+  /** All bytes taken so far, those beyond the cap included. */
+  get total(): number {
+    return this.#total
+  }
+
+  pause(): void {
+    this.#paused = true
+  }
+
+  resume(): void {
+    if (!this.#paused) return
+    this.#paused = false
+    this.#pull()
+  }
+
+  /** Gives the pipe up, whoever still holds its other end. */
+  destroy(): void {
+    this.#source.destroy()
+  }
+
+  /** The result; call it once, when no more will be read. */
+  finish(): OutputTotals {
+    return {
+      bytes_total: this.#total,
+      bytes_forwarded: this.#forwarded,
+      sha256: new Uint8Array(this.#hash.digest()),
+      truncated: this.#total > this.#forwarded,
+    }
+  }
+
+  #pull(): void {
+    while (!this.#paused) {
+      // Asking for more than there is would wait for more; asking for nothing lets the stream refill or end.
+      const available = Math.min(this.#source.readableLength, MAX_FRAME_DATA)
+      const chunk: Buffer | null = available > 0 ? this.#source.read(available) : this.#source.read()
+      if (chunk === null) return
+      this.#take(chunk)
+    }
+  }
+
+  #take(chunk: Buffer): void {
+    const { cap, warn } = this.#limits
+    const hitBefore = this.#total > cap
+    this.#total += chunk.length
+    const data = chunk.subarray(0, cap - this.#forwarded)
+    if (data.length > 0) {
+      this.#forwarded += data.length
+      this.#hash.update(data)
+      this.#handlers.onData(data)
+    }
+    if (!this.#approached && this.#total >= warn) {
+      this.#approached = true
+      this.#handlers.onApproaching(this.#total)
+    }
+    if (!hitBefore && this.#total > cap) this.#handlers.onCapHit(this.#total)
+  }
+}

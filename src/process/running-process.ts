@@ -1,0 +1,171 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import type { Permit } from '../policy/permit.ts'
+import { KILL_GRACE_MS } from '../protocol/limits.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
+import { drain } from './drain.ts'
+import { DurationLimit } from './duration.ts'
+import type { Guardian } from './guardian.ts'
+import { OutputPump, type OutputTotals } from './output.ts'
+import { spawnPermitted, type Child, type ProcessExit } from './spawn.ts'
+import { StdinSink } from './stdin.ts'
+
+export interface ProcessHandlers {
+  /** Bytes to forward, in order per stream, at most MAX_FRAME_DATA each; may call `pause`. */
+  onOutput(stream: 'stdout' | 'stderr', data: Uint8Array): void
+  /** Each kind at most once. `bytes` is the stream's total, null where the warning is not about a stream. */
+  onWarning(kind: WarningKind, bytes: number | null): void
+}
+
+/** How a run ended, with everything that its Exit says. */
+export interface ProcessEnd extends ProcessExit {
+  readonly duration_ms: number
+  readonly stdout: OutputTotals
+  readonly stderr: OutputTotals
+  /** Bytes were dropped or left unread, or the duration cap ended the run. */
+  readonly truncated: boolean
+}
+
+export interface ProcessComponents {
+  readonly clock: Clock
+  readonly guardian: Guardian
+  readonly handlers: ProcessHandlers
+}
+
+export type StartResult =
+  | { readonly kind: 'started'; readonly process: RunningProcess }
+  | { readonly kind: 'spawn_failed'; readonly detail: string }
+
+/** Starts what was permitted, within its caps. Output is not read before the first `resume`. */
+export const startProcess = async (permit: Permit, components: ProcessComponents, options: { stdin: boolean }): Promise<StartResult> => {
+  const spawned = await spawnPermitted(permit, components, options)
+  if (spawned.kind === 'spawn_failed') return spawned
+  return { kind: 'started', process: new RunningProcess(components, { child: spawned.child, caps: permit.caps }) }
+}
+
+/** One running program: its output, its time, its end. */
+export class RunningProcess {
+  readonly pid: number
+  /** Null: the program reads /dev/null. */
+  readonly stdin: StdinSink | null
+  /** Settles once, when the program has exited and its output was read; the pipes are closed then. */
+  readonly ended: Promise<ProcessEnd>
+  readonly #clock: Clock
+  readonly #handlers: ProcessHandlers
+  readonly #child: Child
+  readonly #stdout: OutputPump
+  readonly #stderr: OutputPump
+  readonly #duration: DurationLimit
+  #paused = true
+  #terminating = false
+  #exited = false
+  #outOfTime = false
+  #killTimer: Timer | null = null
+
+  constructor(components: ProcessComponents, init: { child: Child; caps: Permit['caps'] }) {
+    const { child, caps } = init
+    this.pid = child.pid
+    this.stdin = child.stdin && new StdinSink(child.stdin)
+    this.#clock = components.clock
+    this.#handlers = components.handlers
+    this.#child = child
+    this.#stdout = this.#pump('stdout', { cap: caps.max_stdout_bytes, warn: caps.warn_stdout_bytes })
+    this.#stderr = this.#pump('stderr', { cap: caps.max_stderr_bytes, warn: caps.warn_stderr_bytes })
+    this.#duration = this.#limitDuration({ limit_ms: caps.timeout_ms, warn_ms: caps.warn_duration_ms })
+    this.ended = this.#watch(this.#clock.monotonic())
+  }
+
+  /** Stops reading both streams; the program blocks when its pipes are full. */
+  pause(): void {
+    this.#paused = true
+    this.#stdout.pause()
+    this.#stderr.pause()
+  }
+
+  resume(): void {
+    this.#paused = false
+    this.#stdout.resume()
+    // A handler of the first may have paused again.
+    if (!this.#paused) this.#stderr.resume()
+  }
+
+  /** SIGTERM to everything that runs, SIGKILL after KILL_GRACE_MS. A second call changes nothing. */
+  terminate(): void {
+    if (this.#terminating || this.#exited) return
+    this.#terminating = true
+    this.#child.signal('SIGTERM')
+    this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
+  }
+
+  /** SIGKILL to everything that runs, now. */
+  kill(): void {
+    if (this.#exited) return
+    this.#terminating = true
+    this.#child.signal('SIGKILL')
+  }
+
+  #pump(stream: 'stdout' | 'stderr', limits: { cap: number; warn: number }): OutputPump {
+    const handlers = {
+      onData: (data: Uint8Array) => this.#handlers.onOutput(stream, data),
+      onApproaching: (total: number) => this.#handlers.onWarning(`${stream}_approaching_cap`, total),
+      onCapHit: (total: number) => this.#handlers.onWarning(`${stream}_cap_hit`, total),
+    }
+    return new OutputPump({ source: this.#child[stream], handlers }, limits)
+  }
+
+  #limitDuration(limits: { limit_ms: number; warn_ms: number }): DurationLimit {
+    const handlers = {
+      onApproaching: () => this.#handlers.onWarning('duration_approaching_cap', null),
+      onTerminate: () => {
+        if (this.#terminating || this.#exited) return
+        this.#outOfTime = true
+        this.terminate()
+        this.#handlers.onWarning('duration_cap_hit', null)
+      },
+      onKill: () => this.kill(),
+    }
+    return new DurationLimit({ clock: this.#clock, handlers }, limits)
+  }
+
+  async #watch(began: number): Promise<ProcessEnd> {
+    const exit = await this.#child.exited
+    const duration = Math.max(0, Math.round(this.#clock.monotonic() - began))
+    this.#exited = true
+    this.#duration.stop()
+    this.#killTimer?.cancel()
+    const outcome = await drain(this.#drainSubject(), this.#clock)
+    if (outcome === 'held') this.#handlers.onWarning('descendant_held_output', null)
+    this.#closePipes()
+    const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]
+    const truncated = stdout.truncated || stderr.truncated || outcome === 'unread' || this.#outOfTime
+    return { ...exit, duration_ms: duration, stdout, stderr, truncated }
+  }
+
+  #drainSubject(): Parameters<typeof drain>[0] {
+    const [stdout, stderr] = [this.#stdout, this.#stderr]
+    const paused = (): boolean => this.#paused
+    const terminating = (): boolean => this.#terminating
+    return {
+      get isEnded() {
+        return stdout.isEnded && stderr.isEnded
+      },
+      get isPaused() {
+        return paused()
+      },
+      get isTerminating() {
+        return terminating()
+      },
+      get total() {
+        return stdout.total + stderr.total
+      },
+      ended: Promise.all([stdout.ended, stderr.ended]),
+    }
+  }
+
+  #closePipes(): void {
+    this.stdin?.destroy()
+    // Bytes that come between here and the close must not reach anyone: the totals stand.
+    this.pause()
+    this.#stdout.destroy()
+    this.#stderr.destroy()
+  }
+}
