@@ -1,5 +1,5 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
-import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -47,24 +47,41 @@ export const bundle = async ({ entry, format, target, banner }) => {
   return { text: result.outputFiles[0].text, metafile: result.metafile }
 }
 
-const buildTarget = async (target) => {
-  const { text } = await bundle(target)
-  const out = join(packageRoot, target.out)
-  const temporary = `${out}.${process.pid}.tmp`
+/** Writes a file whole, so that a program started meanwhile sees the old one or the new. */
+const replace = async (path, text, mode) => {
+  const temporary = `${path}.${process.pid}.tmp`
   try {
     await writeFile(temporary, text)
-    await chmod(temporary, 0o755)
-    await rename(temporary, out)
+    await chmod(temporary, mode)
+    await rename(temporary, path)
   } catch (error) {
     await rm(temporary, { force: true })
     throw error
   }
 }
 
-/** Builds everything, whole files at a time, so that a program started meanwhile sees the old or the new. */
+/** The licences of everything that went into the bundles: most ask to travel with the code. */
+const licences = async (metafiles) => {
+  const inputs = metafiles.flatMap(({ inputs }) => Object.keys(inputs))
+  const packages = new Set(inputs.map((path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]).filter(Boolean))
+  const parts = [...packages].sort().map(async (path) => {
+    const directory = join(packageRoot, path)
+    const { name, version, license } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8'))
+    const files = (await readdir(directory)).filter((file) => /^licen[cs]e/i.test(file)).sort()
+    const texts = await Promise.all(files.map((file) => readFile(join(directory, file), 'utf8')))
+    return `${name} ${version} (${license})\n\n${texts.map((text) => text.trim()).join('\n\n')}\n`
+  })
+  return (await Promise.all(parts)).join(`\n${'-'.repeat(80)}\n\n`)
+}
+
+/** Builds everything into dist/. */
 export const buildAll = async () => {
-  const missing = Object.values(TARGETS).filter(({ entry }) => !existsSync(join(packageRoot, entry)))
+  const targets = Object.values(TARGETS)
+  const missing = targets.filter(({ entry }) => !existsSync(join(packageRoot, entry)))
   if (missing.length > 0) throw new Error(`nothing to build from: ${missing.map(({ entry }) => entry).join(', ')} is missing`)
+  const bundles = await Promise.all(targets.map(bundle))
   await mkdir(join(packageRoot, 'dist'), { recursive: true })
-  await Promise.all(Object.values(TARGETS).map(buildTarget))
+  await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
+  const text = await licences(bundles.map(({ metafile }) => metafile))
+  await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)
 }

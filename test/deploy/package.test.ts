@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { bundle, TARGETS } from '../deploy/build.mjs'
+import { bundle, TARGETS } from '../../deploy/build.mjs'
 
-const ROOT = join(import.meta.dirname, '..')
+const ROOT = join(import.meta.dirname, '..', '..')
 
 interface LockEntry {
   version?: string

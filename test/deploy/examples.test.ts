@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { readToml } from '../src/base/files.ts'
-import { SETTING_KEYS, SETTINGS } from '../src/daemon/settings.ts'
-import { inspectAcl } from '../src/policy/load-acl.ts'
+import { readToml } from '../../src/base/files.ts'
+import { SETTING_KEYS, SETTINGS } from '../../src/daemon/settings.ts'
+import { inspectAcl } from '../../src/policy/load-acl.ts'
 
-const DEPLOY = join(import.meta.dirname, '..', 'deploy')
+const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 
 test('the example configuration is valid, key by key', async () => {
   const { value } = await readToml(join(DEPLOY, 'config.toml'), 'bad_config')

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcessByStdio } from 'node:child_process'
+import { once } from 'node:events'
+import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { constants, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { afterEach, beforeEach, test } from 'node:test'
+import { pathToFileURL } from 'node:url'
+
+const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
+
+let dir: string
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'x0x-launcher-'))
+})
+afterEach(() => rm(dir, { recursive: true, force: true }))
+
+type Running = ChildProcessByStdio<null, Readable, Readable>
+
+const start = (args: readonly string[]): Running => spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+
+const finish = async (child: Running): Promise<{ code: number | null; stdout: string; stderr: string }> => {
+  const text = { stdout: '', stderr: '' }
+  child.stdout.setEncoding('utf8').on('data', (part: string) => (text.stdout += part))
+  child.stderr.setEncoding('utf8').on('data', (part: string) => (text.stderr += part))
+  const [code] = (await once(child, 'close')) as [number | null]
+  return { code, ...text }
+}
+
+/** A package as it is after installation, with bundles that tell what they were given. */
+const installed = async (bundles: Record<string, string>): Promise<string> => {
+  const root = join(dir, 'x0x')
+  await cp(join(DEPLOY, 'bin'), join(root, 'deploy', 'bin'), { recursive: true })
+  await cp(join(DEPLOY, 'runtime.mjs'), join(root, 'deploy', 'runtime.mjs'))
+  await mkdir(join(root, 'dist'))
+  for (const [name, text] of Object.entries(bundles)) await writeFile(join(root, 'dist', name), text)
+  return root
+}
+
+const runInstead = (script: string): Running => {
+  const module = pathToFileURL(join(DEPLOY, 'runtime.mjs')).href
+  const code = `import { runInstead } from '${module}'\nprocess.exit(await runInstead(process.execPath, ['-e', ${JSON.stringify(script)}]))`
+  return start(['--input-type=module', '-e', code])
+}
+
+test('the command line runs its bundle in the same process and keeps the status', async () => {
+  const root = await installed({ 'x0x.cjs': 'console.log(process.ppid, ...process.argv.slice(2)); process.exitCode = 7' })
+  const result = await finish(start([join(root, 'deploy', 'bin', 'x0x.cjs'), 'exec', 'bob']))
+  assert.deepEqual(result, { code: 7, stdout: `${process.pid} exec bob\n`, stderr: '' })
+})
+
+test('the daemon runs its bundle under a runtime that is new enough, with its arguments and status', async () => {
+  const root = await installed({ 'x0xd.mjs': 'console.log(process.version, ...process.argv.slice(2)); process.exitCode = 3' })
+  const result = await finish(start([join(root, 'deploy', 'bin', 'x0xd.mjs'), '--name', 'lab']))
+  assert.equal(result.code, 3)
+  const [, major, minor] = /^v(\d+)\.(\d+)\.\d+ --name lab\n$/.exec(result.stdout) ?? []
+  assert.ok(Number(major) > 24 || (Number(major) === 24 && Number(minor) >= 7), result.stdout)
+})
+
+for (const name of ['x0x.cjs', 'x0xd.mjs']) {
+  test(`${name} of a package without its bundle says so`, async () => {
+    const root = await installed({})
+    const result = await finish(start([join(root, 'deploy', 'bin', name)]))
+    assert.equal(result.code, 2)
+    assert.match(result.stderr, /packed without its dist.*\n.*npm run build/)
+  })
+}
+
+test('a program run in our place keeps its status', async () => {
+  assert.equal((await finish(runInstead('process.exit(42)'))).code, 42)
+})
+
+test('a program run in our place that dies of a signal gives 128 and the signal', async () => {
+  assert.equal((await finish(runInstead("process.kill(process.pid, 'SIGKILL')"))).code, 128 + constants.signals.SIGKILL)
+})
+
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+  test(`${signal} reaches the program that runs in our place`, async () => {
+    const child = runInstead(`process.on('${signal}', () => process.exit(9)); setInterval(() => {}, 1000); console.log('ready')`)
+    await once(child.stdout, 'data')
+    child.kill(signal)
+    assert.equal((await finish(child)).code, 9)
+  })
+}
