@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { Slots, type Slot } from '../../src/policy/slots.ts'
+
+const slotsOf = (perAgent: number, total: number): Slots => new Slots({ max_concurrent_per_agent: perAgent, max_concurrent_total: total })
+
+test('an agent gets as many slots as its cap and no more', () => {
+  const slots = slotsOf(4, 32)
+  for (let run = 0; run < 4; run++) assert.ok(slots.reserve('alice'))
+  assert.equal(slots.reserve('alice'), null)
+  assert.ok(slots.reserve('bob'), 'another agent is not held up')
+  assert.deepEqual(slots.activePerAgent, { alice: 4, bob: 1 })
+})
+
+test('all agents together get as many slots as the total and no more', () => {
+  const slots = slotsOf(2, 3)
+  const held = [slots.reserve('a'), slots.reserve('a'), slots.reserve('b')]
+  assert.equal(slots.reserve('c'), null)
+  held[2]?.release()
+  assert.ok(slots.reserve('c'))
+  assert.equal(slots.active, 3)
+})
+
+test('a slot can be given back once only', () => {
+  const slots = slotsOf(2, 2)
+  const first = slots.reserve('a')
+  slots.reserve('a')
+  first?.release()
+  first?.release()
+  assert.equal(slots.active, 1)
+  assert.deepEqual(slots.activePerAgent, { a: 1 })
+})
+
+test('an agent without a run leaves no trace', () => {
+  const slots = slotsOf(1, 1)
+  slots.reserve('__proto__')?.release()
+  assert.deepEqual(slots.activePerAgent, {})
+  assert.equal(slots.active, 0)
+})
+
+test('whatever is reserved and released, the caps hold and the counts are true', () => {
+  const step = fc.record({ agent: fc.constantFrom('a', 'b', 'c'), take: fc.boolean() })
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 3 }),
+      fc.integer({ min: 1, max: 5 }),
+      fc.array(step, { maxLength: 60 }),
+      (perAgent, total, steps) => {
+        const slots = slotsOf(perAgent, total)
+        const held: { agent: string; slot: Slot }[] = []
+        for (const { agent, take } of steps) {
+          const own = held.filter((one) => one.agent === agent)
+          if (take) {
+            const slot = slots.reserve(agent)
+            assert.equal(slot === null, own.length >= perAgent || held.length >= total)
+            if (slot) held.push({ agent, slot })
+          } else if (own[0]) {
+            own[0].slot.release()
+            held.splice(held.indexOf(own[0]), 1)
+          }
+          assert.equal(slots.active, held.length)
+          assert.equal(slots.activePerAgent[agent] ?? 0, held.filter((one) => one.agent === agent).length)
+        }
+      },
+    ),
+    { seed: 20_260_102, numRuns: 500 },
+  )
+})

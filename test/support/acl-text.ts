@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict'
+
+import { parseToml } from '../../src/base/files.ts'
+import type { Acl } from '../../src/policy/acl.ts'
+import type { Intent, Principal } from '../../src/policy/authorize.ts'
+import { readAcl, type AclReading } from '../../src/policy/read-acl.ts'
+
+export const ALICE = 'a1'.repeat(32)
+export const LAPTOP = 'b2'.repeat(32)
+export const MALLORY = 'c3'.repeat(32)
+export const ELSEWHERE = 'd4'.repeat(32)
+
+const list = (tokens: readonly string[]): string => `[${tokens.map((token) => JSON.stringify(token)).join(', ')}]`
+
+/** One `[[exec.allow.commands]]`. */
+export const commandText = (argv: readonly string[]): string => `[[exec.allow.commands]]\nargv = ${list(argv)}\n`
+
+/** One `[[exec.allow]]` of ALICE on LAPTOP, or with other keys. */
+export const entryText = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string => {
+  const all = { description: 'alice on her laptop', agent_id: ALICE, machine_id: LAPTOP, ...keys }
+  const lines = Object.entries(all).map(([key, value]) => `${key} = ${JSON.stringify(value)}\n`)
+  return `[[exec.allow]]\n${lines.join('')}${commands.map(commandText).join('')}`
+}
+
+/** A whole file that is enabled; `keys` are lines of `[exec]`. */
+export const aclText = (entries: readonly string[], keys = ''): string =>
+  `[exec]\nenabled = true\naudit_log_path = "/var/log/x0x/exec.log"\n${keys}\n${entries.join('')}`
+
+export const readText = (text: string): AclReading => readAcl(parseToml(text, 'acl.toml', 'bad_acl', { bigints: true }))
+
+/** The ACL of a text that must be valid. */
+export const aclOf = (text: string): Acl => {
+  const { acl, problems } = readText(text)
+  assert.deepEqual(problems, [])
+  assert.ok(acl)
+  return acl
+}
+
+/** ALICE on LAPTOP may run these. */
+export const aclAllowing = (...commands: readonly (readonly string[])[]): Acl => aclOf(aclText([entryText(commands)]))
+
+export const alice: Principal = { kind: 'mesh', agent_id: ALICE, machine_id: LAPTOP, verified: true, trust: 'accept' }
+
+/** A request for this argv and nothing else. */
+export const asking = (argv: readonly string[], more: Partial<Intent> = {}): Intent => ({
+  argv,
+  cwd: null,
+  stdin_len: null,
+  timeout_ms: null,
+  clamp: false,
+  ...more,
+})
