@@ -1,0 +1,47 @@
+import { isRequestId } from '../protocol/ids.ts'
+import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
+
+const HEX_64 = /^[0-9a-f]{64}$/
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+/** How every line of ours begins, and so also one that was torn. */
+const BEGINNING = '{"ts":"'
+
+const isLine = (value: unknown): value is JournalLine => {
+  if (typeof value !== 'object' || value === null) return false
+  const line = value as Record<string, unknown>
+  const text = (key: string, form: RegExp): boolean => typeof line[key] === 'string' && form.test(line[key])
+  return (
+    JOURNAL_EVENTS.some((event) => event === line['event']) &&
+    Number.isSafeInteger(line['n']) &&
+    text('ts', TIME) &&
+    text('prev', HEX_64) &&
+    text('agent_id', HEX_64) &&
+    text('machine_id', HEX_64) &&
+    ['chain', 'request_id'].every((key) => typeof line[key] === 'string' && isRequestId(line[key]))
+  )
+}
+
+/** What a line says, or null when it is not a whole line of a journal. */
+export const parseLine = (bytes: Uint8Array): JournalLine | null => {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'))
+    return isLine(value) ? value : null
+  } catch {
+    return null
+  }
+}
+
+/**
+ * True for the beginning of a line that a crash or a full disk cut off. It takes no place in its
+ * chain, so cutting a line short by hand does not pass for one: that leaves a hole.
+ */
+export const isTorn = (bytes: Uint8Array): boolean => {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
+  if (!text.startsWith(BEGINNING.slice(0, text.length))) return false
+  try {
+    JSON.parse(text)
+    return false
+  } catch {
+    return true
+  }
+}

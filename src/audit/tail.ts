@@ -1,0 +1,125 @@
+import { open, stat, type FileHandle } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { AppError, errorText } from '../base/errors.ts'
+import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/limits.ts'
+import type { JournalLine } from './events.ts'
+import { safeJson } from './line.ts'
+
+const LINE_FEED = 0x0a
+const CHUNK_BYTES = 64 * 1024
+
+export interface TailOptions {
+  /** How many of the last lines to begin with, at most MAX_TAIL_LINES. */
+  readonly lines: number
+  /** Go on with what is appended, also into the file that takes this one's place. */
+  readonly follow: boolean
+}
+
+/** Where the last `count` lines begin: reads backwards, so that the size of the file does not matter. */
+const startOfLast = async (file: FileHandle, size: number, count: number): Promise<number> => {
+  let left = Math.min(count, MAX_TAIL_LINES)
+  if (left <= 0) return size
+  const buffer = Buffer.alloc(CHUNK_BYTES)
+  for (let end = size; end > 0;) {
+    const begin = Math.max(0, end - CHUNK_BYTES)
+    const { bytesRead } = await file.read(buffer, 0, end - begin, begin)
+    for (let at = bytesRead - 1; at >= 0; at--) {
+      // The line feed at the very end closes the last line and begins none.
+      if (buffer[at] !== LINE_FEED || begin + at === size - 1) continue
+      left -= 1
+      if (left === 0) return begin + at + 1
+    }
+    end = begin
+  }
+  return 0
+}
+
+/** Reads on from a position; a line is given when its line feed has come. */
+class Follower {
+  readonly #file: FileHandle
+  #position: number
+  #rest = Buffer.alloc(0)
+
+  constructor(file: FileHandle, position: number) {
+    this.#file = file
+    this.#position = position
+  }
+
+  async *lines(): AsyncGenerator<string> {
+    for (;;) {
+      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, this.#position)
+      if (bytesRead === 0) return
+      this.#position += bytesRead
+      let bytes = Buffer.concat([this.#rest, buffer.subarray(0, bytesRead)])
+      for (let at = bytes.indexOf(LINE_FEED); at !== -1; at = bytes.indexOf(LINE_FEED)) {
+        yield bytes.toString('utf8', 0, at)
+        bytes = bytes.subarray(at + 1)
+      }
+      // A line without end is no line of ours: what we keep of it is bounded.
+      this.#rest = bytes.length > MAX_JOURNAL_LINE ? Buffer.alloc(0) : bytes
+    }
+  }
+
+  /** What stands behind the last line feed, when no more will come. */
+  get rest(): string {
+    return this.#rest.toString('utf8')
+  }
+
+  /** Another file is at the path, or this one was cut. */
+  async isOver(path: string): Promise<boolean> {
+    const mine = await this.#file.stat()
+    if (mine.size < this.#position) return true
+    const there = await stat(path).catch(() => null)
+    return there !== null && (there.dev !== mine.dev || there.ino !== mine.ino)
+  }
+}
+
+/**
+ * The last lines of a journal and, when asked, those to come, until the signal. Rotation is followed:
+ * the old file is read to its end first. Throws `not_found` when the file cannot be opened.
+ */
+export async function* tailJournal(path: string, options: TailOptions, signal?: AbortSignal): AsyncGenerator<string> {
+  const stopped = (): boolean => !options.follow || signal?.aborted === true
+  let count = options.lines
+  for (;;) {
+    const file = await openFor(path, count === Infinity, signal)
+    if (file === null) return
+    try {
+      const { size } = await file.stat()
+      const follower = new Follower(file, count === Infinity ? 0 : await startOfLast(file, size, count))
+      yield* follower.lines()
+      while (!stopped() && !(await follower.isOver(path))) {
+        await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
+        yield* follower.lines()
+      }
+      // What was written between the last look and the rotation.
+      yield* follower.lines()
+      if (follower.rest !== '') yield follower.rest
+    } finally {
+      await file.close()
+    }
+    if (stopped()) return
+    count = Infinity
+  }
+}
+
+/** In the moment of a rotation there may be no file: then it is waited for. Null = the signal came. */
+const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promise<FileHandle | null> => {
+  for (;;) {
+    try {
+      return await open(path, 'r')
+    } catch (error) {
+      if (!wait) throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })
+    }
+    if (signal?.aborted) return null
+    await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
+  }
+}
+
+/** One line of the journal for a human: time, event, run, then the fields of the event. Nothing in it is deceptive. */
+export const renderLine = (line: JournalLine): string => {
+  const { ts, event, chain: _chain, n: _n, prev: _prev, request_id, agent_id, machine_id: _machine, ...fields } = line
+  const members = Object.entries(fields).map(([name, value]) => `${name}=${safeJson(value)}`)
+  return [ts, event.padEnd(8), request_id, agent_id.slice(0, 8), ...members].join('  ')
+}
