@@ -1,9 +1,8 @@
 import type { Readable, Writable } from 'node:stream'
 
+import type { Environment } from '../daemon/config.ts'
 import type { InstanceChoice } from '../daemon/paths.ts'
-import type { ApiClient } from './api-client.ts'
-
-export type Environment = Readonly<Record<string, string | undefined>>
+import type { LocalApi } from '../daemon/local-api.ts'
 
 /** A stream that may be a terminal. */
 export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number }
@@ -23,5 +22,5 @@ export interface CliContext extends CliIo {
   readonly instance: InstanceChoice
   /** `--json`: one object on stdout, nothing else. */
   readonly json: boolean
-  readonly api: ApiClient
+  readonly api: LocalApi
 }

@@ -1,8 +1,9 @@
 import { type Command, CommanderError } from 'commander'
 
 import { checkInstanceName } from '../daemon/paths.ts'
-import { ApiClient } from './api-client.ts'
-import type { CliContext, CliIo, Environment } from './context.ts'
+import { LocalApi } from '../daemon/local-api.ts'
+import type { Environment } from '../daemon/config.ts'
+import type { CliContext, CliIo } from './context.ts'
 import { exitStatusOf, reportFailure, usageError } from './failure.ts'
 import { write } from './print.ts'
 import { buildProgram, type GlobalOptions } from './program.ts'
@@ -29,7 +30,7 @@ const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): CliCont
   const name = options.name ?? env['X0X_NAME'] ?? null
   if (name !== null) checkInstanceName(name, options.name === undefined ? 'X0X_NAME' : '--name')
   const instance = { name, dataDir: options.dataDir ?? env['X0X_DATA_DIR'] ?? null }
-  const api = new ApiClient({ instance, url: options.api ?? env['X0X_API'] ?? null, env })
+  const api = new LocalApi({ instance, url: options.api ?? env['X0X_API'] ?? null, env })
   return { ...io, env, instance, json: options.json === true, api }
 }
 

@@ -1,4 +1,5 @@
-import type { CliContext, Environment, Output } from './context.ts'
+import type { Environment } from '../daemon/config.ts'
+import type { CliContext, Output } from './context.ts'
 import { shownLine } from './terminal-text.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const

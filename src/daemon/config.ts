@@ -18,7 +18,8 @@ export interface DaemonConfig extends Settings {
   readonly exec_acl_explicit: boolean
 }
 
-type Environment = Readonly<Record<string, string | undefined>>
+/** `process.env`, or what a test gives instead. */
+export type Environment = Readonly<Record<string, string | undefined>>
 
 /** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any. */
 const DEFAULT_MESH_PORT = 5483
@@ -37,6 +38,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   bootstrap: [],
   mdns: true,
   log_level: 'warn',
+  share_with_group: false,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */
@@ -101,11 +103,15 @@ const readConfigFile = async (path: string, explicit: boolean, problems: string[
   }
 }
 
-/**
- * Flags over environment over file over defaults. Throws `bad_config`; its message and
- * `data.problems` have every problem, each naming the flag, variable, or file, line and key.
- */
-export const loadConfig = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
+export interface ConfigReading {
+  /** Where something is wrong, the weaker source or the default stands in. */
+  readonly config: DaemonConfig
+  /** Each names the flag, variable, or file, line and key. */
+  readonly problems: readonly string[]
+}
+
+/** Flags over environment over file over defaults. Throws `bad_config` only where not even the data directory is known. */
+export const readConfig = async (flags: DaemonFlags, env: Environment): Promise<ConfigReading> => {
   const named = flags.name ?? env['X0X_NAME'] ?? null
   const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
   const paths = pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null }))
@@ -119,14 +125,14 @@ export const loadConfig = async (flags: DaemonFlags, env: Environment): Promise<
   applyEnvironment(layers, env)
   applyFlags(layers, flags)
 
-  if (layers.problems.length > 0) {
-    throw new AppError('bad_config', layers.problems.join('\n'), { data: { problems: layers.problems } })
-  }
-  return {
-    ...layers.over(defaultsFor(name, paths)),
-    name,
-    paths,
-    config_file: file?.path ?? null,
-    exec_acl_explicit: layers.has('exec_acl'),
-  }
+  const settings = layers.over(defaultsFor(name, paths))
+  const config_file = file?.path ?? null
+  return { config: { ...settings, name, paths, config_file, exec_acl_explicit: layers.has('exec_acl') }, problems: layers.problems }
+}
+
+/** As `readConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */
+export const loadConfig = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
+  const { config, problems } = await readConfig(flags, env)
+  if (problems.length > 0) throw new AppError('bad_config', problems.join('\n'), { data: { problems } })
+  return config
 }

@@ -16,6 +16,8 @@ export interface Settings {
   /** Find peers on the local network. */
   readonly mdns: boolean
   readonly log_level: LogLevel
+  /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
+  readonly share_with_group: boolean
 }
 
 export type SettingKey = keyof Settings
@@ -86,6 +88,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   listen: { parse: addresses, fromText: list, flag: 'listen' },
   bootstrap: { parse: addresses, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   log_level: {
     parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
     fromText: same,
@@ -100,3 +103,6 @@ export const variableOf = (key: SettingKey): string => `X0X_${key.toUpperCase()}
 
 /** Variables that are no settings of the daemon but are known: who we are, what the CLI reads, and the choice of primitives. */
 export const OTHER_VARIABLES = ['X0X_NAME', 'X0X_CONFIG', 'X0X_DATA_DIR', 'X0X_API', 'X0X_API_TOKEN', 'X0X_CRYPTO'] as const
+
+/** Who may enter the data directory. */
+export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)

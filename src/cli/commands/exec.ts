@@ -3,7 +3,7 @@ import { constants } from 'node:os'
 
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
 import type { RunEventJson } from '../../protocol/run-json.ts'
-import type { ApiCall } from '../api-client.ts'
+import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { linesOf } from '../lines.ts'

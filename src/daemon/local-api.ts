@@ -3,10 +3,10 @@ import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders,
 import type { Readable } from 'node:stream'
 
 import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
-import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from '../daemon/paths.ts'
-import type { Environment } from './context.ts'
+import type { Environment } from './config.ts'
+import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
 
-export interface ApiInit {
+export interface LocalApiInit {
   readonly instance: InstanceChoice
   /** `--api`, or null for the socket and then the port in the data directory. */
   readonly url: string | null
@@ -39,11 +39,11 @@ const readSmall = (path: string): string | null => {
 }
 
 /** Talks to one daemon, over its unix socket where it can. Speaks HTTP itself: a client library costs more than the whole command. */
-export class ApiClient {
+export class LocalApi {
   readonly paths: DataPaths
-  readonly #init: ApiInit
+  readonly #init: LocalApiInit
 
-  constructor(init: ApiInit) {
+  constructor(init: LocalApiInit) {
     this.#init = init
     this.paths = pathsIn(dataDirOf(init.instance))
   }

@@ -1,0 +1,43 @@
+import { stat } from 'node:fs/promises'
+
+import { inspectAcl } from '../policy/load-acl.ts'
+import type { ConfigReading } from './config.ts'
+import { dataDirMode } from './settings.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+
+const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
+
+/** The ACL as this daemon would load it: every problem, then what it allows. */
+export const checkAcl = async (path: string, explicit: boolean): Promise<Finding[]> => {
+  const { acl, missing, problems, warnings } = await inspectAcl(path)
+  if (missing && !explicit) return [ok('acl', `${path} does not exist, so exec is disabled`)]
+  const bad = problems.map((problem) => fail('acl', problem, null))
+  const doubtful = warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
+  if (bad.length > 0) return [...bad, ...doubtful]
+  if (acl === null) return [warn('acl', `${path} has no [exec] section, so exec is disabled`, 'see docs/acl.md'), ...doubtful]
+  const commands = acl.allow.reduce((sum, entry) => sum + entry.commands.length, 0)
+  const counts = `${plural(acl.allow.length, 'allow entry', 'allow entries')}, ${plural(commands, 'command', 'commands')}`
+  return [ok('acl', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
+}
+
+/** What is wrong with a directory of keys that exists; one that does not is made at the first start. */
+export const checkDataDir = async (dir: string, mode: number): Promise<Finding> => {
+  const info = await stat(dir).catch(() => null)
+  if (info === null) return ok('data', `${dir} will be made at the first start`)
+  if (!info.isDirectory()) return fail('data', `${dir} is not a directory`, null)
+  const uid = process.geteuid?.() ?? info.uid
+  if (info.uid !== uid) return fail('data', `${dir} belongs to uid ${info.uid}, not to us (${uid})`, `chown ${uid} ${dir}`)
+  const loose = info.mode & 0o777 & ~mode
+  return loose === 0 ? ok('data', dir) : fail('data', `${dir} lets others in (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${dir}`)
+}
+
+const octal = (mode: number): string => (mode & 0o777).toString(8)
+
+/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts and writes nothing. */
+export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
+  ...(problems.length > 0
+    ? problems.map((problem) => fail('config', problem, null))
+    : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+  await checkDataDir(config.paths.dir, dataDirMode(config)),
+  ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
+]

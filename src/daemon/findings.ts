@@ -1,0 +1,30 @@
+/** How a line of `--check` or `--doctor` turned out. */
+export type Standing = 'ok' | 'warn' | 'fail'
+
+export interface Finding {
+  readonly standing: Standing
+  readonly topic: string
+  readonly text: string
+  /** What to do; null where nothing is to be done. */
+  readonly remedy: string | null
+}
+
+export const ok = (topic: string, text: string): Finding => ({ standing: 'ok', topic, text, remedy: null })
+export const warn = (topic: string, text: string, remedy: string): Finding => ({ standing: 'warn', topic, text, remedy })
+export const fail = (topic: string, text: string, remedy: string | null): Finding => ({ standing: 'fail', topic, text, remedy })
+
+export const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
+
+/** One line each, its remedy indented below; topics aligned. */
+export const findingsText = (findings: readonly Finding[]): string => {
+  const width = Math.max(...findings.map(({ topic }) => topic.length))
+  return findings
+    .flatMap(({ standing, topic, text, remedy }) => [
+      `${standing.padEnd(4)}  ${topic.padEnd(width)}  ${text}`,
+      ...(remedy === null ? [] : [`${' '.repeat(width + 8)}-> ${remedy}`]),
+    ])
+    .join('\n')
+    .concat('\n')
+}
+
+export const findingsJson = (findings: readonly Finding[]): string => `${JSON.stringify({ ok: isWell(findings), findings })}\n`

@@ -1,0 +1,87 @@
+import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
+import { createLogger, type Logger } from '../base/log.ts'
+import { VERSION } from '../base/version.ts'
+import { check } from './check.ts'
+import { startDaemon, type Daemon } from './compose.ts'
+import { loadConfig, readConfig, type DaemonConfig, type Environment } from './config.ts'
+import { doctor } from './doctor.ts'
+import { findingsJson, findingsText, isWell, type Finding } from './findings.ts'
+import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
+
+/** Configuration, flags or ACL are wrong. */
+const EXIT_BAD_CONFIG = 2
+const EXIT_FAILURE = 1
+
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
+
+const report = (flags: DaemonFlags, findings: readonly Finding[]): number => {
+  process.stdout.write(flags.json ? findingsJson(findings) : findingsText(findings))
+  return isWell(findings) ? 0 : EXIT_BAD_CONFIG
+}
+
+/** Resolves at the first stop signal; the second ends the process at once. */
+const stopSignal = async (): Promise<void> =>
+  new Promise((resolve) => {
+    for (const signal of STOP_SIGNALS) {
+      process.once(signal, () => {
+        for (const again of STOP_SIGNALS) process.on(again, () => process.exit(EXIT_FAILURE))
+        resolve()
+      })
+    }
+  })
+
+/** A mistake of ours must not leave a daemon that half works: it stops, its children first. A stray rejection is only told. */
+const onMistake = (log: Logger): Promise<Error> =>
+  new Promise((resolve) => {
+    process.on('unhandledRejection', (reason) => log.error({ err: errorText(reason) }, 'a promise failed and nobody had waited for it'))
+    process.once('uncaughtException', (error) => {
+      log.error({ err: error.message, stack: error.stack }, 'stopping after a mistake')
+      resolve(error)
+    })
+  })
+
+const readyLine = (config: DaemonConfig, daemon: Daemon): string =>
+  `x0xd ${VERSION} ready: agent ${daemon.agentId}, machine ${daemon.machineId}, api 127.0.0.1:${daemon.apiPort}, exec ${daemon.execStatus}, data ${config.paths.dir}\n`
+
+const run = async (config: DaemonConfig): Promise<number> => {
+  const log = createLogger({ name: 'x0xd', level: config.log_level })
+  // Before anything is started, so that no signal finds the process without its handler.
+  const stopping = stopSignal()
+  const mistake = onMistake(log)
+  const daemon = await startDaemon(config, log)
+  process.stdout.write(readyLine(config, daemon))
+  const reason = await Promise.race([stopping, mistake, daemon.failed])
+  const failures = await daemon.stop()
+  for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
+  return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
+}
+
+const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
+  switch (flags.mode) {
+    case 'help':
+    case 'version':
+      process.stdout.write(flags.text)
+      return 0
+    case 'check':
+      return report(flags, await check(await readConfig(flags, env)))
+    case 'doctor':
+      return report(flags, await doctor(await readConfig(flags, env), env))
+    case 'run':
+      return run(await loadConfig(flags, env))
+  }
+}
+
+/** Runs `x0xd` with the words behind its name and answers the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
+export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
+  try {
+    return await dispatch(parseDaemonFlags(argv, VERSION), env)
+  } catch (error) {
+    process.stderr.write(
+      `${errorText(error)
+        .split('\n')
+        .map((line) => `x0xd: ${line}`)
+        .join('\n')}\n`,
+    )
+    return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : EXIT_FAILURE
+  }
+}
