@@ -85,6 +85,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/policy/a.ts': "import { parse } from 'smol-toml'" },
     { 'src/daemon/a.ts': "import { pino } from 'pino'" },
     { 'src/exec/a.ts': "import { encode } from 'cbor-x/encode'" },
+    { 'src/protocol/a.ts': "import { Decoder } from 'cbor-x'" },
     { 'src/executor/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/executor/a.ts': "export const f = () => import('child_process')" },
     { 'src/exec/a.ts': "import left from 'left-pad'" },

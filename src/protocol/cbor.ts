@@ -1,4 +1,5 @@
-import { Decoder, Encoder } from 'cbor-x'
+// Not the package's main entry: that one loads a native decoder where it finds one, and foreign bytes are no business of native code.
+import { Decoder, Encoder } from 'cbor-x/encode'
 import { AppError } from '../base/errors.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from './limits.ts'
 

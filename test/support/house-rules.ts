@@ -19,7 +19,8 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, ['mesh/']],
   [/^@noble\//, ['identity/']],
   [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
-  [/^cbor-x(\/.*)?$/, ['protocol/']],
+  // Not its main entry, which loads native code.
+  [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/files.ts']],
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['daemon/', 'cli/']],
