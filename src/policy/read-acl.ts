@@ -75,17 +75,19 @@ class AclReader {
     return { acl, problems: this.#problems, warnings: this.#warnings }
   }
 
-  #exec(value: unknown): Acl {
+  #exec(value: unknown): Acl | null {
     const path = ['exec']
     const table = this.#table(path, value, EXEC_KEYS)
+    if (!table) return null
     const caps = this.#caps(path, table)
     const audit = this.#absolutePath([...path, 'audit_log_path'], table['audit_log_path'])
-    if (isTable(value) && table['audit_log_path'] === undefined)
-      this.#problem([...path, 'audit_log_path'], 'is required: nothing runs without a journal')
+    if (table['audit_log_path'] === undefined) this.#problem([...path, 'audit_log_path'], 'is required: nothing runs without a journal')
     return {
       enabled: this.#boolean([...path, 'enabled'], table['enabled']) ?? false,
       caps,
-      allow: this.#tables([...path, 'allow'], table['allow']).map((entry, index) => this.#entry([...path, 'allow', index], entry, caps)),
+      allow: this.#tables([...path, 'allow'], table['allow']).flatMap((entry, index) =>
+        this.#entry([...path, 'allow', index], entry, caps),
+      ),
       default_cwd: this.#absolutePath([...path, 'default_cwd'], table['default_cwd']),
       audit_log_path: audit,
       audit_tasklist_id: this.#text([...path, 'audit_tasklist_id'], table['audit_tasklist_id']),
@@ -127,25 +129,27 @@ class AclReader {
     return limits
   }
 
-  #entry(path: Path, value: unknown, caps: Caps): AllowEntry {
+  #entry(path: Path, value: unknown, caps: Caps): AllowEntry | [] {
     const table = this.#table(path, value, ENTRY_KEYS)
+    if (!table) return []
     const { max_concurrent_per_agent: _perAgent, max_concurrent_total: _total, ...around } = caps
     const commands = this.#tables([...path, 'commands'], table['commands'])
-    if (isTable(value) && (table['commands'] === undefined || (Array.isArray(table['commands']) && commands.length === 0)))
+    if (commands.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
       this.#problem([...path, 'commands'], 'has no command: an entry lists at least one')
     return {
       description: this.#text([...path, 'description'], table['description']) ?? `allow[${path.at(-1)}]`,
       agent_id: this.#id([...path, 'agent_id'], table['agent_id']),
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
-      commands: commands.map((command, index) => this.#command([...path, 'commands', index], command)),
+      commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
       limits: this.#limits(path, table, around, true),
       line: this.#document.lineOf(path),
     }
   }
 
-  #command(path: Path, value: unknown): AllowedCommand {
+  #command(path: Path, value: unknown): AllowedCommand | [] {
     const table = this.#table(path, value, COMMAND_KEYS)
-    const argv = isTable(value) ? this.#argv([...path, 'argv'], table['argv']) : []
+    if (!table) return []
+    const argv = this.#argv([...path, 'argv'], table['argv'])
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     return { argv, tokens, line: this.#document.lineOf([...path, 'argv']) }
   }
@@ -221,13 +225,13 @@ class AclReader {
     return []
   }
 
-  #table(path: Path, value: unknown, known: readonly string[]): Table {
+  #table(path: Path, value: unknown, known: readonly string[]): Table | null {
     if (isTable(value)) {
       this.#knownKeys(path, value, known)
       return value
     }
     this.#problem(path, `must be a table, not ${nameOf(value)}`)
-    return {}
+    return null
   }
 
   #knownKeys(path: Path, table: Table, known: readonly string[]): void {
