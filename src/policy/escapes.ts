@@ -43,7 +43,7 @@ export const ESCAPES: readonly Escape[] = [
   },
   {
     programs: ['sed', 'gsed'],
-    flags: /^(-[a-z]*[if]|--in-place|--file)|^s(.).*\2.*\2[gpiImM0-9]*[ew]|(^|[;{}/0-9$ ])[ewW] ?[^ ]*$/,
+    flags: /^(-[a-z]*[if]|--in-place|--file)|^s(.).*\2.*\2[gpiImM0-9]*[ew]|(^|[;{}/0-9$ ])[ewW]( +\S|$)/,
     risk: 'can rewrite files (-i, w) and start commands (e), or reads its program from a file (-f)',
     remedy: 'use an expression without e and w and no -i or -f',
   },

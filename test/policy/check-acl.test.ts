@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, test } from 'node:test'
+
+import { checkAclFile, type AclCheck } from '../../src/policy/check-acl.ts'
+import { ESCAPES, programName } from '../../src/policy/escapes.ts'
+import { aclText, entryText } from '../support/acl-text.ts'
+
+let dir: string
+let path: string
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'x0x-check-'))
+  path = join(dir, 'exec-acl.toml')
+})
+afterEach(() => rm(dir, { recursive: true }))
+
+const check = async (commands: string[][], keys = ''): Promise<AclCheck> => {
+  await writeFile(path, aclText([entryText(commands)], keys), { mode: 0o600 })
+  return checkAclFile(path)
+}
+
+/** What `acl check` says of one command, but for whether the program is installed on this host. */
+const warningsOf = async (...argv: string[]): Promise<string[]> =>
+  (await check([argv])).warnings.filter(
+    (warning) => !warning.includes('is in no directory of') && !warning.includes('does not exist or may not'),
+  )
+
+test('a good file is ok and counted', async () => {
+  assert.deepEqual(await check([['true'], ['echo', '<INT>']]), {
+    ok: true,
+    problems: [],
+    warnings: [],
+    summary: { enabled: true, allow_entry_count: 1, command_entry_count: 2 },
+  })
+})
+
+test('a missing file is not ok', async () => {
+  const answer = await checkAclFile(path)
+  assert.equal(answer.ok, false)
+  assert.deepEqual(answer.problems, [`${path}: there is no such file`])
+})
+
+test('syntax and permissions are reported together', async () => {
+  await writeFile(path, '[exec\n')
+  await chmod(path, 0o666)
+  const { ok, problems } = await checkAclFile(path)
+  assert.equal(ok, false)
+  assert.equal(problems.length, 2)
+  assert.match(problems[0] ?? '', /writable by others/)
+  assert.match(problems[1] ?? '', /:1:\d+:/)
+})
+
+test('an escape is a warning with line, key, program, risk and remedy, and the file stays ok', async () => {
+  const answer = await check([['true'], ['bash', '/usr/bin/true']])
+  assert.equal(answer.ok, true)
+  assert.equal(answer.warnings.length, 1)
+  assert.match(
+    answer.warnings[0] ?? '',
+    /exec-acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv: \["bash", "\/usr\/bin\/true"\]: bash is a shell: .*; allow a script of your own/,
+  )
+})
+
+test('the commands that are known to escape are named', async () => {
+  for (const [argv, risk] of [
+    [['sh'], /is a shell/],
+    [['/bin/bash', '-s'], /is a shell/],
+    [['python3'], /is an interpreter/],
+    [['python3.12', '-'], /is an interpreter/],
+    [['node'], /is an interpreter/],
+    [['awk', '-f', '/etc/x.awk'], /start commands/],
+    [['sed', '-i', 's/a/b/', '/etc/hosts'], /rewrite files/],
+    [['sed', '-n', 's/a/b/w /tmp/x'], /rewrite files/],
+    [['sed', 's/a/b/e'], /start commands/],
+    [['vim', '/etc/hosts'], /is an editor/],
+    [['less', '/var/log/syslog'], /is a pager/],
+    [['man', 'ls'], /is a pager/],
+    [['systemctl', 'status', 'x0xd'], /pager/],
+    [['journalctl', '-n', '<INT>'], /pager/],
+    [['journalctl', '--no-pager', '--vacuum-time=1s'], /journals/],
+    [['git', 'status'], /hooks/],
+    [['curl', '-q', '-o', '/tmp/x', 'http://h/'], /write and read local files/],
+    [['curl', '-q', '-so/tmp/x', 'http://h/'], /write and read local files/],
+    [['curl', '-q', 'file:///etc/shadow'], /write and read local files/],
+    [['curl', '-q', '-d', '@/etc/shadow', 'http://h/'], /write and read local files/],
+    [['curl', '-q', '-K', '/tmp/c'], /write and read local files/],
+    [['curl', 'http://h/'], /curlrc/],
+    [['wget', 'http://h/'], /writes files/],
+    [['tar', '-cf', '/tmp/a.tar', '--checkpoint-action=exec=id', '/etc'], /checkpoint-action/],
+    [['tar', '--to-command=id', '-xf', '/tmp/a.tar'], /checkpoint-action/],
+    [['tar', '-xf', '-'], /unpacks/],
+    [['tar', 'xzf', '/tmp/a.tgz'], /unpacks/],
+    [['find', '/', '-exec', 'id', '{}', '+'], /starts programs/],
+    [['find', '/tmp', '-delete'], /deletes/],
+    [['xargs', 'rm'], /from its input/],
+    [['env', 'LD_PRELOAD=/tmp/x', 'true'], /starts another program/],
+    [['timeout', '5', 'true'], /starts another program/],
+    [['sudo', 'true'], /another user/],
+    [['ssh', 'host', 'uptime'], /ProxyCommand/],
+    [['nc', '-l', '-p', '<INT>'], /network/],
+    [['docker', 'ps'], /as good as root/],
+    [['apt-get', 'update'], /packages/],
+    [['make', 'test'], /build files/],
+    [['tee', '/etc/motd'], /stdin that the caller sends into a file/],
+    [['crontab', '-'], /runs later/],
+    [['sqlite3', '/var/lib/x.db'], /commands from stdin/],
+    [['sort', '-o', '/etc/x', '/etc/y'], /writes a file/],
+    [['tcpdump', '-w', '/tmp/x'], /writes files/],
+    [['ip', 'netns', 'exec', 'a', 'id'], /starts programs/],
+    [['kill', '<INT>'], /any process/],
+    [['/lib64/ld-linux-x86-64.so.2', '/bin/true'], /starts another program/],
+  ] as const) {
+    const warnings = await warningsOf(...argv)
+    assert.ok(
+      warnings.some((warning) => risk.test(warning)),
+      `${argv.join(' ')}: ${warnings.join('\n')}`,
+    )
+  }
+})
+
+test('commands without a known escape are left alone', async () => {
+  for (const argv of [
+    ['uptime'],
+    ['cat', '/etc/hostname'],
+    ['systemctl', '--no-pager', 'status', 'x0xd'],
+    ['journalctl', '--no-pager', '-u', 'x0xd', '-n', '<INT>'],
+    ['curl', '-q', '-fsS', 'http://127.0.0.1:12600<URL_PATH>'],
+    ['tar', '-tf', '/srv/a.tar'],
+    ['find', '/srv', '-name', 'core', '-print'],
+    ['sed', '-n', '1p', '/etc/hosts'],
+    ['ip', '-o', 'addr'],
+    ['sort', '-f', '/etc/passwd'],
+    ['kill', '-0', '1234'],
+    ['x0x', 'diagnostics', 'exec'],
+  ])
+    assert.deepEqual(await warningsOf(...argv), [], argv.join(' '))
+})
+
+test('a slot that names files is a warning, one behind an address is none', async () => {
+  assert.match((await warningsOf('cat', '<URL_PATH>')).join(), /<URL_PATH> lets the caller name any absolute path of this host/)
+  assert.match((await warningsOf('cat', '/var/log<URL_PATH>')).join(), /any path that begins with "\/var\/log\/"/)
+  assert.deepEqual(await warningsOf('echo', 'https://h<URL_PATH>'), [])
+})
+
+test('a script that others may write or that is looked up is a warning', async () => {
+  const script = join(dir, 'job.sh')
+  await writeFile(script, 'true\n')
+  await chmod(script, 0o666)
+  assert.match((await warningsOf('sh', '-e', script)).join('\n'), /job\.sh is writable by others/)
+  assert.match((await warningsOf('sh', 'job.sh')).join('\n'), /"job\.sh" is looked up where the program starts/)
+  await chmod(script, 0o600)
+  assert.equal((await warningsOf('sh', script)).length, 1)
+})
+
+test('a command that is never reached is a warning that names the earlier line', async () => {
+  const { warnings } = await check([['true'], ['echo', 'a'], ['true']])
+  assert.equal(warnings.length, 1)
+  assert.match(warnings[0] ?? '', /:14: exec\.allow\[0\]\.commands\[2\]\.argv: is never reached: line 10 allows the same/)
+})
+
+test('a working directory that is not there, no directory, or open to others is a warning', async () => {
+  const warningFor = async (cwd: string): Promise<string> =>
+    (await check([['true']], `default_cwd = ${JSON.stringify(cwd)}`)).warnings.join('\n')
+  assert.match(await warningFor(join(dir, 'gone')), /exec\.default_cwd: nothing can start there: ENOENT/)
+  assert.match(await warningFor(path), /exec\.default_cwd: .* is not a directory/)
+  const open = await mkdtemp(join(dir, 'open-'))
+  await chmod(open, 0o777)
+  assert.match(await warningFor(open), /exec\.default_cwd: .*writable by others.*where they start/)
+  assert.equal(await warningFor('/'), '')
+})
+
+test('warnings are given beside problems', async () => {
+  const { ok, problems, warnings } = await check([['less', '/etc/hosts']], 'max_stdin_bytes = 0')
+  assert.equal(ok, false)
+  assert.equal(problems.length, 1)
+  assert.ok(warnings.some((warning) => warning.includes('is a pager')))
+})
+
+test('a program is known by its name, wherever it lies and whatever its version', () => {
+  for (const [argv0, name] of [
+    ['/usr/bin/python3.12', 'python'],
+    ['/usr/local/bin/perl5.36.0', 'perl'],
+    ['lua5.4', 'lua'],
+    ['sqlite3', 'sqlite3'],
+    ['7z', '7z'],
+    ['/lib64/ld-linux-x86-64.so.2', 'ld.so'],
+    ['/lib/ld-musl-x86_64.so.1', 'ld.so'],
+    ['ls', 'ls'],
+  ] as const)
+    assert.equal(programName(argv0), name)
+})
+
+test('each escape says a risk and a remedy in one line', () => {
+  assert.ok(ESCAPES.length > 30)
+  for (const { programs, risk, remedy } of ESCAPES) {
+    assert.ok(programs.length > 0 && new Set(programs).size === programs.length)
+    assert.match(`${risk}; ${remedy}`, /^[a-z][^\n;]+; [a-z][^\n]+$/)
+    assert.doesNotMatch(remedy, /\.$/)
+  }
+})
