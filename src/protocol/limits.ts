@@ -91,6 +91,8 @@ export const KILL_GRACE_MS = 5_000
 export const DRAIN_MS = 250
 /** How long a shutdown may take to end every child. */
 export const SHUTDOWN_MS = 3_000
+/** When a shutdown turns to SIGKILL: early enough for the journal and the Exits behind it. */
+export const SHUTDOWN_KILL_MS = 2_000
 /** SIGTERM comes this long before the duration cap; half the cap when the cap is below twice this. */
 export const DURATION_TERM_LEAD_MS = 5_000
 /** Node's timers wrap beyond this (2^31 - 1 ms). */
@@ -123,6 +125,8 @@ export const MAX_HANDSHAKES = 256
 export const MAX_LINKS = 4_096
 /** A link is renewed after this. */
 export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
+/** The side that did not open a link keeps it this much longer, so that its opener renews first. */
+export const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 /** Stream nonces outstanding for one (agent, machine). */
 export const MAX_NONCES_PER_PEER = 128
 /** Streams kept negotiated and ready per connected peer. */
@@ -146,6 +150,9 @@ export const MAX_REVOKED_MACHINES = 64
 /** Signatures that the network's half may ask for: a burst and a rate per second. */
 export const SIGNATURE_BURST = 4_000
 export const SIGNATURES_PER_SECOND = 2_000
+/** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
+export const STRANGER_REQUEST_BURST = 32
+export const STRANGER_REQUESTS_PER_SECOND = 4
 
 // ---- mesh ----
 export const ANNOUNCE_MIN_MS = 30_000
@@ -235,5 +242,9 @@ export const GUARDIAN_GRACE_SECONDS = 1
 export const MAX_NDJSON_LINE = 2 * 1024 * 1024
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
 export const SSE_HEARTBEAT_MS = 15_000
+/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
+export const MAX_LOCAL_CONNECTIONS = 2_048
+/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
+export const LOCAL_KEEP_ALIVE_MS = 60_000
 /** How long a local client may take to send the head of a request. */
 export const REST_HEADERS_MS = 10_000

@@ -1,9 +1,10 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from '../../exec/run-spec.ts'
-import type { Operation, Query, Snapshot } from '../../executor/port/messages.ts'
+import type { ExecutorClient } from '../../executor/port/client.ts'
+import type { MeshNode } from '../../mesh/node.ts'
+import type { MeshView } from '../../mesh/view.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
-import type { SignedCard } from '../../protocol/card.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 
 /** Of `ExecRunner`. */
@@ -20,28 +21,17 @@ export interface RestDirectory {
 }
 
 /** Of `ExecutorClient`. */
-export interface RestExecutor {
-  readonly agentId: AgentId
-  readonly machineId: MachineId
-  readonly closed: boolean
-  readonly snapshot: Snapshot
-  query(what: Query): Promise<unknown>
-  operate(operation: Operation, body: Uint8Array, proof: string): Promise<unknown>
-  signCard(kind: 'card' | 'announcement', name: string, addresses: string[], ttlMs: number): Promise<SignedCard>
-}
+export type RestExecutor = Pick<ExecutorClient, 'identity' | 'query' | 'operate' | 'signCard'>
 
 /** Of `Links`. */
 export interface RestLinks {
   link(agentId: AgentId, signal?: AbortSignal): Promise<{ agentId: AgentId; machineId: MachineId; decision: TrustDecision }>
 }
 
-/** Of `MeshNode` and its discovery. */
-export interface RestMesh {
-  /** Where others can reach us; empty while the node does not listen. */
-  addresses(): string[]
-  peers(): readonly object[]
-  diagnostics(): object
-}
+/** Of `MeshNode`. */
+export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
+/** Of `MeshView`. */
+export type RestView = Pick<MeshView, 'peers' | 'diagnostics'>
 
 /** One generic direct message, or the end of a listener that was too slow. */
 export interface DirectEvent {
@@ -59,7 +49,8 @@ export interface RestComponents {
   readonly directory: RestDirectory
   readonly executor: RestExecutor
   readonly links: RestLinks
-  readonly mesh: RestMesh
+  readonly node: RestNode
+  readonly view: RestView
   readonly messages: RestMessages
   /** Counters of links and messages. */
   readonly dm: { diagnostics(): object }

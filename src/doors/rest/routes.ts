@@ -94,4 +94,5 @@ export const ROUTES = [
   },
 ] as const satisfies readonly Route[]
 
-export type RouteKey = `${(typeof ROUTES)[number]['method']} ${(typeof ROUTES)[number]['path']}`
+type KeyOf<R> = R extends Route ? `${R['method']} ${R['path']}` : never
+export type RouteKey = KeyOf<(typeof ROUTES)[number]>

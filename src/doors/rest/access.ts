@@ -1,0 +1,47 @@
+import type { IncomingMessage } from 'node:http'
+
+import { AppError } from '../../base/errors.ts'
+import { equalBytes, sha256 } from '../../identity/hash.ts'
+
+/** Which of the door's two listeners a request came by. */
+export type Listener = { readonly kind: 'tcp'; readonly port: number } | { readonly kind: 'unix' }
+
+const digest = (text: string): Uint8Array => sha256(new TextEncoder().encode(text))
+
+/** Names of this machine that a browser cannot be tricked into resolving elsewhere. */
+const LOOPBACK_NAMES = ['127.0.0.1', 'localhost', '[::1]']
+
+const ownHosts = (listener: Listener): string[] =>
+  listener.kind === 'unix' ? ['localhost'] : LOOPBACK_NAMES.map((name) => `${name}:${listener.port}`)
+
+/**
+ * Refuses what a foreign page could make a browser send: a name of its own that resolves to us (DNS
+ * rebinding) shows in Host, a page of another site in Origin. Throws `forbidden_host`.
+ */
+export const checkHost = (request: Pick<IncomingMessage, 'headers'>, listener: Listener): void => {
+  const hosts = ownHosts(listener)
+  const host = request.headers.host?.toLowerCase()
+  if (host === undefined || !hosts.includes(host)) throw new AppError('forbidden_host', 'the Host header is not a name of this listener')
+  const { origin } = request.headers
+  if (origin === undefined) return
+  const own = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
+  if (!own) throw new AppError('forbidden_host', 'requests of other origins are refused')
+}
+
+/** Compares bearer tokens in constant time, whatever their lengths. */
+export class TokenCheck {
+  readonly #expected: Uint8Array
+
+  constructor(init: { token: string }) {
+    if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
+    this.#expected = digest(init.token.trim())
+  }
+
+  /** Throws `unauthorized`. */
+  check(authorization: string | undefined): void {
+    const given = /^Bearer +([^\s]+)$/i.exec(authorization ?? '')?.[1]
+    if (given === undefined || !equalBytes(digest(given), this.#expected)) {
+      throw new AppError('unauthorized', "the bearer token is missing or wrong; it is in the data directory's file api-token")
+    }
+  }
+}

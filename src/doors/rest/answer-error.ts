@@ -1,0 +1,34 @@
+import type { FastifyError, FastifyReply } from 'fastify'
+
+import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+
+/** What the framework itself refuses, in our words. */
+const toAppError = (error: FastifyError): AppError => {
+  if (isAppError(error)) return error
+  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') return new AppError('too_large', undefined, { cause: error })
+  if (error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
+    return new AppError('bad_request', 'Content-Type: expected application/json', { cause: error })
+  }
+  const ours = error.statusCode === undefined || error.statusCode >= 500
+  return ours ? new AppError('internal', undefined, { cause: error }) : new AppError('bad_request', errorText(error), { cause: error })
+}
+
+/** Errors whose request may have a body that nobody will read. */
+const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_down'])
+
+/** One row of the error table as JSON. What went wrong inside is for the log alone. */
+export const answerError = (log: Logger, thrown: unknown, reply: FastifyReply): object => {
+  const error = toAppError(thrown as FastifyError)
+  if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
+  if (HANGS_UP.has(error.code)) reply.header('connection', 'close')
+  if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
+  reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')
+  // Fastify would look for a schema of the answer; errors have one shape and need none.
+  return {
+    ok: false,
+    error: error.code,
+    message: error.message,
+    ...(Object.keys(error.data).length === 0 ? {} : { data: error.data }),
+  }
+}

@@ -1,0 +1,114 @@
+import type { IncomingMessage } from 'node:http'
+
+import swagger from '@fastify/swagger'
+import { fastify, type FastifyInstance, type FastifyRequest } from 'fastify'
+import type { z } from 'zod'
+
+import { AppError } from '../../base/errors.ts'
+import { MAX_SMALL_BODY } from '../../protocol/limits.ts'
+import { answerError } from './answer-error.ts'
+import { checkHost, TokenCheck, type Listener } from './access.ts'
+import type { RestComponents, RestInit } from './components.ts'
+import { contactRoutes } from './contact-routes.ts'
+import type { Definition } from './definition.ts'
+import { execRoutes } from './exec-routes.ts'
+import { meshRoutes } from './mesh-routes.ts'
+import { parseJson } from './ndjson.ts'
+import { openapi, schemaOf } from './openapi.ts'
+import { ROUTES, type Route, type RouteKey } from './routes.ts'
+import { StreamedBody } from './run-request.ts'
+import { checkWith } from './schemas.ts'
+import { statusRoutes } from './status-routes.ts'
+
+export interface RestAppInit extends RestInit {
+  /** Which listener a request came by. */
+  readonly listenerOf: (request: IncomingMessage) => Listener
+  /** Aborts when the door stops. */
+  readonly stopping: AbortSignal
+}
+
+/** Bodies as they came, while their request lives. */
+interface Bodies {
+  readonly raw: WeakMap<FastifyRequest, Uint8Array>
+  readonly streamed: WeakMap<FastifyRequest, StreamedBody>
+}
+
+/** Every route of the door behind its checks; whoever has it decides where it listens. */
+export const buildApp = async (components: RestComponents, init: RestAppInit): Promise<FastifyInstance> => {
+  const app = fastify({ exposeHeadRoutes: false, bodyLimit: MAX_SMALL_BODY, logger: false })
+  const definitions: Record<RouteKey, Definition> = {
+    ...statusRoutes(components, init, app),
+    ...contactRoutes(components, init),
+    ...meshRoutes(components, init.stopping),
+    ...execRoutes(components),
+  }
+  const bodies: Bodies = { raw: new WeakMap(), streamed: new WeakMap() }
+  app.setValidatorCompiler(
+    ({ schema }) =>
+      (value: unknown) =>
+        checkWith(schema as z.ZodType, value),
+  )
+  app.setSerializerCompiler(() => JSON.stringify)
+  app.setErrorHandler(async (error, _request, reply) => answerError(components.log, error, reply))
+  app.setNotFoundHandler(async () => {
+    throw new AppError('not_found', 'there is no such route; GET /routes lists them')
+  })
+  addChecks(app, init, definitions)
+  addJsonParser(app, bodies)
+  await app.register(swagger, openapi(init))
+  await app.register(async (scope) => {
+    for (const row of ROUTES) addRoute(scope, row, definitions[`${row.method} ${row.path}` as RouteKey], bodies)
+  })
+  await app.ready()
+  return app
+}
+
+const addChecks = (app: FastifyInstance, init: RestAppInit, definitions: Record<string, Definition>): void => {
+  const token = new TokenCheck(init)
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
+    checkHost(request.raw, init.listenerOf(request.raw))
+    const definition = definitions[`${request.method} ${request.routeOptions.url}`]
+    if (definition?.open !== true) token.check(request.headers.authorization)
+    if (init.stopping.aborted) throw new AppError('shutting_down')
+  })
+}
+
+/** The only type of body, but for one route; its bytes are kept because operators prove them. */
+const addJsonParser = (app: FastifyInstance, bodies: Bodies): void => {
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) => {
+    bodies.raw.set(request, bytes)
+    return parseJson(bytes)
+  })
+}
+
+const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
+  scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
+    const streamed = new StreamedBody({ body: payload })
+    bodies.streamed.set(request, streamed)
+    return streamed.head()
+  })
+}
+
+const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, bodies: Bodies): void => {
+  parent.register(async (scope) => {
+    if (definition.takesLines === true) addLinesParser(scope, bodies)
+    scope.route({
+      method: row.method,
+      url: row.path,
+      bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
+      schema: schemaOf(row, definition),
+      handler: async (request, reply) =>
+        definition.handle(
+          {
+            body: request.body,
+            rawBody: bodies.raw.get(request) ?? new Uint8Array(0),
+            streamed: bodies.streamed.get(request) ?? null,
+            headers: request.headers,
+          },
+          reply,
+        ),
+    })
+  })
+}

@@ -1,0 +1,67 @@
+import { CARD_TTL_MS } from '../../protocol/limits.ts'
+import { encodeCardLink } from '../../identity/card.ts'
+import type { Operation } from '../../executor/port/messages.ts'
+import type { z } from 'zod'
+import type { RestComponents, RestInit } from './components.ts'
+import { define, type Definition, type Definitions } from './definition.ts'
+import { cardImport, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
+
+type ContactRoute =
+  | 'GET /agent'
+  | 'GET /agent/card'
+  | 'POST /agent/card/import'
+  | 'POST /agent/revoke'
+  | 'GET /contacts'
+  | 'POST /contacts/trust'
+  | 'POST /contacts/pin'
+  | 'POST /contacts/unpin'
+  | 'POST /contacts/remove'
+
+/** The header that carries an operator's proof over the raw body. */
+export const PROOF_HEADER = 'x-x0x-operator-proof'
+
+/** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
+export const contactRoutes = (components: RestComponents, init: RestInit): Definitions<ContactRoute> => {
+  const { executor, node } = components
+  const operation = (name: Operation, body: z.ZodType): Definition =>
+    define({
+      body,
+      response: okObject,
+      proof: true,
+      handle: async ({ rawBody, headers }) => {
+        const proof = headers[PROOF_HEADER]
+        const result = await executor.operate(name, rawBody, typeof proof === 'string' ? proof : '')
+        return { ok: true, ...(result as object) }
+      },
+    })
+  return {
+    'GET /agent': define({
+      response: okObject,
+      handle: async () => ({
+        ok: true,
+        agent_id: executor.identity.agentId,
+        machine_id: executor.identity.machineId,
+        name: init.displayName,
+        addresses: node.addresses(),
+        version: init.version,
+      }),
+    }),
+    'GET /agent/card': define({
+      response: okObject,
+      handle: async () => {
+        const card = { kind: 'card', name: init.displayName, addresses: node.addresses(), ttl_ms: CARD_TTL_MS } as const
+        return { ok: true, link: encodeCardLink(await executor.signCard(card)) }
+      },
+    }),
+    'GET /contacts': define({
+      response: okObject,
+      handle: async () => ({ ok: true, contacts: await executor.query('contacts') }),
+    }),
+    'POST /agent/card/import': operation('card_import', cardImport),
+    'POST /agent/revoke': operation('identity_revoke', identityRevoke),
+    'POST /contacts/trust': operation('contact_trust', contactTrust),
+    'POST /contacts/pin': operation('contact_pin', contactPin),
+    'POST /contacts/unpin': operation('contact_unpin', contactPin),
+    'POST /contacts/remove': operation('contact_remove', contactRemove),
+  }
+}

@@ -1,0 +1,42 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { z } from 'zod'
+
+import type { RouteKey } from './routes.ts'
+import type { StreamedBody } from './run-request.ts'
+
+/** A request whose body fits its route's schema. */
+export interface RestRequest<B> {
+  readonly body: B
+  /** The bytes of the body as they came, for what is proven over them. */
+  readonly rawBody: Uint8Array
+  /** The rest of a streamed body; null for a plain one. */
+  readonly streamed: StreamedBody | null
+  readonly headers: FastifyRequest['headers']
+}
+
+/** How one route is answered. What `handle` returns is the JSON of a 200; what it throws, the error. */
+export interface Definition {
+  readonly body?: z.ZodType
+  readonly response: z.ZodType
+  /** Media types of a streamed answer. */
+  readonly streams?: readonly string[]
+  /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
+  readonly bodyLimit?: number
+  /** Takes `application/x-ndjson` bodies too. */
+  readonly takesLines?: boolean
+  /** Needs no token. */
+  readonly open?: boolean
+  /** Carries an operator's proof in its header. */
+  readonly proof?: boolean
+  handle(request: RestRequest<unknown>, reply: FastifyReply): Promise<unknown>
+}
+
+interface TypedDefinition<B> extends Omit<Definition, 'body' | 'handle'> {
+  readonly body?: z.ZodType<B>
+  handle(request: RestRequest<B>, reply: FastifyReply): Promise<unknown>
+}
+
+/** The body was checked against the definition's own schema, which makes its type true. */
+export const define = <B = undefined>(definition: TypedDefinition<B>): Definition => definition as unknown as Definition
+
+export type Definitions<K extends RouteKey> = Readonly<Record<K, Definition>>

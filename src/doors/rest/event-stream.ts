@@ -1,0 +1,89 @@
+import type { ServerResponse } from 'node:http'
+
+import type { FastifyReply } from 'fastify'
+
+import type { Clock, Timer } from '../../base/clock.ts'
+import { SSE_HEARTBEAT_MS } from '../../protocol/limits.ts'
+
+/** One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data. */
+export type StreamFormat = 'ndjson' | 'sse'
+
+const CONTENT_TYPES: Record<StreamFormat, string> = {
+  ndjson: 'application/x-ndjson',
+  sse: 'text/event-stream; charset=utf-8',
+}
+
+/** An answer that goes out object by object. Its head goes out with the first, or with `begin`. */
+export class EventStream {
+  readonly #reply: FastifyReply
+  readonly #raw: ServerResponse
+  readonly #format: StreamFormat
+  readonly #clock: Clock
+  #heartbeat: Timer | null = null
+  #begun = false
+
+  constructor(components: { reply: FastifyReply; clock: Clock }, init: { format: StreamFormat }) {
+    this.#reply = components.reply
+    this.#raw = components.reply.raw
+    this.#clock = components.clock
+    this.#format = init.format
+  }
+
+  /** True once the status line is out. */
+  get begun(): boolean {
+    return this.#begun
+  }
+
+  begin(): void {
+    if (this.#begun) return
+    this.#begun = true
+    const headers = this.#reply.getHeaders()
+    this.#reply.hijack()
+    for (const [name, value] of Object.entries(headers)) if (value !== undefined) this.#raw.setHeader(name, value)
+    this.#raw.setHeader('content-type', CONTENT_TYPES[this.#format])
+    // A connection that breaks is the caller's leaving, which is noticed by its `close`.
+    this.#raw.on('error', () => undefined)
+    this.#raw.once('close', () => this.#heartbeat?.cancel())
+    this.#raw.flushHeaders()
+    this.#beat()
+  }
+
+  /** A promise when the reader is behind: it resolves when there is room again, or nobody to read. */
+  send(object: object): void | Promise<void> {
+    this.begin()
+    const json = JSON.stringify(object)
+    if (this.#raw.destroyed || this.#raw.write(this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`)) return undefined
+    return this.#drained()
+  }
+
+  end(): void {
+    this.begin()
+    this.#heartbeat?.cancel()
+    this.#raw.end()
+  }
+
+  async #drained(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const done = (): void => {
+      this.#raw.off('drain', done)
+      this.#raw.off('close', done)
+      resolve()
+    }
+    this.#raw.on('drain', done)
+    this.#raw.on('close', done)
+    await promise
+  }
+
+  /** A comment now and then, so that nothing in between takes a quiet stream for a dead one. */
+  #beat(): void {
+    if (this.#format !== 'sse') return
+    this.#heartbeat = this.#clock.setTimeout(
+      () => {
+        if (!this.#raw.writableNeedDrain) this.#raw.write(':\n\n')
+        this.#beat()
+      },
+      SSE_HEARTBEAT_MS,
+      { unref: true },
+    )
+  }
+}

@@ -1,0 +1,58 @@
+import type { FastifyReply } from 'fastify'
+
+import { MAX_JSON_BODY } from '../../protocol/limits.ts'
+import type { RestComponents } from './components.ts'
+import { define, type Definitions } from './definition.ts'
+import { EventStream } from './event-stream.ts'
+import { toRunSpec } from './run-request.ts'
+import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
+import { cancelRequest, okObject, runRequest, runResult, type RunRequest } from './schemas.ts'
+import type { RestRequest } from './definition.ts'
+
+type ExecRoute = 'POST /exec/run' | 'POST /exec/cancel' | 'GET /exec/sessions' | 'GET /diagnostics/exec'
+
+export const execRoutes = (components: RestComponents): Definitions<ExecRoute> => ({
+  'POST /exec/run': define({
+    body: runRequest,
+    response: runResult,
+    streams: ['application/x-ndjson', 'text/event-stream'],
+    bodyLimit: MAX_JSON_BODY,
+    takesLines: true,
+    handle: async (request, reply) => run(components, request, reply),
+  }),
+  'POST /exec/cancel': define({
+    body: cancelRequest,
+    response: okObject,
+    handle: async ({ body }) => {
+      components.runner.cancel(body.request_id)
+      return { ok: true, request_id: body.request_id }
+    },
+  }),
+  'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
+  'GET /diagnostics/exec': define({
+    response: okObject,
+    handle: async () => ({
+      ok: true,
+      ...((await components.executor.query('exec_diagnostics')) as object),
+      requester: components.runner.diagnostics(),
+    }),
+  }),
+})
+
+const run = async (components: RestComponents, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
+  // First of all, so that a caller who leaves while stdin is still being read is noticed.
+  const gone = callerGone(reply)
+  const spec = await toRunSpec(request.body, request.streamed, components.directory)
+  const format = streamFormat(request.headers.accept)
+  if (format === null) {
+    const sink = new AggregatedRun()
+    return sink.result(await components.runner.run(spec, sink, gone))
+  }
+  const sink = new StreamedRun({ stream: new EventStream({ reply, clock: components.clock }, { format }) })
+  try {
+    await sink.end(await components.runner.run(spec, sink, gone))
+  } catch (error) {
+    if (!sink.fail(error)) throw error
+  }
+  return reply
+}

@@ -1,0 +1,55 @@
+import type { RestComponents } from './components.ts'
+import { define, type Definitions } from './definition.ts'
+import { EventStream } from './event-stream.ts'
+import { decodeBase64 } from './ndjson.ts'
+import { targetOf } from './run-request.ts'
+import { callerGone } from './run-response.ts'
+import { connectRequest, okObject, sendRequest } from './schemas.ts'
+
+type MeshRoute =
+  | 'GET /peers'
+  | 'POST /agents/connect'
+  | 'POST /direct/send'
+  | 'GET /direct/events'
+  | 'GET /diagnostics/dm'
+  | 'GET /diagnostics/mesh'
+
+/** Links, and what agents say to each other beside runs. `stopping` ends the streams of events. */
+export const meshRoutes = (components: RestComponents, stopping: AbortSignal): Definitions<MeshRoute> => {
+  const { directory, links, messages, view } = components
+  return {
+    'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers() }) }),
+    'POST /agents/connect': define({
+      body: connectRequest,
+      response: okObject,
+      handle: async ({ body }, reply) => {
+        const link = await links.link(targetOf(directory, body), callerGone(reply))
+        return { ok: true, agent_id: link.agentId, machine_id: link.machineId, decision: link.decision }
+      },
+    }),
+    'POST /direct/send': define({
+      body: sendRequest,
+      response: okObject,
+      handle: async ({ body }, reply) => {
+        const { content_type } = body
+        const payload = decodeBase64(body.payload_b64, 'payload_b64')
+        const { outcome } = await messages.send(targetOf(directory, body), { content_type, payload }, callerGone(reply))
+        return { ok: true, outcome }
+      },
+    }),
+    'GET /direct/events': define({
+      response: okObject,
+      streams: ['text/event-stream'],
+      handle: async (_request, reply) => {
+        const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
+        stream.begin()
+        const ended = AbortSignal.any([callerGone(reply), stopping])
+        for await (const event of messages.listen(ended)) await stream.send(event)
+        stream.end()
+        return reply
+      },
+    }),
+    'GET /diagnostics/dm': define({ response: okObject, handle: async () => ({ ok: true, ...components.dm.diagnostics() }) }),
+    'GET /diagnostics/mesh': define({ response: okObject, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
+  }
+}

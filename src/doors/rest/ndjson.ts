@@ -1,0 +1,77 @@
+import { AppError } from '../../base/errors.ts'
+import { MAX_NDJSON_LINE } from '../../protocol/limits.ts'
+
+const LINE_FEED = 0x0a
+
+/** Cuts bytes into lines wherever the chunks end; keeps at most one line. */
+export class LineSplitter {
+  #parts: Uint8Array[] = []
+  #length = 0
+
+  /** The last line, when it had no end of its own. */
+  rest(): Uint8Array {
+    return this.#take()
+  }
+
+  /** Yields the lines completed by this chunk, without their ends. Throws `too_large` for a line above the limit. */
+  *push(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
+    let start = 0
+    for (let end = chunk.indexOf(LINE_FEED); end !== -1; end = chunk.indexOf(LINE_FEED, start)) {
+      this.#keep(chunk.subarray(start, end))
+      start = end + 1
+      yield this.#take()
+    }
+    this.#keep(chunk.subarray(start))
+  }
+
+  #keep(part: Uint8Array): void {
+    this.#length += part.length
+    if (this.#length > MAX_NDJSON_LINE) throw new AppError('too_large', `a line is longer than ${MAX_NDJSON_LINE} bytes`)
+    if (part.length > 0) this.#parts.push(part)
+  }
+
+  #take(): Uint8Array {
+    const line = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
+    this.#parts = []
+    this.#length = 0
+    return line
+  }
+}
+
+/** Text of foreign bytes; throws `bad_request` where they are not UTF-8, so that nothing is silently altered. */
+export const utf8 = (bytes: Uint8Array): string => {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (error) {
+    throw new AppError('bad_request', 'the body is not valid UTF-8', { cause: error })
+  }
+}
+
+/** Throws `bad_request` with the parser's own words. */
+export const parseJson = (bytes: Uint8Array): unknown => {
+  try {
+    return JSON.parse(utf8(bytes)) as unknown
+  } catch (error) {
+    if (error instanceof AppError) throw error
+    throw new AppError('bad_request', `the body is not valid JSON: ${(error as Error).message}`, { cause: error })
+  }
+}
+
+/** Standard base64 with its padding and nothing else; throws `bad_request` naming `key`. */
+export const decodeBase64 = (text: string, key: string): Uint8Array => {
+  const bytes = Buffer.from(text, 'base64')
+  if (bytes.toString('base64') !== text) throw new AppError('bad_request', `${key}: not base64`)
+  return bytes
+}
+
+/** One JSON value per line that is not blank. */
+export async function* jsonLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<unknown, void, undefined> {
+  const splitter = new LineSplitter()
+  for await (const chunk of body) {
+    for (const line of splitter.push(chunk)) if (!isBlank(line)) yield parseJson(line)
+  }
+  const rest = splitter.rest()
+  if (!isBlank(rest)) yield parseJson(rest)
+}
+
+const isBlank = (line: Uint8Array): boolean => line.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d)

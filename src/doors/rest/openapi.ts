@@ -1,0 +1,43 @@
+import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger'
+import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
+
+import { PROOF_HEADER } from './contact-routes.ts'
+import type { Definition } from './definition.ts'
+import type { Route } from './routes.ts'
+import { failure, runEvent } from './schemas.ts'
+
+/** The document's frame; its routes and schemas come from what is registered. */
+export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions => ({
+  openapi: {
+    openapi: '3.1.0',
+    info: { title: 'x0x', description: 'The local door of an x0x daemon.', version: init.version, license: { name: 'Apache-2.0' } },
+    components: {
+      securitySchemes: {
+        token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },
+        proof: { type: 'apiKey', in: 'header', name: PROOF_HEADER, description: "An operator's proof over the body." },
+      },
+    },
+  },
+  transform: jsonSchemaTransform,
+  transformObject: jsonSchemaTransformObject,
+})
+
+const streamedContent = (definition: Definition): object =>
+  Object.fromEntries((definition.streams ?? []).map((type) => [type, { schema: runEvent }]))
+
+/** What fastify and the document need of a route. */
+export const schemaOf = (row: Route, definition: Definition): object => ({
+  operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
+  summary: row.description,
+  tags: [row.category],
+  security: definition.open === true ? [] : [definition.proof === true ? { token: [], proof: [] } : { token: [] }],
+  ...(definition.body === undefined ? {} : { body: definition.body }),
+  ...(definition.takesLines === true ? { consumes: ['application/json', 'application/x-ndjson'] } : {}),
+  response: {
+    200: {
+      description: 'As asked.',
+      content: { 'application/json': { schema: definition.response }, ...streamedContent(definition) },
+    },
+    default: { description: 'An error of the table.', content: { 'application/json': { schema: failure } } },
+  },
+})

@@ -1,0 +1,94 @@
+import type { IncomingMessage } from 'node:http'
+
+import { AppError } from '../../base/errors.ts'
+import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
+import { sha256 } from '../../identity/hash.ts'
+import { fromHex, type AgentId } from '../../protocol/ids.ts'
+import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
+import type { RestDirectory } from './components.ts'
+import { decodeBase64, jsonLines } from './ndjson.ts'
+import { parseWith, stdinLine, type RunRequest } from './schemas.ts'
+
+/** A body in lines: the request object, then stdin. */
+export class StreamedBody {
+  readonly #lines: AsyncGenerator<unknown, void, undefined>
+
+  constructor(init: { body: IncomingMessage | AsyncIterable<Uint8Array> }) {
+    this.#lines = jsonLines(init.body as AsyncIterable<Uint8Array>)
+  }
+
+  /** The request object; null where the body is empty. */
+  async head(): Promise<unknown> {
+    const first = await this.#lines.next()
+    return first.done === true ? null : first.value
+  }
+
+  /** The bytes of the lines after the head, as they come. */
+  async *stdin(): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const line of this.#lines) {
+      const bytes = decodeBase64(parseWith(stdinLine, line).stdin_b64, 'stdin_b64')
+      if (bytes.length > 0) yield bytes
+    }
+  }
+}
+
+/** Exactly one of the two ways to name an agent. */
+export const targetOf = (directory: RestDirectory, body: { agent_id?: string | undefined; agent?: string | undefined }): AgentId => {
+  const text = body.agent_id ?? body.agent
+  if (text === undefined || (body.agent_id !== undefined && body.agent !== undefined)) {
+    throw new AppError('bad_request', 'agent_id, agent: name the agent with exactly one of the two')
+  }
+  return directory.resolve(text)
+}
+
+/** What the body asks for. Throws `bad_request`, `too_large`, `unknown_agent`, `ambiguous_agent`. */
+export const toRunSpec = async (body: RunRequest, streamed: StreamedBody | null, directory: RestDirectory): Promise<RunSpec> => ({
+  agent_id: targetOf(directory, body),
+  argv: body.argv,
+  stdin: streamed === null ? wholeStdin(body) : await streamedStdin(body, streamed),
+  timeout_ms: body.timeout_ms ?? null,
+  cwd: body.cwd ?? null,
+  clamp: body.clamp ?? false,
+  ...(body.request_id === undefined ? {} : { request_id: body.request_id }),
+})
+
+const wholeStdin = (body: RunRequest): StdinSource | null => {
+  if (body.stdin_len !== undefined || body.stdin_sha256 !== undefined) {
+    throw new AppError('bad_request', 'stdin_len, stdin_sha256: only with a body of type application/x-ndjson')
+  }
+  return body.stdin_b64 === undefined ? null : inMemory([decodeBase64(body.stdin_b64, 'stdin_b64')])
+}
+
+const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<StdinSource> => {
+  const { stdin_b64, stdin_len, stdin_sha256 } = body
+  if (stdin_b64 !== undefined) throw new AppError('bad_request', 'stdin_b64: in a streamed body, stdin follows in lines of its own')
+  if (stdin_len !== undefined && stdin_sha256 !== undefined) {
+    return { len: stdin_len, sha256: fromHex(stdin_sha256), chunks: streamed.stdin() }
+  }
+  if (stdin_len !== undefined || stdin_sha256 !== undefined) {
+    throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither to have stdin kept here until its end')
+  }
+  return inMemory(await spool(streamed.stdin()))
+}
+
+/** All of it, because the Request signs its hash before the first byte is sent. */
+const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> => {
+  const kept: Uint8Array[] = []
+  let length = 0
+  for await (const chunk of chunks) {
+    length += chunk.length
+    if (length > MAX_STDIN_SPOOL) {
+      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_SPOOL} bytes; announce stdin_len and stdin_sha256 to stream it`)
+    }
+    kept.push(chunk)
+  }
+  return kept
+}
+
+const inMemory = (parts: readonly Uint8Array[]): StdinSource => ({
+  len: parts.reduce((sum, part) => sum + part.length, 0),
+  sha256: sha256(...parts),
+  chunks: (async function* () {
+    yield* parts
+  })(),
+})

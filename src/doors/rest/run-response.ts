@@ -1,0 +1,104 @@
+import type { ServerResponse } from 'node:http'
+
+import type { FastifyReply } from 'fastify'
+
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import type { RunEventJson, RunResultJson } from '../../protocol/run-json.ts'
+import type { EventStream, StreamFormat } from './event-stream.ts'
+
+/** Keeps output for one JSON answer, as far as it fits. */
+export class AggregatedRun implements RunSink {
+  readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
+  readonly #cut = new Set<WarningKind>()
+  #kept = 0
+
+  event(event: RunEvent): void {
+    if (event.type !== 'stdout' && event.type !== 'stderr') return
+    const room = MAX_AGGREGATED_OUTPUT - this.#kept
+    const part = event.data.subarray(0, room)
+    this.#kept += part.length
+    if (part.length > 0) this.#parts[event.type].push(part)
+    if (part.length < event.data.length) this.#cut.add(`${event.type}_cap_hit`)
+  }
+
+  /** What did not fit was counted and dropped: `truncated`, with the warning of the stream's cap. */
+  result(outcome: RunOutcome): RunResultJson {
+    const { truncated, incomplete, denial_reason, warnings, message, ...rest } = outcome
+    const { stdout_bytes_total, stderr_bytes_total, ...first } = rest
+    return {
+      ...first,
+      stdout_b64: Buffer.concat(this.#parts.stdout).toString('base64'),
+      stderr_b64: Buffer.concat(this.#parts.stderr).toString('base64'),
+      stdout_bytes_total,
+      stderr_bytes_total,
+      truncated: truncated || this.#cut.size > 0,
+      incomplete,
+      denial_reason,
+      warnings: [...warnings, ...[...this.#cut].filter((kind) => !warnings.includes(kind))],
+      ...(message === undefined ? {} : { message }),
+    }
+  }
+}
+
+/** Writes events as they come; a reader that is behind holds the run, not our memory. */
+export class StreamedRun implements RunSink {
+  readonly #stream: EventStream
+  #requestId: RequestId | null = null
+
+  constructor(components: { stream: EventStream }) {
+    this.#stream = components.stream
+  }
+
+  event(event: RunEvent): void | Promise<void> {
+    this.#requestId = event.request_id
+    return this.#stream.send(toJson(event))
+  }
+
+  async end(outcome: RunOutcome): Promise<void> {
+    await this.#stream.send({ type: 'exit', ...outcome } satisfies RunEventJson)
+    this.#stream.end()
+  }
+
+  /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
+  fail(error: unknown): boolean {
+    if (!this.#stream.begun) return false
+    const known = isAppError(error) ? error : new AppError('internal')
+    void this.#stream.send({
+      type: 'error',
+      request_id: this.#requestId,
+      error: known.code,
+      message: errorText(known),
+    } satisfies RunEventJson)
+    this.#stream.end()
+    return true
+  }
+}
+
+const toJson = (event: RunEvent): RunEventJson => {
+  if (event.type === 'started' || event.type === 'warning') return event
+  return { type: event.type, request_id: event.request_id, seq: event.seq, data_b64: toBase64(event.data) }
+}
+
+const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+
+/** What the Accept header asks for; null = one JSON object at the end. */
+export const streamFormat = (accept: string | undefined): StreamFormat | null => {
+  const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase())
+  if (types.includes('application/x-ndjson')) return 'ndjson'
+  return types.includes('text/event-stream') ? 'sse' : null
+}
+
+/** Aborts when the caller's connection goes away before it has its answer. */
+export const callerGone = (reply: FastifyReply): AbortSignal => {
+  const controller = new AbortController()
+  const raw: ServerResponse = reply.raw
+  raw.once('close', () => {
+    if (!raw.writableFinished) controller.abort(new AppError('conflict', 'the caller closed the request'))
+  })
+  if (raw.destroyed) controller.abort(new AppError('conflict', 'the caller closed the request'))
+  return controller.signal
+}

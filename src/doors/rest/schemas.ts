@@ -1,0 +1,121 @@
+import { z } from 'zod'
+
+import { AppError } from '../../base/errors.ts'
+import { MAX_DIRECT_PAYLOAD, MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
+import { DENIAL_REASONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
+
+/**
+ * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
+ * misunderstanding. The OpenAPI document is made from these same schemas.
+ */
+
+const hexId = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hex characters')
+const requestId = z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'expected a UUID in lower case')
+const base64 = z.string().describe('standard base64 with padding')
+const agentName = z.string().min(1).max(MAX_NAME).describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
+
+/** Whom a request means: one of the two. */
+const target = { agent_id: hexId.optional(), agent: agentName.optional() }
+
+export const runRequest = z
+  .strictObject({
+    ...target,
+    argv: z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')),
+    stdin_b64: base64.optional(),
+    stdin_len: z.int().min(0).optional().describe('with a streamed body: all bytes of stdin'),
+    stdin_sha256: hexId.optional().describe('with a streamed body: SHA-256 of all of stdin, as hex'),
+    timeout_ms: z.int().min(1).optional(),
+    cwd: z.string().max(MAX_TEXT).optional(),
+    clamp: z.boolean().optional().describe('run at the cap, with a warning, where timeout_ms is above it'),
+    request_id: requestId.optional(),
+  })
+  .meta({ id: 'RunRequest' })
+export type RunRequest = z.infer<typeof runRequest>
+
+/** Each further line of a streamed body. */
+export const stdinLine = z.strictObject({ stdin_b64: base64 })
+
+export const cancelRequest = z.strictObject({ request_id: requestId })
+export const connectRequest = z.strictObject(target)
+export const sendRequest = z.strictObject({
+  ...target,
+  payload_b64: z.string().max(Math.ceil(MAX_DIRECT_PAYLOAD / 3) * 4),
+  content_type: z.string().max(MAX_NAME).default('application/octet-stream'),
+})
+
+const contact = agentName
+export const cardImport = z.strictObject({
+  card: z.string(),
+  name: z.string().min(1).max(MAX_NAME).optional(),
+  trust_level: z.enum(TRUST_LEVELS).optional(),
+})
+export const contactTrust = z.strictObject({ contact, level: z.enum(TRUST_LEVELS) })
+export const contactPin = z.strictObject({ contact, machine_id: hexId })
+export const contactRemove = z.strictObject({ contact })
+export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('null = the agent key itself') })
+
+/** The outcome of a run. */
+const outcome = {
+  ok: z.boolean().describe('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
+  request_id: requestId,
+  agent_id: hexId,
+  machine_id: hexId,
+  code: z.int().nullable(),
+  signal: z.int().nullable(),
+  duration_ms: z.int(),
+  stdout_bytes_total: z.int(),
+  stderr_bytes_total: z.int(),
+  truncated: z.boolean(),
+  incomplete: z.boolean(),
+  denial_reason: z.enum(DENIAL_REASONS).nullable(),
+  warnings: z.array(z.enum(WARNING_KINDS)),
+  message: z.string().optional().describe('why it is incomplete'),
+}
+export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
+
+/** One line of a streamed answer. */
+export const runEvent = z
+  .discriminatedUnion('type', [
+    z.strictObject({ type: z.literal('started'), request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }),
+    z.strictObject({ type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int(), data_b64: base64 }),
+    z.strictObject({ type: z.literal('warning'), request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }),
+    z.strictObject({ type: z.literal('exit'), ...outcome }),
+    z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), error: z.string(), message: z.string() }),
+  ])
+  .meta({ id: 'RunEvent' })
+
+export const failure = z
+  .strictObject({ ok: z.literal(false), error: z.string(), message: z.string(), data: z.record(z.string(), z.unknown()).optional() })
+  .meta({ id: 'Error' })
+
+/** An answer whose fields its owner documents. */
+export const okObject = z.looseObject({ ok: z.literal(true) })
+
+const MAX_ISSUES_SHOWN = 5
+
+const describeIssue = (issue: z.core.$ZodIssue): string => {
+  const at = issue.path.reduce<string>(
+    (text, part) => (typeof part === 'number' ? `${text}[${part}]` : text ? `${text}.${String(part)}` : String(part)),
+    '',
+  )
+  if (issue.code === 'unrecognized_keys') {
+    const keys = issue.keys.map((key) => (at ? `${at}.${key}` : key))
+    return `${keys.join(', ')}: unknown key${keys.length > 1 ? 's' : ''}`
+  }
+  return `${at || 'body'}: ${issue.message}`
+}
+
+/** The value in its schema's type, or a `bad_request` that names every key that is wrong. */
+export const checkWith = <T>(schema: z.ZodType<T>, value: unknown): { value: T } | { error: AppError } => {
+  const result = schema.safeParse(value)
+  if (result.success) return { value: result.data }
+  const issues = result.error.issues.slice(0, MAX_ISSUES_SHOWN).map(describeIssue)
+  return { error: new AppError('bad_request', issues.join('; '), { cause: result.error }) }
+}
+
+/** Throws `bad_request`. */
+export const parseWith = <T>(schema: z.ZodType<T>, value: unknown): T => {
+  const checked = checkWith(schema, value)
+  if ('error' in checked) throw checked.error
+  return checked.value
+}

@@ -1,0 +1,100 @@
+import { chmod } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
+import type { AddressInfo, ListenOptions } from 'node:net'
+
+import type { FastifyInstance } from 'fastify'
+
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Startable } from '../../base/startable.ts'
+import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS, SHUTDOWN_MS } from '../../protocol/limits.ts'
+import type { Listener } from './access.ts'
+import { buildApp } from './app.ts'
+import type { RestComponents, RestInit } from './components.ts'
+import { claimSocketPath } from './unix-socket.ts'
+
+const LOOPBACK = new Set(['127.0.0.1', '::1'])
+/** Only its owner may connect. */
+const PRIVATE_SOCKET = 0o600
+
+/** The REST door: one application behind two listeners of this machine, TCP on loopback and a unix socket. */
+export class RestDoor implements Startable {
+  readonly #components: RestComponents
+  readonly #init: RestInit
+  readonly #unixRequests = new WeakSet<IncomingMessage>()
+  readonly #stopping = new AbortController()
+  #app: FastifyInstance | null = null
+  #servers: Server[] = []
+  #port: number | null = null
+
+  constructor(components: RestComponents, init: RestInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** The TCP port, once started. */
+  get port(): number {
+    if (this.#port === null) throw new AppError('internal', 'the REST door does not listen')
+    return this.#port
+  }
+
+  /** Errors: `bad_config` (host, token, path), `conflict` (the port or the socket belongs to another). */
+  async start(): Promise<void> {
+    const { host = '127.0.0.1', port, socketPath, socketMode = PRIVATE_SOCKET } = this.#init
+    if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST door listens on loopback alone, not on ${host}`)
+    const listenerOf = (request: IncomingMessage): Listener =>
+      this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
+    const app = await buildApp(this.#components, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
+    this.#app = app
+    await claimSocketPath(socketPath)
+    await this.#listen({ path: socketPath }, (request, response) => {
+      this.#unixRequests.add(request)
+      app.routing(request, response)
+    })
+    await chmod(socketPath, socketMode)
+    const tcp = await this.#listen({ host, port }, (request, response) => app.routing(request, response))
+    this.#port = (tcp.address() as AddressInfo).port
+  }
+
+  /** Takes nothing new, cancels the runs of its callers, gives them their outcomes while there is time, and hangs up. */
+  async stop(): Promise<void> {
+    const { runner, clock } = this.#components
+    this.#stopping.abort(new AppError('shutting_down'))
+    for (const { request_id } of runner.sessions()) runner.cancel(request_id)
+    const hangUp = clock.setTimeout(() => this.#servers.forEach((server) => server.closeAllConnections()), HANG_UP_MS)
+    await Promise.all(this.#servers.map(closeServer))
+    hangUp.cancel()
+    this.#servers = []
+    await this.#app?.close()
+  }
+
+  async #listen(where: ListenOptions, answer: RequestListener): Promise<Server> {
+    const server = createServer({ requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS })
+    server.maxConnections = MAX_LOCAL_CONNECTIONS
+    server.on('request', (request, response) => {
+      response.once('close', () => {
+        if (this.#stopping.signal.aborted) setImmediate(() => server.closeIdleConnections())
+      })
+      answer(request, response)
+    })
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      reject(error.code === 'EADDRINUSE' ? new AppError('conflict', `${describe(where)} is in use by another`, { cause: error }) : error)
+    })
+    server.listen(where, resolve)
+    await promise
+    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'a listener of the REST door failed'))
+    this.#servers.push(server)
+    return server
+  }
+}
+
+/** A stop that waits longer than this for callers keeps the daemon from ending its children in time. */
+const HANG_UP_MS = SHUTDOWN_MS - 500
+
+const describe = (where: ListenOptions): string => where.path ?? `${where.host}:${where.port}`
+
+const closeServer = async (server: Server): Promise<void> => {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  server.close(() => resolve())
+  await promise
+}

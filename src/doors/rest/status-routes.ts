@@ -1,0 +1,59 @@
+import type { FastifyInstance } from 'fastify'
+
+import { shortId } from '../../protocol/ids.ts'
+import type { RestComponents, RestInit } from './components.ts'
+import { define, type Definitions } from './definition.ts'
+import { ROUTES } from './routes.ts'
+import { okObject } from './schemas.ts'
+
+type StatusRoute = 'GET /health' | 'GET /routes' | 'GET /openapi.json'
+
+export const statusRoutes = (components: RestComponents, init: RestInit, app: FastifyInstance): Definitions<StatusRoute> => {
+  const startedAt = components.clock.monotonic()
+  return {
+    'GET /health': define({
+      response: okObject,
+      open: true,
+      handle: async (_request, reply) => {
+        const health = await healthOf(components, init, startedAt)
+        if (!health.ok) reply.code(503)
+        return health
+      },
+    }),
+    'GET /routes': define({ response: okObject, handle: async () => ({ ok: true, routes: ROUTES }) }),
+    'GET /openapi.json': define({ response: okObject, handle: async () => app.swagger() }),
+  }
+}
+
+/** What `/health` shows of the executor's answer to `acl_status`. */
+interface ExecHealth {
+  readonly status: string
+  readonly journal: { readonly writable: boolean } | null
+}
+
+interface Health {
+  readonly ok: boolean
+  readonly version: string
+  readonly agent: string
+  readonly uptime_secs: number
+  readonly mesh: { readonly listening: boolean }
+  readonly exec: { readonly status: string; readonly journal_writable: boolean | null }
+}
+
+/**
+ * What anyone on this machine may know: whether it works, not whom it serves. Asking the executor
+ * proves that it answers. Not `ok`: no executor, no listener, or a journal that cannot be written.
+ */
+const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<Health> => {
+  const { executor, node, clock } = components
+  const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
+  const writable = exec?.journal?.writable ?? null
+  return {
+    ok: exec !== null && node.listening && writable !== false,
+    version: init.version,
+    agent: shortId(executor.identity.agentId),
+    uptime_secs: Math.floor((clock.monotonic() - startedAt) / 1000),
+    mesh: { listening: node.listening },
+    exec: { status: exec?.status ?? 'executor_unreachable', journal_writable: writable },
+  }
+}
