@@ -61,11 +61,23 @@ export class FrameStream {
 
   /** The next frame. Throws `malformed` for a bad one, what ended the stream when it is over, or the signal's reason. */
   async read(signal: AbortSignal): Promise<Uint8Array> {
+    const frame = await this.readOrEnd(signal)
+    if (frame === null) throw new AppError('peer_rejected', 'the peer ended the stream')
+    return frame
+  }
+
+  /** As `read`, but null when the peer ended the stream in peace before the next frame. */
+  async readOrEnd(signal: AbortSignal): Promise<Uint8Array | null> {
     for (;;) {
       signal.throwIfAborted()
       const frame = this.#next()
       if (frame !== null) return frame
-      if (this.#end !== null) throw this.#end.error ?? new AppError('peer_rejected', 'the peer ended the stream')
+      if (this.#end !== null) {
+        const error = this.#verdict(this.#end.error)
+        if (error !== null) throw error
+        await this.#stream.close()
+        return null
+      }
       await this.#more(signal)
     }
   }

@@ -29,7 +29,7 @@ export interface LinkFacts {
   readonly transcript: Uint8Array
 }
 
-/** A link while its connection lives: its keys, and how many channels hold it open. */
+/** A link while its connection lives: its keys and its state. */
 export class OpenLink implements Link {
   readonly connection: MeshConnection
   readonly agentId: AgentId
@@ -44,7 +44,6 @@ export class OpenLink implements Link {
   /** No new channel starts on it; it ends with its last one. */
   retired = false
   closed = false
-  channels = 0
   readonly #secret: Uint8Array
   readonly #transcript: Uint8Array
 

@@ -1,4 +1,5 @@
-import { MAX_NONCES_PER_PEER, NONCE_BATCH } from '../protocol/limits.ts'
+import { AppError } from '../base/errors.ts'
+import { NONCE_BATCH } from '../protocol/limits.ts'
 import type { LinkPort } from './link-port.ts'
 
 /** Stream nonces of one link, asked of the executor a few at a time so that a stream never waits for one. */
@@ -16,12 +17,13 @@ export class NonceSupply {
 
   /** Throws what the executor answers when the peer already holds as many as it may (`MAX_NONCES_PER_PEER`). */
   async take(): Promise<Uint8Array> {
-    for (;;) {
+    while (!this.#closed) {
       const nonce = this.#stock.shift()
-      if (this.#stock.length < NONCE_BATCH / 2 && !this.#closed) this.#refill ??= this.#mint()
+      if (this.#stock.length < NONCE_BATCH / 2) this.#refill ??= this.#mint()
       if (nonce !== undefined) return nonce
       await this.#refill
     }
+    throw new AppError('peer_unreachable', 'the link is closed')
   }
 
   /** A stream that carried its nonce is over and the nonce was not used. */
@@ -36,8 +38,11 @@ export class NonceSupply {
   }
 
   async #mint(): Promise<void> {
+    const minting = this.#port.mintNonces(this.#link, NONCE_BATCH)
+    // A prefetch may fail while nobody waits for it; who waits sees the failure below.
+    minting.catch(() => undefined)
     try {
-      this.#stock.push(...(await this.#port.mintNonces(this.#link, Math.min(NONCE_BATCH, MAX_NONCES_PER_PEER))))
+      this.#stock.push(...(await minting))
     } finally {
       this.#refill = null
     }

@@ -1,10 +1,10 @@
-import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
+import type { Multiaddr } from '@multiformats/multiaddr'
 
+import { addressProblem } from '../identity/address.ts'
+import { peerIdOf } from '../identity/peer-id.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { machineIdOfText } from './peer-ids.ts'
-
-const HOSTS = new Set(['ip4', 'ip6', 'dns', 'dns4', 'dns6'])
 
 /** An address we can dial: a host, a TCP port and the machine that must answer there. */
 export interface PeerAddress {
@@ -14,15 +14,9 @@ export interface PeerAddress {
 
 /** Null for anything but `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer. */
 export const parseAddress = (text: string): PeerAddress | null => {
-  if (text.length > MAX_ADDRESS_TEXT) return null
-  try {
-    const [host, tcp, peer, ...rest] = multiaddr(text).getComponents()
-    if (host === undefined || tcp?.name !== 'tcp' || peer?.name !== 'p2p' || rest.length > 0) return null
-    const machineId = HOSTS.has(host.name) && tcp.value !== '0' ? machineIdOfText(peer.value ?? '') : null
-    return machineId === null ? null : { text, machineId }
-  } catch {
-    return null
-  }
+  if (text.length > MAX_ADDRESS_TEXT || text.includes('/p2p-circuit/')) return null
+  const machineId = machineIdOfText(text.slice(text.lastIndexOf('/') + 1))
+  return machineId === null || addressProblem(text, peerIdOf(machineId)) !== null ? null : { text, machineId }
 }
 
 /** The host of a connection's remote address: what budgets per address count by. An IPv6 host counts by its /64. */

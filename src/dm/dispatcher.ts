@@ -1,0 +1,51 @@
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import { BODY_PREFIX_BYTES } from '../protocol/dm.ts'
+import { shortId, type RequestId } from '../protocol/ids.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+
+/** `body` is whole, prefix included. A throw ends the channel. */
+export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
+
+export interface DispatcherComponents {
+  /** Where channels that peers open come from. */
+  readonly links: { onChannel: (channel: DmChannel) => void }
+  readonly counters: DmCounters
+  readonly log: Logger
+}
+
+/** Gives each body of a channel that a peer opened to the room its prefix names; others are counted and dropped. */
+export class Dispatcher {
+  readonly #counters: DmCounters
+  readonly #log: Logger
+  readonly #routes = new Map<string, BodyHandler>()
+
+  constructor(components: DispatcherComponents) {
+    this.#counters = components.counters
+    this.#log = components.log
+    components.links.onChannel = (channel) => {
+      channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
+    }
+  }
+
+  /** One handler for each prefix of `BODY_PREFIX_BYTES`. */
+  route(prefix: Uint8Array, handler: BodyHandler): void {
+    const key = keyOf(prefix)
+    if (prefix.length !== BODY_PREFIX_BYTES || this.#routes.has(key)) throw new TypeError('a prefix has twelve bytes and one handler')
+    this.#routes.set(key, handler)
+  }
+
+  #dispatch(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
+    const handler = this.#routes.get(keyOf(body.subarray(0, BODY_PREFIX_BYTES)))
+    if (handler === undefined) return this.#counters.add('unknown_prefix')
+    try {
+      handler(channel, requestId, body)
+    } catch (error) {
+      this.#log.debug({ agent: shortId(channel.link.agentId), err: errorText(error) }, 'a body ended its channel')
+      channel.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+}
+
+const keyOf = (prefix: Uint8Array): string => Buffer.from(prefix.buffer, prefix.byteOffset, prefix.byteLength).toString('latin1')

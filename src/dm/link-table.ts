@@ -1,0 +1,154 @@
+import { AppError } from '../base/errors.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import type { OpenLink } from './link.ts'
+import type { LinkPort } from './link-port.ts'
+import type { NonceSupply } from './nonce-supply.ts'
+import type { StreamPool } from './stream-pool.ts'
+
+/** A link and what lives and ends with it. */
+export interface TableLink {
+  readonly link: OpenLink
+  readonly pool: StreamPool
+  readonly nonces: NonceSupply
+  /** Aborted when the link closes. */
+  readonly gone: AbortController
+  readonly channels: Set<DmChannel>
+  /** The handshake's own stream while nobody has used it: the first channel we open. */
+  first: DmChannel | null
+}
+
+export interface LinkTableComponents {
+  readonly port: LinkPort
+  readonly counters: DmCounters
+}
+
+/** Every open link, by peer, by connection and by number, and the one way to close one. */
+export class LinkTable {
+  readonly #port: LinkPort
+  readonly #counters: DmCounters
+  readonly #links = new Set<TableLink>()
+  readonly #waiters = new Map<MeshConnection, Set<() => void>>()
+  /** Handshakes that a peer has begun and not finished, per connection. */
+  readonly #pending = new Map<MeshConnection, number>()
+
+  constructor(components: LinkTableComponents) {
+    this.#port = components.port
+    this.#counters = components.counters
+  }
+
+  all(): readonly TableLink[] {
+    return [...this.#links]
+  }
+
+  /** The newest usable link to an agent. */
+  to(agentId: AgentId): TableLink | undefined {
+    return this.#newest((entry) => entry.link.agentId === agentId && entry.link.usable)
+  }
+
+  byNumber(number: number): TableLink | undefined {
+    return this.#newest((entry) => entry.link.number === number)
+  }
+
+  /** By its name on the wire; only on the connection that carried its handshake. */
+  byId(connection: MeshConnection, id: string): TableLink | undefined {
+    return this.#newest((entry) => entry.link.connection === connection && entry.link.id === id && !entry.link.closed)
+  }
+
+  linkedAgent(machineId: MachineId): AgentId | null {
+    return this.#newest((entry) => entry.link.machineId === machineId && entry.link.usable)?.link.agentId ?? null
+  }
+
+  add(entry: TableLink): void {
+    this.#links.add(entry)
+    this.#counters.add('links_opened')
+    this.#wake(entry.link.connection)
+  }
+
+  /** A handshake has begun on this connection: streams behind it may wait for its link. The answer ends it. */
+  expect(connection: MeshConnection): () => void {
+    this.#pending.set(connection, (this.#pending.get(connection) ?? 0) + 1)
+    return () => {
+      const left = (this.#pending.get(connection) ?? 1) - 1
+      if (left > 0) return void this.#pending.set(connection, left)
+      this.#pending.delete(connection)
+      this.#wake(connection)
+    }
+  }
+
+  /** The newest link on a connection; waits while a handshake is under way. Throws `peer_rejected` when there is none. */
+  async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<TableLink> {
+    for (;;) {
+      const entry = this.#newest((one) => one.link.connection === connection && one.link.usable)
+      if (entry !== undefined) return entry
+      if (!this.#pending.has(connection)) throw new AppError('peer_rejected', 'no link on this connection')
+      await this.#change(connection, signal)
+    }
+  }
+
+  /** Counts a channel on its link, and drops its nonce when it ends unused. */
+  hold(entry: TableLink, channel: DmChannel): void {
+    entry.channels.add(channel)
+    channel.onReleased = () => {
+      entry.channels.delete(channel)
+      if (!channel.opener && !channel.used) entry.nonces.drop(channel.streamNonce)
+      if (entry.link.retired && entry.channels.size === 0) this.close(entry, null)
+    }
+  }
+
+  /** No new channels; the link closes with its last one. */
+  retire(entry: TableLink): void {
+    entry.link.retired = true
+    entry.pool.close()
+    if (entry.first !== null) void entry.first.close()
+    entry.first = null
+    if (entry.channels.size === 0) this.close(entry, null)
+  }
+
+  /** Ends a link: with a reason, its channels are reset. The executor forgets its nonces. */
+  close(entry: TableLink, reason: Error | null): void {
+    if (!this.#links.delete(entry)) return
+    entry.link.closed = true
+    this.#counters.add('links_closed')
+    this.#port.linkClosed(entry.link.number)
+    entry.nonces.close()
+    entry.pool.close()
+    entry.gone.abort(reason ?? new AppError('peer_unreachable', 'the link is closed'))
+    for (const channel of entry.channels) {
+      if (reason === null) void channel.close()
+      else channel.abort(reason)
+    }
+  }
+
+  closeConnection(connection: MeshConnection, reason: Error): void {
+    for (const entry of this.all()) if (entry.link.connection === connection) this.close(entry, reason)
+    this.#pending.delete(connection)
+    this.#wake(connection)
+  }
+
+  #newest(fits: (entry: TableLink) => boolean): TableLink | undefined {
+    return [...this.#links].findLast(fits)
+  }
+
+  async #change(connection: MeshConnection, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const waiters = this.#waiters.get(connection) ?? new Set()
+    this.#waiters.set(connection, waiters.add(resolve))
+    const abort = (): void => reject(signal.reason as Error)
+    signal.addEventListener('abort', abort, { once: true })
+    try {
+      signal.throwIfAborted()
+      await promise
+    } finally {
+      signal.removeEventListener('abort', abort)
+      waiters.delete(resolve)
+      if (waiters.size === 0) this.#waiters.delete(connection)
+    }
+  }
+
+  #wake(connection: MeshConnection): void {
+    for (const resolve of this.#waiters.get(connection) ?? []) resolve()
+  }
+}

@@ -1,0 +1,252 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import type { MachineKey } from '../identity/machine-key.ts'
+import type { Primitives } from '../identity/primitives-interface.ts'
+import type { AddressBook, Candidate } from '../mesh/address-book.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
+import type { DialFailure, MeshNode } from '../mesh/node.ts'
+import type { MeshStream } from '../mesh/stream.ts'
+import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { DIAL_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
+import type { TrustDecision } from '../protocol/reasons.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import { FrameStream } from './frame-stream.ts'
+import { HandshakeBudget } from './handshake-budget.ts'
+import { isRejected, type Link } from './link.ts'
+import { LinkHandshake, type Handshake } from './link-handshake.ts'
+import { LinkKeeper } from './link-keeper.ts'
+import type { LinkPort } from './link-port.ts'
+import { LinkTable, type TableLink } from './link-table.ts'
+import { StreamAcceptor } from './stream-acceptor.ts'
+
+export interface LinksComponents {
+  readonly node: MeshNode
+  readonly book: AddressBook
+  readonly port: LinkPort
+  readonly machineKey: MachineKey
+  readonly primitives: Primitives
+  readonly counters: DmCounters
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * Links to other agents: made when first needed, by whichever side needs one, and kept while the
+ * connection lives. Start before the mesh node, so that no stream of a peer is missed.
+ */
+export class Links implements Startable {
+  /** Channels that peers open. Set once, by the dispatcher. */
+  onChannel: (channel: DmChannel) => void = (channel) => channel.abort()
+  readonly #parts: LinksComponents
+  readonly #table: LinkTable
+  readonly #budget: HandshakeBudget
+  readonly #keeper: LinkKeeper
+  readonly #acceptor: StreamAcceptor
+  readonly #stop = new AbortController()
+  readonly #underway = new Map<AgentId, Promise<TableLink>>()
+  #known: ReadonlySet<MachineId> = new Set()
+
+  constructor(components: LinksComponents) {
+    this.#parts = components
+    const onChannel = (channel: DmChannel): void => this.onChannel(channel)
+    const self = components.port.identity.agentId
+    this.#table = new LinkTable(components)
+    this.#budget = new HandshakeBudget({ isKnown: (machineId) => this.#known.has(machineId) })
+    const renew = (agentId: AgentId): void => void this.link(agentId, this.#stop.signal).catch(() => undefined)
+    this.#keeper = new LinkKeeper({ ...components, table: this.#table }, { self, onChannel, renew })
+    this.#acceptor = new StreamAcceptor({ ...components, table: this.#table }, { self, onChannel })
+  }
+
+  start(): void {
+    const { node, port } = this.#parts
+    node.isKnown = (machineId) => this.#known.has(machineId)
+    node.handle(LINK_PROTOCOL, (connection, stream) => void this.#respond(connection, stream))
+    node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
+    node.onDisconnected((connection) =>
+      this.#table.closeConnection(connection, new AppError('peer_unreachable', 'the connection was lost')),
+    )
+    port.onLinkDecision((number, decision) => this.#keeper.onDecision(number, decision))
+    port.onLinkRevocations((number, items) => this.#keeper.onRevocations(number, items))
+    port.onSnapshot(() => this.#learnKnown())
+    this.#learnKnown()
+  }
+
+  stop(): void {
+    const reason = new AppError('shutting_down')
+    this.#stop.abort(reason)
+    for (const entry of this.#table.all()) this.#table.close(entry, reason)
+  }
+
+  /** The agent whose link a connected machine holds. */
+  linkedAgent(machineId: MachineId): AgentId | null {
+    return this.#table.linkedAgent(machineId)
+  }
+
+  /** Open links, for `/diagnostics/dm`. */
+  list(): { agent_id: AgentId; machine_id: MachineId; decision: TrustDecision; initiator: boolean; channels: number; opened_at: string }[] {
+    return this.#table.all().map(({ link, channels }) => ({
+      agent_id: link.agentId,
+      machine_id: link.machineId,
+      decision: link.decision,
+      initiator: link.initiator,
+      channels: channels.size,
+      opened_at: new Date(link.openedAtMs).toISOString(),
+    }))
+  }
+
+  /**
+   * The link to an agent, made if there is none. Throws `peer_unreachable` (with `data.addresses`: what was
+   * tried and what came of each) or `peer_rejected`.
+   */
+  async link(agentId: AgentId, signal: AbortSignal): Promise<Link> {
+    return (await this.#entry(agentId, signal)).link
+  }
+
+  /** A channel to an agent: at once when the link is warm, else after the handshake, on its own stream. Throws as `link`. */
+  async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
+    for (let retried = false; ; retried = true) {
+      const entry = await this.#entry(agentId, signal)
+      const { first } = entry
+      entry.first = null
+      if (first !== null && !first.closed) return first
+      try {
+        return await this.#keeper.openOn(entry, signal)
+      } catch (error) {
+        // Nothing was sent yet: a connection that died under us is dialled once more.
+        if (signal.aborted || retried || entry.link.usable) throw asAppError(error)
+      }
+    }
+  }
+
+  async #entry(agentId: AgentId, signal: AbortSignal): Promise<TableLink> {
+    signal.throwIfAborted()
+    const existing = this.#table.to(agentId)
+    if (existing !== undefined) return existing
+    if (agentId === this.#parts.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
+    let attempt = this.#underway.get(agentId)
+    if (attempt === undefined) {
+      attempt = this.#establish(agentId).finally(() => this.#underway.delete(agentId))
+      attempt.catch(() => undefined)
+      this.#underway.set(agentId, attempt)
+    }
+    return withSignal(attempt, signal)
+  }
+
+  async #establish(agentId: AgentId): Promise<TableLink> {
+    const candidates = this.#parts.book.candidates(agentId)
+    if (candidates.length === 0) throw noAddress(agentId)
+    const errors: AppError[] = []
+    for (const candidate of candidates) {
+      try {
+        return await this.#linkTo(agentId, candidate)
+      } catch (error) {
+        errors.push(asAppError(error))
+        this.#stop.signal.throwIfAborted()
+      }
+    }
+    throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
+  }
+
+  async #linkTo(agentId: AgentId, candidate: Candidate): Promise<TableLink> {
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(DIAL_MS)])
+    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit)
+    const entry = await this.#initiate(connection)
+    if (entry.link.agentId === agentId) return entry
+    throw new AppError(
+      'peer_rejected',
+      `machine ${shortId(candidate.machineId)} is agent ${shortId(entry.link.agentId)}, not ${shortId(agentId)}`,
+    )
+  }
+
+  async #initiate(connection: MeshConnection): Promise<TableLink> {
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
+    const stream = await connection.openStream(LINK_PROTOCOL, limit)
+    const entry = await this.#handshake(connection, stream, (handshake) => handshake.initiate(limit))
+    if (!isRejected(entry.link.decision)) return entry
+    const reason = new AppError('peer_rejected', `our own rules say ${entry.link.decision}`, { data: { decision: entry.link.decision } })
+    this.#table.close(entry, reason)
+    throw reason
+  }
+
+  async #respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
+    const release = this.#budget.take(connection)
+    if (release === null) {
+      this.#parts.counters.add('handshakes_refused')
+      return stream.abort(new AppError('rate_limited', 'no handshake now'))
+    }
+    const done = this.#table.expect(connection)
+    try {
+      const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
+      await this.#handshake(connection, stream, (handshake) => handshake.respond(limit))
+    } catch (error) {
+      this.#parts.log.debug({ machine: shortId(connection.machineId), err: errorText(error) }, 'a link handshake failed')
+    } finally {
+      done()
+      release()
+    }
+  }
+
+  async #handshake(
+    connection: MeshConnection,
+    stream: MeshStream,
+    run: (handshake: LinkHandshake) => Promise<Handshake>,
+  ): Promise<TableLink> {
+    const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    const endWait = this.#keeper.expectPushes()
+    try {
+      const result = await run(new LinkHandshake({ ...this.#parts, frames }, { peer: connection.machineId }))
+      return this.#keeper.open(connection, frames, result)
+    } catch (error) {
+      const reason = asAppError(error)
+      this.#parts.counters.linkFailed(reason.code)
+      frames.abort(reason)
+      // A peer that leaves a handshake unanswered may be gone without our knowing: the next attempt dials anew.
+      if (reason.code === 'timeout') connection.abort(reason)
+      throw reason
+    } finally {
+      endWait()
+    }
+  }
+
+  #learnKnown(): void {
+    const { contacts, known_pairs } = this.#parts.port.snapshot
+    const homes = contacts.flatMap((contact) => [
+      ...contact.machines,
+      ...this.#parts.book.candidates(contact.agent_id).map((candidate) => candidate.machineId),
+    ])
+    this.#known = new Set([...known_pairs.map(([, machineId]) => machineId), ...homes])
+  }
+}
+
+const withSignal = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const abort = (): void => reject(signal.reason as Error)
+  signal.addEventListener('abort', abort, { once: true })
+  try {
+    return await Promise.race([work, promise])
+  } finally {
+    signal.removeEventListener('abort', abort)
+  }
+}
+
+const asAppError = (error: unknown): AppError => {
+  if (isAppError(error)) return error
+  if (error instanceof Error && error.name === 'TimeoutError')
+    return new AppError('timeout', 'the peer did not answer in time', { cause: error })
+  return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
+}
+
+const noAddress = (agentId: AgentId): AppError =>
+  new AppError('peer_unreachable', `no address of agent ${shortId(agentId)} is known: import its card, or wait until it announces itself`, {
+    data: { addresses: [] },
+  })
+
+const allFailed = (agentId: AgentId, errors: readonly AppError[]): AppError => {
+  const addresses = errors.flatMap((error) => (error.data['addresses'] as DialFailure[] | undefined) ?? [])
+  const texts = errors.map((error) => error.message).join('; ')
+  return new AppError('peer_unreachable', `no machine of agent ${shortId(agentId)} answered: ${texts}`, { data: { addresses } })
+}

@@ -1,0 +1,108 @@
+import { errorText } from '../base/errors.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { randomBytes } from '../identity/hash.ts'
+import { fromHex, type AgentId } from '../protocol/ids.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, SPARE_STREAMS } from '../protocol/limits.ts'
+import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
+import { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import { FrameStream } from './frame-stream.ts'
+import type { OpenLink } from './link.ts'
+
+export interface StreamPoolComponents {
+  readonly link: OpenLink
+  readonly counters: DmCounters
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** A stream whose greeting has arrived: the first thing sent on it may be a signed request. */
+interface Spare {
+  readonly frames: FrameStream
+  readonly nonce: Uint8Array
+}
+
+/** Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. */
+export class StreamPool {
+  readonly #parts: StreamPoolComponents
+  readonly #self: AgentId
+  readonly #closed = new AbortController()
+  #spares: Spare[] = []
+  #opening = 0
+
+  constructor(components: StreamPoolComponents, init: { self: AgentId }) {
+    this.#parts = components
+    this.#self = init.self
+  }
+
+  /** Greeted streams that wait. */
+  get size(): number {
+    return this.#spares.length
+  }
+
+  /** A channel on a spare stream, or on a new one when there is none. Throws what the opening throws. */
+  async take(signal: AbortSignal): Promise<DmChannel> {
+    this.#spares = this.#spares.filter((spare) => spare.frames.open)
+    const spare = this.#spares.shift() ?? (await this.#open(signal))
+    this.fill()
+    return this.#channel(spare)
+  }
+
+  /** Opens what is missing, without waiting; a failure shows when somebody needs a stream. */
+  fill(): void {
+    while (this.#parts.link.usable && !this.#closed.signal.aborted && this.#spares.length + this.#opening < SPARE_STREAMS) {
+      this.#opening += 1
+      void this.#prepare()
+    }
+  }
+
+  close(): void {
+    this.#closed.abort()
+    for (const spare of this.#spares) void spare.frames.close()
+    this.#spares = []
+  }
+
+  async #prepare(): Promise<void> {
+    try {
+      const spare = await this.#open(this.#closed.signal)
+      if (this.#closed.signal.aborted) await spare.frames.close()
+      else this.#spares.push(spare)
+    } catch (error) {
+      this.#parts.log.debug({ err: errorText(error) }, 'no spare stream')
+    } finally {
+      this.#opening -= 1
+    }
+  }
+
+  async #open(signal: AbortSignal): Promise<Spare> {
+    const limit = AbortSignal.any([signal, this.#closed.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
+    const stream = await this.#parts.link.connection.openStream(DM_PROTOCOL, limit)
+    const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    try {
+      const { nonce } = streamHello.decode(await frames.read(limit))
+      this.#parts.counters.add('streams_opened')
+      return { frames, nonce }
+    } catch (error) {
+      frames.abort(error instanceof Error ? error : new Error(errorText(error)))
+      throw error
+    }
+  }
+
+  #channel({ frames, nonce }: Spare): DmChannel {
+    const { link, counters, clock } = this.#parts
+    const ours = randomBytes(NONCE_BYTES)
+    const channel = new DmChannel(
+      { frames, link, counters, clock },
+      {
+        self: this.#self,
+        opener: true,
+        keys: link.streamKeys(nonce, ours),
+        streamNonce: nonce,
+        preface: streamOpen.encode({ link_id: fromHex(link.id), nonce: ours }),
+      },
+    )
+    channel.listen()
+    return channel
+  }
+}

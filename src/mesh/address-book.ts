@@ -1,0 +1,99 @@
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../protocol/limits.ts'
+import type { TrustLevel } from '../protocol/reasons.ts'
+import { parseAddress } from './addresses.ts'
+import type { SeenAgent } from './announcements.ts'
+
+/** A contact as far as dialling is concerned. */
+export interface BookContact {
+  readonly agent_id: AgentId
+  readonly trust: TrustLevel
+  readonly machines: readonly MachineId[]
+  readonly addresses: readonly string[]
+}
+
+/** A machine where an agent may be found, best address first. */
+export interface Candidate {
+  readonly machineId: MachineId
+  readonly addresses: readonly string[]
+}
+
+export interface AddressBookComponents {
+  readonly contacts: () => readonly BookContact[]
+  readonly seen: () => readonly SeenAgent[]
+}
+
+/**
+ * Where agents and machines may be reached: what they announced (freshest first), what their cards say,
+ * the bootstrap list, and the local network. It knows addresses, not truth: whoever answers still has to prove itself.
+ */
+export class AddressBook {
+  readonly #contacts: () => readonly BookContact[]
+  readonly #seen: () => readonly SeenAgent[]
+  readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
+  readonly #local = new Map<MachineId, readonly string[]>()
+
+  /** `bootstrap`: addresses that end in `/p2p/…`; others are left out. */
+  constructor(components: AddressBookComponents, init: { bootstrap: readonly string[] }) {
+    this.#contacts = components.contacts
+    this.#seen = components.seen
+    this.#bootstrap = byMachine(init.bootstrap)
+  }
+
+  get bootstrapMachines(): MachineId[] {
+    return [...this.#bootstrap.keys()]
+  }
+
+  /** Found by mDNS. */
+  learnLocal(machineId: MachineId, addresses: readonly string[]): void {
+    this.#local.delete(machineId)
+    this.#local.set(machineId, addresses.slice(0, MAX_DIAL_ADDRESSES))
+    if (this.#local.size > MAX_MDNS_PEERS) this.#local.delete(this.#local.keys().next().value!)
+  }
+
+  /** Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. */
+  candidates(agentId: AgentId): Candidate[] {
+    const contact = this.#contacts().find((one) => one.agent_id === agentId)
+    const seen = this.#seen().filter((one) => one.agent_id === agentId)
+    const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms)
+    const machines = new Set([
+      ...newestFirst.map((one) => one.machine_id),
+      ...byMachine(contact?.addresses ?? []).keys(),
+      ...(contact?.machines ?? []),
+    ])
+    const pinned = contact?.machines ?? []
+    const allowed = [...machines].filter((machine) => pinned.length === 0 || pinned.includes(machine))
+    return allowed.map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
+  }
+
+  addressesOf(machineId: MachineId): string[] {
+    const announced = this.#seen().filter((one) => one.machine_id === machineId)
+    const cards = this.#contacts().flatMap((contact) => byMachine(contact.addresses).get(machineId) ?? [])
+    const all = [
+      ...announced.flatMap((one) => one.addresses),
+      ...(this.#local.get(machineId) ?? []),
+      ...cards,
+      ...(this.#bootstrap.get(machineId) ?? []),
+    ]
+    return [...new Set(all)]
+  }
+
+  /** Machines worth a standing connection: the bootstrap list and where known and trusted contacts live. */
+  wanted(): MachineId[] {
+    const contacts = this.#contacts().filter((contact) => contact.trust === 'known' || contact.trust === 'trusted')
+    const homes = contacts.flatMap((contact) => this.candidates(contact.agent_id).map((candidate) => candidate.machineId))
+    return [...new Set([...this.#bootstrap.keys(), ...homes])]
+  }
+}
+
+const byMachine = (addresses: readonly string[]): Map<MachineId, string[]> => {
+  const machines = new Map<MachineId, string[]>()
+  for (const text of addresses) {
+    const address = parseAddress(text)
+    if (address === null) continue
+    const known = machines.get(address.machineId)
+    if (known === undefined) machines.set(address.machineId, [text])
+    else known.push(text)
+  }
+  return machines
+}

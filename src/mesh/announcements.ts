@@ -1,0 +1,125 @@
+import type { Clock } from '../base/clock.ts'
+import { verifyCard, type VerifiedCard } from '../identity/card.ts'
+import { ANNOUNCE_DOMAIN, cardBody, signedCard } from '../protocol/card.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import {
+  ANNOUNCE_TTL_MS,
+  ANNOUNCES_PER_MINUTE,
+  MAX_CARD_BYTES,
+  MAX_CLOCK_SKEW_MS,
+  MAX_STRANGERS,
+  RELAYED_ANNOUNCES_PER_MINUTE,
+} from '../protocol/limits.ts'
+import type { Verdict } from './node.ts'
+import { RateLimit } from './rate-limit.ts'
+
+/** An agent that announced itself, while that is believed. Names are the agents' own words. */
+export interface SeenAgent {
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly name: string
+  readonly addresses: readonly string[]
+  readonly issued_at_ms: number
+  readonly expires_at_ms: number
+}
+
+export interface AnnouncementsComponents {
+  readonly clock: Clock
+  /** Contacts are never pushed out by strangers. */
+  readonly isContact: (agentId: AgentId) => boolean
+}
+
+export interface AnnouncementsInit {
+  readonly self: { readonly agentId: AgentId; readonly machineId: MachineId }
+}
+
+const MINUTE_MS = 60_000
+const COUNTED = { accept: 'accepted', ignore: 'ignored', reject: 'rejected' } as const
+
+/**
+ * What the mesh says of itself: each (agent, machine) with its newest announcement. Cheap checks come
+ * before the signature, and nothing is passed on that was not verified.
+ */
+export class Announcements {
+  readonly #clock: Clock
+  readonly #isContact: (agentId: AgentId) => boolean
+  readonly #init: AnnouncementsInit
+  readonly #publishers: RateLimit
+  readonly #neighbours: RateLimit
+  /** Oldest news first, so that the first stranger is the one to forget. */
+  readonly #seen = new Map<string, SeenAgent>()
+  /** Verdicts so far, for `/diagnostics/mesh`. */
+  readonly counts = { accepted: 0, ignored: 0, rejected: 0, rate_limited: 0 }
+
+  constructor(components: AnnouncementsComponents, init: AnnouncementsInit) {
+    this.#clock = components.clock
+    this.#isContact = components.isContact
+    this.#init = init
+    this.#publishers = new RateLimit(components, { limit: ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
+    this.#neighbours = new RateLimit(components, { limit: RELAYED_ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
+  }
+
+  /** Judges one message; `newcomer` is true when an agent or machine appeared that was not known. */
+  receive(data: Uint8Array, publisher: MachineId, neighbour: string): { verdict: Verdict; newcomer: boolean } {
+    const limited = !this.#publishers.allows(publisher) || !this.#neighbours.allows(neighbour)
+    const result = limited ? { verdict: 'ignore' as const, newcomer: false } : this.#judge(data, publisher)
+    if (limited) this.counts.rate_limited += 1
+    else this.counts[COUNTED[result.verdict]] += 1
+    return result
+  }
+
+  /** Everybody whose announcement still holds, newest last. */
+  list(): SeenAgent[] {
+    const now = this.#clock.now()
+    for (const [key, agent] of this.#seen) if (agent.expires_at_ms <= now) this.#seen.delete(key)
+    return [...this.#seen.values()]
+  }
+
+  #judge(data: Uint8Array, publisher: MachineId): { verdict: Verdict; newcomer: boolean } {
+    if (data.length > MAX_CARD_BYTES) return { verdict: 'reject', newcomer: false }
+    try {
+      const card = signedCard.decode(data)
+      const body = cardBody.decode(card.body)
+      // The machine that published it is the machine it speaks of: two keys stand behind every address.
+      if (body.machine_id !== publisher) return { verdict: 'reject', newcomer: false }
+      if (publisher === this.#init.self.machineId || this.#isStale(body.issued_at_ms)) return { verdict: 'ignore', newcomer: false }
+      return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, this.#clock.now()))
+    } catch {
+      return { verdict: 'reject', newcomer: false }
+    }
+  }
+
+  /** Beyond any honest clock: not even worth a signature check, and no reason to blame the neighbour. */
+  #isStale(issuedAtMs: number): boolean {
+    return Math.abs(this.#clock.now() - issuedAtMs) > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
+  }
+
+  #remember(card: VerifiedCard): { verdict: Verdict; newcomer: boolean } {
+    const key = `${card.agentId}/${card.machineId}`
+    const before = this.#seen.get(key)
+    if (before !== undefined && before.issued_at_ms >= card.issuedAt) return { verdict: 'ignore', newcomer: false }
+    this.#seen.delete(key)
+    this.#seen.set(key, {
+      agent_id: card.agentId,
+      machine_id: card.machineId,
+      name: card.name,
+      addresses: card.addresses,
+      issued_at_ms: card.issuedAt,
+      expires_at_ms: Math.min(card.expiresAt, this.#clock.now() + ANNOUNCE_TTL_MS),
+    })
+    this.#forgetStrangers()
+    return { verdict: 'accept', newcomer: before === undefined }
+  }
+
+  #forgetStrangers(): void {
+    if (this.#seen.size <= MAX_STRANGERS) return
+    let strangers = 0
+    for (const agent of this.#seen.values()) if (!this.#isContact(agent.agent_id)) strangers += 1
+    for (const [key, agent] of this.#seen) {
+      if (strangers <= MAX_STRANGERS) return
+      if (this.#isContact(agent.agent_id)) continue
+      this.#seen.delete(key)
+      strangers -= 1
+    }
+  }
+}

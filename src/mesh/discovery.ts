@@ -1,0 +1,98 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
+import {
+  ANNOUNCE_MAX_MS,
+  ANNOUNCE_MIN_MS,
+  ANNOUNCE_SPACING_MS,
+  ANNOUNCE_SPACING_PER_PEER_MS,
+  MAX_CARD_ADDRESSES,
+} from '../protocol/limits.ts'
+import { announceable } from './addresses.ts'
+import type { Announcements } from './announcements.ts'
+import type { MeshNode } from './node.ts'
+
+export interface DiscoveryComponents {
+  readonly node: MeshNode
+  readonly announcements: Announcements
+  /** Has the executor sign an announcement of these addresses. */
+  readonly signAnnouncement: (addresses: string[]) => Promise<SignedCard>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * Tells the mesh who and where we are, every 30 to 60 s, and sooner when somebody new could hear it: a
+ * neighbour joined the topic, or a newcomer was announced. The sooner ones keep a distance that grows
+ * with the mesh, so that a thousand peers do not all answer one newcomer at once.
+ */
+export class Discovery implements Startable {
+  readonly #node: MeshNode
+  readonly #announcements: Announcements
+  readonly #sign: (addresses: string[]) => Promise<SignedCard>
+  readonly #clock: Clock
+  readonly #log: Logger
+  #timer: Timer | null = null
+  #dueAt = 0
+  #lastAt = Number.NEGATIVE_INFINITY
+  #stopped = false
+
+  constructor(components: DiscoveryComponents) {
+    this.#node = components.node
+    this.#announcements = components.announcements
+    this.#sign = components.signAnnouncement
+    this.#clock = components.clock
+    this.#log = components.log
+  }
+
+  /** Before the node's start: joins the topic and waits for neighbours. */
+  start(): void {
+    this.#stopped = false
+    this.#node.joinTopic(
+      ANNOUNCE_TOPIC,
+      (data, publisher, neighbour) => {
+        const { verdict, newcomer } = this.#announcements.receive(data, publisher, neighbour)
+        if (newcomer) this.#soon()
+        return verdict
+      },
+      () => this.#soon(),
+    )
+    this.#schedule(ANNOUNCE_SPACING_MS)
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#timer?.cancel()
+  }
+
+  /** Our addresses or our name changed, or somebody new may be listening. */
+  #soon(): void {
+    const spacing = ANNOUNCE_SPACING_MS + ANNOUNCE_SPACING_PER_PEER_MS * this.#announcements.list().length
+    const earliest = Math.max(0, this.#lastAt + spacing - this.#clock.monotonic())
+    // A little jitter, so that those who heard the same newcomer do not speak in chorus.
+    this.#schedule(earliest + Math.random() * ANNOUNCE_SPACING_MS * 0.2)
+  }
+
+  /** The earlier of two wishes counts. */
+  #schedule(ms: number): void {
+    const at = this.#clock.monotonic() + ms
+    if (this.#stopped || (this.#timer !== null && this.#dueAt <= at)) return
+    this.#timer?.cancel()
+    this.#dueAt = at
+    this.#timer = this.#clock.setTimeout(() => void this.#announce(), ms, { unref: true })
+  }
+
+  async #announce(): Promise<void> {
+    this.#timer = null
+    this.#lastAt = this.#clock.monotonic()
+    try {
+      const card = await this.#sign(announceable(this.#node.addresses()).slice(0, MAX_CARD_ADDRESSES))
+      if (!this.#stopped) await this.#node.publish(ANNOUNCE_TOPIC, signedCard.encode(card))
+    } catch (error) {
+      this.#log.debug({ err: errorText(error) }, 'an announcement was not published')
+    }
+    this.#schedule(ANNOUNCE_MIN_MS + Math.random() * (ANNOUNCE_MAX_MS - ANNOUNCE_MIN_MS))
+  }
+}

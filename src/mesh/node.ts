@@ -1,0 +1,253 @@
+import { type Message, TopicValidatorResult } from '@libp2p/gossipsub'
+import type { Connection, Libp2p, PeerId } from '@libp2p/interface'
+import { multiaddr } from '@multiformats/multiaddr'
+import { createLibp2p } from 'libp2p'
+
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import type { MachineKey } from '../identity/machine-key.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
+import { ADDRESS_DIAL_MS, DIAL_MS, MAX_DIAL_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { parseAddress } from './addresses.ts'
+import { MeshConnection } from './connection.ts'
+import { connectionGate } from './gater.ts'
+import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
+import { machineIdOf } from './peer-ids.ts'
+import { MeshStream } from './stream.ts'
+
+export interface MeshNodeComponents {
+  readonly machineKey: MachineKey
+  readonly log: Logger
+}
+
+export interface MeshNodeInit {
+  /** Multiaddrs to listen on, such as `/ip4/0.0.0.0/tcp/0`. */
+  readonly listen: readonly string[]
+  /** Addresses to tell others beside those we listen on, such as that of a port forward. */
+  readonly announce?: readonly string[]
+  /** Look for peers on the local network. */
+  readonly mdns: boolean
+}
+
+export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
+/** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
+export type Verdict = 'accept' | 'ignore' | 'reject'
+/** `publisher` signed the message with its machine key; `neighbour` brought it. */
+export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
+
+/** Why an address of a peer did not answer. */
+export interface DialFailure {
+  readonly address: string
+  readonly error: string
+}
+
+const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
+
+/**
+ * This machine on the mesh: listens, dials, carries streams and announcements. Everything above speaks
+ * of machines and streams; libp2p stays in this folder.
+ */
+export class MeshNode implements Startable {
+  /** Which machines the contacts or the ACL name: they go before strangers. */
+  isKnown: (machineId: MachineId) => boolean = () => false
+  readonly #machineKey: MachineKey
+  readonly #log: Logger
+  readonly #init: MeshNodeInit
+  readonly #handlers = new Map<string, StreamHandler>()
+  readonly #connections = new Map<Connection, MeshConnection>()
+  readonly #onConnected = new Set<(connection: MeshConnection) => void>()
+  readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
+  readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
+  #libp2p: Libp2p<MeshServices> | null = null
+  #topics = new Map<string, TopicValidator>()
+  #onNeighbour: (topic: string) => void = () => undefined
+
+  constructor(components: MeshNodeComponents, init: MeshNodeInit) {
+    this.#machineKey = components.machineKey
+    this.#log = components.log
+    this.#init = init
+  }
+
+  get machineId(): MachineId {
+    return this.#machineKey.machineId
+  }
+
+  get listening(): boolean {
+    return this.#libp2p !== null
+  }
+
+  async start(): Promise<void> {
+    const gater = connectionGate({
+      isKnown: (machineId) => this.isKnown(machineId),
+      strangerConnections: () => this.connections().filter((one) => !this.isKnown(one.machineId)).length,
+    })
+    const options = await libp2pOptions({
+      seed: this.#machineKey.seed,
+      listen: this.#init.listen,
+      announce: this.#init.announce ?? [],
+      mdns: this.#init.mdns,
+      gater,
+    })
+    const libp2p = await createLibp2p(options)
+    this.#watch(libp2p)
+    for (const [protocol, handler] of this.#handlers) await this.#register(libp2p, protocol, handler)
+    this.#libp2p = libp2p
+    try {
+      await libp2p.start()
+    } catch (error) {
+      this.#libp2p = null
+      throw new AppError('bad_config', `cannot listen on ${this.#init.listen.join(', ')}: ${errorText(error)}`, { cause: error })
+    }
+    for (const [topic, validator] of this.#topics) this.#join(libp2p, topic, validator)
+  }
+
+  async stop(): Promise<void> {
+    const libp2p = this.#libp2p
+    this.#libp2p = null
+    for (const connection of this.#connections.keys()) connection.abort(new AppError('shutting_down'))
+    await libp2p?.stop()
+  }
+
+  /** Where others can reach us, each ending in our `/p2p/…`; empty before the start. */
+  addresses(): string[] {
+    return this.#libp2p?.getMultiaddrs().map((address) => address.toString()) ?? []
+  }
+
+  connections(): MeshConnection[] {
+    return [...this.#connections.values()].filter((connection) => connection.open)
+  }
+
+  connectionsTo(machineId: MachineId): MeshConnection[] {
+    return this.connections().filter((connection) => connection.machineId === machineId)
+  }
+
+  /** Answers streams of a protocol; before the start, so that none is missed. */
+  handle(protocol: string, handler: StreamHandler): void {
+    if (this.#libp2p !== null) throw new TypeError('handlers are set before the start')
+    this.#handlers.set(protocol, handler)
+  }
+
+  /** Joins a topic; before the start. `onNeighbour` is called when a neighbour has joined it. */
+  joinTopic(topic: string, validator: TopicValidator, onNeighbour: () => void): void {
+    if (this.#libp2p !== null) throw new TypeError('topics are joined before the start')
+    this.#topics.set(topic, validator)
+    const before = this.#onNeighbour
+    this.#onNeighbour = (joined) => (joined === topic ? onNeighbour() : before(joined))
+  }
+
+  onConnected(listener: (connection: MeshConnection) => void): void {
+    this.#onConnected.add(listener)
+  }
+
+  onDisconnected(listener: (connection: MeshConnection) => void): void {
+    this.#onDisconnected.add(listener)
+  }
+
+  /** A machine was found on the local network. */
+  onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
+    this.#onFound.add(listener)
+  }
+
+  async publish(topic: string, data: Uint8Array): Promise<void> {
+    await this.#libp2p?.services.pubsub.publish(topic, data)
+  }
+
+  /**
+   * A connection to this machine: the one there is, or the first address that answers. Throws
+   * `peer_unreachable` with `data.addresses`: every address tried and what came of it.
+   */
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
+    const [existing] = this.connectionsTo(machineId)
+    if (existing !== undefined) return existing
+    const libp2p = this.#libp2p
+    if (libp2p === null) throw new AppError('shutting_down', 'the mesh is not running')
+    const failures: DialFailure[] = []
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
+    for (const address of [...new Set(addresses)].slice(0, MAX_DIAL_ADDRESSES)) {
+      if (limit.aborted) break
+      try {
+        return await this.#dialOne(libp2p, machineId, address, limit)
+      } catch (error) {
+        failures.push({ address, error: errorText(error) })
+      }
+    }
+    signal.throwIfAborted()
+    throw unreachable(machineId, failures)
+  }
+
+  async #dialOne(libp2p: Libp2p<MeshServices>, machineId: MachineId, address: string, limit: AbortSignal): Promise<MeshConnection> {
+    if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
+    const signal = AbortSignal.any([limit, AbortSignal.timeout(ADDRESS_DIAL_MS)])
+    const connection = await libp2p.dial(multiaddr(address), { signal })
+    const wrapped = this.#wrap(connection)
+    if (wrapped?.machineId !== machineId) {
+      connection.abort(new AppError('peer_rejected', 'another machine answers there'))
+      throw new AppError('peer_rejected', 'another machine answers there')
+    }
+    return wrapped
+  }
+
+  #watch(libp2p: Libp2p<MeshServices>): void {
+    libp2p.addEventListener('connection:open', (event) => {
+      const connection = this.#wrap(event.detail)
+      if (connection !== null) for (const listener of this.#onConnected) listener(connection)
+    })
+    libp2p.addEventListener('connection:close', (event) => {
+      const connection = this.#connections.get(event.detail)
+      this.#connections.delete(event.detail)
+      if (connection !== undefined) for (const listener of this.#onDisconnected) listener(connection)
+    })
+    libp2p.addEventListener('peer:discovery', (event) => {
+      const machineId = machineIdOf(event.detail.id)
+      if (machineId === null || machineId === this.machineId) return
+      const peer = `/p2p/${event.detail.id.toString()}`
+      const addresses = event.detail.multiaddrs.map(String).map((text) => (text.endsWith(peer) ? text : text + peer))
+      for (const listener of this.#onFound) listener(machineId, addresses)
+    })
+  }
+
+  /** Null for a peer without a MachineId, whose connection is ended. */
+  #wrap(connection: Connection): MeshConnection | null {
+    const known = this.#connections.get(connection)
+    if (known !== undefined) return known
+    const machineId = machineIdOf(connection.remotePeer)
+    if (machineId === null) {
+      connection.abort(new AppError('peer_rejected', 'only Ed25519 machines'))
+      return null
+    }
+    const wrapped = new MeshConnection({ connection }, { machineId })
+    if (connection.status === 'open') this.#connections.set(connection, wrapped)
+    return wrapped
+  }
+
+  async #register(libp2p: Libp2p<MeshServices>, protocol: string, handler: StreamHandler): Promise<void> {
+    const answer = (stream: Parameters<Parameters<Libp2p['handle']>[1]>[0], connection: Connection): void => {
+      const wrapped = this.#wrap(connection)
+      if (wrapped !== null) handler(wrapped, new MeshStream({ stream }, { early: false }))
+    }
+    await libp2p.handle(protocol, answer, {
+      maxInboundStreams: MAX_STREAMS_PER_CONNECTION,
+      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
+    })
+  }
+
+  #join(libp2p: Libp2p<MeshServices>, topic: string, validator: TopicValidator): void {
+    const pubsub = libp2p.services.pubsub
+    pubsub.topicValidators.set(topic, (peer: PeerId, message: Message) => {
+      const publisher = message.type === 'signed' ? machineIdOf(message.from) : null
+      return publisher === null ? TopicValidatorResult.Reject : VERDICTS[validator(message.data, publisher, peer.toString())]
+    })
+    pubsub.addEventListener('subscription-change', (event) => {
+      for (const change of event.detail.subscriptions) if (change.subscribe) this.#onNeighbour(change.topic)
+    })
+    pubsub.subscribe(topic)
+    this.#log.debug({ topic, machine: shortId(this.machineId) }, 'joined')
+  }
+}
+
+const unreachable = (machineId: MachineId, addresses: readonly DialFailure[]): AppError => {
+  const tried = addresses.map(({ address, error }) => `${address}: ${error}`)
+  const message = tried.length === 0 ? `no address is known for machine ${shortId(machineId)}` : `no address answered: ${tried.join('; ')}`
+  return new AppError('peer_unreachable', message, { data: { machine_id: machineId, addresses } })
+}

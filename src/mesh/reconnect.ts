@@ -1,0 +1,126 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
+import { MAX_PARALLEL_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
+import type { AddressBook } from './address-book.ts'
+import type { MeshNode } from './node.ts'
+
+export interface ReconnectComponents {
+  readonly node: MeshNode
+  readonly book: AddressBook
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+interface Attempt {
+  failures: number
+  /** Monotonic milliseconds. */
+  nextAt: number
+  dialling: boolean
+  lastError: string | null
+}
+
+/** Keeps a connection to every bootstrap peer and every contact worth one; waits longer after each failure. */
+export class Reconnect implements Startable {
+  readonly #node: MeshNode
+  readonly #book: AddressBook
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #attempts = new Map<MachineId, Attempt>()
+  readonly #stop = new AbortController()
+  #timer: Timer | null = null
+  #dialling = 0
+
+  constructor(components: ReconnectComponents) {
+    this.#node = components.node
+    this.#book = components.book
+    this.#clock = components.clock
+    this.#log = components.log
+  }
+
+  /** After the node's start. */
+  start(): void {
+    this.#node.onDisconnected((connection) => this.retry(connection.machineId))
+    this.#node.onFound((machineId, addresses) => {
+      this.#book.learnLocal(machineId, addresses)
+      void this.#dial(machineId)
+    })
+    this.look()
+  }
+
+  stop(): void {
+    this.#stop.abort()
+    this.#timer?.cancel()
+  }
+
+  /** Contacts or addresses changed: whoever is wanted and not connected is tried now. */
+  look(): void {
+    const wanted = new Set(this.#book.wanted())
+    for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
+    for (const machineId of wanted) if (!this.#attempts.has(machineId)) this.#attempts.set(machineId, fresh())
+    this.#pump()
+  }
+
+  /** This machine may be back, or has just gone: its waiting starts from the beginning. */
+  retry(machineId: MachineId): void {
+    const attempt = this.#attempts.get(machineId)
+    if (attempt === undefined || attempt.dialling) return
+    attempt.failures = 0
+    attempt.nextAt = this.#clock.monotonic() + jittered(RECONNECT_MIN_MS)
+    this.#pump()
+  }
+
+  /** For `/diagnostics/mesh`: who is wanted, connected or not, and why not. */
+  status(): { machine_id: MachineId; connected: boolean; failures: number; last_error: string | null }[] {
+    return [...this.#attempts].map(([machineId, attempt]) => ({
+      machine_id: machineId,
+      connected: this.#node.connectionsTo(machineId).length > 0,
+      failures: attempt.failures,
+      last_error: attempt.lastError,
+    }))
+  }
+
+  #pump(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+    if (this.#stop.signal.aborted) return
+    const now = this.#clock.monotonic()
+    let wake = Number.POSITIVE_INFINITY
+    for (const [machineId, attempt] of this.#attempts) {
+      if (attempt.dialling || this.#node.connectionsTo(machineId).length > 0) continue
+      if (attempt.nextAt > now) wake = Math.min(wake, attempt.nextAt)
+      else if (this.#dialling < MAX_PARALLEL_DIALS) void this.#try(machineId, attempt)
+    }
+    if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
+  }
+
+  async #try(machineId: MachineId, attempt: Attempt): Promise<void> {
+    attempt.dialling = true
+    this.#dialling += 1
+    const error = await this.#dial(machineId)
+    this.#dialling -= 1
+    attempt.dialling = false
+    attempt.failures = error === null ? 0 : attempt.failures + 1
+    attempt.lastError = error
+    const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
+    attempt.nextAt = this.#clock.monotonic() + jittered(wait)
+    this.#pump()
+  }
+
+  async #dial(machineId: MachineId): Promise<string | null> {
+    try {
+      await this.#node.dial(machineId, this.#book.addressesOf(machineId), this.#stop.signal)
+      return null
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#log.debug({ machine: shortId(machineId), err: errorText(error) }, 'not reached')
+      return errorText(error)
+    }
+  }
+}
+
+const fresh = (): Attempt => ({ failures: 0, nextAt: 0, dialling: false, lastError: null })
+
+/** Between half of it and all of it, so that a fleet does not come back in step. */
+const jittered = (ms: number): number => ms * (0.5 + Math.random() / 2)

@@ -1,0 +1,80 @@
+import type { Clock } from '../base/clock.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { Announcements, SeenAgent } from './announcements.ts'
+import type { MeshNode } from './node.ts'
+import type { Reconnect } from './reconnect.ts'
+
+export interface MeshViewComponents {
+  readonly node: MeshNode
+  readonly announcements: Announcements
+  readonly reconnect: Reconnect
+  readonly clock: Clock
+  /** Whose link a connected machine holds, as the room above knows it. */
+  readonly linkedAgent: (machineId: MachineId) => AgentId | null
+}
+
+/** One row of `/peers`. What an agent says of itself (`name`) is no proof; `linked` is. */
+export interface PeerJson {
+  agent_id: AgentId | null
+  machine_id: MachineId
+  name: string | null
+  addresses: string[]
+  connected: boolean
+  /** Both agents and both machines have proven themselves on this connection. */
+  linked: boolean
+  rtt_ms: number | null
+  last_seen: string | null
+}
+
+/** What this daemon can show of the mesh. */
+export class MeshView {
+  readonly #parts: MeshViewComponents
+
+  constructor(components: MeshViewComponents) {
+    this.#parts = components
+  }
+
+  /** Everybody connected or announced. */
+  peers(): PeerJson[] {
+    const seen = this.#parts.announcements.list()
+    const connected = new Set(this.#parts.node.connections().map((connection) => connection.machineId))
+    const silent = [...connected].filter((machineId) => !seen.some((agent) => agent.machine_id === machineId))
+    return [...seen.map((agent) => this.#peer(agent.machine_id, agent)), ...silent.map((machineId) => this.#peer(machineId, null))]
+  }
+
+  /** `/diagnostics/mesh`. */
+  diagnostics(): Record<string, unknown> {
+    const { node, announcements, reconnect } = this.#parts
+    const now = this.#parts.clock.now()
+    return {
+      machine_id: node.machineId,
+      listening: node.listening,
+      addresses: node.addresses(),
+      connections: node.connections().map((connection) => ({
+        machine_id: connection.machineId,
+        agent_id: this.#parts.linkedAgent(connection.machineId),
+        address: connection.address,
+        direction: connection.inbound ? 'inbound' : 'outbound',
+        age_secs: Math.round((now - connection.openedAtMs) / 1000),
+        rtt_ms: connection.rttMs,
+      })),
+      wanted: reconnect.status(),
+      announcements: { known: announcements.list().length, ...announcements.counts },
+    }
+  }
+
+  #peer(machineId: MachineId, seen: SeenAgent | null): PeerJson {
+    const [connection] = this.#parts.node.connectionsTo(machineId)
+    const linked = this.#parts.linkedAgent(machineId)
+    return {
+      agent_id: seen?.agent_id ?? linked,
+      machine_id: machineId,
+      name: seen?.name ?? null,
+      addresses: [...(seen?.addresses ?? (connection === undefined ? [] : [connection.address]))],
+      connected: connection !== undefined,
+      linked: linked !== null && (seen === null || linked === seen.agent_id),
+      rtt_ms: connection?.rttMs ?? null,
+      last_seen: seen === null ? null : new Date(seen.issued_at_ms).toISOString(),
+    }
+  }
+}
