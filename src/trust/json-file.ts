@@ -18,7 +18,7 @@ export const refuse = ({ file, code, path }: Place, reason: string, cause?: unkn
   throw new AppError(code, `${file}: ${path ? `${path}: ` : ''}${reason}`, { cause, data: { file, key: path } })
 }
 
-/** The value of a private JSON file (0600), undefined when there is none. A syntax error says `file:line:column`. */
+/** The value of a private JSON file (0600), undefined when there is none. A syntax error says `file:line:column` or quotes what is around it. */
 export const readJsonFile = async (file: string, code: ErrorCode): Promise<unknown> => {
   let bytes: Uint8Array
   try {
@@ -32,7 +32,9 @@ export const readJsonFile = async (file: string, code: ErrorCode): Promise<unkno
   } catch (error) {
     const [, line, column] = /\(line (\d+) column (\d+)\)/.exec(errorText(error)) ?? []
     const where = line && column ? `:${line}:${column}` : ''
-    const reason = errorText(error).replace(/ in JSON at position .*$/s, '')
+    const reason = errorText(error)
+      .replace(/ in JSON at position .*$/s, '')
+      .replaceAll(/\s+/g, ' ')
     throw new AppError(code, `${file}${where}: ${reason}`, {
       cause: error,
       data: { file, line: Number(line ?? 0), column: Number(column ?? 0) },

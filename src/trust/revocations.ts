@@ -7,7 +7,6 @@ import { MAX_CARD_BYTES, MAX_REVOKED_MACHINES } from '../protocol/limits.ts'
 import type { ValueOf } from '../protocol/schema.ts'
 import { listOf, objectOf, readJsonFile, refuse, textOf, within, writeJsonFile, type Place } from './json-file.ts'
 
-const STATEMENT_VERSION = 1
 const FILE_VERSION = 1
 
 /** What a signed statement says. Its signer is its subject: nobody can speak for another. */
@@ -24,20 +23,21 @@ interface Statement {
 /** A statement by this agent about its own key (`machineId` null) or its presence on one machine; `nowMs` epoch ms, for the record. */
 export const signRevocation = async (signer: AgentSigner, machineId: MachineId | null, nowMs: number): Promise<Uint8Array> => {
   const { publicKey: agent_public_key } = signer
-  const body = revocationBody.encode({ version: STATEMENT_VERSION, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })
+  const body = revocationBody.encode({ version: 1, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })
   return revocation.encode({ body, signature: await signer.sign(REVOCATION_DOMAIN, body) })
 }
 
 /** Decoded, not yet verified. Throws `malformed`. */
 const decoded = (bytes: Uint8Array): Statement => {
   if (bytes.length > MAX_CARD_BYTES) throw new AppError('malformed', 'a revocation is too long')
-  const signed = revocation.decode(bytes.slice())
+  // A copy: what was decoded is a view of the message it came in. (The `slice` of a Buffer does not copy.)
+  const own = new Uint8Array(bytes)
+  const signed = revocation.decode(own)
   const body = revocationBody.decode(signed.body)
-  if (body.version !== STATEMENT_VERSION) throw new AppError('malformed', `a revocation of version ${body.version}`)
   return {
     agentId: agentIdOf(body.agent_public_key),
     machineId: body.machine_id,
-    bytes: bytes.slice(),
+    bytes: own,
     signed,
     publicKey: body.agent_public_key,
   }

@@ -1,0 +1,11 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+/** A fresh private directory, removed when the test ends. */
+export const tempDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
+  const path = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  t.after(() => rm(path, { recursive: true, force: true }))
+  return path
+}

@@ -1,0 +1,34 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { TRUST_LEVELS, type TrustDecision, type TrustLevel } from '../../src/protocol/reasons.ts'
+import { decideTrust } from '../../src/trust/decide.ts'
+
+const HERE = 'aa'.repeat(32)
+const ELSEWHERE = 'bb'.repeat(32)
+const PINS = { none: [], here: [HERE], 'here among others': [ELSEWHERE, HERE], elsewhere: [ELSEWHERE] } as const
+
+/** The whole table: level, then pins in the order none, here, here among others, elsewhere. */
+const TABLE: Record<TrustLevel, readonly TrustDecision[]> = {
+  blocked: ['reject_blocked', 'reject_blocked', 'reject_blocked', 'reject_blocked'],
+  unknown: ['unknown', 'unknown', 'unknown', 'reject_machine_mismatch'],
+  known: ['accept_with_flag', 'accept', 'accept', 'reject_machine_mismatch'],
+  trusted: ['accept', 'accept', 'accept', 'reject_machine_mismatch'],
+}
+
+for (const trust of TRUST_LEVELS) {
+  Object.entries(PINS).forEach(([pins, machines], index) => {
+    const expected = TABLE[trust][index]!
+    test(`${trust}, pinned ${pins}: ${expected}`, () => {
+      assert.equal(decideTrust({ contact: { trust, machines }, machineId: HERE, revoked: false }), expected)
+    })
+    test(`${trust}, pinned ${pins}, revoked: reject_revoked`, () => {
+      assert.equal(decideTrust({ contact: { trust, machines }, machineId: HERE, revoked: true }), 'reject_revoked')
+    })
+  })
+}
+
+test('no contact: unknown, or reject_revoked', () => {
+  assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: false }), 'unknown')
+  assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: true }), 'reject_revoked')
+})
