@@ -59,10 +59,8 @@ export class OpenSsh {
     ]
     await writeFile(join(dir, 'sshd_config'), `${config.join('\n')}\n`)
     const server = spawn(SSHD, ['-D', '-e', '-f', join(dir, 'sshd_config')], { stdio: 'ignore' })
-    const common = [
-      ...['-F', 'none', '-p', String(port), '-i', join(dir, 'user'), '-o', 'IdentitiesOnly=yes'],
-      ...['-o', 'StrictHostKeyChecking=no', '-o', `UserKnownHostsFile=${join(dir, 'known_hosts')}`, '-o', 'LogLevel=ERROR'],
-    ]
+    const options = ['IdentitiesOnly=yes', 'StrictHostKeyChecking=no', `UserKnownHostsFile=${join(dir, 'known_hosts')}`, 'LogLevel=ERROR']
+    const common = ['-F', 'none', '-p', String(port), '-i', join(dir, 'user'), ...options.flatMap((option) => ['-o', option])]
     const ssh = new OpenSsh(dir, server, common)
     await ssh.#ready()
     return ssh
