@@ -111,7 +111,7 @@ export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
     return [`denied: ${exit.denial_reason}: ${REASONS[exit.denial_reason]}`, denialNext(exit.denial_reason, facts)]
   }
   if (exit.incomplete) {
-    const lost = 'incomplete: the connection was lost or bytes are missing; how the command ended there is not known'
+    const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`
     return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]
   }
   if (exit.signal === null) return []

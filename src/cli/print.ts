@@ -62,3 +62,6 @@ export const printTable = async (context: CliContext, header: readonly string[],
 export const shellWord = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)
 
 export const shellWords = (words: readonly string[]): string => words.map(shellWord).join(' ')
+
+/** `1 line`, `2 lines`. */
+export const counted = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`

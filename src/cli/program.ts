@@ -254,6 +254,9 @@ const addAudit = (program: Command, run: Run): void => {
   audit
     .command('verify')
     .description('is it whole and unaltered')
-    .argument('[files...]', 'oldest first; default: the journal of the running daemon')
-    .action(async (files: string[]) => run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, files)))
+    .argument('[files...]', 'all parts of a rotated journal; default: the journal of the running daemon')
+    .option('--continued', 'older parts are gone: a chain may begin in its middle')
+    .action(async (files: string[], { continued = false }: { continued?: boolean }) =>
+      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued })),
+    )
 }

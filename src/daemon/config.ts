@@ -35,6 +35,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   exec_acl: defaultAclPath(name, paths),
   api_port: name === null ? DEFAULT_API_PORT : 0,
   listen: [`/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`],
+  announce: [],
   bootstrap: [],
   mdns: true,
   log_level: 'warn',

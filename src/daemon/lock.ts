@@ -1,12 +1,16 @@
 import { randomBytes } from 'node:crypto'
-import { link, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { link, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
 import type { Startable } from '../base/startable.ts'
 
-/** Who holds a data directory: `started` tells a process from a later one with the same pid. */
-interface Holder {
+/** Who wants or holds a data directory. `started` tells a process from a later one with the same pid. */
+interface Claim {
   readonly pid: number
+  readonly token: string
   readonly started: string
 }
 
@@ -20,39 +24,44 @@ const startOf = async (pid: number): Promise<string> => {
   }
 }
 
-const isAlive = async (holder: Holder): Promise<boolean> => {
+const isAlive = async (claim: Claim): Promise<boolean> => {
   try {
-    process.kill(holder.pid, 0)
+    process.kill(claim.pid, 0)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
   }
-  return holder.started === '' || (await startOf(holder.pid)) === holder.started
+  return claim.started === '' || (await startOf(claim.pid)) === claim.started
 }
 
-const parseHolder = (text: string): Holder | null => {
-  const [pid = '', ...started] = text.trim().split(' ')
-  return /^[1-9][0-9]{0,9}$/.test(pid) ? { pid: Number(pid), started: started.join(' ') } : null
+const encodeClaim = ({ pid, token, started }: Claim): string => `${pid} ${token} ${started}\n`
+
+const readClaim = async (path: string): Promise<Claim | null> => {
+  const text = await readFile(path, 'utf8').catch(() => '')
+  const [pid = '', token = '', ...started] = text.trim().split(' ')
+  return /^[1-9][0-9]{0,9}$/.test(pid) && token !== '' ? { pid: Number(pid), token, started: started.join(' ') } : null
 }
 
-const readText = async (path: string): Promise<string | null> => readFile(path, 'utf8').catch(() => null)
+/** Two that begin at once see each other and both step back; this often they try again. */
+const ATTEMPTS = 40
+const STEP_BACK_MS = 25
 
-/** How often a lock that vanished or was taken over in between is looked at again. */
-const ATTEMPTS = 20
+const isClaimName = (name: string, lock: string): boolean =>
+  name.startsWith(`${lock}.`) && /^[0-9a-f]{16}$/.test(name.slice(lock.length + 1))
 
 /** The pid of the daemon that holds this data directory now, or null. */
 export const lockHolder = async (path: string): Promise<number | null> => {
-  const holder = parseHolder((await readText(path)) ?? '')
+  const holder = await readClaim(path)
   return holder !== null && (await isAlive(holder)) ? holder.pid : null
 }
 
 /**
- * One daemon per data directory. The lock is a file made by link(2), so it appears whole or not at
- * all; one whose owner died is moved away first and looked at again, so that of two daemons that
- * find it only one goes on.
+ * One daemon per data directory, without a lock of the kernel's, which the runtime does not offer.
+ * Each first puts down a claim of its own and then looks for others: of two, at least one sees the
+ * other. Only who sees no living one goes on. What the dead left is never taken over, only removed.
  */
 export class DataDirLock implements Startable {
   readonly #path: string
-  #content: string | null = null
+  readonly #token = randomBytes(8).toString('hex')
 
   constructor(path: string) {
     this.#path = path
@@ -60,56 +69,60 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder. */
   async start(): Promise<void> {
-    const content = `${process.pid} ${await startOf(process.pid)}\n`
-    const own = `${this.#path}.${randomBytes(6).toString('hex')}`
-    await writeFile(own, content, { flag: 'wx', mode: 0o600 })
-    try {
-      for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (await this.#tryLink(own)) {
-          this.#content = content
-          return
-        }
-        await this.#clearDead()
+    const claim: Claim = { pid: process.pid, token: this.#token, started: await startOf(process.pid) }
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      await this.#putDown(claim)
+      const rival = await this.#livingRival()
+      if (rival === null) {
+        await writeFileAtomic(this.#path, encodeClaim(claim), 0o600)
+        return
       }
-    } finally {
-      await rm(own, { force: true })
+      await this.#takeBack()
+      if ((await readClaim(this.#path))?.token === rival.token) throw inUse(rival, this.#path)
+      await sleep(STEP_BACK_MS * (1 + Math.random()))
     }
-    throw new AppError('conflict', `${this.#path} keeps changing; is another daemon starting?`)
+    throw new AppError('conflict', `other daemons keep starting on the same data directory (${this.#path})`)
   }
 
   async stop(): Promise<void> {
-    if (this.#content === null) return
-    if ((await readText(this.#path)) === this.#content) await rm(this.#path, { force: true })
-    this.#content = null
+    if ((await readClaim(this.#path))?.token === this.#token) await rm(this.#path, { force: true })
+    await this.#takeBack()
   }
 
-  async #tryLink(own: string): Promise<boolean> {
+  get #ownClaim(): string {
+    return `${this.#path}.${this.#token}`
+  }
+
+  /** By link(2), so that it is there whole or not at all. */
+  async #putDown(claim: Claim): Promise<void> {
+    const draft = `${this.#ownClaim}.new`
     try {
-      await link(own, this.#path)
-      return true
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
-      throw error
+      await writeFile(draft, encodeClaim(claim), { mode: 0o600 })
+      await link(draft, this.#ownClaim)
+    } finally {
+      await rm(draft, { force: true })
     }
   }
 
-  async #clearDead(): Promise<void> {
-    const text = await readText(this.#path)
-    if (text === null) return
-    const holder = parseHolder(text)
-    if (holder !== null && (await isAlive(holder))) {
-      throw new AppError('conflict', `the data directory is in use by the daemon with pid ${holder.pid} (${this.#path})`, {
-        data: { pid: holder.pid, file: this.#path },
-      })
+  async #takeBack(): Promise<void> {
+    await rm(this.#ownClaim, { force: true })
+  }
+
+  async #livingRival(): Promise<Claim | null> {
+    const directory = dirname(this.#path)
+    const names = (await readdir(directory)).filter((name) => isClaimName(name, basename(this.#path)))
+    for (const name of names) {
+      const path = join(directory, name)
+      const claim = await readClaim(path)
+      if (claim?.token === this.#token) continue
+      if (claim !== null && (await isAlive(claim))) return claim
+      await rm(path, { force: true })
     }
-    const aside = `${this.#path}.${randomBytes(6).toString('hex')}`
-    try {
-      await rename(this.#path, aside)
-    } catch {
-      return
-    }
-    // Somebody may have replaced the dead lock between our look and our move: then give it back.
-    if ((await readText(aside)) !== text) await link(aside, this.#path).catch(() => undefined)
-    await rm(aside, { force: true })
+    return null
   }
 }
+
+const inUse = (holder: Claim, path: string): AppError =>
+  new AppError('conflict', `the data directory is in use by the daemon with pid ${holder.pid} (${path})`, {
+    data: { pid: holder.pid, file: path },
+  })

@@ -11,6 +11,8 @@ export interface Settings {
   readonly api_port: number
   /** Addresses the mesh listens on. */
   readonly listen: readonly string[]
+  /** Addresses to tell others beside those, such as that of a port forward. */
+  readonly announce: readonly string[]
   /** Peers to dial at start. */
   readonly bootstrap: readonly string[]
   /** Find peers on the local network. */
@@ -86,6 +88,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
   listen: { parse: addresses, fromText: list, flag: 'listen' },
+  announce: { parse: addresses, fromText: list, flag: null },
   bootstrap: { parse: addresses, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },

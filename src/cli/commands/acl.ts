@@ -4,7 +4,7 @@ import { loadAcl } from '../../policy/load-acl.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { painter, printJson, printLine } from '../print.ts'
+import { counted, painter, printJson, printLine } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
 /** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
@@ -19,7 +19,7 @@ export const runAclCheck = async (context: CliContext, file: string): Promise<nu
   for (const problem of report.problems) await printLine(context, `${paint('red', 'problem')}  ${shownLine(problem)}`)
   for (const warning of report.warnings) await printLine(context, `${paint('yellow', 'warning')}  ${shownLine(warning)}`)
   const { allow_entry_count, command_entry_count } = report.summary
-  const counts = `${allow_entry_count} allow ${allow_entry_count === 1 ? 'entry' : 'entries'}, ${command_entry_count} ${command_entry_count === 1 ? 'command' : 'commands'}`
+  const counts = `${counted(allow_entry_count, 'allow entry', 'allow entries')}, ${counted(command_entry_count, 'command')}`
   await printLine(
     context,
     report.ok

@@ -1,9 +1,13 @@
-import { AppError } from '../../base/errors.ts'
+import { parseLine } from '../../audit/parse-line.ts'
+import { listRunningMarks } from '../../audit/running-marks.ts'
 import { tailJournal } from '../../audit/tail.ts'
 import { verifyJournal } from '../../audit/verify.ts'
+import { AppError } from '../../base/errors.ts'
+import { shortId } from '../../protocol/ids.ts'
+import type { JournalLine } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { painter, printJson, printLine, shellWords, write } from '../print.ts'
+import { counted, painter, printJson, printLine, write } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 /** The journal that the running daemon writes. */
@@ -22,37 +26,16 @@ export interface TailOptions {
   readonly follow: boolean
 }
 
-interface TailLine {
-  readonly ts?: unknown
-  readonly event?: unknown
-  readonly request_id?: unknown
-  readonly argv?: unknown
-  readonly [key: string]: unknown
+/** One line for people: when, what, which run, whose, then the fields of the event. */
+const renderLine = (line: JournalLine): string => {
+  const { ts, event, request_id, agent_id, chain: _chain, n: _n, prev: _prev, machine_id: _machine, ...fields } = line
+  const facts = Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`)
+  return shownLine([ts, event.padEnd(8), request_id, shortId(agent_id), ...facts].join('  '))
 }
 
-/** Fields that say where a line stands in its chain, not what happened. */
-const CHAIN_FIELDS = new Set(['ts', 'event', 'chain', 'n', 'prev', 'request_id', 'argv'])
-
-const short = (value: unknown): string =>
-  typeof value === 'string' && /^[0-9a-f]{64}$/.test(value) ? value.slice(0, 12) : JSON.stringify(value)
-
 const rendered = (text: string): string => {
-  let line: TailLine
-  try {
-    line = JSON.parse(text) as TailLine
-  } catch {
-    return shownLine(text)
-  }
-  const rest = Object.entries(line).filter(([key, value]) => !CHAIN_FIELDS.has(key) && value !== null)
-  const argv = Array.isArray(line.argv) ? [shellWords(line.argv.map(String))] : []
-  const parts = [
-    String(line.ts),
-    String(line.event).padEnd(7),
-    String(line.request_id),
-    ...argv,
-    ...rest.map(([key, value]) => `${key}=${short(value)}`),
-  ]
-  return shownLine(parts.join('  '))
+  const line = parseLine(Buffer.from(text))
+  return line === null ? shownLine(text) : renderLine(line)
 }
 
 /** `x0x audit tail`. */
@@ -75,21 +58,31 @@ export const runAuditTail = async (context: CliContext, options: TailOptions): P
   }
 }
 
+export interface VerifyOptions {
+  readonly files: readonly string[]
+  /** Older files were rotated away. */
+  readonly continued: boolean
+}
+
 /** `x0x audit verify`: 0 when whole and unaltered, 1 when not. */
-export const runAuditVerify = async (context: CliContext, files: readonly string[]): Promise<number> => {
-  const paths = files.length > 0 ? files : [await runningJournal(context)]
-  const report = await verifyJournal(paths)
+export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
+  const paths = options.files.length > 0 ? options.files : [await runningJournal(context)]
+  // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
+  const running = await listRunningMarks(context.api.paths.runs).catch(() => [])
+  const report = await verifyJournal(paths, { running, continued: options.continued })
   if (context.json) {
     await printJson(context, report)
     return report.ok ? 0 : 1
   }
   const paint = painter(context.stdout, context.env)
-  for (const problem of report.problems)
-    await printLine(context, `${paint('red', 'problem')}  ${shownLine(typeof problem === 'string' ? problem : JSON.stringify(problem))}`)
-  const counts = `${report.lines} lines, ${report.chains} ${report.chains === 1 ? 'chain' : 'chains'}`
-  await printLine(
-    context,
-    report.ok ? `${paint('green', 'ok')}       ${counts}, whole and unaltered` : `${paint('red', 'altered')}  ${counts}`,
-  )
+  for (const { file, line, message } of report.problems) {
+    await printLine(context, `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`)
+  }
+  const counts = `${counted(report.lines, 'line')}, ${counted(report.chains, 'chain')}, ${counted(report.running, 'run')} going on`
+  const torn = report.torn_lines > 0 ? `, ${counted(report.torn_lines, 'line')} cut off by a crash` : ''
+  const verdict = report.ok
+    ? `${paint('green', 'ok')}       whole and unaltered`
+    : `${paint('red', 'damaged')}  ${counted(report.problem_count, 'problem')}`
+  await printLine(context, `${verdict}: ${counts}${torn}`)
   return report.ok ? 0 : 1
 }

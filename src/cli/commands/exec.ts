@@ -1,6 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 import { constants } from 'node:os'
 
+import { v7 as uuidv7 } from 'uuid'
+
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
 import type { RunEventJson } from '../../protocol/run-json.ts'
 import type { ApiCall } from '../../daemon/local-api.ts'
@@ -25,6 +27,9 @@ export interface ExecOptions {
 /** A reader that went away (`| head`) is no failure of the command; a shell reports it like this. */
 const EXIT_READER_GONE = exitOfSignal(constants.signals.SIGPIPE)
 
+/** How writing to a reader that has left fails: a pipe, and a terminal that was closed. */
+const GONE = new Set(['EPIPE', 'EIO', 'ERR_STREAM_DESTROYED'])
+
 /** `1.5` is 1500. Throws `bad_request` for anything that is no positive time. */
 const timeoutMs = (text: string): number => {
   const ms = /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text) ? Math.round(Number(text) * 1000) : 0
@@ -38,7 +43,10 @@ class ExecCommand {
   readonly #options: ExecOptions
   readonly #output: RunOutput
   readonly #closing = new AbortController()
-  #requestId: string | null = null
+  /** Ours, so that the run can be cancelled before its first word. */
+  readonly #requestId = uuidv7()
+  #begun = false
+  #outputError: NodeJS.ErrnoException | null = null
   #interrupted: NodeJS.Signals | null = null
 
   constructor(context: CliContext, options: ExecOptions) {
@@ -50,28 +58,32 @@ class ExecCommand {
   async run(): Promise<number> {
     const call = await this.#call()
     const stopListening = this.#context.onSignal((signal) => this.#interrupt(signal))
-    // Both outputs may lose their reader at any moment; what that means is decided where we write.
-    for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', ignore)
+    // For as long as the process lives: what was written last may fail after we are done here.
+    for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', (error) => (this.#outputError = error))
     try {
       const response = await this.#context.api.open(call)
-      const id = response.headers['x-x0x-request-id']
-      if (typeof id === 'string') this.#requestId = id
-      if (this.#interrupted !== null) void this.#cancel()
       return await this.#follow(response)
     } catch (error) {
-      if (this.#interrupted !== null && this.#closing.signal.aborted) return exitOfSignal(constants.signals[this.#interrupted])
+      // Ended before the other side was asked, or not waited for: what a shell reports of us.
+      const unheard = !this.#begun || this.#closing.signal.aborted
+      if (this.#interrupted !== null && unheard) return exitOfSignal(constants.signals[this.#interrupted])
       throw error
     } finally {
       stopListening()
       this.#closing.abort()
       call.stream?.destroy()
-      for (const output of [this.#context.stdout, this.#context.stderr]) output.off('error', ignore)
     }
   }
 
   async #call(): Promise<ApiCall> {
     const { agent, argv, timeout, stdinFile } = this.#options
-    const request = { agent, argv, clamp: true, ...(timeout === null ? {} : { timeout_ms: timeoutMs(timeout) }) }
+    const request = {
+      agent,
+      argv,
+      clamp: true,
+      request_id: this.#requestId,
+      ...(timeout === null ? {} : { timeout_ms: timeoutMs(timeout) }),
+    }
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
     const headers = { accept: 'application/x-ndjson' }
     if (stdinFile === null) return { ...call, headers, body: request }
@@ -83,7 +95,7 @@ class ExecCommand {
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
-    if (again || this.#requestId === null) this.#closing.abort()
+    if (again) this.#closing.abort()
     else void this.#cancel()
   }
 
@@ -91,8 +103,8 @@ class ExecCommand {
     try {
       await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
     } catch (error) {
-      // Already over: its Exit is on the way. Anything else: the closed request says it too.
-      if (!isAppError(error, 'unknown_run')) this.#closing.abort()
+      // Over already: its Exit is on the way. Not asked for yet, or anything else: the closed request says it too.
+      if (!(this.#begun && isAppError(error, 'unknown_run'))) this.#closing.abort()
     }
   }
 
@@ -116,20 +128,27 @@ class ExecCommand {
 
   /** The exit status once the run is over or nobody reads any more, else null. */
   async #event(event: RunEventJson): Promise<number | null> {
-    if (event.request_id !== null) this.#requestId ??= event.request_id
+    this.#begun = true
     switch (event.type) {
       case 'started':
         return null
       case 'stdout':
       case 'stderr':
-        return (await this.#output.data(event)) ? null : EXIT_READER_GONE
+        return (await this.#output.data(event)) ? null : this.#readerGone()
       case 'warning':
-        return (await this.#output.warning(event)) ? null : EXIT_READER_GONE
+        return (await this.#output.warning(event)) ? null : this.#readerGone()
       case 'error':
         throw runError(event)
       case 'exit':
         return this.#end(event)
     }
+  }
+
+  /** A reader that has enough is fine; output that could not be kept is not. */
+  #readerGone(): number {
+    const error = this.#outputError
+    if (error === null || GONE.has(error.code ?? '')) return EXIT_READER_GONE
+    throw new AppError('internal', `the output could not be written: ${error.message}`, { cause: error })
   }
 
   async #end(event: ExitEvent): Promise<number> {
@@ -138,7 +157,7 @@ class ExecCommand {
     if (!this.#context.json) {
       await write(this.#context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
     }
-    return statusOf(event)
+    return this.#outputError === null ? statusOf(event) : this.#readerGone()
   }
 
   /** Who we are is asked only where a denial is explained. */
@@ -150,12 +169,8 @@ class ExecCommand {
   }
 }
 
-const ignore = (): void => undefined
-
-const runError = (event: Extract<RunEventJson, { type: 'error' }> & { data?: Record<string, unknown> }): AppError => {
-  const code = Object.hasOwn(ERROR_TABLE, event.error) ? (event.error as ErrorCode) : 'internal'
-  return new AppError(code, event.message, event.data === undefined ? {} : { data: event.data })
-}
+const runError = (event: Extract<RunEventJson, { type: 'error' }>): AppError =>
+  new AppError(Object.hasOwn(ERROR_TABLE, event.error) ? (event.error as ErrorCode) : 'internal', event.message)
 
 /**
  * `x0x exec AGENT -- ARGV...`. Answers the exit status: the remote code, 128+n for a signal, and 255
