@@ -93,6 +93,8 @@ export const DRAIN_MS = 250
 export const SHUTDOWN_MS = 3_000
 /** When a shutdown turns to SIGKILL: early enough for the journal and the Exits behind it. */
 export const SHUTDOWN_KILL_MS = 2_000
+/** How long an executor that stops waits for the network's half to take what it was sent. */
+export const PORT_FINISH_MS = 500
 /** SIGTERM comes this long before the duration cap; half the cap when the cap is below twice this. */
 export const DURATION_TERM_LEAD_MS = 5_000
 /** Node's timers wrap beyond this (2^31 - 1 ms). */
@@ -192,8 +194,8 @@ export const RECONNECT_MIN_MS = 500
 export const RECONNECT_MAX_MS = 60_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
-/** Bytes that wait in one stream for its window: all that a run may have unacknowledged, and its small frames. */
-export const MAX_STREAM_WRITE_BUFFER = 12 * 1024 * 1024
+/** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
+export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
 /** How long a stream may take to close in peace. */

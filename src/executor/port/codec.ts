@@ -57,7 +57,7 @@ export class PortChannel<In, Out> {
 
   /** False when the other side is behind: wait for `drained()`. After the end nothing is sent. */
   send(message: Out): boolean {
-    if (this.#closed) return false
+    if (this.#closed || this.#duplex.writableEnded) return false
     const payload = this.#outgoing.encode(message)
     if (payload.length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${payload.length} bytes`)
     const free = this.#duplex.write(encodeFrame(payload))
@@ -70,6 +70,11 @@ export class PortChannel<In, Out> {
     if (this.#closed || !this.#duplex.writableNeedDrain) return
     this.#drain ??= Promise.withResolvers<void>()
     await this.#drain.promise
+  }
+
+  /** Sends nothing more, and closes when the other side has taken what was sent. */
+  finish(): void {
+    if (!this.#closed && !this.#duplex.writableEnded) this.#duplex.end(() => this.close())
   }
 
   /** Ends both directions at once. */

@@ -96,6 +96,9 @@ export const toExecutor = union('to-executor', {
   /** Revocations that a peer handed over. Answer: result with the number accepted. */
   revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
 })
+/** Of the messages above, those whose number is a run's, and those that nobody waits for. */
+export const RUN_TAGS: readonly number[] = [11, 12, 13]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 /** A contact as the network's half needs it: to show, to resolve a name, to dial. */
@@ -127,7 +130,6 @@ export const toNetwork = union('to-network', {
       agent_id: id32,
       machine_id: id32,
       agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
-      data_version: text(MAX_NAME),
     },
   ],
   /** `handle` names the handshake until link_ready. */

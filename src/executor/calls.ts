@@ -1,0 +1,128 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import { signCard } from '../identity/card.ts'
+import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/card.ts'
+import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest } from '../protocol/exec.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../protocol/limits.ts'
+import type { Links, PeerLink } from './links.ts'
+import type { Nonces } from './nonces.ts'
+import type { Operations } from './operations.ts'
+import type { PeerRevocations } from './peer-revocations.ts'
+import { PORT_VERSION, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import type { Signatures } from './signatures.ts'
+import type { Views } from './views.ts'
+
+/** Messages that get an answer. */
+export type Call = Extract<ToExecutor, { id: number }>
+
+export interface CallsComponents {
+  readonly clock: Clock
+  readonly links: Links
+  readonly nonces: Nonces
+  readonly operations: Operations
+  readonly revocations: PeerRevocations
+  readonly signatures: Signatures
+  readonly views: Views
+}
+
+/** Answers the calls of one network half. What goes wrong is thrown as an AppError. */
+export class Calls {
+  readonly #components: CallsComponents
+  readonly #machineId: MachineId
+
+  constructor(components: CallsComponents, init: { machineId: MachineId }) {
+    this.#components = components
+    this.#machineId = init.machineId
+  }
+
+  async answer(call: Call): Promise<ToNetwork> {
+    const { links, nonces, operations, revocations, views } = this.#components
+    const { id } = call
+    switch (call.type) {
+      case 'hello':
+        return this.#welcome(call)
+      case 'link_open':
+        return { type: 'link_opened', id, ...links.open(call.peer_machine, call.kem_public_key) }
+      case 'link_confirm': {
+        const { link, agentSignature } = await links.confirm(call.handle, call.m2)
+        return ready(id, link, agentSignature)
+      }
+      case 'link_accept': {
+        const { handle, core, agentSignature } = await links.accept(call.peer_machine, call.m1, call.kem_ciphertext)
+        return { type: 'link_accepted', id, handle, m2_core: core, agent_signature: agentSignature }
+      }
+      case 'link_finish':
+        return ready(id, links.finish(call.handle, call.m2, call.m3), new Uint8Array(0))
+      case 'mint_nonces':
+        return { type: 'nonces', id, nonces: nonces.mint(links.get(call.link).pair, call.count) }
+      case 'sign_request':
+        return this.#signRequest(call)
+      case 'sign_card':
+        return this.#signCard(call)
+      case 'operate':
+        return result(id, await operations.run(call.operation, call.body, call.proof))
+      case 'query':
+        return result(id, await views.query(call.what))
+      case 'revocations':
+        return result(id, { accepted: await revocations.take(links.get(call.link), call.items) })
+    }
+  }
+
+  #welcome(call: Extract<Call, { type: 'hello' }>): ToNetwork {
+    if (call.version !== PORT_VERSION) throw new AppError('conflict', `this executor speaks version ${PORT_VERSION} of the port`)
+    const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
+    return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
+  }
+
+  async #signRequest(call: Extract<Call, { type: 'sign_request' }>): Promise<ToNetwork> {
+    const { clock, links, signatures } = this.#components
+    const { id, request_id, stream_nonce, argv, stdin, timeout_ms, cwd, clamp } = call
+    const peer = links.get(call.link)
+    checkArgvSize(argv)
+    const body = execRequest.encode({
+      version: 1,
+      request_id,
+      from_agent: signatures.agentId,
+      from_machine: this.#machineId,
+      to_agent: peer.agentId,
+      to_machine: peer.machineId,
+      stream_nonce,
+      created_at_ms: clock.now(),
+      argv,
+      stdin,
+      timeout_ms,
+      cwd,
+      clamp,
+    })
+    return { type: 'signed', id, body, signature: await signatures.limited.sign(EXEC_REQUEST_DOMAIN, body) }
+  }
+
+  async #signCard(call: Extract<Call, { type: 'sign_card' }>): Promise<ToNetwork> {
+    const { clock, signatures } = this.#components
+    const isCard = call.kind === 'card'
+    const now = clock.now()
+    const body = {
+      version: 1 as const,
+      agent_public_key: signatures.publicKey,
+      machine_id: this.#machineId,
+      name: call.name,
+      addresses: call.addresses,
+      issued_at_ms: now,
+      expires_at_ms: now + Math.min(call.ttl_ms, isCard ? CARD_TTL_MS : ANNOUNCE_TTL_MS),
+    }
+    const signed = await signCard(signatures.limited, body, isCard ? CARD_DOMAIN : ANNOUNCE_DOMAIN)
+    return { type: 'signed', id: call.id, body: signed.body, signature: signed.signature }
+  }
+}
+
+const ready = (id: number, link: PeerLink, agentSignature: Uint8Array): ToNetwork => ({
+  type: 'link_ready',
+  id,
+  link: link.number,
+  agent_id: link.agentId,
+  decision: link.decision,
+  agent_signature: agentSignature,
+})
+
+const result = (id: number, value: unknown): ToNetwork => ({ type: 'result', id, json: JSON.stringify(value) })

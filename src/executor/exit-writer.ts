@@ -1,0 +1,60 @@
+import type { RunKey } from '../audit/events.ts'
+import { sha256 } from '../identity/hash.ts'
+import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecExit } from '../protocol/exec.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { DenialReason } from '../protocol/reasons.ts'
+import type { Signatures } from './signatures.ts'
+
+/** Which request it is about: the requester as the link proved it, and what it asked. */
+export interface RunSubject {
+  readonly key: RunKey
+  readonly argv: readonly string[]
+  readonly requestSha256: Uint8Array
+}
+
+/** What an Exit says of the run. */
+export type ExitFacts = Omit<
+  ExecExit,
+  'version' | 'request_id' | 'from_agent' | 'from_machine' | 'to_agent' | 'to_machine' | 'request_sha256'
+>
+
+const NO_OUTPUT = sha256()
+
+/** A request that never ran: refused, or given up before the spawn. */
+export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
+  code: null,
+  signal: null,
+  duration_ms: 0,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  stdout_sha256: NO_OUTPUT,
+  stderr_sha256: NO_OUTPUT,
+  truncated: false,
+  denial_reason: denialReason,
+})
+
+/** Writes and signs the last frame of a run. */
+export class ExitWriter {
+  readonly #signatures: Signatures
+  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
+
+  constructor(components: { signatures: Signatures }, init: { agentId: AgentId; machineId: MachineId }) {
+    this.#signatures = components.signatures
+    this.#own = init
+  }
+
+  /** The encoded frame. */
+  async write(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    const body = execExit.encode({
+      version: 1,
+      request_id: subject.key.request_id,
+      from_agent: this.#own.agentId,
+      from_machine: this.#own.machineId,
+      to_agent: subject.key.agent_id,
+      to_machine: subject.key.machine_id,
+      request_sha256: subject.requestSha256,
+      ...facts,
+    })
+    return execFrame.encode({ type: 'exit', body, signature: await this.#signatures.sign(EXEC_EXIT_DOMAIN, body) })
+  }
+}

@@ -1,0 +1,141 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import { decodeCardLink, verifyCard } from '../identity/card.ts'
+import { CARD_DOMAIN } from '../protocol/card.ts'
+import { isHexId, type MachineId } from '../protocol/ids.ts'
+import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
+import type { Contact } from '../trust/contact.ts'
+import type { Contacts } from '../trust/contacts.ts'
+import { signRevocation, type Revocations } from '../trust/revocations.ts'
+import type { OperatorGate } from './operator-gate.ts'
+import type { ContactRecord, Operation } from './port/messages.ts'
+import type { Signatures } from './signatures.ts'
+
+export interface OperationsComponents {
+  readonly clock: Clock
+  readonly contacts: Contacts
+  readonly gate: OperatorGate
+  readonly revocations: Revocations
+  readonly signatures: Signatures
+}
+
+export interface OperationsInit {
+  /** Called in the very turn in which a revocation of ours takes effect. */
+  onRevoked(): void
+}
+
+/** What the network's half may know of a contact. */
+export const contactRecord = ({ name, agent_id, trust, machines, addresses }: Contact): ContactRecord => ({
+  name,
+  agent_id,
+  trust,
+  machines: [...machines],
+  addresses: [...addresses],
+})
+
+/** What an operator changes, each change proven. Bodies are closed: an unknown key is an error. */
+export class Operations {
+  readonly #components: OperationsComponents
+  readonly #onRevoked: () => void
+
+  constructor(components: OperationsComponents, init: OperationsInit) {
+    this.#components = components
+    this.#onRevoked = init.onRevoked
+  }
+
+  /** The JSON answer. Throws `operator_proof_required`, `bad_request`, and what the operation itself refuses. */
+  async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
+    const { contacts, gate } = this.#components
+    gate.check(operation, body, proof)
+    const json = new Body(body)
+    switch (operation) {
+      case 'card_import':
+        return this.#import(json.only('card', 'name', 'trust_level'))
+      case 'contact_trust': {
+        const { contact, level } = json.only('contact', 'level').all(['contact', 'level'])
+        return shown(await contacts.setTrust(contact, levelOf(level)))
+      }
+      case 'contact_pin': {
+        const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
+        return shown(await contacts.pin(contact, machine_id))
+      }
+      case 'contact_unpin': {
+        const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
+        return shown(await contacts.unpin(contact, machine_id))
+      }
+      case 'contact_remove':
+        return shown(await contacts.remove(json.only('contact').text('contact')))
+      case 'identity_revoke':
+        return this.#revoke(json.only('machine_id').textOrNull('machine_id'))
+    }
+  }
+
+  async #import(json: Body): Promise<unknown> {
+    const { clock, contacts, signatures } = this.#components
+    const card = verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now())
+    if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
+    const name = json.optionalText('name')
+    const level = json.optionalText('trust_level')
+    const wish = { ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
+    return shown(await contacts.importCard(card, wish))
+  }
+
+  async #revoke(machineId: MachineId | null): Promise<unknown> {
+    if (machineId !== null && !isHexId(machineId))
+      throw new AppError('bad_request', 'machine_id: expected 64 lower-case hex digits or null')
+    const { clock, revocations, signatures } = this.#components
+    const added = revocations.add(await signRevocation(signatures, machineId, clock.now()), () => true)
+    this.#onRevoked()
+    await added
+    return { ok: true, agent_id: signatures.agentId, machine_id: machineId }
+  }
+}
+
+const shown = (contact: Contact): unknown => ({ ok: true, contact: contactRecord(contact) })
+
+const levelOf = (text: string): TrustLevel => {
+  const level = TRUST_LEVELS.find((one) => one === text)
+  if (level === undefined) throw new AppError('bad_request', `a trust level is one of ${TRUST_LEVELS.join(', ')}`)
+  return level
+}
+
+/** A JSON object whose keys are all known. */
+class Body {
+  readonly #fields: Record<string, unknown>
+
+  constructor(bytes: Uint8Array) {
+    let value: unknown
+    try {
+      value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    } catch (error) {
+      throw new AppError('bad_request', `the body is not JSON: ${errorText(error)}`, { cause: error })
+    }
+    if (typeof value !== 'object' || value === null || Array.isArray(value))
+      throw new AppError('bad_request', 'the body is not a JSON object')
+    this.#fields = value as Record<string, unknown>
+  }
+
+  only(...keys: readonly string[]): this {
+    for (const key of Object.keys(this.#fields))
+      if (!keys.includes(key)) throw new AppError('bad_request', `unknown key ${JSON.stringify(key)}; known are ${keys.join(', ')}`)
+    return this
+  }
+
+  text(key: string): string {
+    const value = Object.hasOwn(this.#fields, key) ? this.#fields[key] : undefined
+    if (typeof value !== 'string') throw new AppError('bad_request', `${key}: ${value === undefined ? 'missing' : 'expected a text'}`)
+    return value
+  }
+
+  all<const K extends string>(keys: readonly K[]): Record<K, string> {
+    return Object.fromEntries(keys.map((key) => [key, this.text(key)])) as Record<K, string>
+  }
+
+  optionalText(key: string): string | undefined {
+    return Object.hasOwn(this.#fields, key) ? this.text(key) : undefined
+  }
+
+  textOrNull(key: string): string | null {
+    return Object.hasOwn(this.#fields, key) && this.#fields[key] === null ? null : this.text(key)
+  }
+}

@@ -1,0 +1,201 @@
+import type { Duplex } from 'node:stream'
+
+import type { Clock } from '../base/clock.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
+import { MAX_PORT_CALLS, MAX_SEALED_FRAME, MAX_TEXT, PORT_FINISH_MS } from '../protocol/limits.ts'
+import type { Call, Calls } from './calls.ts'
+import type { Links, PeerLink } from './links.ts'
+import type { Nonces } from './nonces.ts'
+import type { PeerRevocations } from './peer-revocations.ts'
+import { PortChannel } from './port/codec.ts'
+import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import type { Run } from './run.ts'
+import { RunOutlet } from './run-outlet.ts'
+import type { Runs } from './runs.ts'
+import type { Views } from './views.ts'
+
+export interface PortSessionComponents {
+  readonly calls: Calls
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly duplex: Duplex
+  readonly links: Links
+  readonly log: Logger
+  readonly nonces: Nonces
+  readonly revocations: PeerRevocations
+  readonly runs: Runs
+  readonly views: Views
+}
+
+/** One network half on the other end of a port: its calls, its links, and the runs that it carries. */
+export class PortSession {
+  readonly #components: PortSessionComponents
+  readonly #channel: PortChannel<ToExecutor, ToNetwork>
+  /** Runs of this channel by their number there; null while a request is being refused. */
+  readonly #runs = new Map<number, Run | null>()
+  readonly #closed = Promise.withResolvers<Error | null>()
+  #greeted = false
+  #calls = 0
+
+  constructor(components: PortSessionComponents) {
+    this.#components = components
+    this.#channel = new PortChannel(
+      { duplex: components.duplex, incoming: toExecutor, outgoing: toNetwork },
+      {
+        onMessage: (message) => this.#guard(() => this.#receive(message)),
+        onMalformed: (payload, error) => this.#guard(() => this.#salvage(payload, error)),
+        onClosed: (error) => this.#end(error),
+        holdWhenBehind: true,
+      },
+    )
+  }
+
+  /** Resolves when the channel is gone: null when it ended cleanly. */
+  get closed(): Promise<Error | null> {
+    return this.#closed.promise
+  }
+
+  /** Ends the channel when the other half has taken what was sent, or has had the time to. */
+  async finish(): Promise<void> {
+    const timer = this.#components.clock.setTimeout(() => this.#channel.close(), PORT_FINISH_MS)
+    this.#channel.finish()
+    await this.closed
+    timer.cancel()
+  }
+
+  /** Contacts or revocations have changed: links are judged again, runs ended first, and the other half is told. */
+  trustChanged(): void {
+    const changed = this.#components.links.rejudge()
+    for (const link of changed) this.#components.runs.accessChanged(link)
+    for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
+    this.#pushSnapshot()
+  }
+
+  /** Tells the peers of all links what was revoked. */
+  shareRevocations(): void {
+    for (const link of this.#components.links.peers()) this.#pushRevocations(link)
+  }
+
+  #receive(message: ToExecutor): void {
+    if (!this.#greeted && message.type !== 'hello') {
+      this.#channel.close(new AppError('malformed', `${message.type} before hello`))
+      return
+    }
+    const { links, nonces } = this.#components
+    switch (message.type) {
+      case 'link_dropped':
+        return links.dropped(message.handle)
+      case 'link_closed':
+        return links.closed(message.link)
+      case 'drop_nonces':
+        for (const nonce of message.nonces) nonces.consume(links.get(message.link).pair, nonce)
+        return
+      case 'run_open':
+        return this.#openRun(message)
+      case 'run_frame':
+        // A run that has just ended is no mistake of the other half.
+        return this.#runs.get(message.run)?.receive(message.frame)
+      case 'run_lost':
+        return this.#runs.get(message.run)?.end('peer_disconnected')
+      default:
+        void this.#answer(message)
+    }
+  }
+
+  #openRun(message: Extract<ToExecutor, { type: 'run_open' }>): void {
+    const { links, nonces, runs } = this.#components
+    const { run: number, stream_nonce: streamNonce, frame } = message
+    if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
+    const outlet = new RunOutlet({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
+    this.#runs.set(number, null)
+    try {
+      const run = runs.open({ link: links.get(message.link), nonces, streamNonce, frame, outlet })
+      if (run !== null) this.#runs.set(number, run)
+    } catch (error) {
+      outlet.close()
+      throw error
+    }
+  }
+
+  async #answer(call: Call): Promise<void> {
+    this.#calls += 1
+    try {
+      if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
+      const answer = await this.#components.calls.answer(call)
+      this.#channel.send(answer)
+      if (answer.type === 'welcome') {
+        this.#greeted = true
+        this.#pushSnapshot()
+      }
+      if (answer.type === 'link_ready') this.#pushRevocations(this.#components.links.get(answer.link))
+    } catch (error) {
+      this.#fail(call.id, error)
+    } finally {
+      this.#calls -= 1
+    }
+  }
+
+  #fail(id: number, error: unknown): void {
+    const { counters, log } = this.#components
+    if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+    if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
+    const known = isAppError(error) ? error : new AppError('internal')
+    const data = JSON.stringify(known.data)
+    this.#channel.send({
+      type: 'failed',
+      id,
+      code: known.code,
+      message: known.message.slice(0, MAX_TEXT / 4),
+      data: Buffer.byteLength(data) > MAX_SEALED_FRAME ? '{}' : data,
+    })
+  }
+
+  #pushSnapshot(): void {
+    if (!this.#greeted) return
+    this.#guard(() => this.#channel.send({ type: 'snapshot', json: JSON.stringify(this.#components.views.snapshot()) }))
+  }
+
+  #pushRevocations(link: PeerLink): void {
+    const items = this.#components.revocations.forPeer(link)
+    if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
+  }
+
+  /** A message that broke its schema: counted, and whoever waits for it learns that it failed. */
+  #salvage(payload: Uint8Array, error: unknown): void {
+    this.#components.counters.count('malformed_frames')
+    this.#components.log.warn({ error: errorText(error) }, 'a malformed message of the network half')
+    let value: CborValue
+    try {
+      value = decodeCbor(payload)
+    } catch {
+      this.#channel.close(new AppError('malformed', errorText(error)))
+      return
+    }
+    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
+    if (typeof tag !== 'number' || typeof number !== 'number' || number < 0 || UNANSWERED_TAGS.includes(tag)) return
+    if (!RUN_TAGS.includes(tag)) return this.#fail(number, error)
+    const run = this.#runs.get(number)
+    if (run) run.violated(errorText(error))
+    else this.#channel.send({ type: 'run_closed', run: number })
+  }
+
+  /** Nothing that a message causes may be thrown at the channel. */
+  #guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      const { counters, log } = this.#components
+      if (isAppError(error)) counters.count('malformed_frames')
+      log.warn({ error: errorText(error) }, 'a message of the network half failed')
+    }
+  }
+
+  #end(error: Error | null): void {
+    for (const run of this.#runs.values()) run?.end('peer_disconnected')
+    this.#runs.clear()
+    this.#closed.resolve(error)
+  }
+}

@@ -1,0 +1,37 @@
+import type { PortChannel } from './port/codec.ts'
+import type { ToExecutor, ToNetwork } from './port/messages.ts'
+
+/** Where the frames of one run leave. */
+export class RunOutlet {
+  readonly #channel: PortChannel<ToExecutor, ToNetwork>
+  readonly #run: number
+  readonly #onClosed: () => void
+  #closed = false
+
+  constructor(components: { channel: PortChannel<ToExecutor, ToNetwork> }, init: { run: number; onClosed: () => void }) {
+    this.#channel = components.channel
+    this.#run = init.run
+    this.#onClosed = init.onClosed
+  }
+
+  /** True when the network's half is behind. */
+  get full(): boolean {
+    return !this.#closed && this.#channel.full && !this.#channel.closed
+  }
+
+  send(frame: Uint8Array): void {
+    if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame })
+  }
+
+  async drained(): Promise<void> {
+    return this.#channel.drained()
+  }
+
+  /** Nothing more comes: later frames are dropped. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#channel.send({ type: 'run_closed', run: this.#run })
+    this.#onClosed()
+  }
+}

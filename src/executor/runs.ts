@@ -1,0 +1,168 @@
+import type { Clock } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import { authorize, type PolicyContext } from '../policy/authorize.ts'
+import type { Guardian } from '../process/guardian.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_PORT_RUNS, SHUTDOWN_KILL_MS } from '../protocol/limits.ts'
+import type { DenialReason } from '../protocol/reasons.ts'
+import { readArrival, senderProblem, type Arrival } from './arrival.ts'
+import type { RunSubject } from './exit-writer.ts'
+import type { PeerLink } from './links.ts'
+import type { Nonces } from './nonces.ts'
+import type { UnackedTotal } from './outbox.ts'
+import type { RecentRuns } from './recent-runs.ts'
+import type { Reports } from './reports.ts'
+import { Run } from './run.ts'
+import type { RunOutlet } from './run-outlet.ts'
+import type { TrustJudge } from './trust-judge.ts'
+
+/** What all runs of an executor share. */
+export interface RunsComponents {
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly guardian: Guardian
+  readonly judge: TrustJudge
+  readonly log: Logger
+  readonly policy: PolicyContext
+  readonly recent: RecentRuns
+  readonly reports: Reports
+  readonly total: UnackedTotal
+}
+
+export interface RunsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** A Request that came on a stream of a link. */
+export interface RunArrival {
+  readonly link: PeerLink
+  readonly nonces: Nonces
+  /** Ours, of that stream. */
+  readonly streamNonce: Uint8Array
+  readonly frame: Uint8Array
+  readonly outlet: RunOutlet
+}
+
+interface Denial {
+  readonly subject: RunSubject
+  readonly reason: DenialReason
+  readonly detail: string
+}
+
+/** Not answered at all; the counter says why. */
+interface Dropped {
+  readonly dropped: 'malformed_frames' | 'requests_ignored'
+}
+
+/** A request that is being answered: denied (no run) or running. */
+interface Active {
+  readonly link: PeerLink
+  readonly run: Run | null
+}
+
+const PROBLEMS = {
+  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
+  reused: 'this agent and machine used the request id before',
+  wrong_party: 'it names other parties than those of the link',
+  wrong_signature: 'its signature does not fit',
+} as const
+
+/** Every request of every peer: through the gates, then to its end. */
+export class Runs {
+  readonly #components: RunsComponents
+  readonly #own: RunsInit
+  readonly #active = new Map<Active, Promise<void>>()
+  #stopping = false
+
+  constructor(components: RunsComponents, init: RunsInit) {
+    this.#components = components
+    this.#own = init
+  }
+
+  /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
+  open(arrival: RunArrival): Run | null {
+    const { counters } = this.#components
+    const { link, outlet } = arrival
+    counters.count('requests_received')
+    const verdict = this.#decide(arrival)
+    if ('run' in verdict) {
+      this.#track({ link, run: verdict.run }, verdict.run.execute())
+      return verdict.run
+    }
+    if ('dropped' in verdict) {
+      counters.count(verdict.dropped)
+      outlet.close()
+      return null
+    }
+    this.#track({ link, run: null }, this.#deny(verdict, outlet))
+    return null
+  }
+
+  /** What this link's peer may do has changed: whoever is not accepted any more loses its runs. */
+  accessChanged(link: PeerLink): void {
+    if (link.decision === 'accept') return
+    for (const active of this.#active.keys()) if (active.link === link) active.run?.end('access_revoked')
+  }
+
+  /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
+  async stop(): Promise<void> {
+    this.#stopping = true
+    for (const { run } of this.#active.keys()) run?.end('daemon_stopping')
+    const timer = this.#components.clock.setTimeout(() => {
+      for (const { run } of this.#active.keys()) run?.kill()
+    }, SHUTDOWN_KILL_MS)
+    await Promise.all(this.#active.values())
+    timer.cancel()
+  }
+
+  #track(active: Active, work: Promise<void>): void {
+    this.#active.set(
+      active,
+      work.finally(() => this.#active.delete(active)),
+    )
+  }
+
+  async #deny({ subject, reason, detail }: Denial, outlet: RunOutlet): Promise<void> {
+    try {
+      outlet.send(await this.#components.reports.denied(subject, reason, detail))
+    } catch (error) {
+      this.#components.log.error({ error: errorText(error) }, 'a denial could not be answered')
+    } finally {
+      outlet.close()
+    }
+  }
+
+  #decide(arrival: RunArrival): { run: Run } | Denial | Dropped {
+    const { judge, policy } = this.#components
+    const { link } = arrival
+    if (this.#stopping || this.#active.size >= MAX_PORT_RUNS) return { dropped: 'requests_ignored' }
+    const trust = judge.decide(link.agentId, link.machineId)
+    if (trust !== 'accept' && !link.strangersRequests.take()) return { dropped: 'requests_ignored' }
+    const read = readArrival(arrival.frame)
+    if (read === null) return { dropped: 'malformed_frames' }
+    const { request } = read
+    const problem = this.#senderProblem(read, arrival, trust === 'accept')
+    const { agentId: agent_id, machineId: machine_id } = link
+    const key = { agent_id, machine_id, request_id: request.request_id }
+    const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
+    const { argv, cwd, timeout_ms, clamp } = request
+    const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
+    const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
+    if (verdict.kind === 'denied') return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    const { permit, slot } = verdict
+    return { run: new Run(this.#components, { subject, request, permit, slot, outlet: arrival.outlet }) }
+  }
+
+  #senderProblem(read: Arrival, arrival: RunArrival, trusted: boolean): keyof typeof PROBLEMS | null {
+    const { link, nonces, streamNonce } = arrival
+    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
+    // Only whom we would run for can fill the memory of used ids.
+    const reused = problem === null && trusted && !this.#components.recent.remember(link.pair, read.request.request_id)
+    const found = reused ? 'reused' : problem
+    if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
+    return found
+  }
+}

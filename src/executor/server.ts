@@ -1,0 +1,149 @@
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+
+import type { Journal } from '../audit/journal.ts'
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import { scrubbedEnvironment } from '../policy/environment.ts'
+import type { LoadedAcl } from '../policy/load-acl.ts'
+import { Slots } from '../policy/slots.ts'
+import type { Guardian } from '../process/guardian.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import type { Contacts } from '../trust/contacts.ts'
+import type { Revocations } from '../trust/revocations.ts'
+import { Calls } from './calls.ts'
+import { ExitWriter } from './exit-writer.ts'
+import { Links } from './links.ts'
+import { Nonces } from './nonces.ts'
+import { Operations } from './operations.ts'
+import { OperatorGate } from './operator-gate.ts'
+import { UnackedTotal } from './outbox.ts'
+import { PeerRevocations } from './peer-revocations.ts'
+import { PortSession } from './port-session.ts'
+import { RecentRuns } from './recent-runs.ts'
+import { Reports } from './reports.ts'
+import { Runs } from './runs.ts'
+import { Signatures } from './signatures.ts'
+import { TrustJudge } from './trust-judge.ts'
+import { Views } from './views.ts'
+
+/** Contacts and revocations are loaded, journal and guardian started before the executor is. */
+export interface ExecutorComponents {
+  readonly acl: LoadedAcl
+  readonly clock: Clock
+  readonly contacts: Contacts
+  readonly counters: ExecCounters
+  readonly guardian: Guardian
+  /** Null only where the ACL names no journal; then nothing can run. */
+  readonly journal: Journal | null
+  readonly log: Logger
+  readonly revocations: Revocations
+  readonly signer: AgentSigner
+}
+
+export interface ExecutorInit {
+  /** Where `operator.key` lies. */
+  readonly dataDir: string
+  readonly machineId: MachineId
+  /** A system daemon: its operators read `operator.key` as members of its group. */
+  readonly groupMayRead?: boolean
+}
+
+/** A daemon's directory that its group may enter. */
+const SHARED_DIR = 0o750
+
+/** The half that holds the agent key, decides, and runs programs. It never sees the network, only the port. */
+export class Executor implements Startable {
+  readonly #components: ExecutorComponents
+  readonly #init: ExecutorInit
+  readonly #signatures: Signatures
+  readonly #judge: TrustJudge
+  readonly #runs: Runs
+  readonly #revocations: PeerRevocations
+  readonly #views: Views
+  readonly #sessions = new Set<PortSession>()
+  #operations: Operations | null = null
+  #unsubscribe: () => void = () => undefined
+
+  constructor(components: ExecutorComponents, init: ExecutorInit) {
+    const { acl, clock, contacts, counters, guardian, journal, log, revocations, signer } = components
+    const own = { agentId: signer.agentId, machineId: init.machineId }
+    this.#components = components
+    this.#init = init
+    this.#signatures = new Signatures({ signer, counters, clock })
+    this.#judge = new TrustJudge({ contacts, revocations }, own)
+    this.#views = new Views({ acl, contacts, counters, journal, revocations })
+    this.#revocations = new PeerRevocations(
+      { acl: acl.acl, contacts, counters, log, revocations },
+      { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },
+    )
+    const reports = new Reports({ journal, counters, exits: new ExitWriter({ signatures: this.#signatures }, own), log })
+    const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
+    this.#runs = new Runs(
+      { clock, counters, guardian, judge: this.#judge, log, policy, recent: new RecentRuns(), reports, total: new UnackedTotal() },
+      own,
+    )
+  }
+
+  /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
+  async start(): Promise<void> {
+    const { clock, contacts, revocations } = this.#components
+    const { dataDir, groupMayRead = false } = this.#init
+    const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
+    const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
+    this.#operations = new Operations(
+      { clock, contacts, gate: new OperatorGate({ clock }, { key }), revocations, signatures: this.#signatures },
+      { onRevoked: () => this.#ownRevoked() },
+    )
+    this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
+  }
+
+  /**
+   * Takes no more requests and ends every program; answers when all have ended and are journalled, and
+   * their Exits are with the network's half. To be called before the network is taken down.
+   */
+  async endRuns(): Promise<void> {
+    await this.#runs.stop()
+  }
+
+  async stop(): Promise<void> {
+    await this.endRuns()
+    this.#unsubscribe()
+    await Promise.all([...this.#sessions].map((session) => session.finish()))
+  }
+
+  /** Serves a network half on the other end of this byte stream, until it ends. */
+  attach(duplex: Duplex): PortSession {
+    const operations = this.#operations
+    if (operations === null) throw new AppError('internal', 'the executor was not started')
+    const { clock, counters, log } = this.#components
+    const { machineId } = this.#init
+    const signatures = this.#signatures
+    const nonces = new Nonces()
+    const links = new Links(
+      { signatures, judge: this.#judge, nonces, clock },
+      { agentId: signatures.agentId, agentPublicKey: signatures.publicKey, machineId },
+    )
+    const [revocations, views, runs] = [this.#revocations, this.#views, this.#runs]
+    const calls = new Calls({ clock, links, nonces, operations, revocations, signatures, views }, { machineId })
+    const session = new PortSession({ calls, clock, counters, duplex, links, log, nonces, revocations, runs, views })
+    this.#sessions.add(session)
+    void session.closed.then(() => this.#sessions.delete(session))
+    return session
+  }
+
+  #trustChanged(): void {
+    for (const session of this.#sessions) session.trustChanged()
+  }
+
+  #ownRevoked(): void {
+    this.#trustChanged()
+    for (const session of this.#sessions) session.shareRevocations()
+  }
+}

@@ -1,0 +1,34 @@
+import type { Clock } from '../base/clock.ts'
+
+export interface TokenBucketInit {
+  /** Tokens at the start and at most. */
+  readonly burst: number
+  readonly perSecond: number
+}
+
+/** A rate limit that allows bursts. */
+export class TokenBucket {
+  readonly #clock: Clock
+  readonly #burst: number
+  readonly #perMs: number
+  #tokens: number
+  #at: number
+
+  constructor(components: { clock: Clock }, init: TokenBucketInit) {
+    this.#clock = components.clock
+    this.#burst = init.burst
+    this.#perMs = init.perSecond / 1000
+    this.#tokens = init.burst
+    this.#at = components.clock.monotonic()
+  }
+
+  /** Takes one token; false when there is none. */
+  take(): boolean {
+    const now = this.#clock.monotonic()
+    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
+    this.#at = now
+    if (this.#tokens < 1) return false
+    this.#tokens -= 1
+    return true
+  }
+}
