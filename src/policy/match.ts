@@ -36,7 +36,10 @@ const matchesToken = (token: PatternToken, text: string): boolean => {
 
 const isUrlPath = (text: string): boolean => URL_PATH.test(text) && !text.includes('..')
 
-/** The index of the first token that differs, also where one side has ended; null when all fit. */
+/**
+ * Token by token, of equal length, byte for byte but for the templates. The index of the first token
+ * that differs, also where one side has ended; null: the argv matches.
+ */
 export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly string[]): number | null => {
   const length = Math.max(tokens.length, argv.length)
   for (let at = 0; at < length; at++) {
@@ -46,9 +49,6 @@ export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly st
   }
   return null
 }
-
-/** Token by token, of equal length, byte for byte but for the templates. */
-export const matchArgv = (tokens: readonly PatternToken[], argv: readonly string[]): boolean => firstMismatch(tokens, argv) === null
 
 /** The first token with a metacharacter, and which one. */
 export const findMetacharacter = (argv: readonly string[]): { token: number; character: string } | null => {

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import type { PatternToken } from '../../src/policy/acl.ts'
-import { findMetacharacter, firstMismatch, matchArgv, parseToken } from '../../src/policy/match.ts'
+import { findMetacharacter, firstMismatch, parseToken } from '../../src/policy/match.ts'
 
 const SEED = 20_260_101
 
@@ -15,7 +15,7 @@ const tokensOf = (argv: readonly string[]): PatternToken[] =>
     return token
   })
 
-const matches = (pattern: readonly string[], argv: readonly string[]): boolean => matchArgv(tokensOf(pattern), argv)
+const matches = (pattern: readonly string[], argv: readonly string[]): boolean => firstMismatch(tokensOf(pattern), argv) === null
 
 test('a literal matches itself alone, byte for byte', () => {
   assert.ok(matches(['systemctl', 'status', 'x0xd'], ['systemctl', 'status', 'x0xd']))
