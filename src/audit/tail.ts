@@ -3,8 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/limits.ts'
-import type { JournalLine } from './events.ts'
-import { safeJson } from './line.ts'
 
 const LINE_FEED = 0x0a
 const CHUNK_BYTES = 64 * 1024
@@ -115,11 +113,4 @@ const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promi
     if (signal?.aborted) return null
     await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
   }
-}
-
-/** One line of the journal for a human: time, event, run, then the fields of the event. Nothing in it is deceptive. */
-export const renderLine = (line: JournalLine): string => {
-  const { ts, event, chain: _chain, n: _n, prev: _prev, request_id, agent_id, machine_id: _machine, ...fields } = line
-  const members = Object.entries(fields).map(([name, value]) => `${name}=${safeJson(value)}`)
-  return [ts, event.padEnd(8), request_id, agent_id.slice(0, 8), ...members].join('  ')
 }

@@ -5,6 +5,7 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { GUARDIAN_GRACE_SECONDS } from '../protocol/limits.ts'
+import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
  * Reads `+ GROUP` and `- GROUP` until our end of the pipe is closed, by us or by our death; then ends
@@ -41,7 +42,9 @@ export class Guardian implements Startable {
     this.#log = components.log
   }
 
+  /** Also makes this process fit to have children: none of them gets a descriptor that we were left with. */
   start(): void {
+    closeInheritedDescriptors()
     this.#running = true
     this.#launch()
   }

@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test, type TestContext } from 'node:test'
+
+import { DRAIN_MS, DRAIN_PAUSED_MS, DRAIN_TOTAL_MS, KILL_GRACE_MS } from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { hasProc, isAlive, run, script, start, until, type StartedProcess } from '../support/processes.ts'
+
+const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
+
+const SIGKILL = 9
+const SIGTERM = 15
+
+/** Starts a script that prints pids, one a line behind `pid `, and answers them. */
+const startWithPids = async (t: TestContext, text: string, count: number, clock = new ManualClock()) => {
+  const started = await start(t, [await script(t, text)], { clock })
+  const pids = (): number[] =>
+    [
+      ...Buffer.concat(started.output.stdout)
+        .toString()
+        .matchAll(/^pid (\d+)$/gm),
+    ].map((match) => Number(match[1]))
+  await until(() => pids().length === count)
+  return { ...started, clock, pids: pids() }
+}
+
+/** Lets manual time pass until the run is over. */
+const passTime = async ({ process }: StartedProcess, clock: ManualClock): Promise<void> => {
+  let over = false
+  void process.ended.then(() => (over = true))
+  await until(async () => {
+    await clock.advance(DRAIN_MS)
+    return over
+  })
+}
+
+test('a terminated program gets SIGTERM and the real signal is told', async (t) => {
+  const { process, clock, ...rest } = await startWithPids(t, 'echo pid $$; sleep 1000', 1)
+  process.terminate()
+  process.terminate()
+  const end = await process.ended
+  assert.deepEqual([end.code, end.signal, end.truncated, rest.warnings], [null, SIGTERM, false, []])
+  assert.equal(clock.pending, 0)
+})
+
+test('a program that ignores SIGTERM gets SIGKILL after the grace, not before', async (t) => {
+  const { process, clock } = await startWithPids(t, "trap '' TERM; echo pid $$; while :; do sleep 0.01; done", 1)
+  process.terminate()
+  await clock.advance(KILL_GRACE_MS - 1)
+  assert.ok(isAlive(process.pid))
+  await clock.advance(1)
+  assert.equal((await process.ended).signal, SIGKILL)
+})
+
+test('a program may end by itself on SIGTERM and keeps its code', async (t) => {
+  const { process } = await startWithPids(t, "trap 'echo bye; exit 4' TERM; echo pid $$; while :; do sleep 0.01; done", 1)
+  process.terminate()
+  const end = await process.ended
+  assert.deepEqual([end.code, end.signal], [4, null])
+})
+
+test('the whole group ends with a terminated program', linuxOnly, async (t) => {
+  const { process, pids } = await startWithPids(t, 'sleep 1000 & echo pid $!; (sleep 1000 & echo pid $!; wait) & wait', 2)
+  process.terminate()
+  await process.ended
+  await until(() => pids.every((pid) => !isAlive(pid)))
+})
+
+test('a grandchild that made a session of its own ends with a terminated program', linuxOnly, async (t) => {
+  const { process, pids } = await startWithPids(t, "setsid sh -c 'echo pid $$; exec sleep 1000' & wait", 1)
+  process.terminate()
+  await process.ended
+  await until(() => !isAlive(pids[0]!))
+})
+
+test('a grandchild in a session of its own that ignores SIGTERM is killed when the program is', linuxOnly, async (t) => {
+  const ignoring = "trap '' TERM; echo pid $$; while :; do sleep 0.01; done"
+  const { process, pids } = await startWithPids(t, `setsid sh -c "${ignoring.replaceAll('$', '\\$')}" & wait`, 1)
+  process.terminate()
+  await process.ended
+  await until(() => !isAlive(pids[0]!))
+})
+
+test('what an ended program left behind in its group is killed', linuxOnly, async (t) => {
+  const { process, pids, clock } = await startWithPids(t, "trap '' TERM; sh -c 'sleep 1000' & echo pid $!", 1)
+  const end = await process.ended
+  assert.deepEqual([end.code, clock.pending], [0, 0])
+  await until(() => !isAlive(pids[0]!))
+})
+
+test('a descendant that holds the output does not hold the run, and is warned of once', linuxOnly, async (t) => {
+  const started = await startWithPids(t, "echo out; setsid sh -c 'echo pid $$; exec sleep 1000' & sleep 0.2", 1)
+  t.after(() => globalThis.process.kill(started.pids[0]!, 'SIGKILL'))
+  await until(() => !isAlive(started.process.pid))
+  await passTime(started, started.clock)
+  const end = await started.process.ended
+  assert.deepEqual([end.code, end.truncated], [0, false])
+  assert.deepEqual(started.warnings, [{ kind: 'descendant_held_output', bytes: null }])
+})
+
+test('a descendant that goes on writing holds the run for a bounded time', linuxOnly, async (t) => {
+  const limits = { max_stdout_bytes: 10 ** 12, warn_stdout_bytes: 10 ** 12 }
+  const path = await script(t, "setsid sh -c 'echo pid $$; while :; do echo x; sleep 0.005; done' & sleep 0.3")
+  const clock = new ManualClock()
+  const started = await start(t, [path], { limits, clock })
+  await until(() => !isAlive(started.process.pid))
+  const pid = Number(/pid (\d+)/.exec(Buffer.concat(started.output.stdout).toString())![1])
+  t.after(() => globalThis.process.kill(pid, 'SIGKILL'))
+  const before = clock.monotonic()
+  await passTime(started, clock)
+  assert.ok(clock.monotonic() - before <= DRAIN_TOTAL_MS + DRAIN_MS)
+  assert.deepEqual(
+    started.warnings.map(({ kind }) => kind),
+    ['descendant_held_output'],
+  )
+})
+
+test('a reader that does not come back after exit loses what is left, and the end says so', linuxOnly, async (t) => {
+  const clock = new ManualClock()
+  const started = await start(t, ['head', '-c', '1000', '/dev/zero'], { clock, paused: true })
+  await until(() => !isAlive(started.process.pid))
+  let over = false
+  void started.process.ended.then(() => (over = true))
+  while (clock.monotonic() < DRAIN_PAUSED_MS - DRAIN_MS) {
+    assert.equal(over, false)
+    await clock.advance(DRAIN_MS)
+  }
+  await passTime(started, clock)
+  const end = await started.process.ended
+  assert.deepEqual([end.truncated, end.stdout.bytes_total, started.warnings], [true, 0, []])
+})
+
+test('a terminated run does not wait that long for a reader', linuxOnly, async (t) => {
+  const clock = new ManualClock()
+  const path = await script(t, 'echo x; sleep 1000')
+  const started = await start(t, [path], { clock, paused: true })
+  await until(() => readFileSync(`/proc/${started.process.pid}/wchan`, 'latin1').includes('wait'))
+  started.process.terminate()
+  await until(() => !isAlive(started.process.pid))
+  const before = clock.monotonic()
+  await passTime(started, clock)
+  assert.ok(clock.monotonic() - before < DRAIN_PAUSED_MS)
+})
+
+test('signals after the end reach nobody', async (t) => {
+  const { process } = await run(t, ['true'])
+  process.terminate()
+  process.kill()
+  assert.equal((await process.ended).code, 0)
+})
+
+test('at its time a program gets SIGTERM, then SIGKILL; the run counts as cut and is warned of once each', async (t) => {
+  const clock = new ManualClock()
+  const path = await script(t, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+  const started = await start(t, [path], { clock, timeout_ms: 20_000, limits: { warn_duration_secs: 10 } })
+  await started.printed('ready')
+  await clock.advance(10_000)
+  assert.deepEqual(
+    started.warnings.map(({ kind }) => kind),
+    ['duration_approaching_cap'],
+  )
+  await clock.advance(4_999)
+  assert.equal(started.warnings.length, 1)
+  await clock.advance(1)
+  assert.deepEqual(
+    started.warnings.map(({ kind }) => kind),
+    ['duration_approaching_cap', 'duration_cap_hit'],
+  )
+  assert.ok(isAlive(started.process.pid))
+  await clock.advance(5_000)
+  const end = await started.process.ended
+  assert.deepEqual([end.signal, end.truncated, end.duration_ms, clock.pending], [SIGKILL, true, 20_000, 0])
+})
+
+test('a program that obeys at its time ends by SIGTERM and still counts as cut', async (t) => {
+  const clock = new ManualClock()
+  const started = await start(t, ['sleep', '1000'], { clock, timeout_ms: 4_000 })
+  await clock.advance(2_000)
+  const end = await started.process.ended
+  assert.deepEqual([end.signal, end.truncated, end.duration_ms], [SIGTERM, true, 2_000])
+})
+
+test('a program that a caller ended before its time does not count as cut by it', async (t) => {
+  const clock = new ManualClock()
+  const path = await script(t, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+  const started = await start(t, [path], { clock, timeout_ms: 20_000 })
+  await started.printed('ready')
+  await clock.advance(14_000)
+  started.process.terminate()
+  await clock.advance(5_000)
+  const end = await started.process.ended
+  assert.deepEqual([end.signal, end.truncated, started.warnings], [SIGKILL, false, []])
+})

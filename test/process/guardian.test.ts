@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { test, type TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { Guardian } from '../../src/process/guardian.ts'
+import { hasProc, isAlive, run, script, silent, start, startGuardian, until } from '../support/processes.ts'
+
+const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
+
+const childrenOf = (pid: number): number[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
+
+/** A daemon in small, in a process of its own, that runs this script; answers the pids that the script prints. */
+const daemonRunning = async (t: TestContext, text: string, count: number) => {
+  const program = fileURLToPath(new URL('../support/orphan-program.ts', import.meta.url))
+  const daemon = spawn(process.execPath, [program, await script(t, text)], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.after(() => daemon.kill('SIGKILL'))
+  let output = ''
+  daemon.stdout.on('data', (chunk) => (output += chunk))
+  const pids = (): number[] => [...output.matchAll(/^pid (\d+)$/gm)].map((match) => Number(match[1]))
+  await until(() => pids().length === count)
+  return { daemon, pids: pids() }
+}
+
+test('a daemon that is killed leaves none of its programs behind', linuxOnly, async (t) => {
+  const { daemon, pids } = await daemonRunning(t, 'sleep 1000 & echo pid $!; wait', 2)
+  assert.ok(pids.every(isAlive))
+  daemon.kill('SIGKILL')
+  await until(() => pids.every((pid) => !isAlive(pid)))
+})
+
+test('a program that ignores SIGTERM does not outlive a killed daemon', linuxOnly, async (t) => {
+  const { daemon, pids } = await daemonRunning(t, "trap '' TERM; while :; do sleep 0.05; done", 1)
+  daemon.kill('SIGKILL')
+  await until(() => pids.every((pid) => !isAlive(pid)))
+})
+
+test('the guardian goes when the daemon goes', linuxOnly, async (t) => {
+  const { daemon, pids } = await daemonRunning(t, 'sleep 1000', 1)
+  const helpers = childrenOf(daemon.pid!).filter((pid) => !pids.includes(pid))
+  assert.equal(helpers.length, 1)
+  daemon.kill('SIGKILL')
+  await once(daemon, 'exit')
+  await until(() => !isAlive(helpers[0]!))
+})
+
+test('a stopped guardian ends what still runs, and forgets what is over', linuxOnly, async (t) => {
+  const guardian = new Guardian({ log: silent })
+  guardian.start()
+  await run(t, ['true'], { guardian })
+  const { process } = await start(t, ['sleep', '1000'], { guardian })
+  await guardian.stop()
+  assert.equal((await process.ended).signal, 15)
+})
+
+test('a guardian that was killed is replaced for the next run and is told of those before', linuxOnly, async (t) => {
+  const mine = globalThis.process.pid
+  const before = new Set(childrenOf(mine))
+  const guardian = startGuardian(t)
+  const helper = childrenOf(mine).find((pid) => !before.has(pid))!
+  const first = await start(t, ['sleep', '1000'], { guardian })
+  globalThis.process.kill(helper, 'SIGKILL')
+  await until(() => !childrenOf(mine).includes(helper))
+  await run(t, ['true'], { guardian })
+  await guardian.stop()
+  assert.equal((await first.process.ended).signal, 15)
+})
+
+test('stopping twice, or without a start, is nothing', async () => {
+  const guardian = new Guardian({ log: silent })
+  await guardian.stop()
+  guardian.start()
+  await guardian.stop()
+  await guardian.stop()
+})
+
+test('ourselves and everybody are no group to protect', (t) => {
+  const guardian = startGuardian(t)
+  for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => guardian.protect(group), RangeError)
+})

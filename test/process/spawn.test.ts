@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import { chmod, copyFile, rename, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import type { Permit } from '../../src/policy/permit.ts'
+import { ProcessTree } from '../../src/process/process-tree.ts'
+import { spawnPermitted } from '../../src/process/spawn.ts'
+import { permitFor } from '../support/permit.ts'
+import { startGuardian, temporaryDirectory } from '../support/processes.ts'
+
+const failureOf = async (t: TestContext, permit: Permit): Promise<string> => {
+  const result = await spawnPermitted(permit, { guardian: startGuardian(t) }, { stdin: false })
+  assert.equal(result.kind, 'spawn_failed')
+  return (result as Extract<typeof result, { kind: 'spawn_failed' }>).detail
+}
+
+const program = async (t: TestContext, text = '#!/bin/sh\nexit 0\n'): Promise<string> => {
+  const path = join(await temporaryDirectory(t), 'program')
+  await writeFile(path, text)
+  await chmod(path, 0o755)
+  return path
+}
+
+test('only the very object that policy made is run: no copy, no likeness', async (t) => {
+  const permit = permitFor(['true'])
+  const guardian = startGuardian(t)
+  for (const forged of [{ ...permit }, structuredClone(permit), Object.create(permit), null])
+    await assert.rejects(spawnPermitted(forged as Permit, { guardian }, { stdin: false }), { code: 'internal', message: /permit/ })
+})
+
+test('a program that was replaced after it was permitted is not run', async (t) => {
+  const path = await program(t)
+  const permit = permitFor([path])
+  await copyFile('/bin/true', `${path}.new`)
+  await rename(`${path}.new`, path)
+  assert.match(await failureOf(t, permit), /was replaced after it was permitted/)
+})
+
+test('a program that is gone since it was permitted is a failure to start', async (t) => {
+  const path = await program(t)
+  const permit = permitFor([path])
+  await rm(path)
+  assert.match(await failureOf(t, permit), /ENOENT/)
+})
+
+test('a program that lost its right to be executed is a failure to start', async (t) => {
+  const path = await program(t)
+  const permit = permitFor([path])
+  await chmod(path, 0o644)
+  assert.match(await failureOf(t, permit), /EACCES/)
+})
+
+test('a file that is no program is a failure to start', async (t) => {
+  const permit = permitFor([await program(t, '#!/nowhere/interpreter\n')])
+  assert.match(await failureOf(t, permit), /ENOENT/)
+})
+
+test('a missing working directory is named, and not taken for a missing program', async (t) => {
+  const cwd = join(await temporaryDirectory(t), 'gone')
+  assert.match(await failureOf(t, permitFor(['true'], { cwd })), /working directory.*gone/)
+  const file = await program(t)
+  assert.match(await failureOf(t, permitFor(['true'], { cwd: file })), /not a directory/)
+})
+
+test('an argument that the system does not take is a failure to start', async (t) => {
+  // One argument may have 128 KiB on Linux.
+  assert.match(await failureOf(t, permitFor(['true', 'x'.repeat(4 * 1024 * 1024)])), /E2BIG/)
+})
+
+test('ourselves, init and everybody can be no tree to signal', () => {
+  for (const pid of [1, 0, -1, -5, 1.5, Number.NaN]) assert.throws(() => new ProcessTree(pid), RangeError)
+})
+
+test('a tree whose processes are gone is signalled in vain, without an error', () => {
+  // Above any pid that Linux gives (2^22).
+  const tree = new ProcessTree(2 ** 22 + 12_345)
+  tree.signal('SIGTERM')
+  tree.end()
+  tree.end()
+  tree.signal('SIGKILL')
+})

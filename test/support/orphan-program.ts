@@ -1,0 +1,14 @@
+/** A daemon in small: starts what its arguments say, prints its pid and the guardian's, and waits to be killed. */
+import { systemClock } from '../../src/base/clock.ts'
+import { Guardian } from '../../src/process/guardian.ts'
+import { startProcess } from '../../src/process/running-process.ts'
+import { permitFor } from './permit.ts'
+import { silent } from './processes.ts'
+
+const guardian = new Guardian({ log: silent })
+guardian.start()
+const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
+const started = await startProcess(permitFor(process.argv.slice(2)), { clock: systemClock, guardian, handlers }, { stdin: false })
+if (started.kind !== 'started') throw new Error(started.detail)
+started.process.resume()
+process.stdout.write(`pid ${started.process.pid}\n`)

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict'
+
+import type { Acl, RunLimits } from '../../src/policy/acl.ts'
+import { DEFAULT_CAPS } from '../../src/policy/acl.ts'
+import { authorize } from '../../src/policy/authorize.ts'
+import { scrubbedEnvironment } from '../../src/policy/environment.ts'
+import type { Permit } from '../../src/policy/permit.ts'
+import { Slots } from '../../src/policy/slots.ts'
+import { ALICE, alice, LAPTOP } from './acl-text.ts'
+
+export interface PermitOptions {
+  readonly limits?: Partial<RunLimits>
+  readonly timeout_ms?: number
+  readonly cwd?: string
+}
+
+/** A permit for this argv, made by policy itself from an ACL that allows exactly that. */
+export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
+  const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
+  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), line: 1 }
+  const acl: Acl = {
+    enabled: true,
+    caps: DEFAULT_CAPS,
+    allow: [{ description: 'a test', agent_id: ALICE, machine_id: LAPTOP, commands: [command], limits, line: 1 }],
+    default_cwd: options.cwd ?? '/',
+    audit_log_path: '/var/log/x0x/exec.log',
+    audit_tasklist_id: null,
+    source: 'acl.toml',
+  }
+  const intent = { argv, cwd: null, stdin_len: null, timeout_ms: options.timeout_ms ?? null, clamp: false }
+  const verdict = authorize(intent, alice, { acl, slots: new Slots(DEFAULT_CAPS), env: scrubbedEnvironment() })
+  assert.equal(
+    verdict.kind,
+    'permit',
+    JSON.stringify(verdict, (_key, value: unknown) => (typeof value === 'bigint' ? String(value) : value)),
+  )
+  return (verdict as Extract<typeof verdict, { kind: 'permit' }>).permit
+}
