@@ -13,10 +13,13 @@ import {
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'
 import type { MeshNode } from './node.ts'
+import type { Reconnect } from './reconnect.ts'
 
 export interface DiscoveryComponents {
   readonly node: MeshNode
   readonly announcements: Announcements
+  /** A newcomer may be somebody we want. */
+  readonly reconnect: Reconnect
   /** Has the executor sign an announcement of these addresses. */
   readonly signAnnouncement: (addresses: string[]) => Promise<SignedCard>
   readonly clock: Clock
@@ -31,6 +34,7 @@ export interface DiscoveryComponents {
 export class Discovery implements Startable {
   readonly #node: MeshNode
   readonly #announcements: Announcements
+  readonly #reconnect: Reconnect
   readonly #sign: (addresses: string[]) => Promise<SignedCard>
   readonly #clock: Clock
   readonly #log: Logger
@@ -42,6 +46,7 @@ export class Discovery implements Startable {
   constructor(components: DiscoveryComponents) {
     this.#node = components.node
     this.#announcements = components.announcements
+    this.#reconnect = components.reconnect
     this.#sign = components.signAnnouncement
     this.#clock = components.clock
     this.#log = components.log
@@ -54,7 +59,7 @@ export class Discovery implements Startable {
       ANNOUNCE_TOPIC,
       (data, publisher, neighbour) => {
         const { verdict, newcomer } = this.#announcements.receive(data, publisher, neighbour)
-        if (newcomer) this.#soon()
+        if (newcomer) this.#onNewcomer()
         return verdict
       },
       () => this.#soon(),
@@ -67,7 +72,12 @@ export class Discovery implements Startable {
     this.#timer?.cancel()
   }
 
-  /** Our addresses or our name changed, or somebody new may be listening. */
+  #onNewcomer(): void {
+    this.#reconnect.look()
+    this.#soon()
+  }
+
+  /** Somebody new may be listening. */
   #soon(): void {
     const spacing = ANNOUNCE_SPACING_MS + ANNOUNCE_SPACING_PER_PEER_MS * this.#announcements.list().length
     const earliest = Math.max(0, this.#lastAt + spacing - this.#clock.monotonic())

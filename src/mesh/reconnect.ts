@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
 import { MAX_PARALLEL_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
 import type { AddressBook } from './address-book.ts'
@@ -10,9 +11,13 @@ import type { MeshNode } from './node.ts'
 export interface ReconnectComponents {
   readonly node: MeshNode
   readonly book: AddressBook
+  readonly port: Pick<ExecutorClient, 'onSnapshot'>
   readonly clock: Clock
   readonly log: Logger
 }
+
+/** News comes in bursts (a whole mesh announces itself); one look afterwards is enough. */
+const LOOK_AFTER_MS = 100
 
 interface Attempt {
   failures: number
@@ -26,16 +31,19 @@ interface Attempt {
 export class Reconnect implements Startable {
   readonly #node: MeshNode
   readonly #book: AddressBook
+  readonly #port: Pick<ExecutorClient, 'onSnapshot'>
   readonly #clock: Clock
   readonly #log: Logger
   readonly #attempts = new Map<MachineId, Attempt>()
   readonly #stop = new AbortController()
   #timer: Timer | null = null
+  #look: Timer | null = null
   #dialling = 0
 
   constructor(components: ReconnectComponents) {
     this.#node = components.node
     this.#book = components.book
+    this.#port = components.port
     this.#clock = components.clock
     this.#log = components.log
   }
@@ -47,16 +55,23 @@ export class Reconnect implements Startable {
       this.#book.learnLocal(machineId, addresses)
       void this.#dial(machineId)
     })
-    this.look()
+    this.#port.onSnapshot(() => this.look())
+    this.#lookNow()
   }
 
   stop(): void {
     this.#stop.abort()
     this.#timer?.cancel()
+    this.#look?.cancel()
   }
 
-  /** Contacts or addresses changed: whoever is wanted and not connected is tried now. */
+  /** Contacts or addresses changed: whoever is wanted and not connected is tried, in a moment. */
   look(): void {
+    if (!this.#stop.signal.aborted) this.#look ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
+  }
+
+  #lookNow(): void {
+    this.#look = null
     const wanted = new Set(this.#book.wanted())
     for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
     for (const machineId of wanted) if (!this.#attempts.has(machineId)) this.#attempts.set(machineId, fresh())

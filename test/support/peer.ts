@@ -1,0 +1,149 @@
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { duplexPair } from 'node:stream'
+import type { TestContext } from 'node:test'
+
+import { systemClock, type Clock } from '../../src/base/clock.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { startAll, stopAll, type StartableEntry } from '../../src/base/startable.ts'
+import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
+import { DmCounters } from '../../src/dm/counters.ts'
+import { Dispatcher } from '../../src/dm/dispatcher.ts'
+import { Links } from '../../src/dm/links.ts'
+import { Messages } from '../../src/dm/messages.ts'
+import { Executor } from '../../src/executor/server.ts'
+import { ExecutorClient } from '../../src/executor/port/client.ts'
+import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
+import { signCard, verifyCard } from '../../src/identity/card.ts'
+import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
+import { primitives } from '../../src/identity/primitives.ts'
+import { AddressBook } from '../../src/mesh/address-book.ts'
+import { Announcements } from '../../src/mesh/announcements.ts'
+import { Discovery } from '../../src/mesh/discovery.ts'
+import { MeshNode } from '../../src/mesh/node.ts'
+import { Reconnect } from '../../src/mesh/reconnect.ts'
+import { MeshView } from '../../src/mesh/view.ts'
+import { loadAcl } from '../../src/policy/load-acl.ts'
+import { Guardian } from '../../src/process/guardian.ts'
+import { CARD_DOMAIN } from '../../src/protocol/card.ts'
+import { ANNOUNCE_TTL_MS } from '../../src/protocol/limits.ts'
+import type { TrustLevel } from '../../src/protocol/reasons.ts'
+import { Contacts } from '../../src/trust/contacts.ts'
+import { Revocations } from '../../src/trust/revocations.ts'
+
+export interface PeerInit {
+  readonly name: string
+  /** Where the keys are; a fresh directory by default. */
+  readonly dataDir?: string
+  readonly listen?: string
+  readonly bootstrap?: readonly string[]
+  readonly clock?: Clock
+}
+
+export type Peer = Awaited<ReturnType<typeof startPeer>>
+
+/** Both halves of a daemon without its doors and without exec, on loopback: real keys, real executor, real libp2p. */
+export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) => {
+  const clock = init.clock ?? systemClock
+  const log = silentLogger
+  const dataDir = init.dataDir ?? (await freshDir(t))
+  const machineKey = await loadOrCreateMachineKey(dataDir)
+  const signer = await loadOrCreateAgentKey(dataDir)
+  const contacts = new Contacts({ path: join(dataDir, 'contacts.json') })
+  const revocations = new Revocations({ path: join(dataDir, 'revocations.json') })
+  await contacts.load()
+  await revocations.load()
+  const acl = await loadAcl({ path: join(dataDir, 'exec-acl.toml'), explicit: false })
+  const executor = new Executor(
+    { acl, clock, contacts, counters: new ExecCounters({ clock }), guardian: new Guardian({ log }), journal: null, log, revocations, signer },
+    { dataDir, machineId: machineKey.machineId },
+  )
+  await executor.start()
+  const [inside, outside] = duplexPair()
+  executor.attach(inside)
+  const port = new ExecutorClient({ duplex: outside, log })
+  await port.start()
+  const network = composeNetwork({ clock, log, machineKey, port }, init)
+  await startAll(network.startables)
+  let stopped = false
+  const stop = async (): Promise<void> => {
+    if (stopped) return
+    stopped = true
+    await stopAll(network.startables)
+    await executor.stop()
+    port.stop()
+    if (!outside.destroyed) outside.destroy()
+    if (!inside.closed) await Promise.race([once(inside, 'close'), Promise.resolve(inside.destroy())])
+  }
+  t.after(stop)
+  const agentId = signer.agentId
+  const card = async () => {
+    const now = Date.now()
+    const body = {
+      version: 1 as const,
+      agent_public_key: signer.publicKey,
+      machine_id: machineKey.machineId,
+      name: init.name,
+      addresses: network.node.addresses(),
+      issued_at_ms: now,
+      expires_at_ms: now + 60_000,
+    }
+    return verifyCard(await signCard(signer, body, CARD_DOMAIN), CARD_DOMAIN, now)
+  }
+  return { ...network, dataDir, agentId, machineId: machineKey.machineId, machineKey, signer, contacts, revocations, executor, port, card, stop }
+}
+
+interface NetworkComponents {
+  readonly clock: Clock
+  readonly log: typeof silentLogger
+  readonly machineKey: Awaited<ReturnType<typeof loadOrCreateMachineKey>>
+  readonly port: ExecutorClient
+}
+
+const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
+  const { clock, port } = components
+  const node = new MeshNode(components, { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: false })
+  const isContact = (agentId: string): boolean => port.snapshot.contacts.some((contact) => contact.agent_id === agentId)
+  const announcements = new Announcements({ clock, isContact }, { self: port.identity })
+  const book = new AddressBook(
+    { contacts: () => port.snapshot.contacts, seen: () => announcements.list() },
+    { bootstrap: init.bootstrap ?? [] },
+  )
+  const reconnect = new Reconnect({ ...components, node, book })
+  const signAnnouncement = async (addresses: string[]) =>
+    port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
+  const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
+  const counters = new DmCounters()
+  const links = new Links({ ...components, node, book, counters, primitives: primitives() })
+  const dispatcher = new Dispatcher({ ...components, links, counters })
+  const messages = new Messages({ ...components, links, dispatcher, counters })
+  const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
+  const startables: StartableEntry[] = [
+    { name: 'links', startable: links },
+    { name: 'messages', startable: messages },
+    { name: 'discovery', startable: discovery },
+    { name: 'mesh', startable: node },
+    { name: 'reconnect', startable: reconnect },
+  ]
+  return { node, announcements, book, reconnect, discovery, counters, links, dispatcher, messages, view, startables }
+}
+
+const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
+  const dir = await mkdtemp(join(tmpdir(), 'x0x-peer-'))
+  t.after(async () => rm(dir, { recursive: true, force: true }))
+  return dir
+}
+
+/** `who` gets `other`'s card, at this level, pinned to its machine when asked. */
+export const introduce = async (who: Peer, other: Peer, trust: TrustLevel, pin = false): Promise<void> => {
+  await who.contacts.importCard(await other.card(), { trust })
+  if (pin) await who.contacts.pin(other.agentId, other.machineId)
+  await until(() => who.port.snapshot.contacts.some((one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0)))
+}
+
+/** Turns the event loop until it holds; the test's own time limit ends a wait for what never comes. */
+export const until = async (holds: () => boolean): Promise<void> => {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5))
+}
