@@ -1,0 +1,181 @@
+import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import type { JournalLine } from '../../src/audit/events.ts'
+import { Journal } from '../../src/audit/journal.ts'
+import { systemClock, type Clock } from '../../src/base/clock.ts'
+import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
+import { Executor } from '../../src/executor/executor.ts'
+import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
+import { loadAcl } from '../../src/policy/load-acl.ts'
+import { Guardian } from '../../src/process/guardian.ts'
+import { Contacts } from '../../src/trust/contacts.ts'
+import { Revocations } from '../../src/trust/revocations.ts'
+import { commandText } from './acl-text.ts'
+import { FakeNetwork, newParty, portPair, type Party } from './fake-network.ts'
+import { silent } from './processes.ts'
+
+export interface HostOptions {
+  /** Shell programs by name; every peer may run each without arguments. */
+  readonly scripts?: Readonly<Record<string, string>>
+  /** Other allowed argvs. */
+  readonly commands?: readonly (readonly string[])[]
+  /** Who is in the ACL, trusted and pinned. Default: one peer. */
+  readonly peers?: readonly Party[]
+  /** Lines of `[exec]`. */
+  readonly keys?: string
+  /** Lines of each `[[exec.allow]]`. */
+  readonly entryKeys?: string
+  readonly enabled?: boolean
+  /** False: there is no ACL file. */
+  readonly acl?: boolean
+  readonly clock?: Clock
+}
+
+/** An executor with real keys, files, journal and programs, and a fake network half on its port. */
+export class ExecutorHost {
+  readonly dir: string
+  readonly own: Party = newParty()
+  readonly peers: readonly Party[]
+  readonly #options: HostOptions
+  contacts!: Contacts
+  revocations!: Revocations
+  counters!: ExecCounters
+  executor!: Executor
+  journal: Journal | null = null
+  #guardian!: Guardian
+
+  constructor(dir: string, options: HostOptions) {
+    this.dir = dir
+    this.#options = options
+    this.peers = options.peers ?? [newParty()]
+  }
+
+  static async start(t: TestContext, options: HostOptions = {}): Promise<ExecutorHost> {
+    const host = new ExecutorHost(await mkdtemp(join(tmpdir(), 'x0x-test-')), options)
+    await mkdir(join(host.dir, 'bin'), { mode: 0o700 })
+    for (const [name, text] of Object.entries(options.scripts ?? {})) {
+      await writeFile(host.program(name), `#!/bin/sh\n${text}\n`)
+      await chmod(host.program(name), 0o755)
+    }
+    await writeFile(host.aclPath, host.#aclText(), { mode: 0o600 })
+    t.after(async () => {
+      await host.stop()
+      await rm(host.dir, { recursive: true, force: true })
+    })
+    await host.boot()
+    return host
+  }
+
+  /** The first peer. */
+  get peer(): Party {
+    return this.peers[0]!
+  }
+
+  get aclPath(): string {
+    return join(this.dir, 'exec-acl.toml')
+  }
+
+  get journalPath(): string {
+    return join(this.dir, 'log', 'exec.log')
+  }
+
+  program(name: string): string {
+    return join(this.dir, 'bin', name)
+  }
+
+  /** Starts on the files that are there: the first time, and again after `stop`. */
+  async boot(): Promise<void> {
+    const clock = this.#options.clock ?? systemClock
+    const acl = await loadAcl({ path: this.#options.acl === false ? join(this.dir, 'none') : this.aclPath, explicit: false })
+    this.contacts = new Contacts({ path: join(this.dir, 'contacts.json') })
+    this.revocations = new Revocations({ path: join(this.dir, 'revocations.json') })
+    this.counters = new ExecCounters({ clock })
+    this.#guardian = new Guardian({ log: silent })
+    this.journal =
+      acl.acl.audit_log_path === null
+        ? null
+        : new Journal({ clock, log: silent }, { path: acl.acl.audit_log_path, runningDir: join(this.dir, 'running') })
+    await this.contacts.load()
+    await this.revocations.load()
+    await this.journal?.start()
+    this.#guardian.start()
+    this.executor = new Executor(
+      {
+        acl,
+        clock,
+        contacts: this.contacts,
+        counters: this.counters,
+        guardian: this.#guardian,
+        journal: this.journal,
+        log: silent,
+        revocations: this.revocations,
+        signer: this.own.signer,
+      },
+      { dataDir: this.dir, machineId: this.own.machine.machineId },
+    )
+    await this.executor.start()
+  }
+
+  async stop(): Promise<void> {
+    await this.executor.stop()
+    await this.#guardian.stop()
+    await this.journal?.stop()
+  }
+
+  /** A greeted network half. The first time every peer becomes a trusted contact, pinned to its machine. */
+  async connect(): Promise<FakeNetwork> {
+    const [ours, theirs] = portPair()
+    this.executor.attach(ours)
+    const network = new FakeNetwork(theirs)
+    await network.client.start()
+    return network
+  }
+
+  /** Makes a peer what exec needs: trusted, and pinned to its machine. */
+  async befriend(peer: Party, name = `peer-${peer.signer.agentId.slice(0, 8)}`): Promise<void> {
+    await this.contacts.importCard(
+      {
+        agentId: peer.signer.agentId,
+        machineId: peer.machine.machineId,
+        name,
+        addresses: [],
+        issuedAt: Date.now(),
+        expiresAt: Date.now() + 60_000,
+        publicKey: peer.signer.publicKey,
+      },
+      { name, trust: 'trusted' },
+    )
+    await this.contacts.pin(name, peer.machine.machineId)
+  }
+
+  /** A proof by the operator of this host. */
+  async prove(operation: string, body: Uint8Array, at = Date.now()): Promise<string> {
+    const key = decodeOperatorKey(await readFile(join(this.dir, OPERATOR_KEY_FILE), 'latin1'))
+    if (key === null) throw new Error('no operator key')
+    return proveOperation(key, operation, body, at)
+  }
+
+  async lines(): Promise<JournalLine[]> {
+    const text = await readFile(this.journalPath, 'utf8')
+    return text
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as JournalLine)
+  }
+
+  async events(requestId: string): Promise<string[]> {
+    return (await this.lines()).filter((line) => line.request_id === requestId).map((line) => line.event)
+  }
+
+  #aclText(): string {
+    const commands = [...Object.keys(this.#options.scripts ?? {}).map((name) => [this.program(name)]), ...(this.#options.commands ?? [])]
+    const entry = (peer: Party): string =>
+      `[[exec.allow]]\ndescription = "a peer"\nagent_id = "${peer.signer.agentId}"\nmachine_id = "${peer.machine.machineId}"\n` +
+      `${this.#options.entryKeys ?? ''}\n${commands.map(commandText).join('')}`
+    const head = `[exec]\nenabled = ${this.#options.enabled ?? true}\naudit_log_path = "${this.journalPath}"\ndefault_cwd = "/"\n`
+    return `${head}${this.#options.keys ?? ''}\n${this.peers.map(entry).join('\n')}`
+  }
+}
