@@ -32,12 +32,13 @@ export const parseLine = (bytes: Uint8Array): JournalLine | null => {
 }
 
 /**
- * True for the beginning of a line that a crash or a full disk cut off. It takes no place in its
+ * True for the beginning of one line that a crash or a full disk cut off. It takes no place in its
  * chain, so cutting a line short by hand does not pass for one: that leaves a hole.
  */
 export const isTorn = (bytes: Uint8Array): boolean => {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
-  if (!text.startsWith(BEGINNING.slice(0, text.length))) return false
+  // Quotes inside a line are escaped: a second beginning means that two lines were joined.
+  if (!text.startsWith(BEGINNING.slice(0, text.length)) || text.includes(BEGINNING, 1)) return false
   try {
     JSON.parse(text)
     return false

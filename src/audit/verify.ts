@@ -136,14 +136,26 @@ class Verifier {
   }
 }
 
-/** When a file's first whole line was written; files without one come first. */
-const beginningOf = async (path: string, signal?: AbortSignal): Promise<string> => {
+interface JournalPart {
+  readonly path: string
+  /** The first whole line; null where there is none. */
+  readonly first: JournalLine | null
+}
+
+const firstLineOf = async (path: string, signal?: AbortSignal): Promise<JournalLine | null> => {
   for await (const lines of readLines(path, signal))
     for (const { bytes } of lines) {
       const line = bytes && parseLine(bytes)
-      if (line) return line.ts
+      if (line) return line
     }
-  return ''
+  return null
+}
+
+/** Oldest first. Within a chain its own count decides, because a clock may be set back. */
+const byAge = ({ first: a }: JournalPart, { first: b }: JournalPart): number => {
+  if (a === null || b === null) return Number(a !== null) - Number(b !== null)
+  if (a.chain === b.chain) return a.n - b.n
+  return Date.parse(a.ts) - Date.parse(b.ts)
 }
 
 /**
@@ -156,11 +168,11 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
   const verifier = new Verifier(options)
   let path = ''
   try {
-    const files: { path: string; beginning: string }[] = []
-    for (path of paths) files.push({ path, beginning: await beginningOf(path, signal) })
-    files.sort((a, b) => (a.beginning < b.beginning ? -1 : a.beginning > b.beginning ? 1 : 0))
-    for ({ path } of files) for await (const lines of readLines(path, signal)) for (const line of lines) verifier.take(path, line)
-    return verifier.finish(files.map((file) => file.path))
+    const parts: JournalPart[] = []
+    for (path of paths) parts.push({ path, first: await firstLineOf(path, signal) })
+    parts.sort(byAge)
+    for ({ path } of parts) for await (const lines of readLines(path, signal)) for (const line of lines) verifier.take(path, line)
+    return verifier.finish(parts.map((part) => part.path))
   } catch (error) {
     signal?.throwIfAborted()
     throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })

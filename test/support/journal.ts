@@ -1,0 +1,79 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import type { JournalEvent, JournalLine, RunKey } from '../../src/audit/events.ts'
+import { Journal } from '../../src/audit/journal.ts'
+import { ALICE, LAPTOP } from './acl-text.ts'
+import { ManualClock } from './manual-clock.ts'
+import { silent, temporaryDirectory } from './processes.ts'
+
+/** The n-th run of ALICE on LAPTOP. */
+export const runKey = (n: number): RunKey => ({
+  request_id: `01900000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`,
+  agent_id: ALICE,
+  machine_id: LAPTOP,
+})
+
+export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}`]): JournalEvent => ({
+  event: 'request',
+  ...runKey(n),
+  argv,
+  matched_acl: 'alice on her laptop',
+  stdin_bytes: 0,
+  timeout_ms: 30_000,
+})
+
+export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n })
+
+export const exitEvent = (n: number): JournalEvent => ({
+  event: 'exit',
+  ...runKey(n),
+  code: 0,
+  signal: null,
+  duration_ms: 3,
+  stdout_bytes: 2,
+  stderr_bytes: 0,
+  truncated: false,
+})
+
+export const denialEvent = (n: number, reason: 'argv_not_allowed' | 'spawn_failed' = 'argv_not_allowed'): JournalEvent => ({
+  event: 'denial',
+  ...runKey(n),
+  argv: ['rm', '-rf', '/'],
+  reason,
+  detail: null,
+})
+
+export interface TestJournal {
+  readonly journal: Journal
+  readonly clock: ManualClock
+  readonly directory: string
+  readonly path: string
+  readonly runningDir: string
+}
+
+/** A journal in a directory of its own, started; a second one in the same place when `directory` is given. */
+export const openJournal = async (t: TestContext, directory?: string, path?: string): Promise<TestJournal> => {
+  const place = directory ?? (await temporaryDirectory(t))
+  const file = path ?? join(place, 'log', 'exec.log')
+  const runningDir = join(place, 'running')
+  const clock = new ManualClock()
+  const journal = new Journal({ clock, log: silent }, { path: file, runningDir })
+  await journal.start()
+  t.after(() => journal.stop())
+  return { journal, clock, directory: place, path: file, runningDir }
+}
+
+/** The lines of a journal; those that are none as they stand. */
+export const linesOf = async (path: string): Promise<(JournalLine | string)[]> =>
+  (await readFile(path, 'utf8'))
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => {
+      try {
+        return JSON.parse(line) as JournalLine
+      } catch {
+        return line
+      }
+    })
