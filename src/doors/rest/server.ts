@@ -25,6 +25,8 @@ export class RestDoor implements Startable {
   #app: FastifyInstance | null = null
   #servers: Server[] = []
   #port: number | null = null
+  /** Requests that have no whole answer yet. */
+  #answering = 0
 
   constructor(components: RestComponents, init: RestInit) {
     this.#components = components
@@ -60,19 +62,28 @@ export class RestDoor implements Startable {
     const { runner, clock } = this.#components
     this.#stopping.abort(new AppError('shutting_down'))
     for (const { request_id } of runner.sessions()) runner.cancel(request_id)
-    const hangUp = clock.setTimeout(() => this.#servers.forEach((server) => server.closeAllConnections()), HANG_UP_MS)
-    await Promise.all(this.#servers.map(closeServer))
-    hangUp.cancel()
+    const timer = clock.setTimeout(() => this.#hangUp(), HANG_UP_MS)
+    const closed = this.#servers.map(closeServer)
+    if (this.#answering === 0) this.#hangUp()
+    await Promise.all(closed)
+    timer.cancel()
     this.#servers = []
     await this.#app?.close()
+  }
+
+  /** Also on connections that never asked for anything, which no server counts as idle. */
+  #hangUp(): void {
+    for (const server of this.#servers) server.closeAllConnections()
   }
 
   async #listen(where: ListenOptions, answer: RequestListener): Promise<Server> {
     const server = createServer({ requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS })
     server.maxConnections = MAX_LOCAL_CONNECTIONS
     server.on('request', (request, response) => {
+      this.#answering += 1
       response.once('close', () => {
-        if (this.#stopping.signal.aborted) setImmediate(() => server.closeIdleConnections())
+        this.#answering -= 1
+        if (this.#answering === 0 && this.#stopping.signal.aborted) this.#hangUp()
       })
       answer(request, response)
     })

@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { startDoor, TOKEN } from '../../support/rest-door.ts'
+
+test('every route but /health wants the token', async (t) => {
+  const door = await startDoor(t)
+  assert.equal((await door.call('GET', '/health', { token: null })).status, 200)
+  const { json } = await door.call('GET', '/routes')
+  for (const { method, path } of json.routes as { method: string; path: string }[]) {
+    if (path === '/health') continue
+    const { status, json, headers } = await door.call(method, path, { token: null, ...(method === 'POST' ? { body: {} } : {}) })
+    assert.equal(status, 401, `${method} ${path}`)
+    assert.equal(json.error, 'unauthorized')
+    assert.equal(headers['www-authenticate'], 'Bearer')
+  }
+  assert.equal((await door.call('GET', '/nowhere', { token: null })).status, 401)
+})
+
+test('a wrong token is refused whatever its length or form', async (t) => {
+  const door = await startDoor(t)
+  const wrong = ['', 'f', TOKEN.slice(1), `${TOKEN}f`, 'e'.repeat(64), 'x'.repeat(4096)]
+  for (const token of wrong) assert.equal((await door.call('GET', '/agent', { token })).status, 401, token)
+  for (const authorization of [TOKEN, `Basic ${TOKEN}`, `Bearer${TOKEN}`, `Bearer ${TOKEN} x`]) {
+    assert.equal((await door.call('GET', '/agent', { token: null, headers: { authorization } })).status, 401, authorization)
+  }
+  assert.equal((await door.call('GET', `/agent?token=${TOKEN}`, { token: null })).status, 401)
+  assert.equal((await door.call('GET', '/agent', { token: null, headers: { authorization: `bearer ${TOKEN}` } })).status, 200)
+})
+
+test('a refused request leaves its body unread and its connection closed', async (t) => {
+  const door = await startDoor(t)
+  const { status, headers } = await door.call('POST', '/exec/run', { token: null, body: { argv: ['x'.repeat(10_000)] } })
+  assert.equal(status, 401)
+  assert.equal(headers.connection, 'close')
+})
+
+test('a Host that is not ours is refused on TCP, as DNS rebinding would send it', async (t) => {
+  const door = await startDoor(t)
+  const own = [`127.0.0.1:${door.port}`, `localhost:${door.port}`, `LOCALHOST:${door.port}`, `[::1]:${door.port}`]
+  for (const host of own) assert.equal((await door.call('GET', '/agent', { headers: { host } })).status, 200, host)
+  const foreign = [
+    'localhost',
+    '127.0.0.1',
+    `evil.example:${door.port}`,
+    `127.0.0.1.evil.example:${door.port}`,
+    '127.0.0.1:1',
+    `127.0.0.2:${door.port}`,
+  ]
+  for (const host of foreign) {
+    const { status, json } = await door.call('GET', '/agent', { headers: { host } })
+    assert.equal(status, 403, host)
+    assert.equal(json.error, 'forbidden_host')
+    assert.equal((await door.call('GET', '/health', { headers: { host }, token: null })).status, 403, host)
+  }
+})
+
+test('the unix socket answers to localhost alone', async (t) => {
+  const door = await startDoor(t)
+  assert.equal((await door.call('GET', '/agent', { viaSocket: true, headers: { host: 'localhost' } })).status, 200)
+  for (const host of ['evil.example', `127.0.0.1:${door.port}`]) {
+    assert.equal((await door.call('GET', '/agent', { viaSocket: true, headers: { host } })).status, 403, host)
+  }
+})
+
+test('an Origin that is not the listener itself is refused', async (t) => {
+  const door = await startDoor(t)
+  assert.equal((await door.call('GET', '/agent', { headers: { origin: `http://127.0.0.1:${door.port}` } })).status, 200)
+  for (const origin of [
+    'null',
+    'http://evil.example',
+    `https://127.0.0.1:${door.port}`,
+    'http://127.0.0.1:1',
+    `http://evil.example:${door.port}`,
+  ]) {
+    const { status, headers } = await door.call('GET', '/agent', { headers: { origin } })
+    assert.equal(status, 403, origin)
+    assert.equal(headers['access-control-allow-origin'], undefined)
+  }
+  const viaSocket = await door.call('GET', '/agent', { viaSocket: true, headers: { origin: 'http://localhost' } })
+  assert.equal(viaSocket.status, 403)
+})
+
+test('a preflight gets no permission', async (t) => {
+  const door = await startDoor(t)
+  const { status, headers } = await door.call('OPTIONS', '/exec/run', {
+    token: null,
+    headers: { origin: 'http://evil.example', 'access-control-request-method': 'POST' },
+  })
+  assert.equal(status, 403)
+  assert.equal(headers['access-control-allow-origin'], undefined)
+})
+
+test('no answer may be kept or sniffed', async (t) => {
+  const door = await startDoor(t)
+  const { headers } = await door.call('GET', '/agent')
+  assert.equal(headers['cache-control'], 'no-store')
+  assert.equal(headers['x-content-type-options'], 'nosniff')
+})

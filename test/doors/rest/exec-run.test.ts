@@ -1,0 +1,455 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { connect } from 'node:net'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import type { RestRunner } from '../../../src/doors/rest/components.ts'
+import { runEvent, runResult } from '../../../src/doors/rest/schemas.ts'
+import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exec/run-spec.ts'
+import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL, SSE_HEARTBEAT_MS } from '../../../src/protocol/limits.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor, TOKEN } from '../../support/rest-door.ts'
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+const OUTCOME: RunOutcome = {
+  ok: true,
+  request_id: ID,
+  agent_id: OTHER_AGENT,
+  machine_id: MACHINE,
+  code: 0,
+  signal: null,
+  duration_ms: 12,
+  stdout_bytes_total: 3,
+  stderr_bytes_total: 2,
+  truncated: false,
+  incomplete: false,
+  denial_reason: null,
+  warnings: [],
+}
+
+type Run = (spec: RunSpec, sink: RunSink, signal: AbortSignal) => Promise<RunOutcome>
+
+const runnerOf = (run: Run): RestRunner => ({
+  run: async (spec, sink, signal) => run(spec, sink, signal!),
+  cancel: () => undefined,
+  sessions: () => [],
+  diagnostics: () => ({}),
+})
+
+const happy: Run = async (_spec, sink) => {
+  await sink.event({ type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 })
+  await sink.event({ type: 'stdout', request_id: ID, seq: 0, data: Buffer.from('out') })
+  await sink.event({ type: 'stderr', request_id: ID, seq: 0, data: Buffer.from('\xff\x00', 'latin1') })
+  await sink.event({ type: 'warning', request_id: ID, kind: 'stdout_approaching_cap', message: 'half' })
+  return { ...OUTCOME, warnings: ['stdout_approaching_cap'] }
+}
+
+const readAll = async (source: StdinSource | null): Promise<Buffer> => {
+  const parts: Uint8Array[] = []
+  for await (const part of source!.chunks) parts.push(part)
+  return Buffer.concat(parts)
+}
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+const lines = (...objects: unknown[]): string => objects.map((object) => `${JSON.stringify(object)}\n`).join('')
+const NDJSON = { 'content-type': 'application/x-ndjson' }
+
+test('the answer is one object with the output in it, in the documented shape and order', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(happy) })
+  const { status, json } = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] } })
+  assert.equal(status, 200)
+  assert.deepEqual(runResult.parse(json), {
+    ...OUTCOME,
+    stdout_b64: Buffer.from('out').toString('base64'),
+    stderr_b64: '/wA=',
+    warnings: ['stdout_approaching_cap'],
+  })
+  const order =
+    'ok request_id agent_id machine_id code signal duration_ms stdout_b64 stderr_b64 stdout_bytes_total stderr_bytes_total truncated incomplete denial_reason warnings'
+  assert.deepEqual(Object.keys(json), order.split(' '))
+})
+
+test('the request reaches the runner as it was asked', async (t) => {
+  const specs: RunSpec[] = []
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec) => {
+      specs.push(spec)
+      return OUTCOME
+    }),
+    directory: { resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
+  })
+  await door.call('POST', '/exec/run', { body: { agent: 'bob', argv: ['a', ''] } })
+  assert.deepEqual(specs.pop(), { agent_id: OTHER_AGENT, argv: ['a', ''], stdin: null, timeout_ms: null, cwd: null, clamp: false })
+  const body = { agent: 'bob', argv: [], timeout_ms: Number.MAX_SAFE_INTEGER, cwd: '/', clamp: true, request_id: ID, stdin_b64: 'AAE=' }
+  await door.call('POST', '/exec/run', { body })
+  const { stdin, ...rest } = specs.pop()!
+  assert.deepEqual(rest, { agent_id: OTHER_AGENT, argv: [], timeout_ms: Number.MAX_SAFE_INTEGER, cwd: '/', clamp: true, request_id: ID })
+  assert.deepEqual([stdin?.len, Buffer.from(stdin!.sha256).toString('hex')], [2, sha256(Buffer.from([0, 1]))])
+  assert.deepEqual(await readAll(stdin), Buffer.from([0, 1]))
+})
+
+test('a denial and an incomplete run are answers, not errors', async (t) => {
+  let outcome: RunOutcome = { ...OUTCOME, ok: false, code: null, denial_reason: 'argv_not_allowed' }
+  const door = await startDoor(t, { runner: runnerOf(async () => outcome) })
+  const ask = async () => door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['rm'] } })
+  const denied = await ask()
+  assert.deepEqual([denied.status, denied.json.ok, denied.json.denial_reason], [200, false, 'argv_not_allowed'])
+  outcome = { ...OUTCOME, ok: false, incomplete: true, message: 'bytes are missing' }
+  const lost = await ask()
+  assert.deepEqual([lost.status, lost.json.incomplete, lost.json.message], [200, true, 'bytes are missing'])
+  runResult.parse(lost.json)
+})
+
+test('an error of the run has the status and the data of its row', async (t) => {
+  const rows = [
+    ['unknown_agent', 404],
+    ['ambiguous_agent', 409],
+    ['conflict', 409],
+    ['rate_limited', 429],
+    ['peer_unreachable', 502],
+    ['peer_rejected', 502],
+    ['shutting_down', 503],
+    ['timeout', 504],
+  ] as const
+  for (const accept of ['application/json', 'application/x-ndjson', 'text/event-stream']) {
+    for (const [code, expected] of rows) {
+      const door = await startDoor(t, {
+        runner: runnerOf(async () => Promise.reject(new AppError(code, 'why', { data: { addresses: ['x'] } }))),
+      })
+      const { status, json } = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] }, headers: { accept } })
+      assert.equal(status, expected)
+      assert.deepEqual(json, { ok: false, error: code, message: 'why', data: { addresses: ['x'] } })
+    }
+  }
+})
+
+test('what is wrong with a request is named', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(happy) })
+  const good = { agent_id: OTHER_AGENT, argv: ['id'] }
+  const cases: [object, RegExp][] = [
+    [{ argv: ['id'] }, /exactly one/],
+    [{ ...good, agent: 'bob' }, /exactly one/],
+    [{ ...good, shell: true }, /shell: unknown key/],
+    [{ ...good, env: {} }, /env: unknown key/],
+    [{ ...good, agent_id: 'A'.repeat(64) }, /agent_id: .*hex/],
+    [{ agent_id: OTHER_AGENT }, /argv: /],
+    [{ ...good, argv: 'id' }, /argv: /],
+    [{ ...good, argv: ['a', 1] }, /argv\[1\]: /],
+    [{ ...good, argv: ['\ud800'] }, /argv\[0\]: not valid Unicode/],
+    [{ ...good, timeout_ms: 0 }, /timeout_ms: /],
+    [{ ...good, timeout_ms: -1 }, /timeout_ms: /],
+    [{ ...good, timeout_ms: 1.5 }, /timeout_ms: /],
+    [{ ...good, timeout_ms: 2 ** 53 }, /timeout_ms: /],
+    [{ ...good, timeout_ms: '1' }, /timeout_ms: /],
+    [{ ...good, stdin_b64: '!' }, /stdin_b64: not base64/],
+    [{ ...good, stdin_len: 1 }, /only with a body of type/],
+    [{ ...good, clamp: 1 }, /clamp: /],
+    [{ ...good, request_id: 'x' }, /request_id: /],
+  ]
+  for (const [body, message] of cases) {
+    const { status, json } = await door.call('POST', '/exec/run', { body })
+    assert.equal(status, 400, JSON.stringify(body))
+    assert.match(json.message, message)
+  }
+})
+
+test('ten mebibytes of stdin fit a JSON body', async (t) => {
+  const stdin = randomBytes(10 * 1024 * 1024)
+  let read = ''
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec) => {
+      read = sha256(await readAll(spec.stdin))
+      return OUTCOME
+    }),
+  })
+  const { status } = await door.call('POST', '/exec/run', {
+    body: { agent_id: OTHER_AGENT, argv: ['cat'], stdin_b64: stdin.toString('base64') },
+  })
+  assert.equal(status, 200)
+  assert.equal(read, sha256(stdin))
+})
+
+test('output beyond the bound of one answer is counted, dropped and said', async (t) => {
+  const chunk = Buffer.alloc(1024 * 1024)
+  const total = MAX_AGGREGATED_OUTPUT + 1
+  const door = await startDoor(t, {
+    runner: runnerOf(async (_spec, sink) => {
+      let seq = 0
+      for (let sent = 0; sent < MAX_AGGREGATED_OUTPUT; sent += chunk.length)
+        await sink.event({ type: 'stdout', request_id: ID, seq: seq++, data: chunk })
+      await sink.event({ type: 'stdout', request_id: ID, seq, data: Buffer.from('x') })
+      return { ...OUTCOME, stdout_bytes_total: total }
+    }),
+  })
+  const { json } = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['yes'] } })
+  assert.equal(Buffer.byteLength(json.stdout_b64, 'base64'), MAX_AGGREGATED_OUTPUT)
+  assert.deepEqual([json.ok, json.truncated, json.warnings, json.stdout_bytes_total], [true, true, ['stdout_cap_hit'], total])
+})
+
+test('NDJSON and server-sent events carry the same objects, each of the documented form', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(happy) })
+  const ask = async (accept: string) =>
+    door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] }, headers: { accept } })
+  const ndjson = await ask('application/x-ndjson')
+  assert.equal(ndjson.headers['content-type'], 'application/x-ndjson')
+  const events = ndjson.text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { type: string })
+  for (const event of events) assert.deepEqual(runEvent.parse(event), event)
+  assert.deepEqual(events, [
+    { type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 },
+    { type: 'stdout', request_id: ID, seq: 0, data_b64: 'b3V0' },
+    { type: 'stderr', request_id: ID, seq: 0, data_b64: '/wA=' },
+    { type: 'warning', request_id: ID, kind: 'stdout_approaching_cap', message: 'half' },
+    { type: 'exit', ...OUTCOME, warnings: ['stdout_approaching_cap'] },
+  ])
+  for (const event of events) assert.equal(Object.keys(event)[0], 'type')
+  const sse = await ask('text/event-stream;q=1, */*;q=0.1')
+  assert.match(sse.headers['content-type'] ?? '', /^text\/event-stream/)
+  assert.deepEqual(
+    sse.text
+      .split('\n\n')
+      .filter((part) => part.startsWith('data: '))
+      .map((part) => JSON.parse(part.slice(6))),
+    events,
+  )
+})
+
+test('an error after the first event is the last line', async (t) => {
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec, sink, signal) => {
+      await happy(spec, sink, signal)
+      throw new AppError('bad_request', 'stdin ended early')
+    }),
+  })
+  const { status, text } = await door.call('POST', '/exec/run', {
+    body: { agent_id: OTHER_AGENT, argv: ['id'] },
+    headers: { accept: 'application/x-ndjson' },
+  })
+  assert.equal(status, 200)
+  const last = JSON.parse(text.trimEnd().split('\n').at(-1)!) as object
+  assert.deepEqual(runEvent.parse(last), { type: 'error', request_id: ID, error: 'bad_request', message: 'stdin ended early' })
+})
+
+test('a streamed body with a declared hash starts at once and flows as it comes', async (t) => {
+  const parts = [randomBytes(10), randomBytes(70_000)]
+  const whole = Buffer.concat(parts)
+  const started = Promise.withResolvers<void>()
+  let read = ''
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec) => {
+      started.resolve()
+      assert.deepEqual([spec.stdin?.len, Buffer.from(spec.stdin!.sha256).toString('hex')], [whole.length, sha256(whole)])
+      read = sha256(await readAll(spec.stdin))
+      return OUTCOME
+    }),
+  })
+  const request = door.open('POST', '/exec/run', { headers: NDJSON })
+  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: whole.length, stdin_sha256: sha256(whole) }))
+  await started.promise
+  for (const part of parts) request.write(lines({ stdin_b64: part.toString('base64') }))
+  request.end()
+  assert.equal((await readAnswer(await response(request))).status, 200)
+  assert.equal(read, sha256(whole))
+})
+
+test('a streamed body without a hash is read to its end first', async (t) => {
+  let stdin: StdinSource | null = null
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec) => {
+      stdin = spec.stdin
+      return OUTCOME
+    }),
+  })
+  const ask = async (...objects: unknown[]) => door.call('POST', '/exec/run', { body: lines(...objects), headers: NDJSON })
+  const head = { agent_id: OTHER_AGENT, argv: ['cat'] }
+  assert.equal((await ask(head, { stdin_b64: 'AAE=' }, { stdin_b64: '' }, { stdin_b64: 'Ag==' })).status, 200)
+  assert.deepEqual(await readAll(stdin), Buffer.from([0, 1, 2]))
+  assert.equal((await ask(head)).status, 200)
+  assert.equal(stdin!.len, 0)
+  const wrong: unknown[][] = [
+    [{ ...head, stdin_b64: '' }],
+    [{ ...head, stdin_len: 1 }],
+    [{ ...head, stdin_sha256: 'a'.repeat(64) }],
+    [head, { stdin_b64: '!' }],
+    [head, { stdin: '' }],
+    [head, { stdin_b64: '', more: 1 }],
+    [head, []],
+    [],
+  ]
+  for (const objects of wrong) assert.equal((await ask(...objects)).status, 400, JSON.stringify(objects))
+})
+
+test('stdin that nobody announced is kept up to the limit and no further', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(async () => OUTCOME) })
+  const line = lines({ stdin_b64: Buffer.alloc(1024 * 1024).toString('base64') })
+  const request = door.open('POST', '/exec/run', { headers: NDJSON })
+  request.on('error', () => undefined)
+  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'] }))
+  const answer = response(request)
+  for (let sent = 0; sent <= MAX_STDIN_SPOOL; sent += 1024 * 1024) request.write(line)
+  request.end()
+  const { status, json } = await readAnswer(await answer)
+  assert.equal(status, 413)
+  assert.match(json.message, /stdin_len/)
+})
+
+test('a caller who hangs up cancels the run, whatever form of answer it waits for', async (t) => {
+  for (const accept of ['application/json', 'application/x-ndjson', 'text/event-stream']) {
+    for (const shutdown of ['destroy', 'end'] as const) {
+      const running = Promise.withResolvers<void>()
+      const cancelled = Promise.withResolvers<void>()
+      const door = await startDoor(t, {
+        runner: runnerOf(async (_spec, sink, signal) => {
+          signal.addEventListener('abort', () => cancelled.resolve())
+          await sink.event({ type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 })
+          running.resolve()
+          await cancelled.promise
+          return OUTCOME
+        }),
+      })
+      const socket = connect(door.port, '127.0.0.1')
+      socket.on('error', () => undefined)
+      socket.resume()
+      const body = JSON.stringify({ agent_id: OTHER_AGENT, argv: ['sleep'] })
+      socket.write(
+        `POST /exec/run HTTP/1.1\r\nhost: 127.0.0.1:${door.port}\r\nauthorization: Bearer ${TOKEN}\r\naccept: ${accept}\r\n` +
+          `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      )
+      await running.promise
+      socket[shutdown]()
+      await cancelled.promise
+      socket.destroy()
+    }
+  }
+})
+
+test('a caller who hangs up while its stdin is still coming starts nothing', async (t) => {
+  let runs = 0
+  const resolved = Promise.withResolvers<void>()
+  const door = await startDoor(t, {
+    runner: runnerOf(async () => {
+      runs += 1
+      return OUTCOME
+    }),
+    directory: {
+      resolve: (agent) => {
+        resolved.resolve()
+        return agent
+      },
+    },
+  })
+  const request = door.open('POST', '/exec/run', { headers: NDJSON })
+  request.on('error', () => undefined)
+  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'] }, { stdin_b64: 'AAE=' }))
+  await resolved.promise
+  request.destroy()
+  await door.door.stop()
+  assert.equal(runs, 0)
+})
+
+test('a reader that does not read holds the run, not the memory of the door', async (t) => {
+  let pending = 0
+  let sent = 0
+  const held = Promise.withResolvers<void>()
+  const door = await startDoor(t, {
+    runner: runnerOf(async (_spec, sink, signal) => {
+      const data = Buffer.alloc(60 * 1024)
+      for (let seq = 0; !signal.aborted; seq++) {
+        const done = sink.event({ type: 'stdout', request_id: ID, seq, data })
+        sent += 1
+        if (done === undefined) continue
+        pending += 1
+        const quiet = Symbol('quiet')
+        const result = await Promise.race([done, new Promise((resolve) => setTimeout(resolve, 1_000, quiet))])
+        if (result === quiet) held.resolve()
+        await done
+        pending -= 1
+      }
+      return OUTCOME
+    }),
+  })
+  const request = door.open('POST', '/exec/run', { body: {}, headers: { accept: 'application/x-ndjson' } })
+  request.on('error', () => undefined)
+  request.end(JSON.stringify({ agent_id: OTHER_AGENT, argv: ['yes'] }))
+  const message = await response(request)
+  message.pause()
+  await held.promise
+  assert.equal(pending, 1)
+  assert.ok(sent < 1_000, `${sent} frames were taken from the run`)
+  request.destroy()
+})
+
+test('a quiet stream of events gets a comment now and then', async (t) => {
+  const clock = new ManualClock()
+  const started = Promise.withResolvers<void>()
+  const over = Promise.withResolvers<void>()
+  const door = await startDoor(t, {
+    clock,
+    runner: runnerOf(async (_spec, sink) => {
+      await sink.event({ type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 })
+      started.resolve()
+      await over.promise
+      return OUTCOME
+    }),
+  })
+  const request = door.open('POST', '/exec/run', { body: {}, headers: { accept: 'text/event-stream' } })
+  request.end(JSON.stringify({ agent_id: OTHER_AGENT, argv: ['sleep'] }))
+  const message = await response(request)
+  await started.promise
+  await clock.advance(SSE_HEARTBEAT_MS * 2)
+  over.resolve()
+  const { text } = await readAnswer(message)
+  assert.equal(text.split('\n\n').filter((part) => part === ':').length, 2)
+  assert.equal(clock.pending, 0)
+})
+
+test("cancel and sessions are the runner's", async (t) => {
+  const cancelled: string[] = []
+  const session = {
+    request_id: ID,
+    agent_id: OTHER_AGENT,
+    machine_id: null,
+    argv: ['id'],
+    started_at: '2026-01-01T00:00:00.000Z',
+    state: 'connecting',
+  } as const
+  const door = await startDoor(t, {
+    runner: {
+      ...runnerOf(happy),
+      sessions: () => [session],
+      cancel: (id) => {
+        if (id !== ID) throw new AppError('unknown_run')
+        cancelled.push(id)
+      },
+    },
+  })
+  assert.deepEqual((await door.call('GET', '/exec/sessions')).json, { ok: true, sessions: [session] })
+  assert.deepEqual((await door.call('POST', '/exec/cancel', { body: { request_id: ID } })).json, { ok: true, request_id: ID })
+  const unknown = await door.call('POST', '/exec/cancel', { body: { request_id: ID.replace('0', '1') } })
+  assert.deepEqual([unknown.status, unknown.json.error], [404, 'unknown_run'])
+  assert.deepEqual(cancelled, [ID])
+})
+
+test('a stop cancels the runs and still gives their callers the outcome', async (t) => {
+  const over = Promise.withResolvers<void>()
+  const started = Promise.withResolvers<void>()
+  const session = { request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, argv: ['id'], started_at: '', state: 'running' } as const
+  const door = await startDoor(t, {
+    runner: {
+      ...runnerOf(async () => {
+        started.resolve()
+        await over.promise
+        return { ...OUTCOME, signal: 15, code: null }
+      }),
+      sessions: () => [session],
+      cancel: () => over.resolve(),
+    },
+  })
+  const answer = door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['sleep'] } })
+  await started.promise
+  await door.door.stop()
+  assert.equal((await answer).json.signal, 15)
+})

@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import { PROOF_HEADER } from '../../../src/doors/rest/contact-routes.ts'
+import { ROUTES } from '../../../src/doors/rest/routes.ts'
+import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
+
+test('the list of routes is the table itself', async (t) => {
+  const door = await startDoor(t)
+  assert.deepEqual((await door.call('GET', '/routes')).json, { ok: true, routes: ROUTES })
+})
+
+test('the OpenAPI document has every route, its body and its security', async (t) => {
+  const door = await startDoor(t)
+  const { json } = await door.call('GET', '/openapi.json')
+  assert.equal(json.openapi, '3.1.0')
+  const documented = Object.entries(json.paths as Record<string, object>).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  )
+  assert.deepEqual(documented.toSorted(), ROUTES.map(({ method, path }) => `${method} ${path}`).toSorted())
+  const run = json.paths['/exec/run'].post
+  assert.deepEqual(Object.keys(run.requestBody.content), ['application/json', 'application/x-ndjson'])
+  assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream'])
+  assert.deepEqual(json.paths['/health'].get.security, [])
+  assert.deepEqual(json.paths['/contacts/pin'].post.security, [{ token: [], proof: [] }])
+  const refs = JSON.stringify(json).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)
+  for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
+})
+
+test('health tells the truth, and nothing that needs a token', async (t) => {
+  const parts = restComponents()
+  let acl: unknown = { status: 'exec_disabled', journal: null, loaded_from: '/secret/path' }
+  let listening = true
+  const door = await startDoor(t, {
+    executor: { ...parts.executor, query: async () => (acl instanceof Error ? Promise.reject(acl) : acl) },
+    node: {
+      addresses: () => [],
+      get listening() {
+        return listening
+      },
+    },
+  })
+  const health = async (): Promise<{ status: number; json: Record<string, unknown> }> => door.call('GET', '/health', { token: null })
+  const first = await health()
+  assert.equal(first.status, 200)
+  const { uptime_secs, ...rest } = first.json
+  assert.equal(typeof uptime_secs, 'number')
+  assert.deepEqual(rest, {
+    ok: true,
+    version: '1.2.3',
+    agent: AGENT.slice(0, 8),
+    mesh: { listening: true },
+    exec: { status: 'exec_disabled', journal_writable: null },
+  })
+  listening = false
+  assert.equal((await health()).status, 503)
+  listening = true
+  acl = { status: 'enabled', journal: { writable: false } }
+  assert.deepEqual([(await health()).status, (await health()).json['ok']], [503, false])
+  acl = new AppError('shutting_down')
+  const gone = await health()
+  assert.equal(gone.status, 503)
+  assert.deepEqual(gone.json['exec'], { status: 'executor_unreachable', journal_writable: null })
+})
+
+test('what is unknown is not_found, whatever the method', async (t) => {
+  const door = await startDoor(t)
+  for (const [method, path] of [
+    ['GET', '/nowhere'],
+    ['DELETE', '/agent'],
+    ['GET', '/exec/run'],
+    ['HEAD', '/agent'],
+    ['POST', '/agent'],
+  ] as const) {
+    assert.equal((await door.call(method, path, method === 'POST' ? { body: {} } : {})).status, 404, `${method} ${path}`)
+  }
+  assert.deepEqual((await door.call('GET', '/nowhere')).json.error, 'not_found')
+})
+
+test('an operation goes to the executor byte for byte, with its proof', async (t) => {
+  const parts = restComponents()
+  const seen: unknown[] = []
+  const door = await startDoor(t, {
+    executor: {
+      ...parts.executor,
+      operate: async (operation, body, proof) => {
+        seen.push([operation, Buffer.from(body).toString(), proof])
+        return { ok: true, contact: { name: 'bob' } }
+      },
+    },
+  })
+  const cases = [
+    ['/contacts/trust', 'contact_trust', '{ "level":"trusted",\n "contact":"bob" }'],
+    ['/contacts/pin', 'contact_pin', `{"contact":"bob","machine_id":"${MACHINE}"}`],
+    ['/contacts/unpin', 'contact_unpin', `{"contact":"bob","machine_id":"${MACHINE}"}`],
+    ['/contacts/remove', 'contact_remove', '{"contact":"b\\u00f6b"}'],
+    ['/agent/revoke', 'identity_revoke', '{"machine_id":null}'],
+    ['/agent/card/import', 'card_import', '{"card":"x0x://agent/AA","name":"bob","trust_level":"known"}'],
+  ] as const
+  for (const [path, operation, body] of cases) {
+    const { status, json } = await door.call('POST', path, { body, headers: { [PROOF_HEADER]: 'v1.proof' } })
+    assert.equal(status, 200, path)
+    assert.deepEqual(json, { ok: true, contact: { name: 'bob' } })
+    assert.deepEqual(seen.pop(), [operation, body, 'v1.proof'])
+  }
+  await door.call('POST', '/contacts/remove', { body: '{"contact":"bob"}' })
+  assert.deepEqual(seen.pop(), ['contact_remove', '{"contact":"bob"}', ''])
+})
+
+test("the executor's refusal is the answer", async (t) => {
+  const parts = restComponents()
+  const refuse = async (): Promise<never> =>
+    Promise.reject(new AppError('operator_proof_required', 'prove it', { data: { header: PROOF_HEADER } }))
+  const door = await startDoor(t, { executor: { ...parts.executor, operate: refuse } })
+  const { status, json } = await door.call('POST', '/contacts/remove', { body: { contact: 'bob' } })
+  assert.equal(status, 403)
+  assert.deepEqual(json, { ok: false, error: 'operator_proof_required', message: 'prove it', data: { header: PROOF_HEADER } })
+})
+
+test('bodies are closed, and the answer names what is wrong', async (t) => {
+  const door = await startDoor(t)
+  const cases: [string, unknown, RegExp][] = [
+    ['/contacts/trust', { contact: 'bob', level: 'trusted', extra: 1 }, /extra: unknown key/],
+    ['/contacts/trust', { contact: 'bob', level: 'best' }, /level: /],
+    ['/contacts/pin', { contact: 'bob', machine_id: 'B'.repeat(64) }, /machine_id: .*hex/],
+    ['/contacts/pin', { contact: '', machine_id: MACHINE }, /contact: /],
+    ['/agent/revoke', {}, /machine_id: /],
+    ['/exec/cancel', { request_id: 'x' }, /request_id: .*UUID/],
+    ['/agents/connect', {}, /exactly one/],
+    ['/agents/connect', { agent_id: OTHER_AGENT, agent: 'bob' }, /exactly one/],
+    ['/agents/connect', [], /body: /],
+    ['/agents/connect', 'null', /body: /],
+    ['/direct/send', { agent: 'bob', payload_b64: 'a' }, /payload_b64: not base64/],
+    ['/direct/send', JSON.parse('{"agent":"bob","payload_b64":"","__proto__":{}}'), /__proto__: unknown key/],
+  ]
+  for (const [path, body, message] of cases) {
+    const { status, json } = await door.call('POST', path, { body })
+    assert.equal(status, 400, `${path} ${JSON.stringify(body)}`)
+    assert.equal(json.error, 'bad_request')
+    assert.match(json.message, message)
+  }
+})
+
+test('a body that is not JSON in UTF-8 is refused', async (t) => {
+  const door = await startDoor(t)
+  for (const body of ['', '{', '{"contact":"bob"} x', Buffer.from([0x7b, 0xff, 0x7d])]) {
+    assert.equal((await door.call('POST', '/contacts/remove', { body })).status, 400, String(body))
+  }
+  for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'application/x-ndjson', undefined]) {
+    const { status } = await door.call('POST', '/contacts/remove', { body: '{"contact":"bob"}', headers: { 'content-type': type } })
+    assert.equal(status, 400, type)
+  }
+})
+
+test('a body above the limit of its route is too_large', async (t) => {
+  const door = await startDoor(t)
+  const { status, json } = await door.call('POST', '/contacts/remove', { body: { contact: 'x'.repeat(70_000) } })
+  assert.equal(status, 413)
+  assert.equal(json.error, 'too_large')
+})
+
+test('a failure inside is logged, not told', async (t) => {
+  const parts = restComponents()
+  const door = await startDoor(t, {
+    executor: { ...parts.executor, query: async () => Promise.reject(new Error('the secret of the house')) },
+  })
+  const { status, json, text } = await door.call('GET', '/contacts')
+  assert.equal(status, 500)
+  assert.equal(json.error, 'internal')
+  assert.doesNotMatch(text, /secret/)
+})
+
+test('contacts, peers, connect and diagnostics show what their owners say', async (t) => {
+  const parts = restComponents()
+  const door = await startDoor(t, {
+    executor: { ...parts.executor, query: async (what) => (what === 'contacts' ? [{ name: 'bob' }] : { enabled: true }) },
+    links: { link: async (agentId) => ({ agentId, machineId: MACHINE, decision: 'accept' }) },
+    directory: { resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
+  })
+  assert.deepEqual((await door.call('GET', '/contacts')).json, { ok: true, contacts: [{ name: 'bob' }] })
+  assert.deepEqual((await door.call('GET', '/peers')).json, { ok: true, peers: [] })
+  const connected = await door.call('POST', '/agents/connect', { body: { agent: 'bob' } })
+  assert.deepEqual(connected.json, { ok: true, agent_id: OTHER_AGENT, machine_id: MACHINE, decision: 'accept' })
+  assert.deepEqual((await door.call('GET', '/diagnostics/exec')).json, { ok: true, enabled: true, requester: { runs_requested: 0 } })
+  assert.deepEqual((await door.call('GET', '/diagnostics/dm')).json, { ok: true, links_opened: 0 })
+  assert.deepEqual((await door.call('GET', '/diagnostics/mesh')).json, { ok: true, listening: true })
+})

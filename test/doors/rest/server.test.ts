@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { RestDoor } from '../../../src/doors/rest/server.ts'
+import { AGENT, MACHINE, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
+
+const doorAt = async (
+  t: TestContext,
+  init: { socketPath?: string; host?: string; port?: number; token?: string } = {},
+): Promise<RestDoor> => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
+  const door = new RestDoor(restComponents(), {
+    port: 0,
+    socketPath: join(directory, 'api.sock'),
+    token: TOKEN,
+    displayName: 'tester',
+    version: '1',
+    ...init,
+  })
+  t.after(async () => {
+    await door.stop()
+    await rm(directory, { recursive: true })
+  })
+  return door
+}
+
+test('both listeners answer with the same routes', async (t) => {
+  const door = await startDoor(t)
+  for (const viaSocket of [false, true]) {
+    const { status, json } = await door.call('GET', '/agent', { viaSocket })
+    assert.equal(status, 200)
+    assert.deepEqual(json, {
+      ok: true,
+      agent_id: AGENT,
+      machine_id: MACHINE,
+      name: 'tester',
+      addresses: ['/ip4/127.0.0.1/tcp/1/p2p/x'],
+      version: '1.2.3',
+    })
+  }
+})
+
+test('the socket is open to its owner alone, or to the group when asked', async (t) => {
+  const own = await startDoor(t)
+  assert.equal((await stat(own.socketPath)).mode & 0o777, 0o600)
+  const shared = await startDoor(t, {}, { socketMode: 0o660 })
+  assert.equal((await stat(shared.socketPath)).mode & 0o777, 0o660)
+})
+
+test('a socket that a crash left behind is replaced', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
+  t.after(async () => rm(directory, { recursive: true, force: true }))
+  const socketPath = join(directory, 'stale.sock')
+  const crash = `require('node:net').createServer().listen(${JSON.stringify(socketPath)}, () => process.kill(process.pid, 'SIGKILL'))`
+  spawnSync(process.execPath, ['-e', crash])
+  assert.ok((await stat(socketPath)).isSocket())
+  const door = await doorAt(t, { socketPath })
+  await door.start()
+  assert.ok(door.port > 0)
+})
+
+test('a live socket is a conflict and stays where it is', async (t) => {
+  const live = await startDoor(t)
+  const door = await doorAt(t, { socketPath: live.socketPath })
+  await assert.rejects(door.start(), { code: 'conflict', message: /another daemon answers/ })
+  assert.equal((await live.call('GET', '/agent', { viaSocket: true })).status, 200)
+})
+
+test('a file in the place of the socket is never taken away', async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
+  t.after(async () => rm(directory, { recursive: true }))
+  const socketPath = join(directory, 'api.sock')
+  await writeFile(socketPath, 'mine')
+  await assert.rejects((await doorAt(t, { socketPath })).start(), { code: 'conflict', message: /is not a socket/ })
+  assert.ok((await stat(socketPath)).isFile())
+})
+
+test('a path that no socket can have is a configuration error', async (t) => {
+  await assert.rejects((await doorAt(t, { socketPath: `/tmp/${'x'.repeat(120)}/api.sock` })).start(), { code: 'bad_config' })
+})
+
+test('a port in use is a conflict, and a start that failed stops cleanly', async (t) => {
+  const other = await startDoor(t)
+  const door = await doorAt(t, { port: other.port })
+  await assert.rejects(door.start(), { code: 'conflict', message: /in use/ })
+})
+
+test('only loopback is listened on', async (t) => {
+  for (const host of ['0.0.0.0', '::', '192.0.2.1', 'localhost']) {
+    await assert.rejects((await doorAt(t, { host })).start(), { code: 'bad_config' })
+  }
+})
+
+test('an empty token is a configuration error', async (t) => {
+  await assert.rejects((await doorAt(t, { token: ' \n' })).start(), { code: 'bad_config' })
+})
+
+test('stop hangs up on idle connections and removes the socket', async (t) => {
+  const { door, port, socketPath } = await startDoor(t)
+  const idle = connect(port, '127.0.0.1')
+  const closed = new Promise((resolve) => idle.once('close', resolve))
+  await new Promise((resolve) => idle.once('connect', resolve))
+  await door.stop()
+  await closed
+  await assert.rejects(stat(socketPath), { code: 'ENOENT' })
+})

@@ -1,0 +1,121 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { createLogger } from '../../src/base/log.ts'
+import type { RestComponents, RestInit } from '../../src/doors/rest/components.ts'
+import { RestDoor } from '../../src/doors/rest/server.ts'
+
+export const AGENT = 'a'.repeat(64)
+export const MACHINE = 'b'.repeat(64)
+export const OTHER_AGENT = 'c'.repeat(64)
+export const TOKEN = 'f'.repeat(64)
+
+const refuse = (what: string) => (): never => {
+  throw new Error(`the test did not expect ${what}`)
+}
+
+/** Components that answer nothing but who they are; a test replaces what it needs. */
+export const restComponents = (over: Partial<RestComponents> = {}): RestComponents => ({
+  runner: { run: refuse('a run'), cancel: refuse('a cancel'), sessions: () => [], diagnostics: () => ({ runs_requested: 0 }) },
+  directory: { resolve: (agent) => agent },
+  executor: {
+    identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },
+    query: async () => ({ status: 'enabled', journal: { writable: true } }),
+    operate: refuse('an operation'),
+    signCard: refuse('a signature'),
+  },
+  links: { link: refuse('a link') },
+  node: { addresses: () => ['/ip4/127.0.0.1/tcp/1/p2p/x'], listening: true },
+  view: { peers: () => [], diagnostics: () => ({ listening: true }) },
+  messages: { send: refuse('a message'), listen: refuse('a listener') },
+  dm: { diagnostics: () => ({ links_opened: 0 }) },
+  clock: systemClock,
+  log: createLogger({ name: 'test', level: 'error', destination: { write: () => undefined } }),
+  ...over,
+})
+
+export interface TestDoor {
+  readonly door: RestDoor
+  readonly port: number
+  readonly socketPath: string
+  /** Sends a request with the token and waits for its whole answer. */
+  call(method: string, path: string, options?: CallOptions): Promise<Answer>
+  /** Begins a request; its body is the caller's to write. */
+  open(method: string, path: string, options?: CallOptions): ClientRequest
+}
+
+export interface CallOptions {
+  readonly headers?: Record<string, string | undefined>
+  /** An object becomes JSON. */
+  readonly body?: unknown
+  readonly viaSocket?: boolean
+  readonly token?: string | null
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: IncomingMessage['headers']
+  readonly text: string
+  // oxlint-disable-next-line typescript/no-explicit-any
+  readonly json: any
+}
+
+/** A door on both of its listeners, in a directory of its own, closed with the test. */
+export const startDoor = async (t: TestContext, over: Partial<RestComponents> = {}, init: Partial<RestInit> = {}): Promise<TestDoor> => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
+  const socketPath = join(directory, 'api.sock')
+  const door = new RestDoor(restComponents(over), { port: 0, socketPath, token: TOKEN, displayName: 'tester', version: '1.2.3', ...init })
+  t.after(async () => {
+    await door.stop()
+    await rm(directory, { recursive: true })
+  })
+  await door.start()
+  const { port } = door
+  const open = (method: string, path: string, options: CallOptions = {}): ClientRequest => {
+    const where: RequestOptions = options.viaSocket === true ? { socketPath } : { host: '127.0.0.1', port }
+    const token = options.token === undefined ? TOKEN : options.token
+    const headers = {
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+      ...(options.body === undefined || options.headers?.['content-type'] !== undefined ? {} : { 'content-type': 'application/json' }),
+      ...options.headers,
+    }
+    return httpRequest({
+      ...where,
+      method,
+      path,
+      agent: false,
+      headers: Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== undefined)),
+    })
+  }
+  const call = async (method: string, path: string, options: CallOptions = {}): Promise<Answer> => {
+    const request = open(method, path, options)
+    const { body } = options
+    request.end(body === undefined ? undefined : typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body))
+    return readAnswer(await response(request))
+  }
+  return { door, port, socketPath, call, open }
+}
+
+export const response = async (request: ClientRequest): Promise<IncomingMessage> => {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
+  request.once('response', resolve)
+  request.once('error', reject)
+  return promise
+}
+
+export const readAnswer = async (message: IncomingMessage): Promise<Answer> => {
+  const parts: Buffer[] = []
+  for await (const part of message) parts.push(part as Buffer)
+  const text = Buffer.concat(parts).toString()
+  const isJson = message.headers['content-type']?.startsWith('application/json') === true
+  return {
+    status: message.statusCode ?? 0,
+    headers: message.headers,
+    text,
+    json: isJson && text !== '' ? (JSON.parse(text) as unknown) : undefined,
+  }
+}
