@@ -30,8 +30,8 @@ export const findExecutable = (name: string): ExecutableLookup => {
 
 const executableAt = (path: string): Executable | undefined => {
   try {
-    const info = statSync(path, { bigint: true })
-    if (!info.isFile()) return undefined
+    const info = statSync(path, { bigint: true, throwIfNoEntry: false })
+    if (!info?.isFile()) return undefined
     accessSync(path, constants.X_OK)
     return { path, dev: info.dev, ino: info.ino }
   } catch {

@@ -46,7 +46,7 @@ export interface Explanation {
   readonly source: string | null
 }
 
-/** Asks the function that the daemon asks. Nothing runs and no slot stays taken. */
+/** Asks the function that the daemon asks, beside its slots: nothing runs and none is taken. */
 export const explain = (question: Question): Explanation => {
   const { acl, agent_id, machine_id, argv } = question
   const intent: Intent = {
@@ -58,7 +58,6 @@ export const explain = (question: Question): Explanation => {
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
-  if (verdict.kind === 'permit') verdict.slot.release()
   return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(question, verdict), source: acl.source })
 }
 

@@ -39,6 +39,13 @@ test('an enabled file is loaded with where and when', async () => {
   assert.deepEqual(rest, { status: 'enabled', loaded_from: path, loaded_at: '2026-05-01T09:00:00.000Z', warnings: [] })
 })
 
+test('numbers of a file are whole: 7 is a cap and 7.0 is none', async () => {
+  await put(aclText([], 'max_stdin_bytes = 7'))
+  assert.equal((await loadAcl({ path, explicit: true })).acl.caps.max_stdin_bytes, 7)
+  await put(aclText([], 'max_stdin_bytes = 7.0'))
+  await refuses(/exec-acl\.toml:4: exec\.max_stdin_bytes: must be a whole number .*, not 7\.0$/)
+})
+
 test('a disabled file and one without [exec] say so', async () => {
   await put('[exec]\naudit_log_path = "/a"\n')
   assert.equal((await loadAcl({ path, explicit: true })).status, 'exec_disabled')

@@ -33,6 +33,8 @@ test('nothing that only looks like a permit is one', () => {
     null,
     undefined,
     true,
+    permit.argv,
+    permit.caps,
     () => permit,
   ]
   for (const forgery of forgeries) assert.equal(isPermit(forgery), false)
