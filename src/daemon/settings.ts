@@ -56,6 +56,13 @@ const addresses = (value: unknown): Parsed<readonly string[]> => {
       }
 }
 
+/** Who answers must prove to be this machine, so the address says which it is. */
+const peers = (value: unknown): Parsed<readonly string[]> => {
+  const parsed = addresses(value)
+  const bad = 'value' in parsed ? parsed.value.find((address) => !address.includes('/p2p/')) : undefined
+  return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} does not end in /p2p/…; x0x id prints whole addresses` }
+}
+
 const list = (text: string): string[] =>
   text
     .split(',')
@@ -89,7 +96,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
   listen: { parse: addresses, fromText: list, flag: 'listen' },
   announce: { parse: addresses, fromText: list, flag: null },
-  bootstrap: { parse: addresses, fromText: list, flag: 'bootstrap' },
+  bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   log_level: {
