@@ -24,6 +24,8 @@ export interface DmChannelInit {
   readonly streamNonce: Uint8Array
   /** A plain frame that goes out with the first sealed one (StreamOpen). */
   readonly preface?: Uint8Array
+  /** Called once: something was sent, or the channel ended before. */
+  readonly onUsed?: () => void
 }
 
 /**
@@ -47,6 +49,7 @@ export class DmChannel {
   readonly #seal: SealingKey
   readonly #open: OpeningKey
   #preface: Uint8Array | null
+  readonly #onUsed: () => void
   #bodies = 0
   #end: { readonly error: Error | null } | null = null
   #onClosed: (error: Error | null) => void = () => undefined
@@ -60,6 +63,7 @@ export class DmChannel {
     this.opener = init.opener
     this.streamNonce = init.streamNonce
     this.#preface = init.preface ?? null
+    this.#onUsed = init.onUsed ?? ((): void => undefined)
     this.#seal = new SealingKey(init.opener ? init.keys.opener : init.keys.responder)
     this.#open = new OpeningKey(init.opener ? init.keys.responder : init.keys.opener)
   }
@@ -104,8 +108,10 @@ export class DmChannel {
     if (sealed.length > MAX_SEALED_FRAME) throw new AppError('too_large', `a body of ${body.length} bytes does not fit a frame`)
     this.#counters.add('sealed_frames_sent')
     const preface = this.#preface
+    if (preface === null) return this.#frames.send(sealed)
     this.#preface = null
-    return preface === null ? this.#frames.send(sealed) : this.#frames.send(preface, sealed)
+    this.#onUsed()
+    return this.#frames.send(preface, sealed)
   }
 
   /** Resolves when `send` has room again or the channel is over. */
@@ -145,6 +151,7 @@ export class DmChannel {
     if (isAppError(error, 'malformed')) this.#counters.add('malformed_frames')
     this.#end = { error }
     if (error === null) void this.#frames.close()
+    this.#onUsed()
     this.onReleased()
     this.#onClosed(error)
   }

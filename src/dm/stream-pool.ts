@@ -3,12 +3,13 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { fromHex, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, SPARE_STREAMS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, MAX_UNUSED_STREAMS, SPARE_STREAMS } from '../protocol/limits.ts'
 import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
+import { Turnstile } from './turnstile.ts'
 
 export interface StreamPoolComponents {
   readonly link: OpenLink
@@ -21,6 +22,8 @@ export interface StreamPoolComponents {
 interface Spare {
   readonly frames: FrameStream
   readonly nonce: Uint8Array
+  /** Its place among the unused ones. */
+  readonly leave: () => void
 }
 
 /** Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. */
@@ -28,6 +31,8 @@ export class StreamPool {
   readonly #parts: StreamPoolComponents
   readonly #self: AgentId
   readonly #closed = new AbortController()
+  /** The peer bears a limited number of streams that are not used yet: a burst waits here, not there. */
+  readonly #unused = new Turnstile({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
   #opening = 0
 
@@ -43,7 +48,7 @@ export class StreamPool {
 
   /** A channel on a spare stream, or on a new one when there is none. Throws what the opening throws. */
   async take(signal: AbortSignal): Promise<DmChannel> {
-    this.#spares = this.#spares.filter((spare) => spare.frames.open)
+    this.#dropDead()
     const spare = this.#spares.shift() ?? (await this.#open(signal))
     this.fill()
     return this.#channel(spare)
@@ -51,7 +56,7 @@ export class StreamPool {
 
   /** Opens what is missing, without waiting; a failure shows when somebody needs a stream. */
   fill(): void {
-    while (this.#parts.link.usable && !this.#closed.signal.aborted && this.#spares.length + this.#opening < SPARE_STREAMS) {
+    while (this.#mayFill()) {
       this.#opening += 1
       void this.#prepare()
     }
@@ -61,6 +66,17 @@ export class StreamPool {
     this.#closed.abort()
     for (const spare of this.#spares) void spare.frames.close()
     this.#spares = []
+  }
+
+  #mayFill(): boolean {
+    const wanted = this.#spares.length + this.#opening < SPARE_STREAMS
+    return wanted && this.#unused.free && this.#parts.link.usable && !this.#closed.signal.aborted
+  }
+
+  #dropDead(): void {
+    const [alive, dead] = [this.#spares.filter(isOpen), this.#spares.filter((spare) => !isOpen(spare))]
+    for (const spare of dead) spare.leave()
+    this.#spares = alive
   }
 
   async #prepare(): Promise<void> {
@@ -77,19 +93,22 @@ export class StreamPool {
 
   async #open(signal: AbortSignal): Promise<Spare> {
     const limit = AbortSignal.any([signal, this.#closed.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
-    const stream = await this.#parts.link.connection.openStream(DM_PROTOCOL, limit)
-    const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    const leave = await this.#unused.enter(limit)
+    let frames: FrameStream | null = null
     try {
+      const stream = await this.#parts.link.connection.openStream(DM_PROTOCOL, limit)
+      frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
       const { nonce } = streamHello.decode(await frames.read(limit))
       this.#parts.counters.add('streams_opened')
-      return { frames, nonce }
+      return { frames, nonce, leave }
     } catch (error) {
-      frames.abort(error instanceof Error ? error : new Error(errorText(error)))
+      frames?.abort(error instanceof Error ? error : new Error(errorText(error)))
+      leave()
       throw error
     }
   }
 
-  #channel({ frames, nonce }: Spare): DmChannel {
+  #channel({ frames, nonce, leave }: Spare): DmChannel {
     const { link, counters, clock } = this.#parts
     const ours = randomBytes(NONCE_BYTES)
     const channel = new DmChannel(
@@ -100,9 +119,12 @@ export class StreamPool {
         keys: link.streamKeys(nonce, ours),
         streamNonce: nonce,
         preface: streamOpen.encode({ link_id: fromHex(link.id), nonce: ours }),
+        onUsed: leave,
       },
     )
     channel.listen()
     return channel
   }
 }
+
+const isOpen = (spare: Spare): boolean => spare.frames.open

@@ -45,6 +45,9 @@ export class MeshConnection {
       const stream = await this.#connection.newStream(protocol, { signal, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
       return new MeshStream({ stream }, { early: isEarlyProtocol(protocol) })
     } catch (error) {
+      if (error instanceof Error && error.name === 'TooManyOutboundProtocolStreamsError') {
+        throw new AppError('rate_limited', `${MAX_STREAMS_PER_CONNECTION} streams to this peer are open already`, { cause: error })
+      }
       throw new AppError('peer_unreachable', `no stream to the peer: ${errorText(error)}`, { cause: error })
     }
   }

@@ -30,7 +30,9 @@ export class MeshStream {
     // A lost connection ends its streams without an error, so only the peer's own word counts as peace.
     this.#stream.addEventListener('remoteCloseWrite', () => (this.#peerClosed = true))
     this.#stream.addEventListener('close', (event) => this.#end(event.error ?? this.#verdict()))
-    this.#stream.addEventListener('end', () => this.#end(this.#verdict()))
+    this.#stream.addEventListener('end', () => {
+      if (this.#peerClosed) this.#end(null)
+    })
     this.#stream.addEventListener('message', (event) => {
       for (const chunk of event.data instanceof Uint8Array ? [event.data] : event.data) this.#receive(chunk)
     })

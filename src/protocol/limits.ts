@@ -136,7 +136,9 @@ export const SPARE_STREAMS = 2
 /** Streams of our protocol that one connection may open towards us. */
 export const MAX_STREAMS_PER_CONNECTION = 256
 /** Streams of one connection that the peer has opened and not used yet. */
-export const MAX_WAITING_STREAMS = 64
+export const MAX_WAITING_STREAMS = 96
+/** Streams of one link that we have opened and not used yet: with those on their way, half of what the peer bears. */
+export const MAX_UNUSED_STREAMS = 48
 /** Stream nonces asked of the executor at a time. */
 export const NONCE_BATCH = 8
 /** Bytes a peer may send behind its M3 before the executor has verified it: stdin's credit and a Request. */

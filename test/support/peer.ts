@@ -57,7 +57,17 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   await revocations.load()
   const acl = await loadAcl({ path: join(dataDir, 'exec-acl.toml'), explicit: false })
   const executor = new Executor(
-    { acl, clock, contacts, counters: new ExecCounters({ clock }), guardian: new Guardian({ log }), journal: null, log, revocations, signer },
+    {
+      acl,
+      clock,
+      contacts,
+      counters: new ExecCounters({ clock }),
+      guardian: new Guardian({ log }),
+      journal: null,
+      log,
+      revocations,
+      signer,
+    },
     { dataDir, machineId: machineKey.machineId },
   )
   await executor.start()
@@ -92,7 +102,20 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     }
     return verifyCard(await signCard(signer, body, CARD_DOMAIN), CARD_DOMAIN, now)
   }
-  return { ...network, dataDir, agentId, machineId: machineKey.machineId, machineKey, signer, contacts, revocations, executor, port, card, stop }
+  return {
+    ...network,
+    dataDir,
+    agentId,
+    machineId: machineKey.machineId,
+    machineKey,
+    signer,
+    contacts,
+    revocations,
+    executor,
+    port,
+    card,
+    stop,
+  }
 }
 
 interface NetworkComponents {
@@ -140,7 +163,9 @@ const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
 export const introduce = async (who: Peer, other: Peer, trust: TrustLevel, pin = false): Promise<void> => {
   await who.contacts.importCard(await other.card(), { trust })
   if (pin) await who.contacts.pin(other.agentId, other.machineId)
-  await until(() => who.port.snapshot.contacts.some((one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0)))
+  await until(() =>
+    who.port.snapshot.contacts.some((one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0)),
+  )
 }
 
 /** Turns the event loop until it holds; the test's own time limit ends a wait for what never comes. */
