@@ -10,7 +10,7 @@ import { ChannelWire, PortWire, type RunChannel, type RunWire } from './wire.ts'
 
 /** Of `Links`. */
 export interface ChannelSource {
-  openChannel(agentId: AgentId, signal?: AbortSignal): Promise<RunChannel>
+  openChannel(agentId: AgentId, signal: AbortSignal): Promise<RunChannel>
 }
 
 export interface ExecClientComponents {

@@ -1,9 +1,9 @@
-import { v7 as uuidv7 } from 'uuid'
-
 import { AppError, isAppError } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
+import { newRequestId } from '../dm/request-id.ts'
 import { checkArgvSize } from '../protocol/exec.ts'
 import { isRequestId, type RequestId } from '../protocol/ids.ts'
+import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import { ExecClient, type ExecClientComponents } from './client.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import { Sessions } from './sessions.ts'
@@ -29,7 +29,7 @@ export class ExecRunner implements Startable {
    */
   async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {
     checkSpec(spec)
-    const requestId = spec.request_id ?? uuidv7()
+    const requestId = spec.request_id ?? newRequestId()
     const session = this.#sessions.open(requestId, spec)
     try {
       return await this.#client.run(spec, requestId, sink, session, { cancelled: session.cancelled, stop: signal })
@@ -53,9 +53,12 @@ export class ExecRunner implements Startable {
     return this.#components.counters.snapshot()
   }
 
-  /** Cancels everything, and takes nothing new. Resolves when the last run is over. */
+  /** Cancels everything, and takes nothing new. Resolves when the last run is over, or after `SHUTDOWN_MS` without it. */
   async stop(): Promise<void> {
-    await this.#sessions.stop()
+    const late = Promise.withResolvers<void>()
+    const timer = this.#components.clock.setTimeout(late.resolve, SHUTDOWN_MS)
+    await Promise.race([this.#sessions.stop(), late.promise])
+    timer.cancel()
   }
 }
 

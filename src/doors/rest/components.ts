@@ -1,11 +1,13 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Link } from '../../dm/link.ts'
+import type { Links } from '../../dm/links.ts'
+import type { Messages } from '../../dm/messages.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from '../../exec/run-spec.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
-import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
-import type { TrustDecision } from '../../protocol/reasons.ts'
+import type { AgentId, RequestId } from '../../protocol/ids.ts'
 
 /** Of `ExecRunner`. */
 export interface RestRunner {
@@ -24,8 +26,8 @@ export interface RestDirectory {
 export type RestExecutor = Pick<ExecutorClient, 'identity' | 'query' | 'operate' | 'signCard'>
 
 /** Of `Links`. */
-export interface RestLinks {
-  link(agentId: AgentId, signal?: AbortSignal): Promise<{ agentId: AgentId; machineId: MachineId; decision: TrustDecision }>
+export interface RestLinks extends Pick<Links, 'list'> {
+  link(agentId: AgentId, signal: AbortSignal): Promise<Pick<Link, 'agentId' | 'machineId' | 'decision'>>
 }
 
 /** Of `MeshNode`. */
@@ -33,16 +35,8 @@ export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
 /** Of `MeshView`. */
 export type RestView = Pick<MeshView, 'peers' | 'diagnostics'>
 
-/** One generic direct message, or the end of a listener that was too slow. */
-export interface DirectEvent {
-  readonly type: string
-}
-
-/** Of `DirectMessages`. */
-export interface RestMessages {
-  send(agentId: AgentId, message: { content_type: string; payload: Uint8Array }, signal?: AbortSignal): Promise<{ outcome: string }>
-  listen(signal: AbortSignal): AsyncIterable<DirectEvent>
-}
+/** Of `Messages`. */
+export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
 export interface RestComponents {
   readonly runner: RestRunner
@@ -52,8 +46,8 @@ export interface RestComponents {
   readonly node: RestNode
   readonly view: RestView
   readonly messages: RestMessages
-  /** Counters of links and messages. */
-  readonly dm: { diagnostics(): object }
+  /** Of `DmCounters`. */
+  readonly dmCounters: { snapshot(): object }
   readonly clock: Clock
   readonly log: Logger
 }

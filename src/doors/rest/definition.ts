@@ -37,6 +37,6 @@ interface TypedDefinition<B> extends Omit<Definition, 'body' | 'handle'> {
 }
 
 /** The body was checked against the definition's own schema, which makes its type true. */
-export const define = <B = undefined>(definition: TypedDefinition<B>): Definition => definition as unknown as Definition
+export const define = <B = undefined>(definition: TypedDefinition<B>): Definition => definition
 
 export type Definitions<K extends RouteKey> = Readonly<Record<K, Definition>>

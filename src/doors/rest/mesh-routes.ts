@@ -33,8 +33,7 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
       handle: async ({ body }, reply) => {
         const { content_type } = body
         const payload = decodeBase64(body.payload_b64, 'payload_b64')
-        const { outcome } = await messages.send(targetOf(directory, body), { content_type, payload }, callerGone(reply))
-        return { ok: true, outcome }
+        return { ok: true, ...(await messages.send(targetOf(directory, body), { content_type, payload }, callerGone(reply))) }
       },
     }),
     'GET /direct/events': define({
@@ -43,13 +42,19 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
       handle: async (_request, reply) => {
         const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
         stream.begin()
+        const subscription = messages.subscribe()
         const ended = AbortSignal.any([callerGone(reply), stopping])
-        for await (const event of messages.listen(ended)) await stream.send(event)
+        ended.addEventListener('abort', () => subscription.close(), { once: true })
+        if (ended.aborted) subscription.close()
+        for await (const event of subscription) await stream.send(event)
         stream.end()
         return reply
       },
     }),
-    'GET /diagnostics/dm': define({ response: okObject, handle: async () => ({ ok: true, ...components.dm.diagnostics() }) }),
+    'GET /diagnostics/dm': define({
+      response: okObject,
+      handle: async () => ({ ok: true, ...components.dmCounters.snapshot(), links: links.list() }),
+    }),
     'GET /diagnostics/mesh': define({ response: okObject, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
   }
 }

@@ -175,7 +175,7 @@ test('contacts, peers, connect and diagnostics show what their owners say', asyn
   const parts = restComponents()
   const door = await startDoor(t, {
     executor: { ...parts.executor, query: async (what) => (what === 'contacts' ? [{ name: 'bob' }] : { enabled: true }) },
-    links: { link: async (agentId) => ({ agentId, machineId: MACHINE, decision: 'accept' }) },
+    links: { list: () => [], link: async (agentId) => ({ agentId, machineId: MACHINE, decision: 'accept' }) },
     directory: { resolve: (agent) => (agent === 'bob' ? OTHER_AGENT : agent) },
   })
   assert.deepEqual((await door.call('GET', '/contacts')).json, { ok: true, contacts: [{ name: 'bob' }] })
@@ -183,6 +183,6 @@ test('contacts, peers, connect and diagnostics show what their owners say', asyn
   const connected = await door.call('POST', '/agents/connect', { body: { agent: 'bob' } })
   assert.deepEqual(connected.json, { ok: true, agent_id: OTHER_AGENT, machine_id: MACHINE, decision: 'accept' })
   assert.deepEqual((await door.call('GET', '/diagnostics/exec')).json, { ok: true, enabled: true, requester: { runs_requested: 0 } })
-  assert.deepEqual((await door.call('GET', '/diagnostics/dm')).json, { ok: true, links_opened: 0 })
+  assert.deepEqual((await door.call('GET', '/diagnostics/dm')).json, { ok: true, links_opened: 0, links: [] })
   assert.deepEqual((await door.call('GET', '/diagnostics/mesh')).json, { ok: true, listening: true })
 })
