@@ -41,6 +41,7 @@ export class OutputPump {
   #total = 0
   #forwarded = 0
   #paused = true
+  #flushing = false
   #approached = false
   #ended = false
   /** Settles when the stream has ended, failed or been destroyed. */
@@ -57,7 +58,7 @@ export class OutputPump {
       }
       this.#source.once('end', end).once('close', end).once('error', end)
     })
-    this.#source.on('readable', () => this.#pull())
+    this.#source.on('readable', () => this.#pullSoon())
   }
 
   get isEnded(): boolean {
@@ -76,7 +77,7 @@ export class OutputPump {
   resume(): void {
     if (!this.#paused) return
     this.#paused = false
-    this.#pull()
+    this.#pull(0)
   }
 
   /** Gives the pipe up, whoever still holds its other end. */
@@ -94,8 +95,20 @@ export class OutputPump {
     }
   }
 
-  #pull(): void {
-    while (!this.#paused) {
+  /** Small pieces that come in one turn of the event loop become one. */
+  #pullSoon(): void {
+    if (this.#source.readableLength >= MAX_FRAME_DATA) this.#pull(MAX_FRAME_DATA)
+    if (this.#flushing) return
+    this.#flushing = true
+    setImmediate(() => {
+      this.#flushing = false
+      this.#pull(0)
+    })
+  }
+
+  /** Takes what there is, in pieces of at least `least` bytes. */
+  #pull(least: number): void {
+    while (!this.#paused && this.#source.readableLength >= least) {
       // Asking for more than there is would wait for more; asking for nothing lets the stream refill or end.
       const available = Math.min(this.#source.readableLength, MAX_FRAME_DATA)
       const chunk: Buffer | null = available > 0 ? this.#source.read(available) : this.#source.read()
