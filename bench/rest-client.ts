@@ -1,0 +1,56 @@
+import { Agent, request, type IncomingMessage } from 'node:http'
+
+/** A keep-alive client of one daemon's REST door over its unix socket. */
+export class RestClient {
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 })
+  readonly #socketPath: string
+  readonly #token: string
+
+  constructor(init: { socketPath: string; token: string }) {
+    this.#socketPath = init.socketPath
+    this.#token = init.token
+  }
+
+  #open(path: string, body: unknown, accept: string): Promise<IncomingMessage> {
+    return new Promise((resolve, reject) => {
+      const call = request(
+        {
+          agent: this.#agent,
+          socketPath: this.#socketPath,
+          path,
+          method: 'POST',
+          headers: { host: 'localhost', authorization: `Bearer ${this.#token}`, 'content-type': 'application/json', accept },
+        },
+        resolve,
+      )
+      call.on('error', reject)
+      call.end(JSON.stringify(body))
+    })
+  }
+
+  /** One run to its end; throws unless it exited 0. */
+  async run(agentId: string, argv: readonly string[]): Promise<void> {
+    const response = await this.#open('/exec/run', { agent_id: agentId, argv }, 'application/json')
+    let text = ''
+    for await (const chunk of response) text += String(chunk)
+    const result = JSON.parse(text) as { ok: boolean; code: number | null }
+    if (!result.ok || result.code !== 0) throw new Error(text)
+  }
+
+  /** Bytes of a streamed run's answer, thrown away as they come. */
+  async drain(agentId: string, argv: readonly string[]): Promise<number> {
+    const response = await this.#open('/exec/run', { agent_id: agentId, argv }, 'application/x-ndjson')
+    let received = 0
+    let tail = ''
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      received += chunk.length
+      tail = (tail + chunk.subarray(-1000).toString()).slice(-1000)
+    }
+    if (!tail.includes('"ok":true')) throw new Error(tail)
+    return received
+  }
+
+  close(): void {
+    this.#agent.destroy()
+  }
+}
