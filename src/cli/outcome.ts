@@ -12,7 +12,7 @@ export const EXIT_NOT_RUN = 255
 export const exitOfSignal = (signal: number): number => 128 + signal
 
 /** Ends that were not the command's own: its status would be a lie. */
-const KILLED_BY: readonly WarningKind[] = [
+export const KILLED_BY: readonly WarningKind[] = [
   'duration_cap_hit',
   'lease_expired',
   'peer_disconnected',
@@ -25,9 +25,8 @@ const killedBy = (exit: ExitEvent): WarningKind | null => KILLED_BY.find((kind) 
 
 /** The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run to its own end. */
 export const statusOf = (exit: ExitEvent): number => {
-  if (exit.denial_reason !== null || exit.incomplete) return EXIT_NOT_RUN
-  if (exit.signal !== null) return killedBy(exit) === null ? exitOfSignal(exit.signal) : EXIT_NOT_RUN
-  return exit.code ?? EXIT_NOT_RUN
+  if (exit.denial_reason !== null || exit.incomplete || killedBy(exit) !== null) return EXIT_NOT_RUN
+  return exit.signal === null ? (exit.code ?? EXIT_NOT_RUN) : exitOfSignal(exit.signal)
 }
 
 const signalName = (number: number): string =>
@@ -114,12 +113,9 @@ export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
     const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`
     return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]
   }
-  if (exit.signal === null) return []
   const by = killedBy(exit)
-  if (by !== null) return [`${by}: ${KILLED_TEXT[by] ?? 'the command was ended'} (${signalName(exit.signal)})`]
-  return [
-    exit.warnings.includes('cancelled')
-      ? `cancelled; ${signalName(exit.signal)} ended the command`
-      : `${signalName(exit.signal)} ended the command`,
-  ]
+  const end = exit.signal === null ? `exit status ${exit.code}` : signalName(exit.signal)
+  if (by !== null) return [`${by}: ${KILLED_TEXT[by] ?? 'the command was ended'} (${end})`]
+  if (exit.warnings.includes('cancelled')) return [`cancelled: the command ended with ${end}`]
+  return exit.signal === null ? [] : [`${end} ended the command`]
 }

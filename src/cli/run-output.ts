@@ -1,6 +1,6 @@
 import type { RunEventJson, RunResultJson } from '../protocol/run-json.ts'
 import type { CliContext, Output } from './context.ts'
-import type { ExitEvent } from './outcome.ts'
+import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { write } from './print.ts'
 import { shownLine, TerminalText } from './terminal-text.ts'
 
@@ -31,6 +31,8 @@ export class LiveOutput implements RunOutput {
   }
 
   async warning(event: WarningEvent): Promise<boolean> {
+    // What ended the command is said once, at its end.
+    if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
     return write(this.#context.stderr, `x0x: warning: ${event.kind}: ${shownLine(event.message)}\n`)
   }
 

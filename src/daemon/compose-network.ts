@@ -9,7 +9,6 @@ import { Dispatcher } from '../dm/dispatcher.ts'
 import { Links } from '../dm/links.ts'
 import { Messages } from '../dm/messages.ts'
 import { RestDoor } from '../doors/rest/server.ts'
-import type { RestMessages } from '../doors/rest/components.ts'
 import { AgentDirectory } from '../exec/agents.ts'
 import { RequesterCounters } from '../exec/counters.ts'
 import { ExecRunner } from '../exec/run.ts'
@@ -88,11 +87,8 @@ const composeRest = async ({ config, clock, log }: Grounds, port: ExecutorClient
       links,
       node,
       view,
-      messages: {
-        send: async (to, message, signal = new AbortController().signal) => messages.send(to, message, signal),
-        listen: (signal) => listen(messages, signal),
-      } satisfies RestMessages,
-      dm: { diagnostics: () => ({ totals: counters.snapshot(), links: links.list() }) },
+      messages,
+      dmCounters: counters,
       clock,
       log,
     },
@@ -105,18 +101,6 @@ const composeRest = async ({ config, clock, log }: Grounds, port: ExecutorClient
       version: VERSION,
     },
   )
-}
-
-async function* listen(messages: Messages, signal: AbortSignal) {
-  const subscription = messages.subscribe()
-  const close = (): void => subscription.close()
-  signal.addEventListener('abort', close, { once: true })
-  try {
-    if (!signal.aborted) yield* subscription
-  } finally {
-    signal.removeEventListener('abort', close)
-    subscription.close()
-  }
 }
 
 /** The half that parses the network's bytes. It can ask the executor, and start nothing. */

@@ -12,6 +12,9 @@ import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
 const EXIT_BAD_CONFIG = 2
 const EXIT_FAILURE = 1
 
+/** Time for the last words on standard error. */
+const LINGER_MS = 50
+
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
 const report = (flags: DaemonFlags, findings: readonly Finding[]): number => {
@@ -53,7 +56,10 @@ const run = async (config: DaemonConfig): Promise<number> => {
   const reason = await Promise.race([stopping, mistake, daemon.failed])
   const failures = await daemon.stop()
   for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
-  return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
+  const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
+  // All is stopped; a library's idle timer must not keep the process for another second.
+  setTimeout(() => process.exit(status), LINGER_MS).unref()
+  return status
 }
 
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {

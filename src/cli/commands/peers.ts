@@ -2,29 +2,48 @@ import type { CliContext } from '../context.ts'
 import { printJson, printLine, printTable } from '../print.ts'
 
 interface Peer {
-  readonly [key: string]: unknown
+  readonly agent_id: string | null
+  readonly machine_id: string
+  /** What it calls itself; no proof. */
+  readonly name: string | null
+  readonly addresses: readonly string[]
+  readonly connected: boolean
+  readonly linked: boolean
+  readonly rtt_ms: number | null
+  readonly last_seen: string | null
 }
 
-const cell = (value: unknown): string => {
-  if (value === null || value === undefined) return '-'
-  if (Array.isArray(value)) return value.map(String).join(' ')
-  return typeof value === 'object' ? JSON.stringify(value) : String(value as string | number | boolean)
+interface Contacts {
+  readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
 }
+
+const stateOf = (peer: Peer): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
+
+/** Our own name for it; what a stranger calls itself stands in quotes. */
+const nameOf = (peer: Peer, { contacts }: Contacts): string =>
+  contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ peers: readonly Peer[] }>({ method: 'GET', path: '/peers' })
-  if (context.json) await printJson(context, answer)
-  else if (answer.peers.length === 0)
-    await printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
-  else {
-    const columns = [...new Set(answer.peers.flatMap((peer) => Object.keys(peer)))]
-    const rows = answer.peers.map((peer) => columns.map((column) => cell(peer[column])))
-    await printTable(
-      context,
-      columns.map((column) => column.replaceAll('_', ' ').toUpperCase()),
-      rows,
-    )
+  if (context.json) {
+    await printJson(context, answer)
+    return 0
   }
+  if (answer.peers.length === 0) {
+    await printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
+    return 0
+  }
+  const contacts = await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })
+  const rows = answer.peers.map((peer) => [
+    nameOf(peer, contacts),
+    stateOf(peer),
+    peer.agent_id?.slice(0, 12) ?? '-',
+    peer.machine_id.slice(0, 12),
+    peer.rtt_ms === null ? '-' : `${peer.rtt_ms} ms`,
+    peer.last_seen ?? '-',
+    peer.addresses[0] ?? '-',
+  ])
+  await printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'RTT', 'SEEN', 'ADDRESS'], rows)
   return 0
 }

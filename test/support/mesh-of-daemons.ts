@@ -1,0 +1,373 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+
+const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
+/** What users run: the bundles that `npm run build` makes. */
+export const CLI = dist('x0x.cjs')
+const DAEMON = dist('x0xd.mjs')
+
+/** Long enough for a loaded machine; nothing waits this long when all is well. */
+const PATIENCE_MS = 30_000
+
+/** Asks again and again until the answer is not null or false. For what no event tells: files, processes, other programs' state. */
+export const until = async <T>(
+  what: string,
+  ask: () => Promise<T | null | false> | T | null | false,
+  patienceMs = PATIENCE_MS,
+): Promise<T> => {
+  const deadline = performance.now() + patienceMs
+  for (;;) {
+    const answer = await ask()
+    if (answer !== null && answer !== false) return answer
+    if (performance.now() > deadline) throw new Error(`${what}: not within ${patienceMs} ms`)
+    await sleep(20)
+  }
+}
+
+export interface CliResult {
+  /** The exit status, or 128 + n. */
+  readonly status: number
+  readonly stdout: Buffer
+  readonly stderr: string
+  readonly ms: number
+}
+
+export interface RunningCli {
+  readonly child: ChildProcess
+  readonly finished: Promise<CliResult>
+  /** Resolves when stdout holds this text. */
+  printed(text: string): Promise<void>
+}
+
+export interface CliOptions {
+  readonly stdin?: Uint8Array
+  readonly env?: Readonly<Record<string, string>>
+  /** Leave stdout unread. */
+  readonly unread?: boolean
+}
+
+const SIGNAL_NUMBERS: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 }
+
+/** Starts the real command line. */
+export const startCli = (argv: readonly string[], options: CliOptions = {}): RunningCli => {
+  const began = performance.now()
+  const child = spawn(process.execPath, [CLI, ...argv], {
+    env: { ...cleanEnvironment(), ...options.env },
+    stdio: [options.stdin === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+  })
+  const chunks: Buffer[] = []
+  const listeners = new Set<() => void>()
+  let stderr = ''
+  if (options.unread !== true) {
+    child.stdout?.on('data', (chunk: Buffer) => {
+      chunks.push(chunk)
+      for (const listener of listeners) listener()
+    })
+  }
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  if (options.stdin !== undefined) {
+    child.stdin?.on('error', () => undefined)
+    child.stdin?.end(options.stdin)
+  }
+  const finished = once(child, options.unread === true ? 'exit' : 'close').then(([code, signal]: (number | string | null)[]) => ({
+    status: typeof code === 'number' ? code : 128 + (SIGNAL_NUMBERS[String(signal)] ?? 0),
+    stdout: Buffer.concat(chunks),
+    stderr,
+    ms: performance.now() - began,
+  }))
+  const printed = async (text: string): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const look = (): void => {
+        if (!Buffer.concat(chunks).includes(text)) return
+        listeners.delete(look)
+        resolve()
+      }
+      listeners.add(look)
+      look()
+      void finished.then((result) => reject(new Error(`ended with ${result.status} before it printed ${text}: ${result.stderr}`)))
+    })
+  return { child, finished, printed }
+}
+
+/** The environment without what would change who answers. */
+const cleanEnvironment = (): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(process.env).flatMap(([key, value]) => (key.startsWith('X0X_') || value === undefined ? [] : [[key, value]])),
+  )
+
+export interface AclEntry {
+  readonly description?: string
+  readonly agent: TestDaemon
+  readonly commands: readonly (readonly string[])[]
+  /** Lines of the entry. */
+  readonly keys?: string
+}
+
+export interface DaemonOptions {
+  /** Flags after those that every daemon gets. */
+  readonly flags?: readonly string[]
+  /** `--name` instead of `--data-dir`. */
+  readonly instance?: string
+  /** Goes on when this process ends. */
+  readonly detached?: boolean
+}
+
+const toml = (value: unknown): string => JSON.stringify(value)
+
+/** One real daemon: a process of its own, its own directory, ports chosen by the system. */
+export class TestDaemon {
+  readonly name: string
+  readonly dir: string
+  readonly options: DaemonOptions
+  agentId = ''
+  machineId = ''
+  apiPort = 0
+  #child: ChildProcess | null = null
+  #meshPort = 0
+  #exited: Promise<unknown> = Promise.resolve()
+
+  constructor(name: string, dir: string, options: DaemonOptions = {}) {
+    this.name = name
+    this.dir = dir
+    this.options = options
+  }
+
+  get pid(): number {
+    assert.ok(this.#child?.pid, `${this.name} does not run`)
+    return this.#child.pid
+  }
+
+  get running(): boolean {
+    return this.#child !== null && this.#child.exitCode === null && this.#child.signalCode === null
+  }
+
+  get aclFile(): string {
+    return join(this.dir, 'exec-acl.toml')
+  }
+
+  get journalFile(): string {
+    return join(this.dir, 'exec.log')
+  }
+
+  get logFile(): string {
+    return join(this.dir, 'x0xd.log')
+  }
+
+  /** What it wrote to standard error since its start. */
+  async log(): Promise<string> {
+    return readFile(this.logFile, 'utf8')
+  }
+
+  /** How a command line names this daemon. */
+  get selector(): readonly string[] {
+    return this.options.instance === undefined ? ['--data-dir', this.dir] : ['--name', this.options.instance]
+  }
+
+  get multiaddr(): string {
+    return `/ip4/127.0.0.1/tcp/${this.#meshPort}`
+  }
+
+  /** Resolves when it says that it is ready. After a restart it listens where it listened before. */
+  async start(): Promise<void> {
+    assert.ok(existsSync(DAEMON) && existsSync(CLI), 'dist/ is missing: npm run build')
+    await mkdir(this.dir, { recursive: true, mode: 0o700 })
+    const acl = existsSync(this.aclFile) ? ['--exec-acl', this.aclFile] : []
+    const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
+    const log = await open(this.logFile, 'w', 0o600)
+    const child = spawn(process.execPath, [DAEMON, ...this.selector, ...flags], {
+      env: { ...cleanEnvironment(), X0X_MDNS: 'false', X0X_DISPLAY_NAME: this.name },
+      stdio: ['ignore', 'pipe', log.fd],
+      detached: this.options.detached ?? false,
+    })
+    await log.close()
+    this.#child = child
+    this.#exited = once(child, 'exit')
+    const line = await this.#readyLine(child)
+    const [, agentId = '', machineId = '', apiPort = ''] = /agent (\w+), machine (\w+), api 127\.0\.0\.1:(\d+),/.exec(line) ?? []
+    Object.assign(this, { agentId, machineId, apiPort: Number(apiPort) })
+    const { addresses } = await this.json<{ addresses: string[] }>('id')
+    this.#meshPort = Number(addresses[0]?.split('/')[4])
+  }
+
+  async #readyLine(child: ChildProcess): Promise<string> {
+    let text = ''
+    for await (const part of child.stdout ?? []) {
+      text += String(part)
+      if (text.includes('\n')) return text
+    }
+    await this.#exited
+    throw new Error(`${this.name} did not start: ${await this.log()}`)
+  }
+
+  /** Ends it and waits for that; answers the exit status, or 128 + n. */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
+    const child = this.#child
+    if (child === null) return 0
+    if (this.running) child.kill(signal)
+    await this.#exited
+    this.#child = null
+    return child.exitCode ?? 128 + (SIGNAL_NUMBERS[child.signalCode ?? ''] ?? 0)
+  }
+
+  /** Runs `x0x` against this daemon to its end. */
+  async cli(argv: readonly string[], options: CliOptions = {}): Promise<CliResult> {
+    return this.startCli(argv, options).finished
+  }
+
+  startCli(argv: readonly string[], options: CliOptions = {}): RunningCli {
+    return startCli([...this.selector, ...argv], options)
+  }
+
+  /** `x0x exec AGENT -- ARGV`. */
+  async exec(
+    agent: TestDaemon | string,
+    argv: readonly string[],
+    flags: readonly string[] = [],
+    options: CliOptions = {},
+  ): Promise<CliResult> {
+    return this.cli(['exec', typeof agent === 'string' ? agent : agent.name, ...flags, '--', ...argv], options)
+  }
+
+  /** The object that a command prints with `--json`. */
+  async json<T>(...argv: readonly string[]): Promise<T> {
+    const result = await this.cli(['--json', ...argv])
+    assert.equal(result.status, 0, `x0x ${argv.join(' ')}: ${result.stderr}`)
+    return JSON.parse(result.stdout.toString()) as T
+  }
+
+  async ok(...argv: readonly string[]): Promise<string> {
+    const result = await this.cli(argv)
+    assert.equal(result.status, 0, `x0x ${argv.join(' ')}: ${result.stderr}`)
+    return result.stdout.toString()
+  }
+
+  async diagnostics(): Promise<ExecDiagnosticsJson> {
+    return this.json('diagnostics', 'exec')
+  }
+
+  /** Takes the other's card; trusts it and pins its machine where asked to. */
+  async meet(other: TestDaemon, trust: 'trusted' | 'known' | 'unknown' = 'unknown'): Promise<void> {
+    const link = (await other.ok('card')).trim()
+    await this.ok('contacts', 'import', link, '--as', other.name)
+    if (trust !== 'unknown') await this.ok('contacts', 'trust', other.name, trust)
+    if (trust === 'trusted') await this.ok('contacts', 'pin', other.name, other.machineId)
+  }
+
+  /** Writes the ACL; read at the next start. */
+  async writeAcl(entries: readonly AclEntry[], keys = ''): Promise<void> {
+    const head = `[exec]\nenabled = true\naudit_log_path = ${toml(this.journalFile)}\ndefault_cwd = "/"\n${keys}\n`
+    const blocks = entries.map(({ agent, commands, description = agent.name, keys: own = '' }) =>
+      [
+        `[[exec.allow]]\ndescription = ${toml(description)}\nagent_id = ${toml(agent.agentId)}\nmachine_id = ${toml(agent.machineId)}\n${own}`,
+        ...commands.map((argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]`),
+      ].join('\n'),
+    )
+    await mkdir(this.dir, { recursive: true, mode: 0o700 })
+    await writeFile(this.aclFile, `${head}${blocks.join('\n\n')}\n`, { mode: 0o600 })
+  }
+
+  async restart(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    await this.stop(signal)
+    await this.start()
+  }
+
+  async journal(): Promise<JournalLineJson[]> {
+    const text = await readFile(this.journalFile, 'utf8').catch(() => '')
+    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
+  }
+
+  /** Resident memory in bytes. */
+  async memory(): Promise<number> {
+    const status = await readFile(`/proc/${this.pid}/status`, 'utf8')
+    return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
+  }
+}
+
+export interface ExecDiagnosticsJson {
+  readonly enabled: boolean
+  readonly active_sessions: number
+  readonly totals: Readonly<Record<string, number>> & {
+    readonly denial_breakdown: Readonly<Record<string, number>>
+    readonly cap_breaches: Readonly<Record<string, number>>
+    readonly cap_warnings: Readonly<Record<string, number>>
+  }
+  readonly acl_summary: Readonly<Record<string, unknown>>
+}
+
+export interface JournalLineJson {
+  readonly event: string
+  readonly request_id: string
+  readonly [key: string]: unknown
+}
+
+/** Daemons that share a temporary directory; `stop` sees to it that nothing is left. */
+export class MeshOfDaemons {
+  readonly root: string
+  readonly daemons: TestDaemon[] = []
+
+  constructor(root: string) {
+    this.root = root
+  }
+
+  static async create(prefix = 'x0x-e2e-'): Promise<MeshOfDaemons> {
+    return new MeshOfDaemons(await mkdtemp(join(tmpdir(), prefix)))
+  }
+
+  /** Not started yet. */
+  add(name: string, options: DaemonOptions = {}): TestDaemon {
+    const daemon = new TestDaemon(name, join(this.root, name), options)
+    this.daemons.push(daemon)
+    return daemon
+  }
+
+  /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
+  async program(name: string, text: string): Promise<string> {
+    const path = join(this.root, name)
+    await writeFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o755 })
+    return path
+  }
+
+  /** Stops everything. Throws when a process of this mesh is left. */
+  async stop(): Promise<void> {
+    try {
+      const statuses = await Promise.all(this.daemons.map(async (daemon) => (daemon.running ? daemon.stop() : 0)))
+      await until('no process of the mesh is left', async () => (await processesNaming(this.root)).length === 0)
+      assert.deepEqual(
+        statuses,
+        statuses.map(() => 0),
+        'every daemon ends with 0',
+      )
+    } finally {
+      for (const daemon of this.daemons) if (daemon.running) await daemon.stop('SIGKILL')
+      await rm(this.root, { recursive: true, force: true })
+    }
+  }
+}
+
+/** The pids of processes whose command line has this text. */
+export const processesNaming = async (text: string): Promise<number[]> => {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
+  const lines = await Promise.all(pids.map(async (pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
+  return pids.filter((pid, i) => pid !== process.pid && lines[i]?.includes(text) === true)
+}
+
+export const isRunning = (pid: number): boolean => existsSync(`/proc/${pid}`)
+
+/** Alice may ask bob; charlie knows bob, whom nobody told about him. Bob trusts and pins both as people, his ACL names alice. */
+export const aliceBobCharlie = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[], aclKeys = '') => {
+  const [alice, bob, charlie] = [mesh.add('alice'), mesh.add('bob'), mesh.add('charlie')]
+  await Promise.all([alice.start(), charlie.start(), bob.start()])
+  await bob.writeAcl([{ agent: alice, commands }], aclKeys)
+  await bob.restart()
+  await Promise.all([alice.meet(bob, 'known'), charlie.meet(bob, 'known')])
+  await bob.meet(alice, 'trusted')
+  await bob.meet(charlie, 'trusted')
+  return { alice, bob, charlie }
+}
