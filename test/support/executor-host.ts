@@ -6,7 +6,8 @@ import type { TestContext } from 'node:test'
 import type { JournalLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
-import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
+import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
+import type { PortSession } from '../../src/executor/port-session.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
 import { loadAcl } from '../../src/policy/load-acl.ts'
@@ -14,7 +15,7 @@ import { Guardian } from '../../src/process/guardian.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
 import { commandText } from './acl-text.ts'
-import { FakeNetwork, newParty, portPair, type Party } from './fake-network.ts'
+import { FakeNetwork, type FakeLink, newParty, portPair, type Party } from './fake-network.ts'
 import { silent } from './processes.ts'
 
 export interface HostOptions {
@@ -29,6 +30,8 @@ export interface HostOptions {
   /** Lines of each `[[exec.allow]]`. */
   readonly entryKeys?: string
   readonly enabled?: boolean
+  /** The host itself is in its ACL too. */
+  readonly listOwn?: boolean
   /** False: there is no ACL file. */
   readonly acl?: boolean
   readonly clock?: Clock
@@ -45,6 +48,8 @@ export class ExecutorHost {
   counters!: ExecCounters
   executor!: Executor
   journal: Journal | null = null
+  /** The executor's side of each connection. */
+  readonly sessions: PortSession[] = []
   #guardian!: Guardian
 
   constructor(dir: string, options: HostOptions) {
@@ -67,6 +72,14 @@ export class ExecutorHost {
     })
     await host.boot()
     return host
+  }
+
+  /** A host whose first peer is trusted, pinned and linked. */
+  static async linked(t: TestContext, options: HostOptions = {}): Promise<{ host: ExecutorHost; network: FakeNetwork; link: FakeLink }> {
+    const host = await ExecutorHost.start(t, options)
+    await host.befriend(host.peer)
+    const network = await host.connect()
+    return { host, network, link: await network.link(host.peer) }
   }
 
   /** The first peer. */
@@ -125,10 +138,10 @@ export class ExecutorHost {
     await this.journal?.stop()
   }
 
-  /** A greeted network half. The first time every peer becomes a trusted contact, pinned to its machine. */
+  /** A greeted network half. */
   async connect(): Promise<FakeNetwork> {
     const [ours, theirs] = portPair()
-    this.executor.attach(ours)
+    this.sessions.push(this.executor.attach(ours))
     const network = new FakeNetwork(theirs)
     await network.client.start()
     return network
@@ -158,6 +171,12 @@ export class ExecutorHost {
     return proveOperation(key, operation, body, at)
   }
 
+  /** What `/diagnostics/exec` counts. */
+  totals(): ExecTotals {
+    const acl_summary = { loaded_from: null, loaded_at: null, allow_entry_count: 0, command_entry_count: 0, disabled_reason: null }
+    return this.counters.snapshot({ enabled: true, acl_summary, journal: null }).totals
+  }
+
   async lines(): Promise<JournalLine[]> {
     const text = await readFile(this.journalPath, 'utf8')
     return text
@@ -175,7 +194,8 @@ export class ExecutorHost {
     const entry = (peer: Party): string =>
       `[[exec.allow]]\ndescription = "a peer"\nagent_id = "${peer.signer.agentId}"\nmachine_id = "${peer.machine.machineId}"\n` +
       `${this.#options.entryKeys ?? ''}\n${commands.map(commandText).join('')}`
+    const listed = this.#options.listOwn ? [...this.peers, this.own] : this.peers
     const head = `[exec]\nenabled = ${this.#options.enabled ?? true}\naudit_log_path = "${this.journalPath}"\ndefault_cwd = "/"\n`
-    return `${head}${this.#options.keys ?? ''}\n${this.peers.map(entry).join('\n')}`
+    return `${head}${this.#options.keys ?? ''}\n${listed.map(entry).join('\n')}`
   }
 }

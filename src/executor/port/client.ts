@@ -201,7 +201,8 @@ export class ExecutorClient implements Startable {
     const { promise, resolve, reject } = Promise.withResolvers<ToNetwork>()
     this.#calls.set(id, { answer: ANSWERS[type], resolve, reject })
     this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
-    return (await promise) as unknown as Answer<C>
+    const { type: _type, id: _id, ...answer } = (await promise) as Extract<ToNetwork, { id: number }>
+    return answer as unknown as Answer<C>
   }
 
   /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */

@@ -31,6 +31,7 @@ export class PortChannel<In, Out> {
   readonly #outgoing: Message<Out>
   readonly #init: PortInit<In>
   readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
+  readonly #chunks: Uint8Array[] = []
   #closed = false
   #drain: PromiseWithResolvers<void> | null = null
 
@@ -39,9 +40,9 @@ export class PortChannel<In, Out> {
     this.#incoming = components.incoming
     this.#outgoing = components.outgoing
     this.#init = init
-    this.#duplex.on('data', (chunk: Uint8Array) => this.#read(chunk))
+    this.#duplex.on('data', (chunk: Uint8Array) => this.#take(chunk))
     this.#duplex.on('drain', () => this.#drained())
-    this.#duplex.on('end', () => this.close(this.#frames.idle ? null : new AppError('malformed', 'the port ended inside a message')))
+    this.#duplex.on('end', () => this.#ended())
     this.#duplex.on('error', (error) => this.close(error))
     this.#duplex.on('close', () => this.close(null))
   }
@@ -86,12 +87,23 @@ export class PortChannel<In, Out> {
     this.#init.onClosed(error)
   }
 
-  #read(chunk: Uint8Array): void {
+  /** A pipe inside one process may deliver while its writer is still writing; an answer must not overtake its question. */
+  #take(chunk: Uint8Array): void {
+    if (this.#chunks.push(chunk) === 1) queueMicrotask(() => this.#read())
+  }
+
+  #ended(): void {
+    this.#read()
+    this.close(this.#frames.idle ? null : new AppError('malformed', 'the port ended inside a message'))
+  }
+
+  #read(): void {
     try {
-      for (const payload of this.#frames.push(chunk)) {
-        if (this.#closed) return
-        this.#deliver(payload)
-      }
+      for (const chunk of this.#chunks.splice(0))
+        for (const payload of this.#frames.push(chunk)) {
+          if (this.#closed) return
+          this.#deliver(payload)
+        }
     } catch (error) {
       // What follows an over-long frame cannot be told apart any more.
       this.close(error as Error)

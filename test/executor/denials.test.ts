@@ -1,0 +1,287 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { chmod, rename, rm, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { test } from 'node:test'
+
+import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
+import { MAX_RECENT_RUNS, STRANGER_REQUEST_BURST } from '../../src/protocol/limits.ts'
+import { RecentRuns } from '../../src/executor/recent-runs.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
+
+const HELLO = { hello: 'echo hi' }
+
+/** Every denial: the Exit says the reason, the journal has its line, the counter moved, nothing ran. */
+const denied = async (host: ExecutorHost, link: FakeLink, reason: string, argv: readonly string[], options?: AskOptions): Promise<void> => {
+  const before = host.totals()
+  const run = await link.ask(argv, options)
+  const exit = await run.exit()
+  assert.equal(exit.denial_reason, reason)
+  assert.deepEqual([exit.code, exit.signal, exit.stdout_bytes_total], [null, null, 0])
+  assert.deepEqual(
+    run.frames.map((frame) => frame.type),
+    ['exit'],
+  )
+  const after = host.totals()
+  assert.equal(after.requests_denied, before.requests_denied + 1)
+  assert.equal(after.sessions_started, before.sessions_started)
+  assert.deepEqual(await host.events(run.id), ['denial'])
+  const line = (await host.lines()).find((one) => one.request_id === run.id)
+  assert.equal(line?.event === 'denial' && line.reason, reason)
+}
+
+test('each gate of the ACL denies with its own reason', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const hello = [host.program('hello')]
+  await denied(host, link, 'argv_not_allowed', [...hello, 'more'])
+  await denied(host, link, 'argv_not_allowed', [])
+  await denied(host, link, 'shell_metachar_in_argv', [...hello, 'a;b'])
+  await denied(host, link, 'cwd_not_allowed', hello, { fields: { cwd: '/' } })
+  await denied(host, link, 'stdin_too_large', hello, { fields: { stdin: { len: 1_048_577, sha256: new Uint8Array(32) } } })
+  await denied(host, link, 'timeout_too_large', hello, { fields: { timeout_ms: 300_001 } })
+})
+
+test('a trusted peer without an entry in the ACL is not in it', async (t) => {
+  const { host, network } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const other = newParty()
+  await host.befriend(other)
+  await denied(host, await network.link(other), 'agent_machine_not_in_acl', [host.program('hello')])
+})
+
+test('a disabled ACL denies everything', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, enabled: false })
+  await denied(host, link, 'exec_disabled', [host.program('hello')])
+})
+
+test('without an ACL there is no journal, and the denial is counted and answered', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, acl: false })
+  const run = await link.ask([host.program('hello')])
+  assert.equal(await run.denial(), 'exec_disabled')
+  assert.equal(host.totals().denial_breakdown.exec_disabled, 1)
+  assert.equal(host.totals().audit_write_failures, 0)
+})
+
+test('a program that is gone or was replaced after start is spawn_failed, and its slot is free', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, keys: 'max_concurrent_total = 1\nmax_concurrent_per_agent = 1' })
+  await rename(host.program('hello'), `${host.program('hello')}.away`)
+  await denied(host, link, 'spawn_failed', [host.program('hello')])
+  await rename(`${host.program('hello')}.away`, host.program('hello'))
+  assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
+  await chmod(host.program('hello'), 0o777)
+  await denied(host, link, 'spawn_failed', [host.program('hello')])
+})
+
+test('a program that the kernel refuses to start is spawn_failed after its request was journalled', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  await writeFile(host.program('hello'), '#!/no/such/interpreter\n')
+  const run = await link.ask([host.program('hello')])
+  assert.equal(await run.denial(), 'spawn_failed')
+  assert.deepEqual(await host.events(run.id), ['request', 'denial'])
+  assert.equal(host.counters.activeSessions, 0)
+})
+
+test('above the concurrency cap a request is denied, and a slot is free again after every kind of end', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { waits: 'echo ready; exec sleep 60', hello: 'echo hi' },
+    keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
+  })
+  const ends: ((run: Awaited<ReturnType<FakeLink['ask']>>) => void)[] = [
+    (run) => run.cancel(),
+    (run) => run.lost(),
+    (run) => run.sendBytes(Buffer.from('nonsense')),
+    (run) => run.send({ type: 'ack', request_id: run.id, stdin: 0, stdout: 99, stderr: 0 }),
+  ]
+  for (const end of ends) {
+    const run = await link.ask([host.program('waits')])
+    await run.frame('stdout')
+    await denied(host, link, 'concurrency_limit_reached', [host.program('hello')])
+    end(run)
+    // The peer that broke the protocol is cut off before its program is gone.
+    await run.closed
+    while (host.counters.activeSessions > 0) await new Promise(setImmediate)
+    assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
+  }
+  assert.equal((await (await link.ask([host.program('waits')], { fields: { timeout_ms: 100 } })).exit()).truncated, true)
+  assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
+})
+
+test('a journal that cannot be written denies with audit_unavailable, and allows again when it can', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const directory = dirname(host.journalPath)
+  await rename(directory, `${directory}.away`)
+  await writeFile(directory, 'a file where the directory was')
+  const run = await link.ask([host.program('hello')])
+  assert.equal(await run.denial(), 'audit_unavailable')
+  assert.deepEqual(run.output().length, 0)
+  assert.ok(host.totals().audit_write_failures >= 1)
+  assert.equal(host.totals().sessions_started, 0)
+  await rm(directory)
+  await rename(`${directory}.away`, directory)
+  assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
+})
+
+test('a journal that fails while a program runs does not hold back the outcome', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; cat; exit 6' } })
+  const stdin = Buffer.from('x')
+  const run = await link.ask([host.program('waits')], { stdin })
+  await run.frame('stdout')
+  const directory = dirname(host.journalPath)
+  await rename(directory, `${directory}.away`)
+  await writeFile(directory, 'a file where the directory was')
+  run.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
+  assert.equal((await run.exit()).code, 6)
+  assert.ok(host.totals().audit_write_failures >= 1)
+  await rm(directory)
+  await rename(`${directory}.away`, directory)
+})
+
+test('whom the trust rules do not accept learns nothing but trust_rejected, whatever it asks', async (t) => {
+  const peers: Record<string, Party> = { stranger: newParty(), known: newParty(), blocked: newParty(), elsewhere: newParty() }
+  const host = await ExecutorHost.start(t, { scripts: HELLO, peers: Object.values(peers) })
+  await host.befriend(peers.known!, 'known')
+  await host.contacts.unpin('known', peers.known!.machine.machineId)
+  await host.befriend(peers.blocked!, 'blocked')
+  await host.contacts.setTrust('blocked', 'blocked')
+  await host.befriend(peers.elsewhere!, 'elsewhere')
+  await host.contacts.pin('elsewhere', newParty().machine.machineId)
+  await host.contacts.unpin('elsewhere', peers.elsewhere!.machine.machineId)
+  const network = await host.connect()
+  const decisions: Record<string, string> = {
+    stranger: 'unknown',
+    known: 'accept_with_flag',
+    blocked: 'reject_blocked',
+    elsewhere: 'reject_machine_mismatch',
+  }
+  for (const [name, peer] of Object.entries(peers)) {
+    const link = await network.link(peer)
+    assert.equal(link.decision, decisions[name])
+    for (const argv of [[host.program('hello')], ['no-such-thing'], ['a;b'], []]) await denied(host, link, 'trust_rejected', argv)
+  }
+})
+
+test('a peer that is not accepted gets a limited number of answers', async (t) => {
+  const host = await ExecutorHost.start(t, { scripts: HELLO })
+  const network = await host.connect()
+  const link = await network.link(newParty())
+  const runs = await Promise.all(Array.from({ length: STRANGER_REQUEST_BURST + 10 }, () => link.ask(['x'])))
+  await Promise.all(runs.map((run) => run.closed))
+  const { requests_denied, requests_ignored } = host.totals()
+  assert.ok(requests_ignored >= 1)
+  assert.equal(requests_denied + requests_ignored, runs.length)
+})
+
+test('the same request twice is a replay, on its own stream, on another, and on another link', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const nonce = await link.nonce()
+  const request = link.request(nonce, [host.program('hello')])
+  const frame = await signedFrame(request, link.peer.signer)
+  assert.equal((await link.open(nonce, frame, request).exit()).code, 0)
+  assert.equal(await link.open(nonce, frame, request).denial(), 'unverified_sender')
+  assert.equal(await link.open(await link.nonce(), frame, request).denial(), 'unverified_sender')
+  const second = await network.link(link.peer)
+  assert.equal(await second.open(await second.nonce(), frame, request).denial(), 'unverified_sender')
+  assert.equal(host.totals().requests_replayed, 3)
+  assert.equal(host.totals().sessions_started, 1)
+})
+
+test('a request that was signed before a restart is worth nothing after it', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const nonce = await link.nonce()
+  const request = link.request(nonce, [host.program('hello')])
+  const frame = await signedFrame(request, link.peer.signer)
+  await host.stop()
+  await host.boot()
+  const again = await (await host.connect()).link(link.peer)
+  assert.equal(await again.open(nonce, frame, request).denial(), 'unverified_sender')
+})
+
+test('a nonce that was given to one peer, dropped, or lost with its last link is void', async (t) => {
+  const peers = [newParty(), newParty()] as const
+  const host = await ExecutorHost.start(t, { scripts: HELLO, peers })
+  for (const peer of peers) await host.befriend(peer)
+  const network = await host.connect()
+  const [first, second] = [await network.link(peers[0]), await network.link(peers[1])]
+  const hello = [host.program('hello')]
+  assert.equal(await (await second.ask(hello, { nonce: await first.nonce() })).denial(), 'unverified_sender')
+  const dropped = await first.nonce()
+  network.client.dropNonces(first.number, [dropped])
+  assert.equal(await (await first.ask(hello, { nonce: dropped })).denial(), 'unverified_sender')
+  const renewed = await network.link(peers[0])
+  const kept = await first.nonce()
+  network.client.linkClosed(first.number)
+  assert.equal((await (await renewed.ask(hello, { nonce: kept })).exit()).code, 0)
+  const lost = await renewed.nonce()
+  network.client.linkClosed(renewed.number)
+  const last = await network.link(peers[0])
+  assert.equal(await (await last.ask(hello, { nonce: lost })).denial(), 'unverified_sender')
+})
+
+test('a request for another agent or machine, from another, or with a changed byte is not believed', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const hello = [host.program('hello')]
+  const other = newParty()
+  const wrong: Partial<ExecRequest>[] = [
+    { to_agent: other.signer.agentId },
+    { to_machine: other.machine.machineId },
+    { from_agent: other.signer.agentId },
+    { from_machine: other.machine.machineId },
+  ]
+  for (const fields of wrong) await denied(host, link, 'unverified_sender', hello, { fields })
+  await denied(host, link, 'unverified_sender', hello, { signer: other.signer })
+  const nonce = await link.nonce()
+  const request = link.request(nonce, ['/bin/false', 'x'])
+  const frame = await signedFrame(request, link.peer.signer)
+  const decoded = execFrame.decode(frame)
+  assert.ok(decoded.type === 'request')
+  const body = Buffer.from(decoded.body)
+  body[body.indexOf('/bin/false') + 1]! ^= 1
+  const run = link.open(nonce, execFrame.encode({ ...decoded, body }), request)
+  await run.closed
+  const last = run.frames.at(-1)
+  assert.equal(last?.type, 'exit')
+  assert.equal(host.totals().sessions_started, 0)
+})
+
+test('a request id is used once by one peer, and does not touch the run that has it', async (t) => {
+  const peers = [newParty(), newParty()] as const
+  const host = await ExecutorHost.start(t, { scripts: { waits: 'echo ready; cat', hello: 'echo hi' }, peers })
+  for (const peer of peers) await host.befriend(peer)
+  const network = await host.connect()
+  const [first, second] = [await network.link(peers[0]), await network.link(peers[1])]
+  const used = randomUUID()
+  const stdin = Buffer.from('still here')
+  const run = await first.ask([host.program('waits')], { stdin, fields: { request_id: used } })
+  await run.frame('stdout')
+  assert.equal(await (await first.ask([host.program('hello')], { fields: { request_id: used } })).denial(), 'unverified_sender')
+  assert.equal((await (await second.ask([host.program('hello')], { fields: { request_id: used } })).exit()).code, 0)
+  run.send({ type: 'stdin', request_id: used, seq: 0, data: stdin, eof: true })
+  assert.equal((await run.exit()).code, 0)
+  assert.equal(run.output().toString(), 'ready\nstill here')
+})
+
+test('used ids are remembered up to the limit, the oldest are forgotten first', () => {
+  const recent = new RecentRuns()
+  for (let i = 0; i < MAX_RECENT_RUNS; i++) assert.equal(recent.remember('pair', `id-${i}`), true)
+  assert.equal(recent.remember('pair', 'id-0'), false)
+  assert.equal(recent.remember('other', 'id-0'), true)
+  assert.equal(recent.remember('pair', 'id-1'), false)
+  assert.equal(recent.remember('pair', 'id-0'), true)
+})
+
+test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
+  const nonce = await link.nonce()
+  const request = link.request(nonce, ['x'])
+  const frames = [
+    Buffer.from('nonsense'),
+    execFrame.encode({ type: 'lease_renew', request_id: request.request_id }),
+    execFrame.encode({ type: 'request', body: Buffer.from('nonsense'), signature: new Uint8Array(3309) }),
+  ]
+  for (const frame of frames) {
+    const run = link.open(nonce, frame, request)
+    await run.closed
+    assert.deepEqual(run.frames, [])
+  }
+  assert.equal(host.totals().malformed_frames, frames.length)
+})

@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { Outbox, UnackedTotal } from '../../src/executor/outbox.ts'
+import { execFrame } from '../../src/protocol/exec.ts'
+import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL } from '../../src/protocol/limits.ts'
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+/** A frame of this size counts 1 KiB. */
+const DATA = new Uint8Array(1024 - FRAME_COST)
+const PER_RUN = MAX_UNACKED_PER_RUN / 1024
+
+const boxOf = (total = new UnackedTotal()) => {
+  const sent: { type: string; seq: number }[] = []
+  const state = { rooms: 0, full: false, drained: Promise.withResolvers<void>() }
+  const outlet = {
+    send: (bytes: Uint8Array): void => {
+      const frame = execFrame.decode(bytes)
+      if (frame.type === 'stdout' || frame.type === 'stderr') sent.push({ type: frame.type, seq: frame.seq })
+    },
+    get full() {
+      return state.full
+    },
+    drained: () => state.drained.promise,
+  }
+  return { outbox: new Outbox({ outlet, total }, { requestId: ID, onRoom: () => state.rooms++ }), sent, state }
+}
+
+test('each stream is numbered from 0 without holes', () => {
+  const { outbox, sent } = boxOf()
+  for (const stream of ['stdout', 'stdout', 'stderr', 'stdout'] as const) assert.equal(outbox.push(stream, DATA), true)
+  assert.deepEqual(sent, [
+    { type: 'stdout', seq: 0 },
+    { type: 'stdout', seq: 1 },
+    { type: 'stderr', seq: 0 },
+    { type: 'stdout', seq: 2 },
+  ])
+})
+
+test('the run waits exactly at its limit and goes on with the next acknowledgement', () => {
+  const { outbox, state } = boxOf()
+  for (let i = 0; i < PER_RUN - 1; i++) assert.equal(outbox.push('stdout', DATA), true)
+  assert.equal(outbox.push('stdout', DATA), false)
+  outbox.ack({ stdout: 0, stderr: 0 })
+  assert.equal(state.rooms, 0)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  assert.equal(state.rooms, 1)
+  outbox.ack({ stdout: 2, stderr: 0 })
+  assert.equal(state.rooms, 1)
+})
+
+test('acknowledging what was never sent, or going back, is malformed', () => {
+  const { outbox } = boxOf()
+  outbox.push('stdout', DATA)
+  outbox.push('stdout', DATA)
+  outbox.ack({ stdout: 2, stderr: 0 })
+  for (const seqs of [
+    { stdout: 3, stderr: 0 },
+    { stdout: 1, stderr: 0 },
+    { stdout: 2, stderr: 1 },
+  ])
+    assert.throws(
+      () => outbox.ack(seqs),
+      (error) => isAppError(error, 'malformed'),
+    )
+})
+
+test('all runs together wait at the common limit, and all go on when there is room', () => {
+  const total = new UnackedTotal()
+  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
+  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  const late = boxOf(total)
+  assert.equal(late.outbox.push('stdout', DATA), false)
+  assert.equal(late.state.rooms, 0)
+  boxes[0]!.outbox.ack({ stdout: 4, stderr: 0 })
+  assert.equal(late.state.rooms, 1)
+  assert.equal(boxes[0]!.state.rooms, 1)
+  assert.equal(boxes[1]!.state.rooms, 0)
+})
+
+test('the end of a run frees what it held of the common limit', () => {
+  const total = new UnackedTotal()
+  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
+  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  assert.equal(total.full, true)
+  for (const { outbox } of boxes) outbox.close()
+  assert.equal(total.full, false)
+  // Closing lets the program write on into nothing.
+  assert.equal(boxes[0]!.state.rooms, 1)
+  assert.equal(boxes[0]!.outbox.push('stdout', DATA), true)
+})
+
+test('a full port holds the run until it has drained', async () => {
+  const { outbox, state } = boxOf()
+  state.full = true
+  assert.equal(outbox.push('stdout', DATA), false)
+  state.full = false
+  assert.equal(state.rooms, 0)
+  state.drained.resolve()
+  await state.drained.promise
+  assert.equal(state.rooms, 1)
+})
