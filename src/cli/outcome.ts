@@ -63,10 +63,8 @@ const explainCommand = (facts: RunFacts): string => {
   return `x0x acl explain /etc/x0x/exec-acl.toml ${ids} -- ${shellWords(facts.argv)}`
 }
 
-const trustCommand = (facts: RunFacts): string => {
-  const agent = facts.own?.agent_id ?? 'ID'
-  return `x0x contacts trust ${agent} trusted && x0x contacts pin ${agent} ${facts.own?.machine_id ?? 'MACHINE'}`
-}
+const trustCommands = (facts: RunFacts): string =>
+  `x0x contacts import LINK (what x0x card prints here), x0x contacts trust NAME trusted, x0x contacts pin NAME ${facts.own?.machine_id ?? 'MACHINE'}`
 
 /** The command that explains or mends a denial, and where to type it. */
 const denialNext = (reason: DenialReason, facts: RunFacts): string => {
@@ -81,7 +79,7 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
       return `${there}: ${explainCommand(facts)}`
     case 'unverified_sender':
     case 'trust_rejected':
-      return `${there}: ${trustCommand(facts)}`
+      return `${there}: ${trustCommands(facts)}`
     case 'concurrency_limit_reached':
       return `try again later; ${there}: x0x diagnostics exec`
     case 'exec_disabled':

@@ -1,0 +1,287 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+
+import { aliceBobCharlie, isRunning, MeshOfDaemons, until, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// The E2E part of the test plan, on three real daemons and the real command line.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let charlie: TestDaemon
+let ticker: string
+let trapper: string
+let exiter: string
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ticker = await mesh.program('ticker', 'i=0; while :; do i=$((i+1)); echo "tick $i"; sleep 0.1; done')
+  trapper = await mesh.program('trapper', "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.1; done")
+  exiter = await mesh.program('exiter', 'echo to-stdout; echo to-stderr >&2; exit $1')
+  ;({ alice, bob, charlie } = await aliceBobCharlie(
+    mesh,
+    [
+      ['echo', '<INT>'],
+      ['printenv', 'PATH'],
+      ['env'],
+      ['sleep', '<INT>'],
+      ['pwd'],
+      ['sha256sum'],
+      [ticker],
+      [trapper],
+      [exiter, '<INT>'],
+      ['does-not-exist-anywhere'],
+    ],
+    'max_duration_secs = 20\n',
+  ))
+})
+
+after(async () => mesh.stop())
+
+const denialOf = (result: CliResult): string => {
+  assert.equal(result.status, 255, result.stderr)
+  assert.equal(result.stdout.length, 0)
+  const reason = /^x0x: denied: (\w+):/.exec(result.stderr)?.[1]
+  assert.ok(reason, result.stderr)
+  return reason
+}
+
+test('an allowed argv runs, its output arrives, and its exit status is ours', async () => {
+  const result = await alice.exec(bob, ['echo', '42'])
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(result.stdout.toString(), '42\n')
+  assert.equal(result.stderr, '')
+})
+
+test('a token that does not fit its template is denied', async () => {
+  assert.equal(denialOf(await alice.exec(bob, ['echo', 'hello'])), 'argv_not_allowed')
+})
+
+test('a shell character in a token is denied, although there is no shell', async () => {
+  assert.equal(denialOf(await alice.exec(bob, ['echo', '99', ';', 'ls'])), 'shell_metachar_in_argv')
+  assert.equal(denialOf(await alice.exec(bob, ['echo', '99;ls'])), 'shell_metachar_in_argv')
+})
+
+test('a command that no entry lists is denied', async () => {
+  assert.equal(denialOf(await alice.exec(bob, ['rm', '-rf', '/'])), 'argv_not_allowed')
+})
+
+test('the child sees the scrubbed environment and nothing else', async () => {
+  const path = await alice.exec(bob, ['printenv', 'PATH'])
+  assert.equal(path.stdout.toString(), '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n')
+  const names = (await alice.exec(bob, ['env'])).stdout
+    .toString()
+    .trim()
+    .split('\n')
+    .map((line) => line.split('=')[0])
+  assert.deepEqual(names.toSorted(), ['HOME', 'LANG', 'LC_ALL', 'PATH'])
+})
+
+test('the child starts in default_cwd', async () => {
+  assert.equal((await alice.exec(bob, ['pwd'])).stdout.toString(), '/\n')
+})
+
+test('an agent that is trusted but in no entry is denied', async () => {
+  assert.equal(denialOf(await charlie.exec(bob, ['echo', '42'])), 'agent_machine_not_in_acl')
+})
+
+test('an agent that is not trusted learns nothing but that', async () => {
+  assert.equal(denialOf(await bob.exec(alice, ['echo', '42'])), 'trust_rejected')
+})
+
+test('a denial says which command explains it, with our ids filled in', async () => {
+  const { stderr } = await alice.exec(bob, ['echo', 'it is', 'x'])
+  assert.ok(
+    stderr.includes(`x0x acl explain /etc/x0x/exec-acl.toml --agent ${alice.agentId} --machine ${alice.machineId} -- echo 'it is' x`),
+    stderr,
+  )
+})
+
+test('that command explains it, with the function that the daemon uses', async () => {
+  const ids = ['--agent', alice.agentId, '--machine', alice.machineId]
+  const refused = await bob.cli(['acl', 'explain', bob.aclFile, ...ids, '--', 'echo', 'hello'])
+  assert.equal(refused.status, 1)
+  assert.match(refused.stdout.toString(), /argv_not_allowed/)
+  assert.match(refused.stdout.toString(), /<INT>/)
+  assert.equal((await bob.cli(['acl', 'explain', bob.aclFile, ...ids, '--', 'echo', '42'])).status, 0)
+})
+
+test('stdout and stderr stay apart and the remote exit status comes back', async () => {
+  const result = await alice.exec(bob, [exiter, '3'])
+  assert.equal(result.status, 3)
+  assert.equal(result.stdout.toString(), 'to-stdout\n')
+  assert.equal(result.stderr, 'to-stderr\n')
+})
+
+test('a program that is missing there is a denial that says so', async () => {
+  assert.equal(denialOf(await alice.exec(bob, ['does-not-exist-anywhere'])), 'spawn_failed')
+})
+
+test('an explicit timeout above the cap runs at the cap, with a warning', async () => {
+  const result = await alice.exec(bob, ['echo', '1'], ['--timeout', '99999'])
+  assert.equal(result.status, 0)
+  assert.match(result.stderr, /^x0x: warning: timeout_clamped: /)
+})
+
+test('a timeout ends the command with 255 and says why', async () => {
+  const result = await alice.exec(bob, ['sleep', '60'], ['--timeout', '1'])
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /duration_cap_hit: .*SIGTERM/)
+})
+
+test('output comes as it is printed, and Ctrl-C ends the process there', async () => {
+  const running = alice.startCli(['exec', 'bob', '--', ticker])
+  await running.printed('tick 3')
+  const pid = Number((await bob.journal()).findLast((line) => line.event === 'started')?.['pid'])
+  assert.ok(isRunning(pid))
+  running.child.kill('SIGINT')
+  const result = await running.finished
+  assert.equal(result.status, 128 + 15)
+  assert.match(result.stderr, /^x0x: cancelled: .*SIGTERM\n$/)
+  assert.equal(isRunning(pid), false)
+  const exit = (await bob.journal()).findLast((line) => line.event === 'exit')
+  assert.equal(exit?.['signal'], 15)
+})
+
+test('a cancelled command that ends by itself keeps its own exit status', async () => {
+  const running = alice.startCli(['exec', 'bob', '--', trapper])
+  await running.printed('ready')
+  running.child.kill('SIGTERM')
+  assert.equal((await running.finished).status, 7)
+})
+
+test('a second Ctrl-C does not wait', async () => {
+  const stubborn = await mesh.program('stubborn', "trap '' TERM\necho ready\nwhile :; do sleep 0.1; done")
+  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], [stubborn]] }])
+  await bob.restart()
+  const running = alice.startCli(['exec', 'bob', '--', stubborn])
+  await running.printed('ready')
+  running.child.kill('SIGINT')
+  const request = lastRequest(await bob.journal())
+  await until('bob is told', async () => (await bob.journal()).some((line) => line['kind'] === 'cancelled' && line.request_id === request))
+  running.child.kill('SIGINT')
+  assert.equal((await running.finished).status, 128 + 2)
+  await until('it is killed after its grace', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
+const lastRequest = (journal: readonly { event: string; request_id: string }[]): string | undefined =>
+  journal.findLast((line) => line.event === 'request')?.request_id
+
+test('sessions lists what runs, and cancel ends it from another terminal', async () => {
+  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], [ticker]] }])
+  await bob.restart()
+  const running = alice.startCli(['exec', 'bob', '--', ticker])
+  await running.printed('tick 1')
+  const { sessions } = await alice.json<{ sessions: { request_id: string; argv: string[] }[] }>('exec', 'sessions')
+  assert.deepEqual(
+    sessions.map(({ argv }) => argv),
+    [[ticker]],
+  )
+  const id = sessions[0]?.request_id ?? ''
+  assert.equal((await alice.cli(['exec', 'bob', '--cancel', id])).status, 0)
+  assert.equal((await running.finished).status, 128 + 15)
+  const again = await alice.cli(['exec', 'cancel', id])
+  assert.equal(again.status, 1)
+  assert.match(again.stderr, /no run/)
+})
+
+test('--json prints one object in the shape of the API and keeps the exit status', async () => {
+  await bob.writeAcl([
+    {
+      agent: alice,
+      commands: [
+        ['echo', '<INT>'],
+        [exiter, '<INT>'],
+      ],
+    },
+  ])
+  await bob.restart()
+  const result = await alice.exec(bob, [exiter, '9'], ['--json'])
+  assert.equal(result.status, 9)
+  const json = JSON.parse(result.stdout.toString()) as Record<string, unknown>
+  assert.equal(json['ok'], true)
+  assert.equal(json['code'], 9)
+  assert.equal(json['agent_id'], bob.agentId)
+  assert.equal(json['machine_id'], bob.machineId)
+  assert.equal(Buffer.from(String(json['stdout_b64']), 'base64').toString(), 'to-stdout\n')
+  assert.equal(Buffer.from(String(json['stderr_b64']), 'base64').toString(), 'to-stderr\n')
+  const denial = await alice.exec(bob, ['id'], ['--json'])
+  assert.equal(denial.status, 255)
+  assert.equal((JSON.parse(denial.stdout.toString()) as Record<string, unknown>)['denial_reason'], 'argv_not_allowed')
+})
+
+test('diagnostics count what happened since the start, and the journal is whole', async () => {
+  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
+  await bob.restart()
+  await alice.exec(bob, ['echo', '1'])
+  await alice.exec(bob, ['echo', 'x'])
+  await alice.exec(bob, ['echo', '1', '|'])
+  await charlie.exec(bob, ['echo', '1'])
+  const { totals, enabled, acl_summary } = await bob.diagnostics()
+  assert.equal(enabled, true)
+  assert.equal(totals['requests_received'], 4)
+  assert.equal(totals['requests_allowed'], 1)
+  assert.equal(totals['requests_denied'], 3)
+  assert.deepEqual(totals.denial_breakdown, { argv_not_allowed: 1, shell_metachar_in_argv: 1, agent_machine_not_in_acl: 1 })
+  assert.equal(acl_summary['loaded_from'], bob.aclFile)
+  assert.equal(acl_summary['allow_entry_count'], 1)
+  assert.equal(acl_summary['command_entry_count'], 1)
+  const text = JSON.stringify(await bob.diagnostics())
+  assert.ok(!text.includes('echo'), 'no content of the ACL')
+  const verify = await bob.cli(['audit', 'verify'])
+  assert.equal(verify.status, 0, verify.stdout.toString())
+})
+
+test('an agent may be named by its id, or by a prefix of it', async () => {
+  assert.equal((await alice.exec(bob.agentId, ['echo', '1'])).status, 0)
+  assert.equal((await alice.exec(bob.agentId.slice(0, 8), ['echo', '1'])).status, 0)
+  const short = await alice.exec(bob.agentId.slice(0, 5), ['echo', '1'])
+  assert.equal(short.status, 255)
+  assert.match(short.stderr, /no contact is named/)
+})
+
+test("asking one's own agent goes through the same gates, without the network", async () => {
+  assert.equal(denialOf(await bob.exec(bob.agentId, ['echo', '1'])), 'agent_machine_not_in_acl')
+  await bob.writeAcl([
+    { agent: bob, commands: [['echo', '<INT>']] },
+    { agent: alice, commands: [['echo', '<INT>']] },
+  ])
+  await bob.restart()
+  assert.equal((await bob.exec(bob.agentId, ['echo', '5'])).stdout.toString(), '5\n')
+  assert.equal(denialOf(await bob.exec(bob.agentId, ['echo', 'x'])), 'argv_not_allowed')
+})
+
+test('bob introduces alice and charlie, whom nobody told of each other', async () => {
+  interface Peers {
+    peers: { agent_id: string }[]
+  }
+  await until('alice hears of charlie', async () =>
+    (await alice.json<Peers>('peers')).peers.some((peer) => peer.agent_id === charlie.agentId),
+  )
+  assert.equal(denialOf(await alice.exec(charlie.agentId.slice(0, 12), ['echo', '1'])), 'trust_rejected')
+})
+
+test('a peer that is not there is unreachable, and the addresses that were tried are named', async () => {
+  await charlie.stop()
+  const result = await bob.exec(charlie, ['echo', '1'])
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /tried:\n.*\/ip4\/127\.0\.0\.1\/tcp\/\d+/)
+  await charlie.start()
+  await until('charlie is back', async () => (await bob.exec(charlie, ['echo', '1'])).stderr.includes('trust_rejected'))
+})
+
+test('blocking an agent ends its running command within 2 s', async () => {
+  await bob.writeAcl([{ agent: alice, commands: [['sleep', '<INT>'], [ticker]] }])
+  await bob.restart()
+  const running = alice.startCli(['exec', 'bob', '--', ticker])
+  await running.printed('tick 1')
+  const began = performance.now()
+  await bob.ok('contacts', 'trust', 'alice', 'blocked')
+  const result = await running.finished
+  assert.ok(performance.now() - began < 2000)
+  assert.equal(result.status, 255)
+  await until('the slot is free', async () => (await bob.diagnostics()).active_sessions === 0)
+  assert.equal((await alice.exec(bob, ['sleep', '1'])).status, 255)
+  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  await until('alice may ask again', async () => (await alice.exec(bob, ['sleep', '1'])).status === 0)
+})
