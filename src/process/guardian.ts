@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
+import { Socket } from 'node:net'
 
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
@@ -54,6 +55,7 @@ export class Guardian implements Startable {
     this.#running = false
     const helper = this.#helper
     if (helper === null) return
+    helper.ref()
     const gone = once(helper, 'exit')
     helper.stdin?.end()
     await gone
@@ -61,6 +63,8 @@ export class Guardian implements Startable {
 
   /** From now on this group ends with us. */
   protect(group: number): void {
+    // It goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
+    if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     if (this.#helper === null && this.#running) this.#launch()
     this.#groups.add(group)
     this.#tell('+', group)
@@ -68,13 +72,10 @@ export class Guardian implements Startable {
 
   /** The group's leader was reaped and the rest of it killed. */
   release(group: number): void {
-    this.#groups.delete(group)
-    this.#tell('-', group)
+    if (this.#groups.delete(group)) this.#tell('-', group)
   }
 
   #tell(change: '+' | '-', group: number): void {
-    // The group goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
-    if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     this.#helper?.stdin?.write(`${change} ${group}\n`)
   }
 
@@ -88,6 +89,9 @@ export class Guardian implements Startable {
       detached: true,
     })
     this.#helper = helper
+    // It must not keep us alive: it is there for the moment when we are not.
+    helper.unref()
+    if (helper.stdin instanceof Socket) helper.stdin.unref()
     // Its end is noticed below; a write into nothing is no news.
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
