@@ -14,8 +14,6 @@ export interface Expected {
   readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
-const EXIT_VERSION = 1
-
 const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0
 
 /**
@@ -26,7 +24,6 @@ export const readExit = (frame: { body: Uint8Array; signature: Uint8Array }, exp
   if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature))
     return 'the Exit is not signed by the agent'
   const exit = execExit.decode(frame.body)
-  if (exit.version !== EXIT_VERSION) return `the Exit has version ${exit.version}`
   if (exit.request_id !== expected.requestId || !same(exit.request_sha256, expected.requestSha256))
     return 'the Exit answers another request'
   if (exit.from_agent !== expected.from.agentId || exit.from_machine !== expected.from.machineId) return 'the Exit comes from elsewhere'

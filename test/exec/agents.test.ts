@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AgentDirectory } from '../../src/exec/agents.ts'
+
+const OWN = `aaaaaa11${'0'.repeat(56)}`
+const BOB = `bbbbbb11${'0'.repeat(56)}`
+const BERT = `bbbbbb22${'0'.repeat(56)}`
+const CLARA = `dddddd11${'0'.repeat(56)}`
+const SEEN = `cccccc11${'0'.repeat(56)}`
+
+const contact = (name: string, agent_id: string) => ({ name, agent_id, trust: 'known' as const, machines: [], addresses: [] })
+const directory = new AgentDirectory({
+  ownAgentId: () => OWN,
+  contacts: () => [contact('bob', BOB), contact('bert', BERT), contact('cccccc', CLARA)],
+  discovered: () => [SEEN, BOB],
+})
+
+test('64 hex characters stand for themselves, known or not', () => {
+  for (const id of [BOB, 'f'.repeat(64)]) assert.equal(directory.resolve(id), id)
+})
+
+test("a contact's name and a unique prefix of any known id resolve", () => {
+  assert.equal(directory.resolve('bob'), BOB)
+  assert.equal(directory.resolve('bbbbbb2'), BERT)
+  assert.equal(directory.resolve('cccccc1'), SEEN)
+  assert.equal(directory.resolve('aaaaaa'), OWN)
+})
+
+test('a name comes before a prefix', () => {
+  assert.equal(directory.resolve('cccccc'), CLARA)
+})
+
+test('an ambiguous prefix lists its candidates', () => {
+  assert.throws(() => directory.resolve('bbbbbb'), {
+    code: 'ambiguous_agent',
+    data: {
+      candidates: [
+        { agent_id: BOB, name: 'bob' },
+        { agent_id: BERT, name: 'bert' },
+      ],
+    },
+  })
+})
+
+test('what nobody is called is unknown: short prefixes, capitals, other names', () => {
+  for (const text of ['bbbbb', 'BBBBBB1', 'BOB', 'eeeeee', '', ' bob', 'f'.repeat(65)]) {
+    assert.throws(() => directory.resolve(text), { code: 'unknown_agent' }, text)
+  }
+})

@@ -1,0 +1,276 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { AppError } from '../../src/base/errors.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { ExecRunner } from '../../src/exec/run.ts'
+import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
+import { encodeExecBody } from '../../src/protocol/exec.ts'
+import { MAX_ARGV_BYTES } from '../../src/protocol/limits.ts'
+import { execPair, type ExecPair } from '../support/exec-pair.ts'
+import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
+import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
+
+const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
+
+const specFor = (agent_id: string, argv: readonly string[], more: Partial<RunSpec> = {}): RunSpec => ({
+  agent_id,
+  argv,
+  stdin: null,
+  timeout_ms: null,
+  cwd: null,
+  clamp: false,
+  ...more,
+})
+
+const ask = async (
+  pair: ExecPair,
+  argv: readonly string[],
+  more: Partial<RunSpec> = {},
+  sink: RunSink = new RecordingSink(),
+  signal?: AbortSignal,
+) => pair.runner.run(specFor(pair.responder.own.signer.agentId, argv, more), sink, signal)
+
+/** Resolves at the first output that contains the text. */
+class WaitingSink extends RecordingSink {
+  readonly #texts: { text: string; resolve: () => void }[] = []
+
+  override event(event: RunEvent): void | Promise<void> {
+    const held = super.event(event)
+    for (const { text, resolve } of this.#texts) if (this.text('stdout').includes(text)) resolve()
+    return held
+  }
+
+  async saw(text: string): Promise<void> {
+    if (this.text('stdout').includes(text)) return
+    await new Promise<void>((resolve) => this.#texts.push({ text, resolve }))
+  }
+}
+
+/** A runner on a host that allows its own agent what the options say. */
+const ownRunner = async (
+  t: TestContext,
+  options: HostOptions,
+): Promise<{ host: ExecutorHost; runner: ExecRunner; counters: RequesterCounters }> => {
+  const host = await ExecutorHost.start(t, options)
+  await host.stop()
+  const acl = await readFile(host.aclPath, 'utf8')
+  const { signer, machine } = host.peer
+  const ours = acl.replaceAll(signer.agentId, host.own.signer.agentId).replaceAll(machine.machineId, host.own.machine.machineId)
+  await writeFile(host.aclPath, ours)
+  await host.boot()
+  const network = await host.connect()
+  const counters = new RequesterCounters()
+  return { host, counters, runner: new ExecRunner({ links: null, executor: network.client, clock: systemClock, counters }) }
+}
+
+test('a run on another host streams both outputs and ends with its signed Exit', async (t) => {
+  const pair = await execPair(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
+  const sink = new RecordingSink()
+  const outcome = await ask(pair, [pair.responder.program('hello')], {}, sink)
+  assert.deepEqual([outcome.ok, outcome.code, outcome.incomplete, outcome.denial_reason], [true, 3, false, null])
+  assert.deepEqual([sink.text('stdout'), sink.text('stderr')], ['out\n', 'err\n'])
+  assert.deepEqual([outcome.agent_id, outcome.machine_id], [pair.responder.own.signer.agentId, pair.responder.own.machine.machineId])
+  assert.equal(sink.events[0]?.type, 'started')
+  assert.deepEqual(await pair.responder.events(outcome.request_id), ['request', 'started', 'exit'])
+  assert.equal(pair.serviceCounters.snapshot()['peer_runs'], 1)
+})
+
+test('a denial comes back as its reason, and nothing ran', async (t) => {
+  const pair = await execPair(t, { scripts: { hello: 'echo out' } })
+  const outcome = await ask(pair, ['/bin/rm', '-rf', '/'])
+  assert.deepEqual([outcome.ok, outcome.denial_reason, outcome.incomplete], [false, 'argv_not_allowed', false])
+  const cwd = await ask(pair, [pair.responder.program('hello')], { cwd: '/' })
+  assert.equal(cwd.denial_reason, 'cwd_not_allowed')
+  assert.equal((await ask(pair, [])).denial_reason, 'argv_not_allowed')
+})
+
+test('ten mebibytes of stdin come back as the same bytes', async (t) => {
+  const pair = await execPair(t, { scripts: { copy: 'cat' }, keys: 'max_stdin_bytes = 16777216' })
+  const data = randomBytes(10 * 1024 * 1024)
+  const hash = createHash('sha256')
+  let bytes = 0
+  const sink: RunSink = {
+    event: (event) => {
+      if (event.type !== 'stdout') return
+      hash.update(event.data)
+      bytes += event.data.length
+    },
+  }
+  const outcome = await ask(pair, [pair.responder.program('copy')], { stdin: stdinOf(data) }, sink)
+  assert.deepEqual([outcome.ok, outcome.code, bytes], [true, 0, data.length])
+  assert.equal(hash.digest('hex'), createHash('sha256').update(data).digest('hex'))
+})
+
+test('stdin that is not what was announced ends the run', async (t) => {
+  const pair = await execPair(t, { scripts: { copy: 'cat' } })
+  const outcome = await ask(pair, [pair.responder.program('copy')], {
+    stdin: { ...stdinOf(Buffer.from('ab')), sha256: new Uint8Array(32) },
+  })
+  assert.ok(outcome.warnings.includes('stdin_mismatch'))
+  assert.notEqual(outcome.code, 0)
+})
+
+test('a cancel reaches the child, and its last words and signal come back', async (t) => {
+  const pair = await execPair(t, { scripts: { waits: WAITS } })
+  const sink = new WaitingSink()
+  const outcome = ask(pair, [pair.responder.program('waits')], {}, sink)
+  await sink.saw('ready')
+  pair.runner.cancel(pair.runner.sessions()[0]!.request_id)
+  const { ok, code, warnings } = await outcome
+  assert.deepEqual([ok, code, warnings], [true, 9, ['cancelled']])
+  await sink.saw('trapped')
+})
+
+test('a caller that leaves ends the child', async (t) => {
+  const pair = await execPair(t, { scripts: { waits: WAITS } })
+  const sink = new WaitingSink()
+  const caller = new AbortController()
+  const outcome = ask(pair, [pair.responder.program('waits')], {}, sink, caller.signal)
+  await sink.saw('ready')
+  caller.abort()
+  assert.equal((await outcome).code, 9)
+  assert.equal(sink.text('stdout'), 'ready\n')
+})
+
+test('a lost stream makes the run incomplete here and ends the child there', async (t) => {
+  const pair = await execPair(t, { scripts: { waits: WAITS } })
+  const sink = new WaitingSink()
+  const outcome = ask(pair, [pair.responder.program('waits')], {}, sink)
+  await sink.saw('ready')
+  const { request_id } = pair.runner.sessions()[0]!
+  pair.channels[0]!.end(new Error('reset'))
+  const { ok, incomplete, code } = await outcome
+  assert.deepEqual([ok, incomplete, code], [false, true, null])
+  while (!(await pair.responder.events(request_id)).includes('exit')) await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.ok((await pair.responder.events(request_id)).includes('warning'))
+})
+
+test('a sink that does not consume holds the child, and the run goes on when it does', async (t) => {
+  const pair = await execPair(t, { scripts: { big: 'head -c 33554432 /dev/zero' }, keys: 'max_stdout_bytes = 67108864' })
+  let gate = Promise.withResolvers<void>()
+  let bytes = 0
+  const sink: RunSink = {
+    event: (event) => {
+      if (event.type === 'stdout') bytes += event.data.length
+      return gate.promise
+    },
+  }
+  const outcome = ask(pair, [pair.responder.program('big')], {}, sink)
+  const [channel] = await waitFor(() => (pair.channels.length > 0 ? pair.channels : null))
+  const arrived = (): number => channel!.other.sent.reduce((sum, body) => sum + body.length, 0)
+  const before = await waitFor(() => (arrived() >= 7 * 1024 * 1024 ? arrived() : null))
+  await new Promise((resolve) => setTimeout(resolve, 1_000))
+  assert.ok(arrived() < 10 * 1024 * 1024, `${arrived()} bytes came although nobody read`)
+  assert.ok(before > 0)
+  gate.resolve()
+  gate = { ...gate, promise: Promise.resolve() }
+  const { ok, stdout_bytes_total } = await outcome
+  assert.deepEqual([ok, stdout_bytes_total, bytes], [true, 33_554_432, 33_554_432])
+})
+
+test("a stream without room holds the executor's frames in order, and none is lost", async (t) => {
+  const pair = await execPair(t, { scripts: { count: 'seq 1 20000' } })
+  pair.onIncoming = (channel) => {
+    channel.room = false
+    const open = setInterval(() => {
+      channel.makeRoom()
+      channel.room = false
+      if (channel.closed) clearInterval(open)
+    }, 1)
+  }
+  const sink = new RecordingSink()
+  const outcome = await ask(pair, [pair.responder.program('count')], {}, sink)
+  assert.equal(outcome.ok, true)
+  assert.equal(sink.text('stdout').trimEnd().split('\n').at(-1), '20000')
+})
+
+test('what a peer sends that is no exec frame ends its stream and its child, and is counted', async (t) => {
+  const pair = await execPair(t, { scripts: { waits: WAITS } })
+  const wrong: ((id: string) => [string, Uint8Array])[] = [
+    (id) => [id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')],
+    (id) => [id, Buffer.from('x0x-mesg-v1\0hello')],
+    (id) => ['01890a5d-ac96-774b-bcce-b302099a8057', encodeExecBody({ type: 'lease_renew', request_id: id })],
+  ]
+  for (const [index, make] of wrong.entries()) {
+    const sink = new WaitingSink()
+    const outcome = ask(pair, [pair.responder.program('waits')], {}, sink)
+    await sink.saw('ready')
+    const { request_id } = pair.runner.sessions()[0]!
+    pair.channels.at(-1)!.send(...make(request_id))
+    assert.equal((await outcome).incomplete, true)
+    assert.equal(pair.serviceCounters.snapshot()['peer_malformed'], index + 1)
+    while (!(await pair.responder.events(request_id)).includes('exit')) await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+})
+
+test('a stream whose first frame is no request opens nothing', async (t) => {
+  const pair = await execPair(t, { scripts: { hello: 'echo' } })
+  pair.onIncoming = (channel) =>
+    channel.onBody(
+      '01890a5d-ac96-774b-bcce-b302099a8057',
+      encodeExecBody({ type: 'cancel', request_id: '01890a5d-ac96-774b-bcce-b302099a8057' }),
+    )
+  const outcome = await ask(pair, [pair.responder.program('hello')])
+  assert.equal(outcome.incomplete, true)
+  assert.deepEqual([pair.serviceCounters.snapshot()['peer_runs'], pair.serviceCounters.snapshot()['peer_malformed']], [0, 1])
+})
+
+test('renewals are answered, so that a quiet run is not taken for a dead connection', async (t) => {
+  const pair = await execPair(t, { scripts: { quiet: 'sleep 5' } })
+  const outcome = await ask(pair, [pair.responder.program('quiet')])
+  assert.deepEqual([outcome.ok, outcome.code], [true, 0])
+  assert.ok(pair.channels[0]!.other.sent.length >= 4, 'Started, two answers and Exit')
+})
+
+test('the own agent runs through the same gates, without a network', async (t) => {
+  const { host, runner, counters } = await ownRunner(t, { scripts: { copy: 'cat; echo err >&2; exit 4' } })
+  const own = host.own.signer.agentId
+  const sink = new RecordingSink()
+  const outcome = await runner.run(specFor(own, [host.program('copy')], { stdin: stdinOf(Buffer.from('hello')) }), sink)
+  assert.deepEqual([outcome.ok, outcome.code, outcome.agent_id, outcome.machine_id], [true, 4, own, host.own.machine.machineId])
+  assert.deepEqual([sink.text('stdout'), sink.text('stderr')], ['hello', 'err\n'])
+  assert.equal((await runner.run(specFor(own, ['/bin/ls']), sink)).denial_reason, 'argv_not_allowed')
+  assert.deepEqual([counters.snapshot()['runs_completed'], counters.snapshot()['runs_denied']], [2, 1])
+  await assert.rejects(runner.run(specFor('f'.repeat(64), ['id']), sink), { code: 'peer_unreachable' })
+})
+
+test('a request that cannot be sent is refused before anything is opened', async (t) => {
+  const { host, runner } = await ownRunner(t, { scripts: { hello: 'echo' } })
+  const own = host.own.signer.agentId
+  const sink = new RecordingSink()
+  const bad: Partial<RunSpec>[] = [
+    { argv: ['x'.repeat(MAX_ARGV_BYTES + 1)] },
+    { argv: Array.from({ length: 1025 }, () => '') },
+    { argv: ['\udc00'] },
+    { request_id: 'x' },
+  ]
+  for (const more of bad) await assert.rejects(runner.run({ ...specFor(own, ['id']), ...more }, sink), { code: 'bad_request' })
+  const reason = new AppError('conflict', 'left')
+  await assert.rejects(runner.run(specFor(own, ['id']), sink, AbortSignal.abort(reason)), reason)
+  assert.deepEqual(runner.sessions(), [])
+})
+
+test('a request id in use is a conflict, and a stopped runner takes nothing', async (t) => {
+  const { host, runner } = await ownRunner(t, { scripts: { waits: WAITS } })
+  const own = host.own.signer.agentId
+  const request_id = '01890a5d-ac96-774b-bcce-b302099a8057'
+  const sink = new WaitingSink()
+  const outcome = runner.run(specFor(own, [host.program('waits')], { request_id }), sink)
+  await sink.saw('ready')
+  await assert.rejects(runner.run(specFor(own, ['id'], { request_id }), sink), { code: 'conflict' })
+  await runner.stop()
+  assert.equal((await outcome).code, 9)
+  await assert.rejects(runner.run(specFor(own, ['id']), sink), { code: 'shutting_down' })
+})
+
+const waitFor = async <T>(probe: () => T | null): Promise<T> => {
+  for (;;) {
+    const found = probe()
+    if (found !== null) return found
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}

@@ -1,0 +1,132 @@
+import type { TestContext } from 'node:test'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { ExecRunner } from '../../src/exec/run.ts'
+import { ExecService } from '../../src/exec/service.ts'
+import type { RunChannel, RunPeer } from '../../src/exec/wire.ts'
+import type { RequestId } from '../../src/protocol/ids.ts'
+import { ExecutorHost, type HostOptions } from './executor-host.ts'
+import type { FakeNetwork } from './fake-network.ts'
+import { silent } from './processes.ts'
+
+/** One end of a stream between two hosts, without a network: what one sends, the other gets in a later turn. */
+export class LocalChannel implements RunChannel {
+  readonly link: RunPeer
+  readonly streamNonce: Uint8Array
+  onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
+  onClosed: (error: Error | null) => void = () => undefined
+  /** Bodies this end sent. */
+  readonly sent: Uint8Array[] = []
+  /** While false, `send` says that there is no room. */
+  room = true
+  other!: LocalChannel
+  #over = false
+  #drain: PromiseWithResolvers<void> | null = null
+
+  constructor(link: RunPeer, streamNonce: Uint8Array) {
+    this.link = link
+    this.streamNonce = streamNonce
+  }
+
+  get closed(): boolean {
+    return this.#over
+  }
+
+  send(requestId: RequestId, body: Uint8Array): boolean {
+    if (this.#over) return true
+    this.sent.push(body)
+    setImmediate(() => {
+      if (!this.other.#over) this.other.onBody(requestId, body)
+    })
+    return this.room
+  }
+
+  async drained(): Promise<void> {
+    if (this.room || this.#over) return
+    this.#drain ??= Promise.withResolvers<void>()
+    await this.#drain.promise
+  }
+
+  makeRoom(): void {
+    this.room = true
+    this.#drain?.resolve()
+    this.#drain = null
+  }
+
+  async close(): Promise<void> {
+    this.end(null)
+  }
+
+  abort(): void {
+    this.end(new Error('reset'))
+  }
+
+  /** Both ends learn of it, this one as if the network had done it. */
+  end(error: Error | null): void {
+    if (this.#over) return
+    this.#over = true
+    this.#drain?.resolve()
+    setImmediate(() => {
+      this.onClosed(error)
+      this.other.end(error)
+    })
+  }
+}
+
+export interface ExecPair {
+  readonly requester: ExecutorHost
+  readonly responder: ExecutorHost
+  readonly runner: ExecRunner
+  readonly counters: RequesterCounters
+  readonly serviceCounters: RequesterCounters
+  readonly responderNetwork: FakeNetwork
+  /** The requester's ends of the streams opened so far. */
+  readonly channels: LocalChannel[]
+  /** The responder's end, before the service has seen it. */
+  onIncoming: (channel: LocalChannel) => void
+}
+
+/** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
+export const execPair = async (t: TestContext, options: HostOptions): Promise<ExecPair> => {
+  const requester = await ExecutorHost.start(t, { acl: false })
+  const responder = await ExecutorHost.start(t, { ...options, peers: [requester.own] })
+  await responder.befriend(requester.own)
+  const [asking, answering] = [await requester.connect(), await responder.connect()]
+  const out = await asking.linkOut(responder.own)
+  const back = await answering.link(requester.own)
+  const peerOf = (party: typeof requester.own, number: number): RunPeer => ({
+    number,
+    agentId: party.signer.agentId,
+    machineId: party.machine.machineId,
+    agentPublicKey: party.signer.publicKey,
+  })
+  const [counters, serviceCounters] = [new RequesterCounters(), new RequesterCounters()]
+  const service = new ExecService({ executor: answering.client, counters: serviceCounters, log: silent })
+  const channels: LocalChannel[] = []
+  const openChannel = async (): Promise<LocalChannel> => {
+    const nonce = await back.nonce()
+    const [ours, theirs] = [
+      new LocalChannel(peerOf(responder.own, out.number), nonce),
+      new LocalChannel(peerOf(requester.own, back.number), nonce),
+    ]
+    ours.other = theirs
+    theirs.other = ours
+    theirs.onBody = (requestId, body) => service.onBody(theirs, requestId, body)
+    channels.push(ours)
+    pair.onIncoming(theirs)
+    return ours
+  }
+  const runner = new ExecRunner({ links: { openChannel }, executor: asking.client, clock: systemClock, counters })
+  const pair: ExecPair = {
+    requester,
+    responder,
+    runner,
+    counters,
+    serviceCounters,
+    responderNetwork: answering,
+    channels,
+    onIncoming: () => undefined,
+  }
+  return pair
+}

@@ -1,0 +1,218 @@
+import { randomBytes } from 'node:crypto'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+
+import type { Clock } from '../../src/base/clock.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { ExecRunner } from '../../src/exec/run.ts'
+import type { RunEvent, RunOutcome, RunSink, RunSpec, StdinSource } from '../../src/exec/run-spec.ts'
+import type { RunChannel } from '../../src/exec/wire.ts'
+import { sha256 } from '../../src/identity/hash.ts'
+import {
+  EXEC_EXIT_DOMAIN,
+  EXEC_REQUEST_DOMAIN,
+  decodeExecBody,
+  encodeExecBody,
+  execExit,
+  execRequest,
+  type ExecExit,
+  type ExecFrame,
+  type ExecFrameType,
+} from '../../src/protocol/exec.ts'
+import type { RequestId } from '../../src/protocol/ids.ts'
+import { newParty, type Party } from './fake-network.ts'
+
+type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
+
+/** The executing side of one stream, as a test writes it: honest only where the test is. */
+export class ScriptedPeer implements RunChannel {
+  readonly party: Party
+  readonly requester: Party
+  readonly link: RunChannel['link']
+  readonly streamNonce = new Uint8Array(randomBytes(32))
+  readonly frames: ExecFrame[] = []
+  onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
+  onClosed: (error: Error | null) => void = () => undefined
+  /** How the requester left the stream. */
+  left: 'closed' | 'aborted' | null = null
+  /** What the requester is told of room on the stream. */
+  room = true
+  readonly #waiting: { type: ExecFrameType; resolve: (frame: ExecFrame) => void }[] = []
+  #drain: PromiseWithResolvers<void> | null = null
+  #taken = 0
+
+  constructor(init: { party?: Party; requester: Party }) {
+    this.party = init.party ?? newParty()
+    this.requester = init.requester
+    const { signer, machine } = this.party
+    this.link = { number: 1, agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey }
+  }
+
+  send(_requestId: RequestId, body: Uint8Array): boolean {
+    const frame = decodeExecBody(body)
+    this.frames.push(frame)
+    const index = this.#waiting.findIndex(({ type }) => type === frame.type)
+    if (index !== -1) this.#waiting.splice(index, 1)[0]!.resolve(frame)
+    return this.room
+  }
+
+  async drained(): Promise<void> {
+    if (this.room) return
+    this.#drain ??= Promise.withResolvers<void>()
+    await this.#drain.promise
+  }
+
+  makeRoom(): void {
+    this.room = true
+    this.#drain?.resolve()
+  }
+
+  async close(): Promise<void> {
+    this.left ??= 'closed'
+  }
+
+  abort(): void {
+    this.left ??= 'aborted'
+  }
+
+  /** The first frame of a type that this test has not taken yet with `next`. */
+  async next<T extends ExecFrameType>(type: T): Promise<FrameOf<T>> {
+    const index = this.frames.findIndex((frame, at) => at >= this.#taken && frame.type === type)
+    if (index !== -1) {
+      this.#taken = index + 1
+      return this.frames[index] as FrameOf<T>
+    }
+    const frame = await new Promise<ExecFrame>((resolve) => this.#waiting.push({ type, resolve }))
+    this.#taken = this.frames.indexOf(frame) + 1
+    return frame as FrameOf<T>
+  }
+
+  get request(): FrameOf<'request'> {
+    return this.frames[0] as FrameOf<'request'>
+  }
+
+  get id(): RequestId {
+    return execRequest.decode(this.request.body).request_id
+  }
+
+  say(frame: ExecFrame, requestId: RequestId = this.id): void {
+    this.onBody(requestId, encodeExecBody(frame))
+  }
+
+  started(): void {
+    this.say({ type: 'started', request_id: this.id, pid: 4711 })
+  }
+
+  output(type: 'stdout' | 'stderr', seq: number, data: Uint8Array | string): void {
+    this.say({ type, request_id: this.id, seq, data: typeof data === 'string' ? new TextEncoder().encode(data) : data })
+  }
+
+  /** The Exit that this peer owes for `stdout` and `stderr`, altered as the test likes. */
+  async exit(
+    stdout: Uint8Array | string = '',
+    stderr: Uint8Array | string = '',
+    over: Partial<ExecExit> = {},
+    signer = this.party.signer,
+  ): Promise<void> {
+    const [out, err] = [stdout, stderr].map((data) => (typeof data === 'string' ? new TextEncoder().encode(data) : data)) as [
+      Uint8Array,
+      Uint8Array,
+    ]
+    const body = execExit.encode({
+      version: 1,
+      request_id: this.id,
+      from_agent: this.party.signer.agentId,
+      from_machine: this.party.machine.machineId,
+      to_agent: this.requester.signer.agentId,
+      to_machine: this.requester.machine.machineId,
+      request_sha256: sha256(this.request.body),
+      code: 0,
+      signal: null,
+      duration_ms: 5,
+      stdout_bytes_total: out.length,
+      stderr_bytes_total: err.length,
+      stdout_sha256: sha256(out),
+      stderr_sha256: sha256(err),
+      truncated: false,
+      denial_reason: null,
+      ...over,
+    })
+    this.say({ type: 'exit', body, signature: await signer.sign(EXEC_EXIT_DOMAIN, body) })
+  }
+}
+
+/** Keeps what it is shown; `hold` makes it as slow as the test wants. */
+export class RecordingSink implements RunSink {
+  readonly events: RunEvent[] = []
+  hold: Promise<void> | null = null
+
+  event(event: RunEvent): void | Promise<void> {
+    this.events.push(event)
+    return this.hold ?? undefined
+  }
+
+  text(type: 'stdout' | 'stderr'): string {
+    return Buffer.concat(this.events.flatMap((event) => (event.type === type ? [event.data] : []))).toString()
+  }
+}
+
+export interface ScriptedRun {
+  readonly peer: ScriptedPeer
+  readonly runner: ExecRunner
+  readonly counters: RequesterCounters
+  readonly sink: RecordingSink
+  readonly outcome: Promise<RunOutcome>
+  readonly caller: AbortController
+}
+
+/** A run of ours on a scripted peer; the Request has reached it. */
+export const scriptedRun = async (clock: Clock, spec: Partial<RunSpec> = {}): Promise<ScriptedRun> => {
+  const requester = newParty()
+  const peer = new ScriptedPeer({ requester })
+  const counters = new RequesterCounters()
+  const { signer, machine } = requester
+  const runner = new ExecRunner({
+    links: { openChannel: async () => peer },
+    executor: {
+      identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
+      mintNonces: async () => [],
+      openRun: () => {
+        throw new Error('no run of our own was expected')
+      },
+      drained: async () => undefined,
+      signRequest: async ({ link: _link, ...fields }) => {
+        const body = execRequest.encode({
+          version: 1,
+          from_agent: signer.agentId,
+          from_machine: machine.machineId,
+          to_agent: peer.link.agentId,
+          to_machine: peer.link.machineId,
+          created_at_ms: Date.now(),
+          ...fields,
+        })
+        return { body, signature: await signer.sign(EXEC_REQUEST_DOMAIN, body) }
+      },
+    },
+    clock,
+    counters,
+  })
+  const sink = new RecordingSink()
+  const caller = new AbortController()
+  const whole = { agent_id: peer.link.agentId, argv: ['id'], stdin: null, timeout_ms: null, cwd: null, clamp: false, ...spec }
+  const outcome = runner.run(whole, sink, caller.signal)
+  outcome.catch(() => undefined)
+  await Promise.race([peer.next('request'), outcome])
+  return { peer, runner, counters, sink, outcome, caller }
+}
+
+/** Lets promises that are ready run. */
+export const settle = async (): Promise<void> => {
+  for (let turn = 0; turn < 5; turn++) await nextTurn()
+}
+
+export const stdinOf = (...parts: Uint8Array[]): StdinSource => ({
+  len: parts.reduce((sum, part) => sum + part.length, 0),
+  sha256: sha256(...parts),
+  chunks: (async function* () {
+    yield* parts
+  })(),
+})
