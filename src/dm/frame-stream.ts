@@ -30,6 +30,7 @@ export class FrameStream {
   #earlyBytes = 0
   #waiter: PromiseWithResolvers<void> | null = null
   #listener: FrameListener | null = null
+  #told = false
   #end: { readonly error: Error | null } | null = null
 
   constructor(components: { stream: MeshStream }, init: FrameStreamInit) {
@@ -59,37 +60,31 @@ export class FrameStream {
     this.#maxEarly = bytes
   }
 
-  /** The next frame. Throws `malformed` for a bad one, what ended the stream when it is over, or the signal's reason. */
-  async read(signal: AbortSignal): Promise<Uint8Array> {
-    const frame = await this.readOrEnd(signal)
-    if (frame === null) throw new AppError('peer_rejected', 'the peer ended the stream')
-    return frame
+  /** Asks the peer to wait until `listen`. */
+  hold(): void {
+    this.#stream.hold()
   }
 
-  /** As `read`, but null when the peer ended the stream in peace before the next frame. */
-  async readOrEnd(signal: AbortSignal): Promise<Uint8Array | null> {
+  /** The next frame. Throws `malformed` for a bad one, what ended the stream when it is over, or the signal's reason. */
+  async read(signal: AbortSignal): Promise<Uint8Array> {
     for (;;) {
       signal.throwIfAborted()
       const frame = this.#next()
       if (frame !== null) return frame
-      if (this.#end !== null) {
-        const error = this.#verdict(this.#end.error)
-        if (error !== null) throw error
-        await this.#stream.close()
-        return null
-      }
+      if (this.#end !== null) throw this.#verdict(this.#end.error) ?? new AppError('peer_rejected', 'the peer ended the stream')
       await this.#more(signal)
     }
   }
 
-  /** From now on every frame goes to the listener, those already here first. */
+  /** From now on every frame goes to the listener, those already here first; a listener may hand over to the next. */
   listen(listener: FrameListener, maxFrame: number): void {
     this.#frames.maxFrame = maxFrame
     this.#listener = listener
     const chunks = this.#takeEarly()
     this.#pump(NOTHING)
     for (const chunk of chunks) this.#pump(chunk)
-    if (this.#end !== null) listener.onEnd(this.#verdict(this.#end.error))
+    this.#stream.resume()
+    if (this.#end !== null) this.#tell(this.#end.error)
   }
 
   async close(): Promise<void> {
@@ -150,7 +145,13 @@ export class FrameStream {
   #ended(error: Error | null): void {
     this.#end = { error }
     this.#waiter?.resolve()
-    this.#listener?.onEnd(this.#verdict(error))
+    this.#tell(error)
+  }
+
+  #tell(error: Error | null): void {
+    if (this.#told || this.#listener === null) return
+    this.#told = true
+    this.#listener.onEnd(this.#verdict(error))
   }
 
   /** An end inside a frame is no peaceful end. */

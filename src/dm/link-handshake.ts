@@ -24,7 +24,7 @@ export interface HandshakeComponents {
   readonly primitives: Primitives
 }
 
-/** A finished handshake and the two nonces that key its own stream. */
+/** A finished handshake and the two nonces that key its own stream; copies, since what was decoded is a view of a whole message. */
 export interface Handshake {
   readonly facts: LinkFacts
   readonly responderNonce: Uint8Array
@@ -74,6 +74,7 @@ export class LinkHandshake {
         machine_signature: this.#machineKey.sign(LINK_DOMAINS.responder_machine, transcript),
       }
       const m2 = linkM2.encode({ core: accepted.m2_core, ...signatures, mac: responderMac(secret, transcript, signatures) })
+      this.#frames.allowEarly(MAX_EARLY_BYTES)
       this.#frames.send(m2)
       return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#frames.read(signal))
     })
@@ -96,14 +97,14 @@ export class LinkHandshake {
     return {
       facts: {
         agentId: ready.agent_id,
-        agentPublicKey: core.agent_public_key,
+        agentPublicKey: Uint8Array.from(core.agent_public_key),
         number: ready.link,
         decision: ready.decision,
         initiator: true,
         secret,
         transcript,
       },
-      responderNonce: core.nonce,
+      responderNonce: Uint8Array.from(core.nonce),
       initiatorNonce: linkM1.decode(m1).nonce,
     }
   }
@@ -117,19 +118,20 @@ export class LinkHandshake {
     const last = linkM3.decode(m3)
     const transcript = finalTranscript(so_far.machines, so_far.m1, so_far.m2, last)
     if (!equalBytes(last.mac, initiatorMac(so_far.secret, transcript))) throw wrongMac()
-    this.#frames.allowEarly(MAX_EARLY_BYTES)
+    // What already follows M3 waits until the executor has verified it.
+    this.#frames.hold()
     const ready = await this.#port.linkFinish({ handle: accepted.handle, m2: so_far.m2, m3 })
     return {
       facts: {
         agentId: ready.agent_id,
-        agentPublicKey: hello.agent_public_key,
+        agentPublicKey: Uint8Array.from(hello.agent_public_key),
         number: ready.link,
         decision: ready.decision,
         initiator: false,
         secret: so_far.secret,
         transcript,
       },
-      responderNonce: linkM2Core.decode(accepted.m2_core).nonce,
+      responderNonce: Uint8Array.from(linkM2Core.decode(accepted.m2_core).nonce),
       initiatorNonce: hello.nonce,
     }
   }

@@ -19,7 +19,7 @@ export class NonceSupply {
   async take(): Promise<Uint8Array> {
     while (!this.#closed) {
       const nonce = this.#stock.shift()
-      if (this.#stock.length < NONCE_BATCH / 2) this.#refill ??= this.#mint()
+      if (this.#stock.length < NONCE_BATCH / 2) this.#refillNow()
       if (nonce !== undefined) return nonce
       await this.#refill
     }
@@ -37,12 +37,16 @@ export class NonceSupply {
     this.#stock = []
   }
 
+  #refillNow(): void {
+    if (this.#refill !== null) return
+    this.#refill = this.#mint()
+    // Ahead of need it may fail while nobody waits for it; who waits sees the failure.
+    this.#refill.catch(() => undefined)
+  }
+
   async #mint(): Promise<void> {
-    const minting = this.#port.mintNonces(this.#link, NONCE_BATCH)
-    // A prefetch may fail while nobody waits for it; who waits sees the failure below.
-    minting.catch(() => undefined)
     try {
-      this.#stock.push(...(await minting))
+      this.#stock.push(...(await this.#port.mintNonces(this.#link, NONCE_BATCH)))
     } finally {
       this.#refill = null
     }

@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { toHex, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_SEALED_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
 import { streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -48,33 +48,41 @@ export class StreamAcceptor {
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
     const greeter = await this.#table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
-    const gone = greeter.gone.signal
-    try {
-      frames.allowEarly(MAX_LINK_FRAME + MAX_SEALED_FRAME)
-      frames.send(streamHello.encode({ nonce }))
-      const first = await this.#firstUse(connection, frames, gone)
-      if (first === null) return greeter.nonces.drop(nonce)
-      this.#open(connection, frames, nonce, first)
-    } catch (error) {
-      greeter.nonces.drop(nonce)
-      throw error
+    const waiting = this.#wait(connection, frames)
+    const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
+    greeter.gone.signal.addEventListener('abort', gone, { once: true })
+    const done = (): void => {
+      waiting.delete(frames)
+      if (waiting.size === 0) this.#waiting.delete(connection)
+      greeter.gone.signal.removeEventListener('abort', gone)
     }
+    // Data may follow the first frame in the same turn, so the channel takes over without a pause.
+    const onFrame = (first: Uint8Array): void => {
+      done()
+      try {
+        this.#open(connection, frames, nonce, first)
+      } catch (error) {
+        this.#counters.add('streams_refused')
+        throw error
+      }
+    }
+    const onEnd = (error: Error | null): void => {
+      done()
+      greeter.nonces.drop(nonce)
+      if (error === null) void frames.close()
+    }
+    frames.send(streamHello.encode({ nonce }))
+    frames.listen({ onFrame, onEnd }, MAX_LINK_FRAME)
   }
 
-  /** The frame that says what the stream is used for; null when the peer closed it unused, as it may. */
-  async #firstUse(connection: MeshConnection, frames: FrameStream, gone: AbortSignal): Promise<Uint8Array | null> {
+  #wait(connection: MeshConnection, frames: FrameStream): Set<FrameStream> {
     const waiting = this.#waiting.get(connection) ?? new Set()
     this.#waiting.set(connection, waiting.add(frames))
     if (waiting.size > MAX_WAITING_STREAMS) {
       const [oldest] = waiting
       oldest?.abort(new AppError('rate_limited', 'too many unused streams'))
     }
-    try {
-      return await frames.readOrEnd(gone)
-    } finally {
-      waiting.delete(frames)
-      if (waiting.size === 0) this.#waiting.delete(connection)
-    }
+    return waiting
   }
 
   #open(connection: MeshConnection, frames: FrameStream, nonce: Uint8Array, first: Uint8Array): void {

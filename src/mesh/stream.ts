@@ -11,8 +11,8 @@ export interface MeshStreamInit {
 
 /**
  * One libp2p stream as the rooms above see it: bytes in order, one end, and a drain that can be waited
- * for more than once. Nothing here holds data back from the peer: who receives must keep up, and
- * bounds what it lets the other side send.
+ * for more than once. Who receives must keep up, and bounds what it lets the other side send: `hold` is
+ * for a young stream only, since a window that has grown exceeds what libp2p keeps of a paused stream.
  */
 export class MeshStream {
   /** Set it in the turn in which the stream was handed out. */
@@ -64,6 +64,16 @@ export class MeshStream {
     await promise
     this.#stream.removeEventListener('drain', done)
     this.#stream.removeEventListener('close', done)
+  }
+
+  /** Takes no more from the peer than its window already lets it send; in a turn of its own, not inside `onData`. */
+  hold(): void {
+    if (this.#stream.readStatus === 'readable') this.#stream.pause()
+  }
+
+  /** Goes on after `hold`. */
+  resume(): void {
+    if (this.#stream.readStatus === 'paused') this.#stream.resume()
   }
 
   /** Sends what is queued and ends our side; a peer that never ends its own is cut off. */

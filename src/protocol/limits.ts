@@ -141,8 +141,8 @@ export const MAX_WAITING_STREAMS = 96
 export const MAX_UNUSED_STREAMS = 48
 /** Stream nonces asked of the executor at a time. */
 export const NONCE_BATCH = 8
-/** Bytes a peer may send behind its M3 before the executor has verified it: stdin's credit and a Request. */
-export const MAX_EARLY_BYTES = 1024 * 1024 + 256 * 1024
+/** Bytes that may arrive together with M3, before the stream is held: one read of the socket. */
+export const MAX_EARLY_BYTES = MAX_LINK_FRAME + 2 * MAX_SEALED_FRAME
 /** How long a sender waits for the receipt of a direct message. */
 export const RECEIPT_MS = 10_000
 /** A link's id on the wire: the first bytes of the transcript hash. */

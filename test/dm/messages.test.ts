@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { introduce, startPeer } from '../support/peer.ts'
+import { newRequestId } from '../../src/dm/request-id.ts'
+import { directMessage, MESSAGE_PREFIX, RECEIPT_PREFIX, REVOCATIONS_PREFIX, revocationList } from '../../src/protocol/dm.ts'
+import { MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
+import { introduce, startPeer, until } from '../support/peer.ts'
 
 const LIMIT = { timeout: 30_000 }
 const soon = (): AbortSignal => AbortSignal.timeout(20_000)
@@ -26,4 +29,67 @@ test('a message reaches a listener of a contact and comes back as a receipt', LI
   }
   assert.equal(bob.counters.get('messages_delivered'), 1)
   assert.equal(alice.counters.get('links_opened'), 1)
+})
+
+test('a receipt says when nobody listens, and when the sender is not trusted', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  const inbox = bob.messages.subscribe()
+  assert.equal((await alice.messages.send(bob.agentId, hello, soon())).outcome, 'rejected')
+  assert.equal(bob.counters.get('trust_rejected'), 1)
+  inbox.close()
+  await introduce(bob, alice, 'trusted')
+  await until(() => bob.links.list()[0]?.decision === 'accept')
+  assert.equal((await alice.messages.send(bob.agentId, hello, soon())).outcome, 'no_listener')
+  assert.equal(bob.counters.get('messages_without_listener'), 1)
+})
+
+test('a message to ourselves needs no network', LIMIT, async (t) => {
+  const alice = await startPeer(t, { name: 'alice' })
+  const inbox = alice.messages.subscribe()
+  assert.equal((await alice.messages.send(alice.agentId, hello, soon())).outcome, 'delivered')
+  inbox.close()
+  const events = []
+  for await (const event of inbox) events.push(event)
+  assert.equal(events.length, 1)
+})
+
+test('a body with a prefix of nobody is counted and dropped, and its channel goes on', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  const channel = await alice.links.openChannel(bob.agentId, soon())
+  channel.send(newRequestId(), Buffer.from('x0x-what-v9\0 and more'))
+  channel.send(newRequestId(), Buffer.from('x0x-exec-v1\0 for a room that is not there'))
+  const answered = new Promise<Uint8Array>((resolve) => (channel.onBody = (_id, body) => resolve(body)))
+  channel.send(newRequestId(), Buffer.concat([MESSAGE_PREFIX, directMessage.encode(hello)]))
+  assert.deepEqual(Buffer.from((await answered).subarray(0, 12)), Buffer.from(RECEIPT_PREFIX))
+  assert.equal(bob.counters.get('unknown_prefix'), 2)
+})
+
+test('a body that its room cannot read ends that channel alone', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  const [bad, good] = [await alice.links.openChannel(bob.agentId, soon()), await alice.links.openChannel(bob.agentId, soon())]
+  const closed = new Promise<Error | null>((resolve) => (bad.onClosed = resolve))
+  bad.send(newRequestId(), Buffer.concat([MESSAGE_PREFIX, Buffer.from('no message')]))
+  assert.ok((await closed) instanceof Error)
+  assert.equal(bob.counters.get('malformed_frames'), 1)
+  const answered = new Promise<Uint8Array>((resolve) => (good.onBody = (_id, body) => resolve(body)))
+  good.send(newRequestId(), Buffer.concat([MESSAGE_PREFIX, directMessage.encode(hello)]))
+  assert.ok((await answered).length > 12)
+})
+
+test('more revocations than a link may bring end the channel', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  const channel = await alice.links.openChannel(bob.agentId, soon())
+  const items = Array.from({ length: MAX_REVOCATIONS_PER_LINK }, () => new Uint8Array([0]))
+  const closed = new Promise<Error | null>((resolve) => (channel.onClosed = resolve))
+  for (const batch of [items, items.slice(0, 1)]) {
+    channel.send(newRequestId(), Buffer.concat([REVOCATIONS_PREFIX, revocationList.encode({ items: batch })]))
+  }
+  assert.ok((await closed) instanceof Error)
+  assert.equal(bob.counters.get('revocations_received'), 1)
 })

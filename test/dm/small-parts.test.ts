@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { DM_COUNTERS, DmCounters } from '../../src/dm/counters.ts'
+import { EventFeed } from '../../src/dm/event-feed.ts'
+import { HandshakeBudget } from '../../src/dm/handshake-budget.ts'
+import { NonceSupply } from '../../src/dm/nonce-supply.ts'
+import { Turnstile } from '../../src/dm/turnstile.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import {
+  MAX_EVENT_BACKLOG,
+  MAX_KNOWN_HANDSHAKES,
+  MAX_STRANGER_HANDSHAKES,
+  MAX_STRANGER_HANDSHAKES_PER_ADDRESS,
+  NONCE_BATCH,
+} from '../../src/protocol/limits.ts'
+
+const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
+
+test('strangers have few handshakes from one address and in all, and none of those of known machines', () => {
+  const budget = new HandshakeBudget({ isKnown: (machineId) => machineId.startsWith('known') })
+  const here = Array.from({ length: MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 1 }, (_, i) => budget.take(connection(`s${i}`, 'here')))
+  assert.deepEqual(
+    here.map((release) => release !== null),
+    [...Array<boolean>(MAX_STRANGER_HANDSHAKES_PER_ADDRESS).fill(true), false],
+  )
+  const others = Array.from({ length: MAX_STRANGER_HANDSHAKES }, (_, i) => budget.take(connection(`o${i}`, `host${i}`)))
+  assert.equal(others.filter(Boolean).length, MAX_STRANGER_HANDSHAKES - MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  const known = Array.from({ length: MAX_KNOWN_HANDSHAKES + 1 }, (_, i) => budget.take(connection(`known${i}`, 'here')))
+  assert.equal(known.filter(Boolean).length, MAX_KNOWN_HANDSHAKES)
+  here[0]?.()
+  here[0]?.()
+  assert.notEqual(budget.take(connection('again', 'here')), null)
+  assert.equal(budget.take(connection('once more', 'here')), null)
+})
+
+test('a connection has one handshake at a time', () => {
+  const budget = new HandshakeBudget({ isKnown: () => true })
+  const one = connection('known', 'here')
+  const release = budget.take(one)
+  assert.equal(budget.take(one), null)
+  release?.()
+  assert.notEqual(budget.take(one), null)
+})
+
+test('a listener that falls too far behind gets a last word and no more', async () => {
+  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const [slow, gone] = [feed.subscribe(), feed.subscribe()]
+  gone.close()
+  for (let i = 0; i < MAX_EVENT_BACKLOG; i++) assert.deepEqual(feed.push(i), { delivered: 1, cutOff: 0 })
+  assert.deepEqual(feed.push(MAX_EVENT_BACKLOG), { delivered: 0, cutOff: 1 })
+  assert.equal(feed.size, 0)
+  const read: number[] = []
+  for await (const event of slow) read.push(event)
+  assert.equal(read.length, MAX_EVENT_BACKLOG + 1)
+  assert.equal(read.at(-1), -1)
+})
+
+test('a listener that keeps up hears everything, and leaving the loop ends it', async () => {
+  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const listener = feed.subscribe()
+  const read: number[] = []
+  setImmediate(() => [1, 2, 3].map((n) => feed.push(n)))
+  for await (const event of listener) {
+    read.push(event)
+    if (event === 3) break
+  }
+  assert.deepEqual(read, [1, 2, 3])
+  assert.equal(feed.size, 0)
+})
+
+test('a turnstile lets so many in, keeps the order, and forgets who gave up', async () => {
+  const turnstile = new Turnstile({ limit: 2 })
+  const never = new AbortController()
+  const leave = await turnstile.enter(never.signal)
+  await turnstile.enter(never.signal)
+  assert.equal(turnstile.free, false)
+  const order: string[] = []
+  const hasty = new AbortController()
+  const first = turnstile.enter(hasty.signal)
+  const second = turnstile.enter(never.signal).then((out) => (order.push('second'), out))
+  const third = turnstile.enter(never.signal).then((out) => (order.push('third'), out))
+  hasty.abort(new Error('enough'))
+  await assert.rejects(first, /enough/)
+  leave()
+  leave()
+  ;(await second)()
+  ;(await third)()
+  assert.deepEqual(order, ['second', 'third'])
+  assert.equal(turnstile.free, true)
+})
+
+test('nonces are asked for in batches, ahead of need, and a refusal is the taker’s to see', async () => {
+  const calls: number[] = []
+  const dropped: number[] = []
+  let refuse = false
+  const port = {
+    mintNonces: async (_link: number, count: number) => {
+      calls.push(count)
+      if (refuse) throw new Error('too many')
+      return Array.from({ length: count }, (_, i) => new Uint8Array([calls.length, i]))
+    },
+    dropNonces: (_link: number, nonces: Uint8Array[]) => void dropped.push(...nonces.map((nonce) => nonce[1]!)),
+  }
+  const supply = new NonceSupply({ port: port as never }, { link: 1 })
+  const taken = await Promise.all(Array.from({ length: NONCE_BATCH * 3 }, async () => supply.take()))
+  assert.equal(new Set(taken.map(String)).size, taken.length)
+  assert.ok(calls.length <= 5, String(calls.length))
+  refuse = true
+  await assert.rejects(async () => {
+    for (;;) await supply.take()
+  }, /too many/)
+  supply.drop(taken[1]!)
+  supply.close()
+  supply.drop(taken[2]!)
+  assert.equal(dropped.length, 1)
+  await assert.rejects(supply.take())
+})
+
+test('every counter is in the snapshot from the start, and failed handshakes are told apart', () => {
+  const counters = new DmCounters()
+  counters.linkFailed('timeout')
+  counters.linkFailed('timeout')
+  const { link_failures, ...totals } = counters.snapshot()
+  assert.deepEqual(Object.keys(totals).toSorted(), Object.keys(DM_COUNTERS).toSorted())
+  assert.equal(totals.links_failed, 2)
+  assert.deepEqual(link_failures, { timeout: 2 })
+})
