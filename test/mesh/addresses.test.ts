@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { multiaddr } from '@multiformats/multiaddr'
+
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { AddressBook, type BookContact } from '../../src/mesh/address-book.ts'
+import { announceable, hostOf, parseAddress } from '../../src/mesh/addresses.ts'
+import type { SeenAgent } from '../../src/mesh/announcements.ts'
+import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
+import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../../src/protocol/limits.ts'
+
+const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId
+const at = (machine: string, host = '10.0.0.1', port = 4001): string => `/ip4/${host}/tcp/${port}/p2p/${peerIdOf(machine)}`
+const [M1, M2, M3] = [machineOf(1), machineOf(2), machineOf(3)]
+const ALICE = 'a1'.repeat(32)
+
+test('a peer id and a machine id are the same key, both ways, without a look-up', () => {
+  assert.equal(machineIdOfText(peerIdOf(M1)), M1)
+  assert.equal(machineIdOfText('not a peer'), null)
+  // RSA and secp256k1 peers are no machines of ours.
+  assert.equal(machineIdOfText('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'), null)
+})
+
+test('only a host, a TCP port and a machine make an address we dial', () => {
+  for (const text of [at(M1), `/dns4/example.org/tcp/1/p2p/${peerIdOf(M1)}`, `/ip6/::1/tcp/65535/p2p/${peerIdOf(M1)}`]) {
+    assert.deepEqual(parseAddress(text), { text, machineId: M1 })
+  }
+  const peer = `/p2p/${peerIdOf(M1)}`
+  for (const text of [
+    '',
+    peer,
+    `/ip4/10.0.0.1/udp/1${peer}`,
+    `/ip4/10.0.0.1/tcp/0${peer}`,
+    `/ip4/10.0.0.1/tcp/1`,
+    `/ip4/10.0.0.1/tcp/1/ws${peer}`,
+    `/ip4/10.0.0.1/tcp/1${peer}/p2p-circuit${peer}`,
+    `/unix/tmp/x${peer}`,
+    `/dns4/${'a'.repeat(MAX_ADDRESS_TEXT)}/tcp/1${peer}`,
+  ]) {
+    assert.equal(parseAddress(text), null, text)
+  }
+})
+
+test('budgets count an IPv6 host by its /64', () => {
+  const host = (ip6: string): string => hostOf(multiaddr(`/ip6/${ip6}/tcp/1`))
+  assert.equal(host('2001:db8:1:2::1'), host('2001:db8:1:2:ffff:ffff:ffff:ffff'))
+  assert.notEqual(host('2001:db8:1:2::1'), host('2001:db8:1:3::1'))
+  assert.equal(hostOf(multiaddr('/ip4/10.0.0.1/tcp/9')), '10.0.0.1')
+})
+
+test('loopback is announced only when there is nothing else', () => {
+  assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1', '/ip4/10.0.0.1/tcp/1']), ['/ip4/10.0.0.1/tcp/1'])
+  assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1']), ['/ip4/127.0.0.1/tcp/1'])
+})
+
+const seen = (machine_id: string, addresses: string[], issued_at_ms = 1): SeenAgent => ({
+  agent_id: ALICE,
+  machine_id,
+  name: 'alice',
+  addresses,
+  issued_at_ms,
+  expires_at_ms: 9,
+})
+
+const contact = (over: Partial<BookContact> = {}): BookContact => ({
+  agent_id: ALICE,
+  trust: 'trusted',
+  machines: [],
+  addresses: [],
+  ...over,
+})
+
+test('an agent is looked for where it announced itself last, then where its card says', () => {
+  const book = new AddressBook(
+    { contacts: () => [contact({ addresses: [at(M3)] })], seen: () => [seen(M1, [at(M1)], 1), seen(M2, [at(M2)], 2)] },
+    { bootstrap: [at(M1, '10.9.9.9'), 'nonsense'] },
+  )
+  assert.deepEqual(
+    book.candidates(ALICE).map((one) => one.machineId),
+    [M2, M1, M3],
+  )
+  assert.deepEqual(book.addressesOf(M1), [at(M1), at(M1, '10.9.9.9')])
+  assert.deepEqual(book.candidates('ff'.repeat(32)), [])
+})
+
+test('a contact with pins is looked for on pinned machines only', () => {
+  const book = new AddressBook(
+    { contacts: () => [contact({ machines: [M2], addresses: [at(M1), at(M2)] })], seen: () => [seen(M3, [at(M3)])] },
+    { bootstrap: [] },
+  )
+  assert.deepEqual(book.candidates(ALICE), [{ machineId: M2, addresses: [at(M2)] }])
+})
+
+test('standing connections go to bootstrap peers and contacts of some trust', () => {
+  for (const [trust, wanted] of [
+    ['trusted', [M3, M1]],
+    ['known', [M3, M1]],
+    ['unknown', [M3]],
+    ['blocked', [M3]],
+  ] as const) {
+    const book = new AddressBook({ contacts: () => [contact({ trust, addresses: [at(M1)] })], seen: () => [] }, { bootstrap: [at(M3)] })
+    assert.deepEqual(book.wanted(), wanted)
+    assert.deepEqual(book.bootstrapMachines, [M3])
+  }
+})
+
+test('what the local network tells is kept within bounds', () => {
+  const book = new AddressBook({ contacts: () => [], seen: () => [] }, { bootstrap: [] })
+  const many = Array.from({ length: MAX_DIAL_ADDRESSES + 4 }, (_, i) => at(M1, '10.0.0.1', i + 1))
+  book.learnLocal(M1, many)
+  assert.equal(book.addressesOf(M1).length, MAX_DIAL_ADDRESSES)
+  for (let i = 0; i < MAX_MDNS_PEERS; i++) book.learnLocal(`machine${i}`, [at(M2)])
+  assert.deepEqual(book.addressesOf(M1), [])
+})

@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { agentSignerOf } from '../../src/identity/agent-key.ts'
+import { signCard } from '../../src/identity/card.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { Announcements } from '../../src/mesh/announcements.ts'
+import { ANNOUNCE_DOMAIN, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import {
+  ANNOUNCE_TTL_MS,
+  ANNOUNCES_PER_MINUTE,
+  MAX_CARD_BYTES,
+  MAX_CLOCK_SKEW_MS,
+  MAX_STRANGERS,
+  RELAYED_ANNOUNCES_PER_MINUTE,
+} from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const machineOf = (n: number): string => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
+const signer = agentSignerOf(new Uint8Array(32).fill(1))
+const SELF = { agentId: '00'.repeat(32), machineId: machineOf(0) }
+
+interface Wish {
+  readonly machine?: string
+  readonly issued: number
+  readonly expires?: number
+  readonly domain?: string
+  readonly name?: string
+}
+
+const announce = async ({
+  machine = machineOf(1),
+  issued,
+  expires = issued + ANNOUNCE_TTL_MS,
+  domain = ANNOUNCE_DOMAIN,
+  name = 'one',
+}: Wish) =>
+  signedCard.encode(
+    await signCard(
+      signer,
+      {
+        version: 1,
+        agent_public_key: signer.publicKey,
+        machine_id: machine,
+        name,
+        addresses: [`/ip4/10.0.0.1/tcp/4001/p2p/${peerIdOf(machine)}`],
+        issued_at_ms: issued,
+        expires_at_ms: expires,
+      },
+      domain,
+    ),
+  )
+
+const setUp = (contacts: string[] = []) => {
+  const clock = new ManualClock()
+  const announcements = new Announcements({ clock, isContact: (agentId) => contacts.includes(agentId) }, { self: SELF })
+  let source = 0
+  const receive = (data: Uint8Array, publisher = machineOf(1)) => announcements.receive(data, publisher, `neighbour${source++}`)
+  return { clock, announcements, receive }
+}
+
+test('a valid announcement is accepted once, told as a newcomer, and replaced only by a newer one', async () => {
+  const { clock, announcements, receive } = setUp()
+  const first = await announce({ issued: clock.now() })
+  assert.deepEqual(receive(first), { verdict: 'accept', newcomer: true })
+  assert.deepEqual(receive(first), { verdict: 'ignore', newcomer: false })
+  assert.deepEqual(receive(await announce({ issued: clock.now() - 1, name: 'older' })), { verdict: 'ignore', newcomer: false })
+  assert.deepEqual(receive(await announce({ issued: clock.now() + 1, name: 'newer' })), { verdict: 'accept', newcomer: false })
+  assert.deepEqual(
+    announcements.list().map(({ name, agent_id, machine_id }) => ({ name, agent_id, machine_id })),
+    [{ name: 'newer', agent_id: signer.agentId, machine_id: machineOf(1) }],
+  )
+  assert.deepEqual(announcements.counts, { accepted: 2, ignored: 2, rejected: 0, rate_limited: 0 })
+})
+
+test('an announcement that another machine publishes, a card, and altered bytes are held against the sender', async () => {
+  const { clock, announcements, receive } = setUp()
+  const valid = await announce({ issued: clock.now() })
+  assert.equal(receive(valid, machineOf(2)).verdict, 'reject')
+  assert.equal(receive(await announce({ issued: clock.now(), domain: CARD_DOMAIN })).verdict, 'reject')
+  assert.equal(receive(new Uint8Array(MAX_CARD_BYTES + 1)).verdict, 'reject')
+  assert.equal(receive(new Uint8Array()).verdict, 'reject')
+  const altered = signedCard.decode(valid)
+  const signature = Uint8Array.from(altered.signature)
+  signature[9]! ^= 1
+  assert.equal(receive(signedCard.encode({ body: altered.body, signature })).verdict, 'reject')
+  assert.deepEqual(announcements.list(), [])
+})
+
+test('our own, stale and expired announcements are not passed on', async () => {
+  const { clock, receive } = setUp()
+  assert.equal(receive(await announce({ issued: clock.now(), machine: machineOf(0) }), machineOf(0)).verdict, 'ignore')
+  const edge = MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
+  assert.equal(receive(await announce({ issued: clock.now() - edge - 1, expires: clock.now() + 1 })).verdict, 'ignore')
+  assert.equal(receive(await announce({ issued: clock.now() + edge + 1 })).verdict, 'ignore')
+  assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS + 1 })).verdict, 'reject')
+  assert.equal(receive(await announce({ issued: clock.now() - 2, expires: clock.now() })).verdict, 'reject')
+  assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS })).verdict, 'accept')
+})
+
+test('an announcement is believed for a limited time, whatever it claims', async () => {
+  const { clock, announcements, receive } = setUp()
+  receive(await announce({ issued: clock.now(), expires: clock.now() + 100 * ANNOUNCE_TTL_MS }))
+  await clock.advance(ANNOUNCE_TTL_MS - 1)
+  assert.equal(announcements.list().length, 1)
+  await clock.advance(1)
+  assert.equal(announcements.list().length, 0)
+})
+
+test('a machine and a neighbour may announce so much a minute', async () => {
+  const { clock, announcements } = setUp()
+  const noise = new Uint8Array([1])
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) assert.equal(announcements.receive(noise, 'm', `n${i}`).verdict, 'reject')
+  assert.equal(announcements.receive(noise, 'm', 'n').verdict, 'ignore')
+  for (let i = 1; i <= RELAYED_ANNOUNCES_PER_MINUTE; i++) announcements.receive(noise, `m${i}`, 'relay')
+  assert.equal(announcements.receive(noise, 'fresh', 'relay').verdict, 'ignore')
+  assert.equal(announcements.counts.rate_limited, 2)
+  await clock.advance(60_000)
+  assert.equal(announcements.receive(noise, 'm', 'relay').verdict, 'reject')
+})
+
+test('strangers push out strangers, never a contact', async () => {
+  const contact = signer.agentId
+  const { clock, announcements, receive } = setUp([contact])
+  receive(await announce({ issued: clock.now() }))
+  const { agentSignerOf: other } = await import('../../src/identity/agent-key.ts')
+  const stranger = other(new Uint8Array(32).fill(2))
+  for (let i = 0; i < MAX_STRANGERS + 5; i++) {
+    const machine = machineOf(100 + i)
+    const card = await signCard(
+      stranger,
+      {
+        version: 1,
+        agent_public_key: stranger.publicKey,
+        machine_id: machine,
+        name: `s${i}`,
+        addresses: [],
+        issued_at_ms: clock.now() + i,
+        expires_at_ms: clock.now() + ANNOUNCE_TTL_MS,
+      },
+      ANNOUNCE_DOMAIN,
+    )
+    assert.equal(receive(signedCard.encode(card), machine).verdict, 'accept')
+  }
+  const list = announcements.list()
+  assert.equal(list.length, MAX_STRANGERS + 1)
+  assert.ok(list.some((one) => one.agent_id === contact))
+  assert.ok(!list.some((one) => one.name === 's0') && list.some((one) => one.name === 's5'))
+})
+
+test('bytes of any kind are judged and never throw', async () => {
+  const { clock, receive } = setUp()
+  const valid = await announce({ issued: clock.now() })
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(fc.nat(valid.length - 1), fc.integer({ min: 1, max: 255 })), { minLength: 1, maxLength: 5 }),
+      (changes) => {
+        const bytes = Uint8Array.from(valid)
+        for (const [at, change] of changes) bytes[at]! ^= change
+        const same = Buffer.from(bytes).equals(valid)
+        const fresh = setUp()
+        assert.equal(fresh.receive(bytes).verdict === 'accept', same)
+      },
+    ),
+    { seed: 20260103, numRuns: 300 },
+  )
+  assert.equal(receive(valid).verdict, 'accept')
+})
