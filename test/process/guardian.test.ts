@@ -13,6 +13,11 @@ const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 const childrenOf = (pid: number): number[] =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
 
+const ignoresTerm = (pid: number): boolean => {
+  const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
+  return mask !== undefined && (BigInt(`0x${mask}`) & (1n << 14n)) !== 0n
+}
+
 /** A daemon in small, in a process of its own, that runs this script; answers the pids that the script prints. */
 const daemonRunning = async (t: TestContext, text: string, count: number) => {
   const program = fileURLToPath(new URL('../support/orphan-program.ts', import.meta.url))
@@ -67,6 +72,17 @@ test('a guardian that was killed is replaced for the next run and is told of tho
   await run(t, ['true'], { guardian })
   await guardian.stop()
   assert.equal((await first.process.ended).signal, 15)
+})
+
+test('a signal that was meant for the daemon and its session does not end the guardian', linuxOnly, async (t) => {
+  const mine = globalThis.process.pid
+  const before = new Set(childrenOf(mine))
+  const guardian = startGuardian(t)
+  const helper = childrenOf(mine).find((pid) => !before.has(pid))!
+  await until(() => ignoresTerm(helper))
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const) globalThis.process.kill(helper, signal)
+  await run(t, ['true'], { guardian })
+  assert.ok(isAlive(helper))
 })
 
 test('stopping twice, or without a start, is nothing', async () => {
