@@ -165,21 +165,15 @@ export class PortSession {
 
   /** A message that broke its schema: counted, and whoever waits for it learns that it failed. */
   #salvage(payload: Uint8Array, error: unknown): void {
-    this.#components.counters.count('malformed_frames')
-    this.#components.log.warn({ error: errorText(error) }, 'a malformed message of the network half')
-    let value: CborValue
-    try {
-      value = decodeCbor(payload)
-    } catch {
-      this.#channel.close(new AppError('malformed', errorText(error)))
-      return
-    }
-    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
-    if (typeof tag !== 'number' || typeof number !== 'number' || number < 0 || UNANSWERED_TAGS.includes(tag)) return
-    if (!RUN_TAGS.includes(tag)) return this.#fail(number, error)
-    const run = this.#runs.get(number)
-    if (run) run.violated(errorText(error))
-    else this.#channel.send({ type: 'run_closed', run: number })
+    const { counters, log } = this.#components
+    log.warn({ error: errorText(error) }, 'a malformed message of the network half')
+    const [tag, number] = headOf(payload) ?? []
+    const run = tag !== undefined && RUN_TAGS.includes(tag) ? this.#runs.get(number!) : undefined
+    if (run) return run.violated(errorText(error))
+    counters.count('malformed_frames')
+    if (tag === undefined || number === undefined) this.#channel.close(new AppError('malformed', errorText(error)))
+    else if (RUN_TAGS.includes(tag)) this.#channel.send({ type: 'run_closed', run: number })
+    else if (!UNANSWERED_TAGS.includes(tag)) this.#fail(number, new AppError('bad_request', errorText(error)))
   }
 
   /** Nothing that a message causes may be thrown at the channel. */
@@ -197,5 +191,16 @@ export class PortSession {
     for (const run of this.#runs.values()) run?.end('peer_disconnected')
     this.#runs.clear()
     this.#closed.resolve(error)
+  }
+}
+
+/** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
+const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
+  try {
+    const value = decodeCbor(payload)
+    const [tag, number] = Array.isArray(value) ? (value as readonly CborValue[]) : []
+    return typeof tag === 'number' && typeof number === 'number' && number >= 0 ? [tag, number] : null
+  } catch {
+    return null
   }
 }

@@ -19,7 +19,7 @@ import { FakeNetwork, type FakeLink, newParty, portPair, type Party } from './fa
 import { silent } from './processes.ts'
 
 export interface HostOptions {
-  /** Shell programs by name; every peer may run each without arguments. */
+  /** Shell programs by name; every peer may run each without arguments. Default: `hello`. */
   readonly scripts?: Readonly<Record<string, string>>
   /** Other allowed argvs. */
   readonly commands?: readonly (readonly string[])[]
@@ -61,7 +61,7 @@ export class ExecutorHost {
   static async start(t: TestContext, options: HostOptions = {}): Promise<ExecutorHost> {
     const host = new ExecutorHost(await mkdtemp(join(tmpdir(), 'x0x-test-')), options)
     await mkdir(join(host.dir, 'bin'), { mode: 0o700 })
-    for (const [name, text] of Object.entries(options.scripts ?? {})) {
+    for (const [name, text] of Object.entries(host.scripts)) {
       await writeFile(host.program(name), `#!/bin/sh\n${text}\n`)
       await chmod(host.program(name), 0o755)
     }
@@ -80,6 +80,10 @@ export class ExecutorHost {
     await host.befriend(host.peer)
     const network = await host.connect()
     return { host, network, link: await network.link(host.peer) }
+  }
+
+  get scripts(): Readonly<Record<string, string>> {
+    return this.#options.scripts ?? { hello: 'echo hi' }
   }
 
   /** The first peer. */
@@ -190,7 +194,7 @@ export class ExecutorHost {
   }
 
   #aclText(): string {
-    const commands = [...Object.keys(this.#options.scripts ?? {}).map((name) => [this.program(name)]), ...(this.#options.commands ?? [])]
+    const commands = [...Object.keys(this.scripts).map((name) => [this.program(name)]), ...(this.#options.commands ?? [])]
     const entry = (peer: Party): string =>
       `[[exec.allow]]\ndescription = "a peer"\nagent_id = "${peer.signer.agentId}"\nmachine_id = "${peer.machine.machineId}"\n` +
       `${this.#options.entryKeys ?? ''}\n${commands.map(commandText).join('')}`
