@@ -212,6 +212,8 @@ export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000
 export const MAX_JSON_BODY = 96 * 1024 * 1024
 /** A JSON body where no stdin travels. */
 export const MAX_SMALL_BODY = 64 * 1024
+/** A JSON body with one direct message: its payload in base64 and the fields around it. */
+export const MAX_DIRECT_BODY = 68 * 1024
 /** How old an operator's proof may be. */
 export const OPERATOR_PROOF_MS = 60_000
 /** Events a slow listener of /direct/events may lag behind before it is cut off. */

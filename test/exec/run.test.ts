@@ -1,17 +1,12 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { readFile, writeFile } from 'node:fs/promises'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
-import { systemClock } from '../../src/base/clock.ts'
 import { AppError } from '../../src/base/errors.ts'
-import { RequesterCounters } from '../../src/exec/counters.ts'
-import { ExecRunner } from '../../src/exec/run.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
 import { encodeExecBody } from '../../src/protocol/exec.ts'
 import { MAX_ARGV_BYTES } from '../../src/protocol/limits.ts'
-import { execPair, type ExecPair } from '../support/exec-pair.ts'
-import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
+import { execPair, ownHost, type ExecPair } from '../support/exec-pair.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
 
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
@@ -48,23 +43,6 @@ class WaitingSink extends RecordingSink {
     if (this.text('stdout').includes(text)) return
     await new Promise<void>((resolve) => this.#texts.push({ text, resolve }))
   }
-}
-
-/** A runner on a host that allows its own agent what the options say. */
-const ownRunner = async (
-  t: TestContext,
-  options: HostOptions,
-): Promise<{ host: ExecutorHost; runner: ExecRunner; counters: RequesterCounters }> => {
-  const host = await ExecutorHost.start(t, options)
-  await host.stop()
-  const acl = await readFile(host.aclPath, 'utf8')
-  const { signer, machine } = host.peer
-  const ours = acl.replaceAll(signer.agentId, host.own.signer.agentId).replaceAll(machine.machineId, host.own.machine.machineId)
-  await writeFile(host.aclPath, ours)
-  await host.boot()
-  const network = await host.connect()
-  const counters = new RequesterCounters()
-  return { host, counters, runner: new ExecRunner({ links: null, executor: network.client, clock: systemClock, counters }) }
 }
 
 test('a run on another host streams both outputs and ends with its signed Exit', async (t) => {
@@ -227,7 +205,7 @@ test('renewals are answered, so that a quiet run is not taken for a dead connect
 })
 
 test('the own agent runs through the same gates, without a network', async (t) => {
-  const { host, runner, counters } = await ownRunner(t, { scripts: { copy: 'cat; echo err >&2; exit 4' } })
+  const { host, runner, counters } = await ownHost(t, { scripts: { copy: 'cat; echo err >&2; exit 4' } })
   const own = host.own.signer.agentId
   const sink = new RecordingSink()
   const outcome = await runner.run(specFor(own, [host.program('copy')], { stdin: stdinOf(Buffer.from('hello')) }), sink)
@@ -239,7 +217,7 @@ test('the own agent runs through the same gates, without a network', async (t) =
 })
 
 test('a request that cannot be sent is refused before anything is opened', async (t) => {
-  const { host, runner } = await ownRunner(t, { scripts: { hello: 'echo' } })
+  const { host, runner } = await ownHost(t, { scripts: { hello: 'echo' } })
   const own = host.own.signer.agentId
   const sink = new RecordingSink()
   const bad: Partial<RunSpec>[] = [
@@ -255,7 +233,7 @@ test('a request that cannot be sent is refused before anything is opened', async
 })
 
 test('a request id in use is a conflict, and a stopped runner takes nothing', async (t) => {
-  const { host, runner } = await ownRunner(t, { scripts: { waits: WAITS } })
+  const { host, runner } = await ownHost(t, { scripts: { waits: WAITS } })
   const own = host.own.signer.agentId
   const request_id = '01890a5d-ac96-774b-bcce-b302099a8057'
   const sink = new WaitingSink()

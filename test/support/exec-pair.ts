@@ -1,6 +1,8 @@
+import { readFile, writeFile } from 'node:fs/promises'
 import type { TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
+import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecRunner } from '../../src/exec/run.ts'
 import { ExecService } from '../../src/exec/service.ts'
@@ -129,4 +131,25 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     onIncoming: () => undefined,
   }
   return pair
+}
+
+export interface OwnHost {
+  readonly host: ExecutorHost
+  readonly runner: ExecRunner
+  readonly counters: RequesterCounters
+  readonly client: ExecutorClient
+}
+
+/** A host that allows its own agent what the options say, and a runner that knows no other. */
+export const ownHost = async (t: TestContext, options: HostOptions): Promise<OwnHost> => {
+  const host = await ExecutorHost.start(t, options)
+  await host.stop()
+  const acl = await readFile(host.aclPath, 'utf8')
+  const { signer, machine } = host.peer
+  const ours = acl.replaceAll(signer.agentId, host.own.signer.agentId).replaceAll(machine.machineId, host.own.machine.machineId)
+  await writeFile(host.aclPath, ours)
+  await host.boot()
+  const { client } = await host.connect()
+  const counters = new RequesterCounters()
+  return { host, counters, client, runner: new ExecRunner({ links: null, executor: client, clock: systemClock, counters }) }
 }

@@ -1,7 +1,9 @@
-import { CARD_TTL_MS } from '../../protocol/limits.ts'
-import { encodeCardLink } from '../../identity/card.ts'
-import type { Operation } from '../../executor/port/messages.ts'
 import type { z } from 'zod'
+
+import type { Operation } from '../../executor/port/messages.ts'
+import { encodeCardLink } from '../../identity/card.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
+import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { cardImport, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
@@ -17,9 +19,6 @@ type ContactRoute =
   | 'POST /contacts/unpin'
   | 'POST /contacts/remove'
 
-/** The header that carries an operator's proof over the raw body. */
-export const PROOF_HEADER = 'x-x0x-operator-proof'
-
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
 export const contactRoutes = (components: RestComponents, init: RestInit): Definitions<ContactRoute> => {
   const { executor, node } = components
@@ -29,7 +28,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit): Defin
       response: okObject,
       proof: true,
       handle: async ({ rawBody, headers }) => {
-        const proof = headers[PROOF_HEADER]
+        const proof = headers[OPERATOR_PROOF_HEADER]
         const result = await executor.operate(name, rawBody, typeof proof === 'string' ? proof : '')
         return { ok: true, ...(result as object) }
       },

@@ -2,12 +2,11 @@ import type { FastifyReply } from 'fastify'
 
 import { MAX_JSON_BODY } from '../../protocol/limits.ts'
 import type { RestComponents } from './components.ts'
-import { define, type Definitions } from './definition.ts'
+import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import { cancelRequest, okObject, runRequest, runResult, type RunRequest } from './schemas.ts'
-import type { RestRequest } from './definition.ts'
 
 type ExecRoute = 'POST /exec/run' | 'POST /exec/cancel' | 'GET /exec/sessions' | 'GET /diagnostics/exec'
 

@@ -1,3 +1,4 @@
+import { MAX_DIRECT_BODY } from '../../protocol/limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -29,6 +30,7 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
     }),
     'POST /direct/send': define({
       body: sendRequest,
+      bodyLimit: MAX_DIRECT_BODY,
       response: okObject,
       handle: async ({ body }, reply) => {
         const { content_type } = body

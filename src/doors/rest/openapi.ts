@@ -1,7 +1,7 @@
 import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 
-import { PROOF_HEADER } from './contact-routes.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import type { Definition } from './definition.ts'
 import type { Route } from './routes.ts'
 import { failure, runEvent } from './schemas.ts'
@@ -14,7 +14,7 @@ export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions
     components: {
       securitySchemes: {
         token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },
-        proof: { type: 'apiKey', in: 'header', name: PROOF_HEADER, description: "An operator's proof over the body." },
+        proof: { type: 'apiKey', in: 'header', name: OPERATOR_PROOF_HEADER, description: "An operator's proof over the body." },
       },
     },
   },

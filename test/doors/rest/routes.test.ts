@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { PROOF_HEADER } from '../../../src/doors/rest/contact-routes.ts'
+import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { ROUTES } from '../../../src/doors/rest/routes.ts'
 import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
 
@@ -99,7 +99,7 @@ test('an operation goes to the executor byte for byte, with its proof', async (t
     ['/agent/card/import', 'card_import', '{"card":"x0x://agent/AA","name":"bob","trust_level":"known"}'],
   ] as const
   for (const [path, operation, body] of cases) {
-    const { status, json } = await door.call('POST', path, { body, headers: { [PROOF_HEADER]: 'v1.proof' } })
+    const { status, json } = await door.call('POST', path, { body, headers: { [OPERATOR_PROOF_HEADER]: 'v1.proof' } })
     assert.equal(status, 200, path)
     assert.deepEqual(json, { ok: true, contact: { name: 'bob' } })
     assert.deepEqual(seen.pop(), [operation, body, 'v1.proof'])
@@ -111,11 +111,11 @@ test('an operation goes to the executor byte for byte, with its proof', async (t
 test("the executor's refusal is the answer", async (t) => {
   const parts = restComponents()
   const refuse = async (): Promise<never> =>
-    Promise.reject(new AppError('operator_proof_required', 'prove it', { data: { header: PROOF_HEADER } }))
+    Promise.reject(new AppError('operator_proof_required', 'prove it', { data: { header: OPERATOR_PROOF_HEADER } }))
   const door = await startDoor(t, { executor: { ...parts.executor, operate: refuse } })
   const { status, json } = await door.call('POST', '/contacts/remove', { body: { contact: 'bob' } })
   assert.equal(status, 403)
-  assert.deepEqual(json, { ok: false, error: 'operator_proof_required', message: 'prove it', data: { header: PROOF_HEADER } })
+  assert.deepEqual(json, { ok: false, error: 'operator_proof_required', message: 'prove it', data: { header: OPERATOR_PROOF_HEADER } })
 })
 
 test('bodies are closed, and the answer names what is wrong', async (t) => {

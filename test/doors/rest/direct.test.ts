@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import type { DirectEvent } from '../../../src/dm/messages.ts'
+import { EventFeed } from '../../../src/dm/event-feed.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits.ts'
+import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor } from '../../support/rest-door.ts'
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+const message = (payload_b64: string): DirectEvent => ({
+  type: 'message',
+  request_id: ID,
+  from_agent: OTHER_AGENT,
+  from_machine: MACHINE,
+  decision: 'accept',
+  content_type: 'text/plain',
+  payload_b64,
+  received_at: '2026-01-01T00:00:00.000Z',
+})
+const feedOf = () => new EventFeed<DirectEvent>({ lastWord: () => ({ type: 'lagged' }) })
+const noSend = async (): Promise<never> => Promise.reject(new Error('no message was expected'))
+
+test('a message is sent as it was given, and its receipt is the answer', async (t) => {
+  const sent: unknown[] = []
+  const door = await startDoor(t, {
+    messages: {
+      subscribe: () => feedOf().subscribe(),
+      send: async (agentId, { content_type, payload }) => {
+        sent.push([agentId, content_type, Buffer.from(payload)])
+        return { request_id: ID, outcome: 'delivered' }
+      },
+    },
+  })
+  const ask = async (body: object) => door.call('POST', '/direct/send', { body })
+  const { json } = await ask({ agent_id: OTHER_AGENT, payload_b64: 'AAE=', content_type: 'text/plain' })
+  assert.deepEqual(json, { ok: true, request_id: ID, outcome: 'delivered' })
+  assert.deepEqual(sent, [[OTHER_AGENT, 'text/plain', Buffer.from([0, 1])]])
+  const [whole, over] = [0, 1].map((more) => Buffer.alloc(MAX_DIRECT_PAYLOAD + more * 3).toString('base64'))
+  assert.equal((await ask({ agent_id: OTHER_AGENT, payload_b64: whole })).status, 200)
+  assert.equal((await ask({ agent_id: OTHER_AGENT, payload_b64: over })).status, 400)
+})
+
+test('a message that cannot be delivered has the status of its error', async (t) => {
+  const send = async (): Promise<never> => Promise.reject(new AppError('peer_unreachable', 'no address', { data: { addresses: [] } }))
+  const door = await startDoor(t, { messages: { subscribe: () => feedOf().subscribe(), send } })
+  const { status, json } = await door.call('POST', '/direct/send', { body: { agent_id: OTHER_AGENT, payload_b64: '' } })
+  assert.deepEqual([status, json.error, json.data], [502, 'peer_unreachable', { addresses: [] }])
+})
+
+test('messages stream to every listener until it leaves', async (t) => {
+  const feed = feedOf()
+  const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
+  const request = door.open('GET', '/direct/events')
+  request.end()
+  const answer = await response(request)
+  assert.match(answer.headers['content-type'] ?? '', /^text\/event-stream/)
+  assert.equal(feed.size, 1)
+  feed.push(message('AAE='))
+  const [first] = (await once(answer, 'data')) as [Buffer]
+  assert.equal(first.toString(), `data: ${JSON.stringify(message('AAE='))}\n\n`)
+  request.destroy()
+  while (feed.size > 0) await new Promise((resolve) => setTimeout(resolve, 5))
+})
+
+test('a feed that ends, ends its streams after what it still had to say', async (t) => {
+  const feed = feedOf()
+  const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
+  const request = door.open('GET', '/direct/events')
+  request.end()
+  const answer = await response(request)
+  feed.push(message('AA=='))
+  feed.push(message('AQ=='))
+  feed.close()
+  const { text } = await readAnswer(answer)
+  const events = text.split('\n\n').filter(Boolean)
+  assert.deepEqual(
+    events.map((event) => JSON.parse(event.replace(/^data: /, '')) as DirectEvent),
+    [message('AA=='), message('AQ==')],
+  )
+})
+
+test('a stop of the door ends the streams of events', async (t) => {
+  const feed = feedOf()
+  const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
+  const request = door.open('GET', '/direct/events')
+  request.end()
+  const answer = readAnswer(await response(request))
+  await door.door.stop()
+  assert.equal((await answer).text, '')
+  assert.equal(feed.size, 0)
+})
