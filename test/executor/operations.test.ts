@@ -1,0 +1,217 @@
+import assert from 'node:assert/strict'
+import { stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
+import type { ContactRecord, Operation } from '../../src/executor/port/messages.ts'
+import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
+import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
+import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../../src/protocol/limits.ts'
+import { signRevocation } from '../../src/trust/revocations.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { newParty, type FakeNetwork, type Party } from '../support/fake-network.ts'
+
+const code =
+  (wanted: ErrorCode) =>
+  (error: unknown): boolean =>
+    isAppError(error, wanted)
+
+const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN): Promise<string> =>
+  encodeCardLink(
+    await signCard(
+      party.signer,
+      {
+        version: 1,
+        agent_public_key: party.signer.publicKey,
+        machine_id: party.machine.machineId,
+        name: 'calls itself root',
+        addresses: [],
+        issued_at_ms: issuedAt,
+        expires_at_ms: issuedAt + 60_000,
+      },
+      domain,
+    ),
+  )
+
+const setUp = async (
+  t: TestContext,
+): Promise<{ host: ExecutorHost; network: FakeNetwork; operate: (operation: Operation, body: unknown) => Promise<unknown> }> => {
+  const host = await ExecutorHost.start(t)
+  const network = await host.connect()
+  const operate = async (operation: Operation, json: unknown): Promise<unknown> => {
+    const body = Buffer.from(typeof json === 'string' ? json : JSON.stringify(json))
+    return network.client.operate(operation, body, await host.prove(operation, body))
+  }
+  return { host, network, operate }
+}
+
+test('operator.key is made at first start, for its owner alone', async (t) => {
+  const { host } = await setUp(t)
+  const info = await stat(join(host.dir, 'operator.key'))
+  assert.equal(info.mode & 0o777, 0o600)
+  assert.equal(info.size, 65)
+})
+
+test('nothing changes without the proof of an operator', async (t) => {
+  const { host, network } = await setUp(t)
+  const card = await cardOf(newParty())
+  const body = Buffer.from(JSON.stringify({ card }))
+  const proof = await host.prove('card_import', body)
+  const stale = await host.prove('card_import', body, Date.now() - 61_000)
+  const altered = Buffer.from(JSON.stringify({ card, trust_level: 'trusted' }))
+  for (const [operation, bytes, text] of [
+    ['card_import', body, ''],
+    ['card_import', body, `${proof.slice(0, -1)}${proof.endsWith('0') ? '1' : '0'}`],
+    ['card_import', altered, proof],
+    ['contact_remove', body, proof],
+    ['card_import', body, stale],
+  ] as const)
+    await assert.rejects(network.client.operate(operation, bytes, text), code('operator_proof_required'))
+  assert.deepEqual(host.contacts.list(), [])
+  await network.client.operate('card_import', body, proof)
+  await assert.rejects(network.client.operate('card_import', body, proof), code('operator_proof_required'))
+  assert.equal(host.contacts.list().length, 1)
+})
+
+test('a contact from its card to its removal; every change is in the next snapshot', async (t) => {
+  const { network, operate } = await setUp(t)
+  const party = newParty()
+  const machine_id = party.machine.machineId
+  const shown = async (change: Promise<unknown>): Promise<unknown> => {
+    const { contact } = (await change) as { contact: ContactRecord }
+    const [seen] = network.client.snapshot.contacts
+    if (seen) assert.deepEqual(contact, seen)
+    return [contact.name, contact.trust, contact.machines]
+  }
+  const card = await cardOf(party)
+  assert.deepEqual(await shown(operate('card_import', { card, name: 'laptop', trust_level: 'known' })), ['laptop', 'known', []])
+  assert.deepEqual(await shown(operate('contact_trust', { contact: 'laptop', level: 'trusted' })), ['laptop', 'trusted', []])
+  assert.deepEqual(await shown(operate('contact_pin', { contact: 'laptop', machine_id })), ['laptop', 'trusted', [machine_id]])
+  const newer = await cardOf(party, Date.now() + 1_000)
+  assert.deepEqual(await shown(operate('card_import', { card: newer })), ['laptop', 'trusted', [machine_id]])
+  assert.deepEqual(await shown(operate('contact_unpin', { contact: 'laptop', machine_id })), ['laptop', 'known', []])
+  await operate('contact_remove', { contact: 'laptop' })
+  assert.deepEqual(network.client.snapshot.contacts, [])
+  assert.deepEqual(await network.client.query('contacts'), [])
+})
+
+test('a body that is not exactly what the operation takes is refused', async (t) => {
+  const { host, operate } = await setUp(t)
+  const card = await cardOf(newParty())
+  const bad: [Operation, unknown][] = [
+    ['card_import', 'no json'],
+    ['card_import', '[]'],
+    ['card_import', 'null'],
+    ['card_import', {}],
+    ['card_import', { card, trust: 'trusted' }],
+    ['card_import', { card, trust_level: 'root' }],
+    ['card_import', { card, name: '-x' }],
+    ['card_import', { card: 7 }],
+    ['contact_trust', { contact: 'x' }],
+    ['contact_trust', { contact: 'x', level: 'trusted', force: true }],
+    ['contact_remove', { contact: null }],
+    ['identity_revoke', {}],
+    ['identity_revoke', { machine_id: 'AB' }],
+  ]
+  for (const [operation, body] of bad)
+    await assert.rejects(operate(operation, body), code('bad_request'), JSON.stringify([operation, body]))
+  await assert.rejects(operate('contact_trust', { contact: 'nobody', level: 'known' }), code('unknown_agent'))
+  assert.deepEqual(host.contacts.list(), [])
+})
+
+test('a card that is tampered with, expired, an announcement, or our own is refused', async (t) => {
+  const { host, operate } = await setUp(t)
+  const party = newParty()
+  const good = await cardOf(party)
+  const tampered = `${good.slice(0, 3000)}${good[3000] === 'A' ? 'B' : 'A'}${good.slice(3001)}`
+  for (const card of [
+    tampered,
+    await cardOf(party, Date.now() - 120_000),
+    await cardOf(party, Date.now(), ANNOUNCE_DOMAIN),
+    'x0x://agent/',
+  ])
+    await assert.rejects(operate('card_import', { card }), code('bad_card'))
+  await assert.rejects(operate('card_import', { card: await cardOf(host.own) }), code('bad_request'))
+})
+
+test('the executor signs our card and announcements, each for its own use and time', async (t) => {
+  const { host, network } = await setUp(t)
+  const before = Date.now()
+  for (const [kind, domain, ttl] of [
+    ['card', CARD_DOMAIN, CARD_TTL_MS],
+    ['announcement', ANNOUNCE_DOMAIN, ANNOUNCE_TTL_MS],
+  ] as const) {
+    const signed = await network.client.signCard({ kind, name: 'box', addresses: [], ttl_ms: Number.MAX_SAFE_INTEGER })
+    const card = verifyCard(decodeCardLink(encodeCardLink(signed)), domain, Date.now())
+    assert.deepEqual([card.agentId, card.machineId, card.name], [host.own.signer.agentId, host.own.machine.machineId, 'box'])
+    assert.equal(card.expiresAt - card.issuedAt, ttl)
+    assert.ok(card.issuedAt >= before)
+  }
+})
+
+test('revoking our own machine is told to every peer, and our own runs are over', async (t) => {
+  const { host, network, operate } = await setUp(t)
+  const peer = newParty()
+  await network.link(peer)
+  const { machineId } = host.own.machine
+  assert.deepEqual(await operate('identity_revoke', { machine_id: machineId }), {
+    ok: true,
+    agent_id: host.own.signer.agentId,
+    machine_id: machineId,
+  })
+  assert.deepEqual(network.decisions, [{ link: 0, decision: 'reject_revoked' }])
+  assert.deepEqual(
+    network.revocations.map(({ link, items }) => [link, items.length]),
+    [[1, 1]],
+  )
+  // A stranger that comes later hears it too: it is our word about ourselves.
+  const late = await network.link(newParty())
+  await network.client.query('acl_status')
+  assert.equal(network.revocations.at(-1)?.link, late.number)
+})
+
+test("a peer's revocations count only when signed, of an agent we know, and from a friend", async (t) => {
+  const { host, network } = await setUp(t)
+  const [friend, victim, unknown] = [newParty(), host.peer, newParty()] as const
+  await host.befriend(friend)
+  await host.befriend(victim)
+  const stranger = await network.link(unknown)
+  const victims = await network.link(victim)
+  const friends = await network.link(friend)
+  const word = await signRevocation(victim.signer, null, Date.now())
+  const forged = word.map((byte, index) => (index === word.length - 5 ? byte ^ 1 : byte))
+  assert.equal(await network.client.revocations(stranger.number, [word]), 0)
+  assert.equal(await network.client.revocations(friends.number, [forged, Buffer.from('nonsense')]), 0)
+  assert.equal(await network.client.revocations(friends.number, [await signRevocation(unknown.signer, null, Date.now())]), 0)
+  assert.deepEqual(network.decisions, [])
+  assert.equal(host.totals().malformed_frames, 2)
+  assert.equal(await network.client.revocations(friends.number, [word]), 1)
+  assert.equal(await network.client.revocations(friends.number, [word]), 0)
+  assert.deepEqual(network.decisions, [{ link: victims.number, decision: 'reject_revoked' }])
+  assert.deepEqual(network.client.snapshot.revoked_agents, [victim.signer.agentId])
+  // Handed on to a friend that comes later, not to a stranger.
+  network.revocations.length = 0
+  await network.link(newParty())
+  assert.deepEqual(network.revocations, [])
+  const again = await network.link(friend)
+  await network.client.query('acl_status')
+  assert.deepEqual(
+    network.revocations.map(({ link }) => link),
+    [again.number],
+  )
+})
+
+test('queries show counts and places, never what the ACL allows', async (t) => {
+  const { host, network } = await setUp(t)
+  const status = (await network.client.query('acl_status')) as Record<string, unknown>
+  assert.equal(status.status, 'enabled')
+  assert.equal(status.loaded_from, host.aclPath)
+  assert.deepEqual([status.allow_entry_count, status.command_entry_count], [1, 1])
+  assert.deepEqual(status.journal, { path: host.journalPath, writable: true, problem: null })
+  const diagnostics = (await network.client.query('exec_diagnostics')) as Record<string, unknown>
+  assert.equal(diagnostics.enabled, true)
+  assert.deepEqual(diagnostics.journal, { path: host.journalPath, writable: true })
+  assert.equal(JSON.stringify([status, diagnostics]).includes(host.peer.signer.agentId), false)
+  assert.deepEqual(network.client.snapshot.known_pairs, [[host.peer.signer.agentId, host.peer.machine.machineId]])
+})
