@@ -23,10 +23,14 @@ export const KILLED_BY: readonly WarningKind[] = [
 
 const killedBy = (exit: ExitEvent): WarningKind | null => KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
 
-/** The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run to its own end. */
+/**
+ * The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run
+ * to its own end. What was cancelled is no success, even where the command takes SIGTERM for a reason to exit with 0.
+ */
 export const statusOf = (exit: ExitEvent): number => {
   if (exit.denial_reason !== null || exit.incomplete || killedBy(exit) !== null) return EXIT_NOT_RUN
-  return exit.signal === null ? (exit.code ?? EXIT_NOT_RUN) : exitOfSignal(exit.signal)
+  if (exit.signal !== null) return exitOfSignal(exit.signal)
+  return exit.warnings.includes('cancelled') && exit.code === 0 ? EXIT_NOT_RUN : (exit.code ?? EXIT_NOT_RUN)
 }
 
 const signalName = (number: number): string =>

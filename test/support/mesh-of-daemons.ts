@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+
+import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
+import { decodeCardLink, encodeCardLink, signCard } from '../../src/identity/card.ts'
+import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
 
 const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
 /** What users run: the bundles that `npm run build` makes. */
@@ -260,6 +264,19 @@ export class TestDaemon {
     if (trust === 'trusted') await this.ok('contacts', 'pin', other.name, other.machineId)
   }
 
+  /** A card of this agent with these addresses instead of its own: the holder can only go where they lead. */
+  async cardVia(addresses: readonly string[]): Promise<string> {
+    const body = cardBody.decode(decodeCardLink((await this.ok('card')).trim()).body)
+    const signer = await loadOrCreateAgentKey(this.dir)
+    return encodeCardLink(await signCard(signer, { ...body, addresses: [...addresses] }, CARD_DOMAIN))
+  }
+
+  /** `/p2p/…` of this machine. */
+  async peerSuffix(): Promise<string> {
+    const { addresses } = await this.json<{ addresses: string[] }>('id')
+    return addresses[0]?.slice(addresses[0].indexOf('/p2p/')) ?? ''
+  }
+
   /** Writes the ACL; read at the next start. */
   async writeAcl(entries: readonly AclEntry[], keys = ''): Promise<void> {
     const head = `[exec]\nenabled = true\naudit_log_path = ${toml(this.journalFile)}\ndefault_cwd = "/"\n${keys}\n`
@@ -358,7 +375,14 @@ export const processesNaming = async (text: string): Promise<number[]> => {
   return pids.filter((pid, i) => pid !== process.pid && lines[i]?.includes(text) === true)
 }
 
-export const isRunning = (pid: number): boolean => existsSync(`/proc/${pid}`)
+/** False also for one that ended and that nobody has waited for. */
+export const isRunning = (pid: number): boolean => {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
+  } catch {
+    return false
+  }
+}
 
 /** Alice may ask bob; charlie knows bob, whom nobody told about him. Bob trusts and pins both as people, his ACL names alice. */
 export const aliceBobCharlie = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[], aclKeys = '') => {

@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
+import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// Whoever disappears in the middle of a run, and however: the child is ended within 5 s, nothing is
+// left of it, the journal is whole, and the caller is told the truth.
+
+const SIGTERM_WITHIN_MS = 5_000
+
+interface Stage {
+  readonly mesh: MeshOfDaemons
+  readonly alice: TestDaemon
+  readonly bob: TestDaemon
+  readonly proxy: CuttableProxy
+  /** The command that runs on bob; it notes when SIGTERM came. */
+  readonly running: RunningCli
+  readonly pid: number
+  /** Epoch milliseconds at which the child got SIGTERM. */
+  readonly terminatedAt: () => Promise<number>
+}
+
+/** Alice runs a command on bob, over a path that can be cut. */
+const stageOf = async (t: TestContext): Promise<Stage> => {
+  const mesh = await MeshOfDaemons.create()
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
+  t.after(async () => {
+    await mesh.stop()
+    await proxy.close()
+  })
+  const log = join(mesh.root, 'terminated')
+  // stderr aside: the shell would report the death of its sleep to a daemon that is gone, and die of that first.
+  const program = await mesh.program(
+    'child',
+    `exec 2>/dev/null\ntrap 'date +%s%3N > ${log}; exit 0' TERM\necho ready\nwhile :; do sleep 0.05; done`,
+  )
+  await alice.start()
+  await bob.start()
+  await bob.writeAcl([{ agent: alice, commands: [[program], ['echo', '<INT>']] }])
+  await bob.restart()
+  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
+  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
+  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  const running = alice.startCli(['exec', 'bob', '--', program])
+  await running.printed('ready')
+  assert.ok(proxy.connections > 0, 'the run goes through the path that can be cut')
+  const pid = Number((await bob.journal()).find((line) => line.event === 'started')?.['pid'])
+  assert.ok(isRunning(pid))
+  const terminatedAt = async (): Promise<number> =>
+    until('the child gets SIGTERM', async () => Number(await readFile(log, 'utf8').catch(() => '0')) || null)
+  return { mesh, alice, bob, proxy, running, pid, terminatedAt }
+}
+
+/** What must hold afterwards, whatever happened. */
+const assertEnded = async ({ bob, pid, terminatedAt }: Stage, since: number): Promise<void> => {
+  const took = (await terminatedAt()) - since
+  assert.ok(took < SIGTERM_WITHIN_MS, `SIGTERM came after ${took} ms`)
+  await until('the child is gone', () => !isRunning(pid))
+  await until('the slot is free', async () => (await bob.diagnostics()).active_sessions === 0)
+  const verify = await bob.cli(['audit', 'verify'])
+  assert.equal(verify.status, 0, verify.stdout.toString())
+}
+
+const journalled = async ({ bob }: Stage, event: string, key: string, value: unknown): Promise<void> => {
+  const lines = await bob.journal()
+  assert.ok(
+    lines.some((line) => line.event === event && line[key] === value),
+    `${event} with ${key} ${String(value)}`,
+  )
+}
+
+test('killing the command line with SIGKILL ends the command there', async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  stage.running.child.kill('SIGKILL')
+  await assertEnded(stage, since)
+  await journalled(stage, 'warning', 'kind', 'cancelled')
+})
+
+test("killing the requester's daemon with SIGKILL ends the command there, and the command line says incomplete", async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  await stage.alice.stop('SIGKILL')
+  const result = await stage.running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete: the local daemon went away/)
+  await assertEnded(stage, since)
+  await journalled(stage, 'warning', 'kind', 'peer_disconnected')
+})
+
+test("killing the responder's daemon with SIGKILL leaves no orphan, and its next start closes the run as lost", async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  await stage.bob.stop('SIGKILL')
+  const result = await stage.running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete/)
+  assert.ok((await stage.terminatedAt()) - since < SIGTERM_WITHIN_MS)
+  await until('the child is gone', () => !isRunning(stage.pid))
+  await stage.bob.start()
+  await assertEnded(stage, since)
+  const lines = await stage.bob.journal()
+  const request = lines.find((line) => line.event === 'request')
+  assert.ok(lines.some((line) => line.event === 'lost' && line.request_id === request?.request_id))
+})
+
+test("stopping the responder's daemon ends its children within 3 s, and the caller gets their Exit", async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  const status = await stage.bob.stop('SIGTERM')
+  assert.equal(status, 0)
+  assert.ok(Date.now() - since < 3_000)
+  assert.equal(isRunning(stage.pid), false)
+  const result = await stage.running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /daemon_stopping/)
+  await stage.bob.start()
+  await assertEnded(stage, since)
+})
+
+test("stopping the requester's daemon ends the command there, and the caller is told", async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  assert.equal(await stage.alice.stop('SIGTERM'), 0)
+  const result = await stage.running.finished
+  assert.notEqual(result.status, 0)
+  await assertEnded(stage, since)
+})
+
+test('a connection that is reset ends the command there, and the caller is told', async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  stage.proxy.cut()
+  const result = await stage.running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete/)
+  await assertEnded(stage, since)
+  await journalled(stage, 'warning', 'kind', 'peer_disconnected')
+})
+
+test('a connection that goes silent ends the command there, and the caller is told', async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  stage.proxy.silence()
+  await assertEnded(stage, since)
+  await journalled(stage, 'warning', 'kind', 'lease_expired')
+  const result = await stage.running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete/)
+})
+
+test('a requester daemon that hangs ends the command there', async (t) => {
+  const stage = await stageOf(t)
+  const since = Date.now()
+  const { pid } = stage.alice
+  process.kill(pid, 'SIGSTOP')
+  try {
+    await assertEnded(stage, since)
+    await journalled(stage, 'warning', 'kind', 'lease_expired')
+  } finally {
+    process.kill(pid, 'SIGCONT')
+  }
+  assert.notEqual((await stage.running.finished).status, 0)
+})
+
+test('after a loss the same two find each other again', async (t) => {
+  const stage = await stageOf(t)
+  stage.proxy.cut()
+  await stage.running.finished
+  await until('alice reaches bob again', async () => (await stage.alice.exec('bob', ['echo', '1'])).status === 0)
+})
