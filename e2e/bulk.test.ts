@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { isRunning, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+const MIB = 1024 * 1024
+const MAX_GROWTH = 32 * MIB
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let small: Buffer
+let smallFile: string
+let largeFile: string
+let largeHash: string
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+
+const CAPS = `max_stdin_bytes = ${96 * MIB}\nmax_stdout_bytes = ${96 * MIB}\nwarn_stdout_bytes = ${96 * MIB}\n`
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  small = randomBytes(10 * MIB)
+  const large = randomBytes(64 * MIB)
+  largeHash = sha256(large)
+  ;[smallFile, largeFile] = [join(mesh.root, 'small'), join(mesh.root, 'large')]
+  await writeFile(smallFile, small)
+  await writeFile(largeFile, large)
+  await alice.start()
+  await bob.start()
+  await bob.writeAcl(
+    [
+      {
+        agent: alice,
+        commands: [['cat'], ['cat', smallFile], ['cat', largeFile], ['sha256sum'], ['head', '-c', '<INT>'], ['echo', '<INT>']],
+      },
+    ],
+    CAPS,
+  )
+  await bob.restart()
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+})
+
+after(async () => mesh.stop())
+
+const assertFree = async (): Promise<void> => {
+  await until('the slot is free', async () => (await bob.diagnostics()).active_sessions === 0)
+}
+
+test('10 MiB of random stdin from a file arrive whole', async () => {
+  const result = await alice.exec(bob, ['sha256sum'], ['--stdin-file', smallFile])
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(result.stdout.toString(), `${sha256(small)}  -\n`)
+})
+
+test('10 MiB of random stdin from a pipe arrive whole', async () => {
+  const result = await alice.exec(bob, ['sha256sum'], ['--stdin-file', '-'], { stdin: small })
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(result.stdout.toString(), `${sha256(small)}  -\n`)
+})
+
+test('10 MiB of random bytes come back from stdin to stdout as they went', async () => {
+  const result = await alice.exec(bob, ['cat'], ['--stdin-file', smallFile])
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(sha256(result.stdout), sha256(small))
+})
+
+test('10 MiB of random stdout arrive whole', async () => {
+  const result = await alice.exec(bob, ['cat', smallFile])
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(sha256(result.stdout), sha256(small))
+})
+
+test('10 MiB of stdout fit into one JSON object', async () => {
+  const result = await alice.exec(bob, ['cat', smallFile], ['--json'])
+  assert.equal(result.status, 0, result.stderr)
+  const { stdout_b64, stdout_bytes_total } = JSON.parse(result.stdout.toString()) as { stdout_b64: string; stdout_bytes_total: number }
+  assert.equal(stdout_bytes_total, small.length)
+  assert.equal(sha256(Buffer.from(stdout_b64, 'base64')), sha256(small))
+})
+
+test('64 MiB of random stdout arrive whole, where the cap is raised', async () => {
+  const result = await alice.exec(bob, ['cat', largeFile])
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal(result.stdout.length, 64 * MIB)
+  assert.equal(sha256(result.stdout), largeHash)
+})
+
+test('empty stdin is an empty stdin', async () => {
+  const result = await alice.exec(bob, ['sha256sum'], ['--stdin-file', '-'], { stdin: new Uint8Array() })
+  assert.equal(result.stdout.toString(), `${sha256(new Uint8Array())}  -\n`)
+})
+
+test('without --stdin-file the command reads from /dev/null', async () => {
+  assert.equal((await alice.exec(bob, ['cat'])).status, 0)
+})
+
+test('a command that does not read all of its stdin keeps its own exit status', async () => {
+  const result = await alice.exec(bob, ['head', '-c', '3'], ['--stdin-file', smallFile])
+  assert.equal(result.status, 0, result.stderr)
+  assert.deepEqual(result.stdout, small.subarray(0, 3))
+})
+
+test('stdin above the cap is denied before anything starts', async () => {
+  const huge = join(mesh.root, 'huge')
+  await writeFile(huge, Buffer.alloc(97 * MIB))
+  const result = await alice.exec(bob, ['cat'], ['--stdin-file', huge])
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /stdin_too_large/)
+})
+
+test('a reader that has enough ends the command quietly', async () => {
+  const running = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
+  await new Promise((resolve) => running.child.stdout?.once('readable', resolve))
+  running.child.stdout?.destroy()
+  const result = await running.finished
+  assert.equal(result.status, 128 + 13)
+  assert.equal(result.stderr, '')
+  await assertFree()
+})
+
+/** The child of the run that goes on. */
+const childPid = async (): Promise<number> =>
+  until('the command runs', async () => {
+    const lines = await bob.journal()
+    const started = lines.findLast((line) => line.event === 'started')
+    return lines.some((line) => line.event === 'exit' && line.request_id === started?.request_id) ? null : Number(started?.['pid'])
+  })
+
+const bytesWritten = async (pid: number): Promise<number> => Number(/^wchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))?.[1])
+
+test('a reader that stops reading stops the child, and neither daemon grows by 32 MiB', async () => {
+  const before = [await alice.memory(), await bob.memory()] as const
+  const running = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
+  const pid = await childPid()
+  let written = -1
+  await until('the child has to wait', async () => {
+    const now = await bytesWritten(pid)
+    await sleep(1000)
+    written = await bytesWritten(pid)
+    return written > 0 && written === now
+  })
+  assert.ok(isRunning(pid))
+  assert.ok(written < 32 * MIB, `${written} bytes were taken from the child`)
+  const growth = [(await alice.memory()) - before[0], (await bob.memory()) - before[1]]
+  assert.ok(
+    growth.every((bytes) => bytes < MAX_GROWTH),
+    `alice and bob grew by ${growth.map((bytes) => (bytes / MIB).toFixed(1)).join(' and ')} MiB`,
+  )
+  // Reading again sets everything in motion again: nothing was dropped meanwhile.
+  const hash = createHash('sha256')
+  for await (const chunk of running.child.stdout ?? []) hash.update(chunk as Buffer)
+  assert.equal((await running.finished).status, 0)
+  assert.equal(hash.digest('hex'), largeHash)
+  await assertFree()
+})
+
+test('while one reader sleeps, another command is not held up', async () => {
+  const asleep = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
+  await childPid()
+  for (let i = 0; i < 3; i++) assert.equal((await alice.exec(bob, ['echo', '1'])).status, 0)
+  asleep.child.kill('SIGKILL')
+  await asleep.finished
+  await assertFree()
+})
