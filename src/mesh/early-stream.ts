@@ -1,6 +1,6 @@
-import type { Stream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { ConnectionProtector, MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
 
 /**
@@ -61,3 +61,37 @@ export const earlyStreams =
     const factory = muxer(components)
     return { protocol: factory.protocol, createStreamMuxer: (connection) => proposeEarly(factory.createStreamMuxer(connection)) }
   }
+
+/** The only encrypter of our mesh, as multistream-select names it. */
+const ENCRYPTER = '/noise'
+
+/** What libp2p's message streams have beside their interface: where a transport hands over what it read. */
+type Receiving = MessageStream & { onData(data: StreamMessageEvent['data']): void }
+
+/** The agreement is given to libp2p at once, and the peer's is taken off when it comes. */
+const agreeEarly = (stream: Receiving): void => {
+  const stripper = new ReplyStripper(ENCRYPTER)
+  const onData = stream.onData.bind(stream)
+  stream.onData = (data) => {
+    try {
+      const rest = stripper.push(data.subarray())
+      if (rest === null) return
+      stream.onData = onData
+      onData(rest)
+    } catch (error) {
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+  stream.push(negotiation(ENCRYPTER))
+}
+
+/**
+ * Saves the same round trip when we dial: Noise's first message goes out behind the proposal of Noise.
+ * It sits where libp2p has its hook for private networks, between the socket and the encrypter.
+ */
+export const earlyEncrypter = (): ConnectionProtector => ({
+  protect: async (stream) => {
+    if (stream.direction === 'outbound' && 'onData' in stream) agreeEarly(stream as Receiving)
+    return stream
+  },
+})

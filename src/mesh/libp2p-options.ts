@@ -24,7 +24,7 @@ import {
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
 } from '../protocol/limits.ts'
-import { earlyStreams } from './early-stream.ts'
+import { earlyEncrypter, earlyStreams } from './early-stream.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
@@ -74,6 +74,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   start: false,
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
   transports: [tcp()],
+  connectionProtector: earlyEncrypter,
   connectionEncrypters: [noise()],
   streamMuxers: [muxer],
   connectionGater: options.gater,

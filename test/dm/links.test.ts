@@ -4,8 +4,15 @@ import { test } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import { FrameStream } from '../../src/dm/frame-stream.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
-import { MAX_LINK_FRAME, MAX_STRANGER_HANDSHAKES_PER_ADDRESS, SPARE_STREAMS } from '../../src/protocol/limits.ts'
-import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import {
+  LINK_RENEW_MS,
+  MAX_LINK_FRAME,
+  MAX_WAITING_STREAMS,
+  MAX_STRANGER_HANDSHAKES_PER_ADDRESS,
+  SPARE_STREAMS,
+} from '../../src/protocol/limits.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/link.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
 import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
@@ -216,4 +223,63 @@ test('revocations travel to the peer as a link opens', LIMIT, async (t) => {
   await alice.links.link(bob.agentId, signalOf())
   await until(() => alice.counters.get('revocations_received') === 1 && alice.revocations.list().length === 1)
   assert.equal(alice.links.list().length, 1)
+})
+
+test('an old link is renewed by its opener, and ends when its last channel does', LIMIT, async (t) => {
+  const clock = new ManualClock()
+  const [alice, bob] = [await startPeer(t, { name: 'alice', clock }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  echo(bob)
+  const old = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(await ask(old, 'before'), 'before')
+  await clock.advance(LINK_RENEW_MS)
+  await until(() => alice.counters.get('links_opened') === 2)
+  assert.equal(alice.links.list().length, 2)
+  assert.equal(await ask(old, 'still'), 'still')
+  const fresh = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(await ask(fresh, 'after'), 'after')
+  assert.notEqual(fresh.link.number, old.link.number)
+  await old.close()
+  await until(() => alice.links.list().length === 1)
+  assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'on'), 'on')
+})
+
+test('a stream that names no link of its connection is refused', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  await alice.links.link(bob.agentId, signalOf())
+  const stream = await (await connect(alice, bob)).openStream(DM_PROTOCOL, signalOf())
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  await frames.read(signalOf())
+  frames.send(streamOpen.encode({ link_id: new Uint8Array(8), nonce: new Uint8Array(32) }))
+  await assert.rejects(frames.read(signalOf()))
+  assert.equal(bob.counters.get('streams_refused'), 1)
+})
+
+test('a stream without any link on its connection gets no greeting', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  const stream = await (await connect(alice, bob)).openStream(DM_PROTOCOL, signalOf())
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  await assert.rejects(frames.read(signalOf()))
+  assert.equal(bob.counters.get('streams_refused'), 1)
+})
+
+test('streams left unused are bounded: the oldest make room', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  const connection = await connect(alice, bob)
+  const idle: FrameStream[] = []
+  for (let i = 0; i < MAX_WAITING_STREAMS + 4; i++) {
+    const frames = new FrameStream(
+      { stream: await connection.openStream(DM_PROTOCOL, signalOf()) },
+      { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME },
+    )
+    await frames.read(signalOf())
+    idle.push(frames)
+  }
+  await until(() => idle.filter((frames) => frames.open).length <= MAX_WAITING_STREAMS)
+  assert.equal(idle.at(-1)!.open, true)
+  assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'fine'), 'fine')
+  for (const frames of idle) frames.abort(new Error('done'))
 })

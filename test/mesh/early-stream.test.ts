@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { ReplyStripper } from '../../src/mesh/early-stream.ts'
 import { RateLimit } from '../../src/mesh/rate-limit.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
@@ -53,4 +57,19 @@ test('a source may do so much in a window, and then waits for the next', async (
   assert.equal(limit.allows('a'), false)
   await clock.advance(1)
   assert.equal(limit.allows('a'), true)
+})
+
+test('a server that answers something else than Noise is no peer, and does no harm', { timeout: 30_000 }, async (t) => {
+  const alice = await startPeer(t, { name: 'alice' })
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined)
+    socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const machineId = machineKeyOf(new Uint8Array(32).fill(5)).machineId
+  const address = `/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`
+  await assert.rejects(alice.node.dial(machineId, [address], signalOf()), (error) => isAppError(error, 'peer_unreachable'))
 })
