@@ -80,7 +80,7 @@ const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly
   const network = await composeNetwork(grounds, theirs)
   await startAll(network.entries)
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
-  const programs = { name: 'programs', startable: { stop: () => half.executor.stop() }, deadlineMs: EXECUTOR_STOP_MS }
+  const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   let stopping: Promise<readonly StopFailure[]> | null = null
   const everything = [...lock, ...half.entries, ...network.entries, programs]
   return {
