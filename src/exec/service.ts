@@ -85,8 +85,9 @@ class PeerRun {
       return
     }
     this.#run.send(bytes)
-    // An answer, so that the requester can tell a quiet run from a dead connection.
-    if (frame.type === 'lease_renew') {
+    // An answer, so that the requester can tell a quiet run from a dead connection. Where others wait, they
+    // are answer enough: a peer that renews and does not read must not fill our memory.
+    if (frame.type === 'lease_renew' && this.#queue.length === 0) {
       this.#send(execFrame.encode({ type: 'ack', request_id: this.#requestId, stdin: this.#stdinAcked, stdout: 0, stderr: 0 }))
     }
   }
@@ -104,7 +105,7 @@ class PeerRun {
     if (this.#ended) return
     this.#note(frame)
     this.#queue.push(frame)
-    if (!this.#sending) void this.#flush()
+    this.#flush()
   }
 
   #note(frame: Uint8Array): void {
@@ -116,19 +117,24 @@ class PeerRun {
   /** The executor has nothing more to say; what waits still goes out. */
   #over(): void {
     this.#finished = true
-    if (!this.#sending) void this.#flush()
+    this.#flush()
   }
 
-  async #flush(): Promise<void> {
+  #flush(): void {
+    if (this.#sending) return
     this.#sending = true
+    // What cannot be sent leaves a stream that is of no use to the peer.
+    this.#sendAll().catch(() => this.#channel.abort())
+  }
+
+  async #sendAll(): Promise<void> {
     for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
       if (!this.#channel.send(this.#requestId, Buffer.concat([EXEC_PREFIX, frame]))) await this.#channel.drained()
     }
     this.#sending = false
     if (!this.#finished || this.#ended) return
     this.#ended = true
-    // The peer has its Exit; a stream that does not end well is of no use to either.
-    await this.#channel.close().catch(() => this.#channel.abort())
+    await this.#channel.close()
   }
 }
 

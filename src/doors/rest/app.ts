@@ -84,6 +84,10 @@ const addJsonParser = (app: FastifyInstance, bodies: Bodies): void => {
 }
 
 const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
+  // A run may be over before its body is; what nobody will read then ends with the connection.
+  scope.addHook('onRequest', async (request, reply) => {
+    if (request.headers['content-type']?.startsWith('application/x-ndjson') === true) reply.header('connection', 'close')
+  })
   scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
     const streamed = new StreamedBody({ body: payload })
     bodies.streamed.set(request, streamed)

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
@@ -13,8 +13,9 @@ import { parseWith, stdinLine, type RunRequest } from './schemas.ts'
 export class StreamedBody {
   readonly #lines: AsyncGenerator<unknown, void, undefined>
 
-  constructor(init: { body: IncomingMessage | AsyncIterable<Uint8Array> }) {
-    this.#lines = jsonLines(init.body as AsyncIterable<Uint8Array>)
+  constructor(init: { body: Readable }) {
+    // A run that ends before its stdin does still owes its answer on the same connection.
+    this.#lines = jsonLines(init.body.iterator({ destroyOnReturn: false }))
   }
 
   /** The request object; null where the body is empty. */

@@ -453,3 +453,32 @@ test('a stop cancels the runs and still gives their callers the outcome', async 
   await door.door.stop()
   assert.equal((await answer).json.signal, 15)
 })
+
+test('a run that is over before its stdin answers in full, and hangs up on the rest', async (t) => {
+  for (const accept of ['application/json', 'application/x-ndjson', 'text/event-stream']) {
+    const door = await startDoor(t, {
+      runner: runnerOf(async (spec) => {
+        const chunks = spec.stdin!.chunks[Symbol.asyncIterator]()
+        await chunks.next()
+        void chunks.next()
+        void chunks.return?.()
+        return { ...OUTCOME, denial_reason: 'stdin_too_large', ok: false }
+      }),
+    })
+    const request = door.open('POST', '/exec/run', { headers: { ...NDJSON, accept } })
+    request.on('error', () => undefined)
+    request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: 2 ** 40, stdin_sha256: 'a'.repeat(64) }, { stdin_b64: 'AAE=' }))
+    const { status, text, headers } = await readAnswer(await response(request))
+    assert.deepEqual([status, headers.connection], [200, 'close'])
+    assert.match(text, /"denial_reason":"stdin_too_large"/)
+  }
+})
+
+test('a line that is too long gets its 413 while it is still being sent', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(async () => OUTCOME) })
+  const request = door.open('POST', '/exec/run', { headers: NDJSON })
+  request.on('error', () => undefined)
+  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'] }))
+  request.write('x'.repeat(3 * 1024 * 1024))
+  assert.equal((await readAnswer(await response(request))).status, 413)
+})
