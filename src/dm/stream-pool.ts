@@ -92,18 +92,32 @@ export class StreamPool {
   }
 
   async #open(signal: AbortSignal): Promise<Spare> {
-    const limit = AbortSignal.any([signal, this.#closed.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
-    const leave = await this.#unused.enter(limit)
+    const until = AbortSignal.any([signal, this.#closed.signal])
+    const leave = await this.#unused.enter(until)
+    try {
+      return { ...(await this.#greeted(until)), leave }
+    } catch (error) {
+      leave()
+      throw error
+    }
+  }
+
+  async #greeted(signal: AbortSignal): Promise<Omit<Spare, 'leave'>> {
+    const { connection } = this.#parts.link
+    const late = AbortSignal.timeout(LINK_HANDSHAKE_MS)
+    const limit = AbortSignal.any([signal, late])
     let frames: FrameStream | null = null
     try {
-      const stream = await this.#parts.link.connection.openStream(DM_PROTOCOL, limit)
+      const stream = await connection.openStream(DM_PROTOCOL, limit)
       frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
       const { nonce } = streamHello.decode(await frames.read(limit))
       this.#parts.counters.add('streams_opened')
-      return { frames, nonce, leave }
+      return { frames, nonce }
     } catch (error) {
-      frames?.abort(error instanceof Error ? error : new Error(errorText(error)))
-      leave()
+      const reason = error instanceof Error ? error : new Error(errorText(error))
+      frames?.abort(reason)
+      // A peer greets as soon as it reads. One that does not is gone, and only dialling anew can tell.
+      if (late.aborted && !signal.aborted) connection.abort(reason)
       throw error
     }
   }

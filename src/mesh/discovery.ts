@@ -82,7 +82,7 @@ export class Discovery implements Startable {
     const spacing = ANNOUNCE_SPACING_MS + ANNOUNCE_SPACING_PER_PEER_MS * this.#announcements.list().length
     const earliest = Math.max(0, this.#lastAt + spacing - this.#clock.monotonic())
     // A little jitter, so that those who heard the same newcomer do not speak in chorus.
-    this.#schedule(earliest + Math.random() * ANNOUNCE_SPACING_MS * 0.2)
+    this.#schedule(Math.ceil(earliest + Math.random() * ANNOUNCE_SPACING_MS * 0.2))
   }
 
   /** The earlier of two wishes counts. */
@@ -103,6 +103,6 @@ export class Discovery implements Startable {
     } catch (error) {
       this.#log.debug({ err: errorText(error) }, 'an announcement was not published')
     }
-    this.#schedule(ANNOUNCE_MIN_MS + Math.random() * (ANNOUNCE_MAX_MS - ANNOUNCE_MIN_MS))
+    this.#schedule(Math.ceil(ANNOUNCE_MIN_MS + Math.random() * (ANNOUNCE_MAX_MS - ANNOUNCE_MIN_MS)))
   }
 }

@@ -158,7 +158,8 @@ export class MeshNode implements Startable {
    * `peer_unreachable` with `data.addresses`: every address tried and what came of it.
    */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
-    const [existing] = this.connectionsTo(machineId)
+    // The newest: an older one may be what is left of a peer that has restarted.
+    const existing = this.connectionsTo(machineId).at(-1)
     if (existing !== undefined) return existing
     const libp2p = this.#libp2p
     if (libp2p === null) throw new AppError('shutting_down', 'the mesh is not running')

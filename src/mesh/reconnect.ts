@@ -138,4 +138,4 @@ export class Reconnect implements Startable {
 const fresh = (): Attempt => ({ failures: 0, nextAt: 0, dialling: false, lastError: null })
 
 /** Between half of it and all of it, so that a fleet does not come back in step. */
-const jittered = (ms: number): number => ms * (0.5 + Math.random() / 2)
+const jittered = (ms: number): number => Math.ceil(ms * (0.5 + Math.random() / 2))
