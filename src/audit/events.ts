@@ -3,7 +3,6 @@ import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost'] as const
-export type JournalEventName = (typeof JOURNAL_EVENTS)[number]
 
 /** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
 export interface RunKey {

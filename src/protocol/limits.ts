@@ -16,8 +16,6 @@ export const KEM_CIPHERTEXT_BYTES = 1088
 export const MACHINE_ID_BYTES = 32
 /** Ed25519 signature (RFC 8032). */
 export const MACHINE_SIGNATURE_BYTES = 64
-/** SHA-256 of the agent's public key. */
-export const AGENT_ID_BYTES = 32
 /** Every nonce we mint. */
 export const NONCE_BYTES = 32
 /** ChaCha20-Poly1305 tag (RFC 8439). */
@@ -97,8 +95,6 @@ export const SHUTDOWN_KILL_MS = 2_000
 export const PORT_FINISH_MS = 500
 /** SIGTERM comes this long before the duration cap; half the cap when the cap is below twice this. */
 export const DURATION_TERM_LEAD_MS = 5_000
-/** Node's timers wrap beyond this (2^31 - 1 ms). */
-export const MAX_TIMER_MS = 2 ** 31 - 1
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
 /** Renewals without any frame in answer before the requester calls the connection dead: 10 s, well beyond the lease. */
