@@ -24,7 +24,7 @@ import { Reconnect } from '../mesh/reconnect.ts'
 import { MeshView } from '../mesh/view.ts'
 import { toHex, type AgentId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS } from '../protocol/limits.ts'
-import type { Grounds } from './compose.ts'
+import type { Grounds } from './grounds.ts'
 import { dataDirMode } from './settings.ts'
 
 export interface NetworkHalf {

@@ -1,7 +1,7 @@
 import { duplexPair, type Duplex } from 'node:stream'
 
 import { Journal } from '../audit/journal.ts'
-import { systemClock, type Clock } from '../base/clock.ts'
+import { systemClock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
@@ -9,7 +9,7 @@ import { ensurePrivateDir } from '../base/files.ts'
 import { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { Executor } from '../executor/server.ts'
 import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
-import { loadOrCreateMachineKey, type MachineKey } from '../identity/machine-key.ts'
+import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -17,17 +17,9 @@ import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import { composeNetwork } from './compose-network.ts'
 import type { DaemonConfig } from './config.ts'
+import type { Grounds } from './grounds.ts'
 import { DataDirLock } from './lock.ts'
 import { dataDirMode } from './settings.ts'
-
-/** What both halves are made from. */
-export interface Grounds {
-  readonly config: DaemonConfig
-  readonly clock: Clock
-  readonly log: Logger
-  /** The machine's identity on the network, which both halves speak for. The agent's is the executor's alone. */
-  readonly machineKey: MachineKey
-}
 
 /** A daemon that runs. */
 export interface Daemon {
