@@ -1,4 +1,4 @@
-import type { ConnectionProtector, MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
@@ -68,8 +68,12 @@ const ENCRYPTER = '/noise'
 /** What libp2p's message streams have beside their interface: where a transport hands over what it read. */
 type Receiving = MessageStream & { onData(data: StreamMessageEvent['data']): void }
 
-/** The agreement is given to libp2p at once, and the peer's is taken off when it comes. */
-const agreeEarly = (stream: Receiving): void => {
+/**
+ * Saves the same round trip when we dial: libp2p is given the agreement on Noise at once, so that the
+ * handshake's first message goes out behind the proposal, and the peer's is taken off when it comes.
+ */
+export const agreeEarly = (stream: MessageStream): void => {
+  if (stream.direction !== 'outbound' || !isReceiving(stream)) return
   const stripper = new ReplyStripper(ENCRYPTER)
   const onData = stream.onData.bind(stream)
   stream.onData = (data) => {
@@ -85,13 +89,4 @@ const agreeEarly = (stream: Receiving): void => {
   stream.push(negotiation(ENCRYPTER))
 }
 
-/**
- * Saves the same round trip when we dial: Noise's first message goes out behind the proposal of Noise.
- * It sits where libp2p has its hook for private networks, between the socket and the encrypter.
- */
-export const earlyEncrypter = (): ConnectionProtector => ({
-  protect: async (stream) => {
-    if (stream.direction === 'outbound' && 'onData' in stream) agreeEarly(stream as Receiving)
-    return stream
-  },
-})
+const isReceiving = (stream: MessageStream): stream is Receiving => 'onData' in stream

@@ -3,7 +3,7 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import { gossipsub, type GossipSub } from '@libp2p/gossipsub'
 import { identify, type Identify } from '@libp2p/identify'
-import type { ConnectionGater } from '@libp2p/interface'
+import type { ConnectionGater, ConnectionProtector } from '@libp2p/interface'
 import { mdns } from '@libp2p/mdns'
 import { ping, type Ping } from '@libp2p/ping'
 import { tcp } from '@libp2p/tcp'
@@ -24,7 +24,8 @@ import {
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
 } from '../protocol/limits.ts'
-import { earlyEncrypter, earlyStreams } from './early-stream.ts'
+import { corkWrites } from './corked.ts'
+import { agreeEarly, earlyStreams } from './early-stream.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
@@ -68,13 +69,22 @@ const pubsub = gossipsub({
   scoreParams: { IPColocationFactorWeight: 0 },
 })
 
+/** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
+const betweenSocketAndNoise = (): ConnectionProtector => ({
+  protect: async (stream) => {
+    corkWrites(stream)
+    agreeEarly(stream)
+    return stream
+  },
+})
+
 /** libp2p as we use it: TCP, Noise, yamux, identify, ping, gossipsub, and each small default raised on purpose. */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),
   start: false,
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
   transports: [tcp()],
-  connectionProtector: earlyEncrypter,
+  connectionProtector: betweenSocketAndNoise,
   connectionEncrypters: [noise()],
   streamMuxers: [muxer],
   connectionGater: options.gater,

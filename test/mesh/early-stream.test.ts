@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
 
+import { peerIdFromString } from '@libp2p/peer-id'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { ReplyStripper } from '../../src/mesh/early-stream.ts'
+import { connectionGate } from '../../src/mesh/gater.ts'
 import { RateLimit } from '../../src/mesh/rate-limit.ts'
+import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -72,4 +75,46 @@ test('a server that answers something else than Noise is no peer, and does no ha
   const machineId = machineKeyOf(new Uint8Array(32).fill(5)).machineId
   const address = `/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`
   await assert.rejects(alice.node.dial(machineId, [address], signalOf()), (error) => isAppError(error, 'peer_unreachable'))
+})
+
+test("Noise's first message goes out behind its proposal, before the peer has said a word", { timeout: 30_000 }, async (t) => {
+  const alice = await startPeer(t, { name: 'alice' })
+  const sockets: Socket[] = []
+  const server = createServer((socket) => void sockets.push(socket))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  const { port } = server.address() as AddressInfo
+  const machineId = machineKeyOf(new Uint8Array(32).fill(5)).machineId
+  const given = new AbortController()
+  const dialling = alice.node.dial(machineId, [`/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`], given.signal)
+  const [socket] = (await once(server, 'connection')) as [Socket]
+  const proposal = Buffer.from('\x13/multistream/1.0.0\n\x07/noise\n', 'latin1')
+  // The first message of Noise XX: a length and an ephemeral X25519 key.
+  const firstMessage = 2 + 32
+  let received = Buffer.alloc(0)
+  while (received.length < proposal.length + firstMessage) {
+    const [chunk] = (await once(socket, 'data')) as [Buffer]
+    received = Buffer.concat([received, chunk])
+  }
+  assert.deepEqual(received.subarray(0, proposal.length), proposal)
+  assert.equal(received.readUInt16BE(proposal.length), 32)
+  given.abort(new Error('enough'))
+  await assert.rejects(dialling)
+})
+
+test('the gate lets machines we know in when strangers have used up their places, and only Ed25519 machines at all', async () => {
+  let strangers = MAX_STRANGER_CONNECTIONS - 1
+  const known = machineKeyOf(new Uint8Array(32).fill(6)).machineId
+  const stranger = machineKeyOf(new Uint8Array(32).fill(7)).machineId
+  const gate = connectionGate({ isKnown: (machineId) => machineId === known, strangerConnections: () => strangers })
+  const denies = (peer: string): unknown => gate.denyInboundEncryptedConnection?.(peerIdFromString(peer), {} as never)
+  assert.equal(denies(peerIdOf(stranger)), false)
+  strangers += 1
+  assert.equal(denies(peerIdOf(stranger)), true)
+  assert.equal(denies(peerIdOf(known)), false)
+  assert.equal(denies('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'), true)
 })
