@@ -214,7 +214,8 @@ export class Links implements Startable {
 
   #learnKnown(): void {
     const { contacts, known_pairs } = this.#parts.port.snapshot
-    const homes = contacts.flatMap((contact) => [
+    const welcome = contacts.filter((contact) => contact.trust !== 'blocked')
+    const homes = welcome.flatMap((contact) => [
       ...contact.machines,
       ...this.#parts.book.candidates(contact.agent_id).map((candidate) => candidate.machineId),
     ])
