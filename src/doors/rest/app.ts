@@ -31,6 +31,8 @@ export interface RestAppInit extends RestInit {
 interface Bodies {
   readonly raw: WeakMap<FastifyRequest, Uint8Array>
   readonly streamed: WeakMap<FastifyRequest, StreamedBody>
+  /** What a caller still sends when the answer is ready. */
+  discardRest(body: StreamedBody | undefined): Promise<void>
 }
 
 /** Every route of the door behind its checks; whoever has it decides where it listens. */
@@ -42,7 +44,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     ...meshRoutes(components, init.stopping),
     ...execRoutes(components),
   }
-  const bodies: Bodies = { raw: new WeakMap(), streamed: new WeakMap() }
+  const bodies: Bodies = { raw: new WeakMap(), streamed: new WeakMap(), discardRest: async (body) => body?.discardRest(components.clock) }
   app.setValidatorCompiler(
     ({ schema }) =>
       (value: unknown) =>
@@ -88,6 +90,7 @@ const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
   scope.addHook('onRequest', async (request, reply) => {
     if (request.headers['content-type']?.startsWith('application/x-ndjson') === true) reply.header('connection', 'close')
   })
+  scope.addHook('onSend', async (request) => bodies.discardRest(bodies.streamed.get(request)))
   scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
     const streamed = new StreamedBody({ body: payload })
     bodies.streamed.set(request, streamed)

@@ -47,7 +47,9 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
     const sink = new AggregatedRun()
     return sink.result(await components.runner.run(spec, sink, gone))
   }
-  const sink = new StreamedRun({ stream: new EventStream({ reply, clock: components.clock }, { format }) })
+  const { clock } = components
+  const discardRest = async (): Promise<void> => request.streamed?.discardRest(clock)
+  const sink = new StreamedRun({ stream: new EventStream({ reply, clock }, { format }), discardRest })
   try {
     await sink.end(await components.runner.run(spec, sink, gone))
   } catch (error) {

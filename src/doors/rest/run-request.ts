@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream'
 
+import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
 import { sha256 } from '../../identity/hash.ts'
@@ -9,11 +10,16 @@ import type { RestDirectory } from './components.ts'
 import { decodeBase64, jsonLines } from './ndjson.ts'
 import { parseWith, stdinLine, type RunRequest } from './schemas.ts'
 
+/** A caller who is still writing after this has had time to read. */
+const DISCARD_MS = 2_000
+
 /** A body in lines: the request object, then stdin. */
 export class StreamedBody {
+  readonly #body: Readable
   readonly #lines: AsyncGenerator<unknown, void, undefined>
 
   constructor(init: { body: Readable }) {
+    this.#body = init.body
     // A run that ends before its stdin does still owes its answer on the same connection.
     this.#lines = jsonLines(init.body.iterator({ destroyOnReturn: false }))
   }
@@ -22,6 +28,25 @@ export class StreamedBody {
   async head(): Promise<unknown> {
     const first = await this.#lines.next()
     return first.done === true ? null : first.value
+  }
+
+  /**
+   * Takes what is still being sent and forgets it, for a while: hanging up on a caller who is writing
+   * resets the connection, and the answer would be lost with it.
+   */
+  async discardRest(clock: Clock): Promise<void> {
+    const body = this.#body
+    if (body.readableEnded || body.destroyed) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = clock.setTimeout(resolve, DISCARD_MS)
+    const discard = (): void => {
+      while (body.read() !== null);
+    }
+    body.on('readable', discard).once('end', resolve).once('close', resolve)
+    discard()
+    await promise
+    timer.cancel()
+    body.off('readable', discard).off('end', resolve).off('close', resolve)
   }
 
   /** The bytes of the lines after the head, as they come. */

@@ -47,10 +47,13 @@ export class AggregatedRun implements RunSink {
 /** Writes events as they come; a reader that is behind holds the run, not our memory. */
 export class StreamedRun implements RunSink {
   readonly #stream: EventStream
+  /** Of a streamed body: what is still being sent when all is said. */
+  readonly #discardRest: () => Promise<void>
   #requestId: RequestId | null = null
 
-  constructor(components: { stream: EventStream }) {
+  constructor(components: { stream: EventStream; discardRest: () => Promise<void> }) {
     this.#stream = components.stream
+    this.#discardRest = components.discardRest
   }
 
   event(event: RunEvent): void | Promise<void> {
@@ -60,7 +63,7 @@ export class StreamedRun implements RunSink {
 
   async end(outcome: RunOutcome): Promise<void> {
     await this.#stream.send({ type: 'exit', ...outcome } satisfies RunEventJson)
-    this.#stream.end()
+    await this.#hangUp()
   }
 
   /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
@@ -73,8 +76,13 @@ export class StreamedRun implements RunSink {
       error: known.code,
       message: errorText(known),
     } satisfies RunEventJson)
-    this.#stream.end()
+    void this.#hangUp()
     return true
+  }
+
+  async #hangUp(): Promise<void> {
+    await this.#discardRest()
+    this.#stream.end()
   }
 }
 
