@@ -136,8 +136,8 @@ const childPid = async (): Promise<number> =>
 const bytesWritten = async (pid: number): Promise<number> => Number(/^wchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))?.[1])
 
 test('a reader that stops reading stops the child, and neither daemon grows by 32 MiB', async (t) => {
-  // The same output once at full speed: what the allocator keeps from that is not held for the reader who stops.
-  assert.equal((await alice.exec(bob, ['cat', largeFile])).status, 0)
+  // The same output at full speed: room that the collector leaves for that is not held for the reader who stops.
+  for (let i = 0; i < 3; i++) assert.equal((await alice.exec(bob, ['cat', largeFile])).status, 0)
   const before = [await alice.memory(), await bob.memory()] as const
   const running = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
   t.after(() => running.child.kill('SIGKILL'))

@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -101,10 +101,26 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
 }
 
 /** The environment without what would change who answers. */
-const cleanEnvironment = (): Record<string, string> =>
-  Object.fromEntries(
+const cleanEnvironment = (): Record<string, string> => ({
+  ...Object.fromEntries(
     Object.entries(process.env).flatMap(([key, value]) => (key.startsWith('X0X_') || value === undefined ? [] : [[key, value]])),
-  )
+  ),
+  // What a child of the daemon sees, so that both find the same ~/.x0x-NAME.
+  HOME: userInfo().homedir,
+})
+
+/** Runs `x0xd` to its end: for what does not go on. */
+export const runDaemonCommand = async (argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
+  const child = spawn(process.execPath, [DAEMON, ...argv], {
+    env: { ...cleanEnvironment(), X0X_MDNS: 'false' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const output = { stdout: '', stderr: '' }
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (output.stdout += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (output.stderr += text))
+  await once(child, 'close')
+  return { status: child.exitCode, ...output }
+}
 
 export interface AclEntry {
   readonly description?: string

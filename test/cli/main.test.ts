@@ -1,0 +1,267 @@
+import assert from 'node:assert/strict'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { CommanderError } from 'commander'
+
+import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
+import { buildProgram } from '../../src/cli/program.ts'
+import { ERROR_TABLE } from '../../src/base/errors.ts'
+import { fakeDaemon, json, ndjson, runCli } from '../support/fake-daemon.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
+const exit = {
+  type: 'exit',
+  ok: true,
+  request_id: ID,
+  agent_id: 'a'.repeat(64),
+  machine_id: 'b'.repeat(64),
+  code: 0,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  denial_reason: null,
+  warnings: [],
+}
+const data = (text: string | Uint8Array, type = 'stdout') => ({
+  type,
+  request_id: ID,
+  seq: 0,
+  data_b64: Buffer.from(text).toString('base64'),
+})
+
+test('a command line that makes no sense is 2, says what, and says what to do', async () => {
+  for (const argv of [
+    ['exce'],
+    ['exec'],
+    ['exec', 'bob'],
+    ['exec', 'bob', 'echo', '42'],
+    ['exec', 'bob', '--'],
+    ['exec', 'bob', '--timout', '3', '--', 'x'],
+    ['exec', 'bob', '--timeout', '0', '--', 'x'],
+    ['exec', 'bob', '--timeout', '-1', '--', 'x'],
+    ['exec', 'bob', '--stdin-file', '/nonexistent', '--', 'x'],
+    ['contacts', 'pin', 'bob'],
+    ['contacts', 'trust', 'bob', 'much'],
+    ['--name', '../x', 'id'],
+    ['--api', 'ftp://x', 'id'],
+    ['id', 'revoke'],
+    ['acl', 'explain', 'x.toml', '--agent', 'short', '--machine', 'short', '--', 'x'],
+    ['audit', 'tail', 'x', '-n', 'many'],
+  ]) {
+    const { status, stdout, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', ...argv])
+    assert.equal(status, 2, argv.join(' '))
+    assert.equal(stdout, '')
+    assert.match(stderr, /^x0x: \S/)
+  }
+})
+
+test('a mistyped command or flag names the one that was meant', async () => {
+  assert.match((await runCli(['exce'])).stderr, /Did you mean exec/)
+  assert.match((await runCli(['exec', 'bob', '--timout', '3', '--', 'x'])).stderr, /Did you mean --timeout/)
+})
+
+test('without a daemon every command that needs one is 255 and says how to start it', async (t) => {
+  const dir = await tempDir(t)
+  for (const argv of [['id'], ['peers'], ['contacts', 'list'], ['exec', 'bob', '--', 'x'], ['diagnostics', 'exec'], ['routes']]) {
+    const { status, stderr } = await runCli(['--data-dir', dir, ...argv])
+    assert.equal(status, 255, argv.join(' '))
+    assert.ok(stderr.includes(`start it with: x0xd --data-dir ${dir}`), stderr)
+  }
+  assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /start it with: x0xd --name x0x-none/)
+})
+
+test('help is on stdout with 0; no command at all is help on stderr with 2', async () => {
+  for (const argv of [['--help'], ['exec', '--help'], ['contacts', '--help'], ['acl', 'explain', '--help']]) {
+    const { status, stdout, stderr } = await runCli(argv)
+    assert.equal(status, 0)
+    assert.match(stdout, /^Usage: x0x/)
+    assert.equal(stderr, '')
+  }
+  const none = await runCli([])
+  assert.equal(none.status, 2)
+  assert.match(none.stderr, /^Usage: x0x/)
+})
+
+test('every command has a description and answers --help', async () => {
+  const walk = async (words: readonly string[]): Promise<void> => {
+    const program = buildProgram({ version: '0', context: () => assert.fail(), done: () => undefined, behindDashes: null })
+    let command = program
+    for (const word of words) command = command.commands.find((one) => one.name() === word) ?? assert.fail(word)
+    assert.ok(command.description().length > 0, words.join(' '))
+    command.exitOverride().configureOutput({ writeOut: () => undefined })
+    assert.throws(() => command.parse(['--help'], { from: 'user' }), CommanderError)
+    for (const child of command.commands) await walk([...words, child.name()])
+  }
+  await walk([])
+})
+
+test('the token goes with every request', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, link: 'x0x://agent/x' }))
+  assert.equal((await runCli(['--data-dir', dir, 'card'])).stdout, 'x0x://agent/x\n')
+  assert.equal(seen[0]?.headers.authorization, `Bearer ${'7'.repeat(64)}`)
+  assert.equal(seen[0]?.headers.host, 'localhost')
+})
+
+test('a change of contacts carries a proof over the very bytes that are sent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await runCli(['--data-dir', dir, 'contacts', 'trust', 'bob', 'trusted'])
+  const [request] = seen
+  assert.equal(request?.path, '/contacts/trust')
+  assert.deepEqual(JSON.parse(request?.body ?? ''), { contact: 'bob', level: 'trusted' })
+  const proof = String(request?.headers['x-x0x-operator-proof'])
+  const key = Buffer.from('8'.repeat(64), 'hex')
+  assert.ok(checkOperatorProof(key, 'contact_trust', Buffer.from(request?.body ?? ''), proof, Date.now()))
+  assert.equal(checkOperatorProof(key, 'contact_pin', Buffer.from(request?.body ?? ''), proof, Date.now()), null)
+})
+
+test('without the operator key a change is refused before anything is sent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await rm(join(dir, 'operator.key'))
+  const { status, stderr } = await runCli(['--data-dir', dir, 'contacts', 'remove', 'bob'])
+  assert.equal(status, 1)
+  assert.match(stderr, /operator\.key is missing/)
+  assert.equal(seen.length, 0)
+})
+
+test('every error of the daemon is one line, and --json prints it as it came', async (t) => {
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    const code = request.path.slice('/diagnostics/'.length)
+    json(response, 418, { ok: false, error: code === 'exec' ? 'rate_limited' : 'unheard_of', message: 'too much\u001b[2J' })
+  })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'diagnostics', 'exec'])
+  assert.equal(status, ERROR_TABLE.rate_limited.exit)
+  assert.equal(stderr, 'x0x: too much\\x1b[2J\n')
+  const machine = await runCli(['--data-dir', dir, '--json', 'diagnostics', 'exec'])
+  assert.deepEqual(JSON.parse(machine.stdout), { ok: false, error: 'rate_limited', message: 'too much\u001b[2J' })
+  assert.equal((await runCli(['--data-dir', dir, 'diagnostics', 'dm'])).status, ERROR_TABLE.internal.exit)
+})
+
+test('an ambiguous agent lists the candidates, an unreachable one the addresses that were tried', async (t) => {
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    const { agent } = JSON.parse(request.body) as { agent: string }
+    if (agent === 'two')
+      json(response, 409, {
+        ok: false,
+        error: 'ambiguous_agent',
+        message: 'two',
+        data: {
+          candidates: [
+            { name: 'a', agent_id: 'aa' },
+            { name: null, agent_id: 'ab' },
+          ],
+        },
+      })
+    else
+      json(response, 502, {
+        ok: false,
+        error: 'peer_unreachable',
+        message: 'no answer',
+        data: { addresses: [{ address: '/ip4/192.0.2.1/tcp/1', error: 'refused' }] },
+      })
+  })
+  const two = await runCli(['--data-dir', dir, 'exec', 'two', '--', 'x'])
+  assert.equal(two.status, 255)
+  assert.match(two.stderr, / {2}a {2}aa\n {7}ab\n$/)
+  const far = await runCli(['--data-dir', dir, 'exec', 'far', '--', 'x'])
+  assert.match(far.stderr, /no answer\n {5}tried:\n {7}\/ip4\/192\.0\.2\.1\/tcp\/1: refused\n$/)
+})
+
+test('output goes byte for byte to a pipe; to a terminal its control characters are shown, unless --raw', async (t) => {
+  const text = 'a\u001b[31mb\u202ec\n'
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data(text), data(text, 'stderr'), exit))
+  const argv = ['--data-dir', dir, 'exec', 'bob', '--', 'x']
+  assert.deepEqual(await runCli(argv), { status: 0, stdout: text, stderr: text })
+  const shown = 'a\\x1b[31mb\\u202ec\n'
+  assert.deepEqual(await runCli(argv, { terminal: true }), { status: 0, stdout: shown, stderr: shown })
+  assert.deepEqual(await runCli(['--data-dir', dir, 'exec', 'bob', '--raw', '--', 'x'], { terminal: true }), {
+    status: 0,
+    stdout: text,
+    stderr: text,
+  })
+})
+
+test('a character cut between two frames is whole on a terminal', async (t) => {
+  const bytes = Buffer.from('世')
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit))
+  assert.equal((await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { terminal: true })).stdout, '世')
+})
+
+test('an answer that stops without an exit is incomplete, never a success', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data('half')))
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(status, 255)
+  assert.equal(stdout, 'half')
+  assert.match(stderr, /^x0x: incomplete: /)
+})
+
+test('an error in the middle of the stream is 255', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    ndjson(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke' }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(status, 255)
+  assert.equal(stderr, 'x0x: broke\n')
+})
+
+test('the first signal cancels by id and waits, and the id is ours from the beginning', async (t) => {
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  let waiting: { write(text: string): void; end(text: string): void } | null = null
+  const { dir, seen } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/exec/run') {
+      waiting = response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+      response.write(
+        `${JSON.stringify({ type: 'started', request_id: ID, agent_id: exit.agent_id, machine_id: exit.machine_id, pid: 7 })}\n`,
+      )
+      setImmediate(() => interrupt('SIGINT'))
+    } else {
+      json(response, 200, { ok: true })
+      waiting?.end(`${JSON.stringify({ ...exit, code: null, signal: 15, warnings: ['cancelled'] })}\n`)
+    }
+  })
+  const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
+    interrupt = listener
+    return () => undefined
+  }
+  const result = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { onSignal })
+  assert.equal(result.status, 143)
+  const [run, cancel] = seen.map((request) => JSON.parse(request.body) as { request_id: string })
+  assert.equal(seen[1]?.path, '/exec/cancel')
+  assert.equal(cancel?.request_id, run?.request_id)
+})
+
+test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { writeFile } = await import('node:fs/promises')
+  await writeFile(join(dir, 'payload'), 'hello')
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', join(dir, 'payload'), '--', 'cat'])
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: 'hello' })
+  const bodies = seen.map((request) =>
+    request.body
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>),
+  )
+  assert.equal(bodies[0]?.[0]?.['stdin_len'], 5)
+  assert.equal(bodies[0]?.[0]?.['stdin_sha256'], '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824')
+  assert.equal(bodies[1]?.[0]?.['stdin_len'], undefined)
+  for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
+})
+
+test('a request asks for clamping and its timeout in milliseconds', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--', 'echo', '--timeout', '9', ''])
+  const { request_id: _, ...body } = JSON.parse(seen[0]?.body ?? '') as Record<string, unknown>
+  assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, timeout_ms: 1500 })
+})
+
+test('a card may be piped into contacts import', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin: 'x0x://agent/abc\n' })
+  assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
+})

@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { CLI, MeshOfDaemons, runDaemonCommand, TestDaemon, until } from '../support/mesh-of-daemons.ts'
+
+const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  return mesh
+}
+
+test('without an ACL file it starts, and exec is disabled', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { enabled, acl_summary } = await daemon.diagnostics()
+  assert.equal(enabled, false)
+  assert.equal(acl_summary['disabled_reason'], 'acl_missing')
+  const own = await daemon.exec(daemon.agentId, ['echo', '1'])
+  assert.equal(own.status, 255)
+  assert.match(own.stderr, /exec_disabled/)
+})
+
+test('its files are for its user alone, and nothing but the identity is left when it stops', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
+    assert.equal((await stat(join(daemon.dir, name))).mode & 0o077, 0, name)
+  }
+  assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
+  assert.equal(await daemon.stop(), 0)
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'x0xd.log'])
+})
+
+test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { agentId, machineId } = daemon
+  assert.equal(await daemon.log(), '')
+  await daemon.restart()
+  assert.deepEqual([daemon.agentId, daemon.machineId], [agentId, machineId])
+})
+
+test('a second daemon on the same data directory is refused and told who holds it', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const second = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
+  assert.equal(second.status, 1)
+  assert.match(second.stderr, new RegExp(`in use by the daemon with pid ${daemon.pid}`))
+  assert.equal((await daemon.cli(['id'])).status, 0, 'the first goes on')
+})
+
+test('after a kill it starts again: neither the lock nor the socket of the dead is in its way', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  await daemon.stop('SIGKILL')
+  assert.ok((await readdir(daemon.dir)).includes('api.sock'))
+  await daemon.start()
+  assert.equal((await daemon.cli(['id'])).status, 0)
+})
+
+test('a malformed ACL, contacts file or key refuses to start with 2 and names the file', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await mkdir(daemon.dir, { mode: 0o700 })
+  for (const [name, text] of [
+    ['exec-acl.toml', '[exec]\nenabeld = true\n'],
+    ['contacts.json', '{"contacts": 7}'],
+    ['agent.key', 'nonsense\n'],
+  ] as const) {
+    const path = join(daemon.dir, name)
+    await writeFile(path, text, { mode: 0o600 })
+    const flags = name === 'exec-acl.toml' ? ['--exec-acl', path] : []
+    const result = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0', ...flags])
+    assert.equal(result.status, 2, `${name}: ${result.stderr}`)
+    assert.ok(result.stderr.includes(path), result.stderr)
+    await rm(path)
+  }
+  assert.ok(!(await readdir(daemon.dir)).some((name) => name.startsWith('x0xd.lock')), 'the lock is given back')
+})
+
+test('the doctor asks a daemon that runs', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.equal(status, 0, stdout)
+  assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${daemon.pid}: agent ${daemon.agentId.slice(0, 8)}`))
+  assert.match(stdout, /warn {2}peers .*none is connected/)
+})
+
+test('two instances of one user run side by side by --name, and each is asked by its name', async (t) => {
+  const mesh = await meshOf(t)
+  const names = ['a', 'b'].map((letter) => `x0x-test-${process.pid}-${letter}`)
+  const daemons = names.map((name) => new TestDaemon(name, join(userInfo().homedir, `.x0x-${name}`), { instance: name }))
+  mesh.daemons.push(...daemons)
+  t.after(async () => Promise.all(daemons.map(async ({ dir }) => rm(dir, { recursive: true, force: true }))))
+  await Promise.all(daemons.map(async (daemon) => daemon.start()))
+  const [first, second] = daemons as [TestDaemon, TestDaemon]
+  assert.notEqual(first.agentId, second.agentId)
+  for (const daemon of daemons) assert.equal((await daemon.json<{ agent_id: string }>('id')).agent_id, daemon.agentId)
+
+  // The named daemon's own diagnostics through exec: HOME is all that the child knows, so the ACL says which daemon.
+  const argv = [await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`), '--name', first.name, 'diagnostics', 'exec']
+  await first.writeAcl([{ agent: second, commands: [argv] }])
+  await first.restart()
+  await second.meet(first, 'known')
+  await first.meet(second, 'trusted')
+  const result = await second.exec(first, argv)
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal((JSON.parse(result.stdout.toString()) as { enabled: boolean }).enabled, true)
+  await until('both stop', async () => (await Promise.all(daemons.map(async (daemon) => daemon.stop()))).every((status) => status === 0))
+})
+
+test("a daemon's diagnostics through exec, where the ACL names its data directory", async (t) => {
+  const mesh = await meshOf(t)
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  const program = await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`)
+  const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec']
+  await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec']] }])
+  await bob.restart()
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+  const result = await alice.exec(bob, argv)
+  assert.equal(result.status, 0, result.stderr)
+  const { totals } = JSON.parse(result.stdout.toString()) as { totals: { requests_received: number } }
+  assert.equal(totals.requests_received, 1, 'it counts the very request that asked')
+  const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec'])
+  assert.match(other.stderr, /argv_not_allowed/, 'and no other daemon may be asked')
+})

@@ -1,0 +1,81 @@
+import { writeFile } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import type { TestContext } from 'node:test'
+
+import type { CliIo } from '../../src/cli/context.ts'
+import { main } from '../../src/cli/main.ts'
+import { tempDir } from './temp-dir.ts'
+
+export interface SeenRequest {
+  readonly method: string
+  readonly path: string
+  readonly headers: IncomingMessage['headers']
+  readonly body: string
+}
+
+type Answer = (request: SeenRequest, response: ServerResponse) => void
+
+/** Stands where a daemon stands, on its unix socket, and says what a daemon that is not well might say. */
+export const fakeDaemon = async (t: TestContext, answer: Answer): Promise<{ dir: string; seen: SeenRequest[] }> => {
+  const dir = await tempDir(t)
+  await writeFile(join(dir, 'api-token'), `${'7'.repeat(64)}\n`, { mode: 0o600 })
+  await writeFile(join(dir, 'operator.key'), `${'8'.repeat(64)}\n`, { mode: 0o600 })
+  const seen: SeenRequest[] = []
+  const server = createServer((request, response) => {
+    const parts: Buffer[] = []
+    request.on('data', (part: Buffer) => parts.push(part))
+    request.on('end', () => {
+      const one = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body: Buffer.concat(parts).toString() }
+      seen.push(one)
+      answer(one, response)
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(join(dir, 'api.sock'), resolve))
+  t.after(async () => {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  })
+  return { dir, seen }
+}
+
+export const json = (response: ServerResponse, status: number, value: unknown): void => {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
+}
+
+export const ndjson = (response: ServerResponse, ...events: readonly object[]): void => {
+  response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+  response.end(events.map((event) => `${JSON.stringify(event)}\n`).join(''))
+}
+
+export interface InProcess {
+  readonly status: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface InProcessOptions {
+  readonly stdin?: string
+  /** Both outputs are terminals. */
+  readonly terminal?: boolean
+  readonly onSignal?: CliIo['onSignal']
+}
+
+/** Runs a command line in this process. */
+export const runCli = async (argv: readonly string[], options: InProcessOptions = {}): Promise<InProcess> => {
+  const output = (): { stream: PassThrough & { isTTY?: boolean }; text: () => string } => {
+    const stream: PassThrough & { isTTY?: boolean } = new PassThrough()
+    if (options.terminal === true) stream.isTTY = true
+    const parts: Buffer[] = []
+    stream.on('data', (part: Buffer) => parts.push(part))
+    return { stream, text: () => Buffer.concat(parts).toString() }
+  }
+  const [stdout, stderr] = [output(), output()]
+  const stdin = new PassThrough()
+  stdin.end(options.stdin ?? '')
+  const io: CliIo = { stdin, stdout: stdout.stream, stderr: stderr.stream, onSignal: options.onSignal ?? (() => () => undefined) }
+  const status = await main(argv, { NO_COLOR: '1' }, io)
+  await new Promise((resolve) => setImmediate(resolve))
+  return { status, stdout: stdout.text(), stderr: stderr.text() }
+}
