@@ -1,4 +1,4 @@
-import { duplexPair, type Duplex } from 'node:stream'
+import { duplexPair } from 'node:stream'
 
 import { Journal } from '../audit/journal.ts'
 import { systemClock } from '../base/clock.ts'
@@ -67,7 +67,7 @@ const startHalves = async (config: DaemonConfig, log: Logger, lock: readonly Sta
 }
 
 const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly StartableEntry[]): Promise<Daemon> => {
-  const [ours, theirs] = duplexPair() as [Duplex, Duplex]
+  const [ours, theirs] = duplexPair()
   half.executor.attach(ours)
   const network = await composeNetwork(grounds, theirs)
   await startAll(network.entries)
