@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { encodeFrame, FrameDecoder } from '../protocol/framing.ts'
+import { MAX_EARLY_PIECES } from '../protocol/limits.ts'
 
 const NOTHING = new Uint8Array(0)
 
@@ -45,10 +46,11 @@ export class FrameStream {
     return this.#end === null && this.#stream.open
   }
 
-  /** False when the peer is behind: wait for `drained()`. */
-  send(...payloads: readonly Uint8Array[]): boolean {
-    const [first = NOTHING] = payloads
-    return this.#stream.send(payloads.length === 1 ? encodeFrame(first) : Buffer.concat(payloads.map(encodeFrame)))
+  /** Sends frames, each whole or in parts, in one go. False when the peer is behind: wait for `drained()`. */
+  send(...payloads: readonly (Uint8Array | readonly Uint8Array[])[]): boolean {
+    const frames = payloads.map((payload) => (payload instanceof Uint8Array ? encodeFrame(payload) : encodeFrame(...payload)))
+    const [first = NOTHING] = frames
+    return this.#stream.send(frames.length === 1 ? first : Buffer.concat(frames))
   }
 
   async drained(): Promise<void> {
@@ -127,7 +129,9 @@ export class FrameStream {
     if (this.#listener !== null) return this.#pump(chunk)
     this.#earlyBytes += chunk.length
     if (this.#earlyBytes > this.#maxEarly) return this.abort(new AppError('malformed', 'more bytes than this stream may send unasked'))
-    this.#early.push(chunk)
+    // A copy: a few bytes of a stranger must not keep the large message that they came in.
+    this.#early.push(Uint8Array.from(chunk))
+    if (this.#early.length > MAX_EARLY_PIECES) this.#early = [Buffer.concat(this.#early)]
     this.#waiter?.resolve()
   }
 

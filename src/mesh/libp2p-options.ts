@@ -14,6 +14,7 @@ import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
   INBOUND_PER_SECOND_PER_HOST,
+  INBOUND_UPGRADE_MS,
   KEEP_ALIVE_MS,
   MAX_CARD_BYTES,
   MAX_CONNECTIONS,
@@ -26,6 +27,7 @@ import {
 } from '../protocol/limits.ts'
 import { corkWrites } from './corked.ts'
 import { agreeEarly, earlyStreams } from './early-stream.ts'
+import { guardedMuxer } from './muxer-guard.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
@@ -46,13 +48,15 @@ const GOSSIP_OVERHEAD = 4096
 const OTHER_STREAMS = 32
 
 const muxer = earlyStreams(
-  yamux({
-    enableKeepAlive: true,
-    keepAliveInterval: KEEP_ALIVE_MS,
-    maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-    maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-    streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
-  }),
+  guardedMuxer(
+    yamux({
+      enableKeepAlive: true,
+      keepAliveInterval: KEEP_ALIVE_MS,
+      maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+      streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
+    }),
+  ),
 )
 
 const pubsub = gossipsub({
@@ -92,6 +96,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     maxConnections: MAX_CONNECTIONS,
     maxParallelDials: MAX_PARALLEL_DIALS,
     maxIncomingPendingConnections: MAX_PENDING_CONNECTIONS,
+    inboundUpgradeTimeout: INBOUND_UPGRADE_MS,
     inboundConnectionThreshold: INBOUND_PER_SECOND_PER_HOST,
     maxPeerAddrsToDial: MAX_DIAL_ADDRESSES,
     dialTimeout: DIAL_MS,

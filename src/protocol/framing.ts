@@ -2,20 +2,33 @@ import { AppError } from '../base/errors.ts'
 
 const LENGTH_BYTES = 4
 
-/** A frame on a byte stream: its length as a big-endian 32-bit number, then its bytes. */
-export const encodeFrame = (payload: Uint8Array): Uint8Array => {
-  const frame = Buffer.allocUnsafe(LENGTH_BYTES + payload.length)
-  frame.writeUInt32BE(payload.length)
-  frame.set(payload, LENGTH_BYTES)
+/** What several parts are together, in bytes. */
+export const lengthOf = (parts: readonly Uint8Array[]): number => parts.reduce((sum, part) => sum + part.length, 0)
+
+/** A frame on a byte stream: its length as a big-endian 32-bit number, then its bytes, which may be given in parts. */
+export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
+  const length = lengthOf(parts)
+  const frame = Buffer.allocUnsafe(LENGTH_BYTES + length)
+  let at = frame.writeUInt32BE(length)
+  for (const part of parts) {
+    frame.set(part, at)
+    at += part.length
+  }
   return frame
 }
+
+const NOTHING = new Uint8Array(0)
 
 /** Cuts a byte stream into frames; keeps at most one frame's bytes and refuses a longer one by its head. */
 export class FrameDecoder {
   /** The longest payload accepted, in bytes; may be raised between frames. */
   maxFrame: number
-  #chunks: Uint8Array[] = []
-  #buffered = 0
+  /** What is not yielded yet: `#buffer` from `#start` to `#end`. Bytes once yielded are never written over. */
+  #buffer: Uint8Array = NOTHING
+  #start = 0
+  #end = 0
+  /** The buffer is of our own making and has room behind `#end`; otherwise it is a chunk as it came. */
+  #own = false
 
   constructor(maxFrame: number) {
     this.maxFrame = maxFrame
@@ -23,44 +36,62 @@ export class FrameDecoder {
 
   /** True between frames: a stream that ends now ended cleanly. */
   get idle(): boolean {
-    return this.#buffered === 0
+    return this.#start === this.#end
   }
 
   /** Yields the payloads completed by this chunk. Throws `malformed` for an over-long frame. */
   *push(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
-    if (chunk.length > 0) this.#chunks.push(chunk)
-    this.#buffered += chunk.length
-    while (this.#buffered >= LENGTH_BYTES) {
+    if (chunk.length > 0) this.#append(chunk)
+    while (this.#end - this.#start >= LENGTH_BYTES) {
       const length = this.#peekLength()
       if (length > this.maxFrame) throw new AppError('malformed', `a frame of ${length} bytes is longer than ${this.maxFrame}`)
-      if (this.#buffered < LENGTH_BYTES + length) return
-      yield this.#take(LENGTH_BYTES + length).subarray(LENGTH_BYTES)
+      if (this.#end - this.#start < LENGTH_BYTES + length) return
+      const begin = this.#start + LENGTH_BYTES
+      this.#start = begin + length
+      const payload = this.#buffer.subarray(begin, this.#start)
+      if (this.idle) this.#forget()
+      yield payload
     }
   }
 
   #peekLength(): number {
-    const first = this.#chunks[0]!
-    if (first.length < LENGTH_BYTES) this.#chunks = [Buffer.concat(this.#chunks)]
-    const head = this.#chunks[0]!
-    return new DataView(head.buffer, head.byteOffset, head.byteLength).getUint32(0)
+    return new DataView(this.#buffer.buffer, this.#buffer.byteOffset + this.#start, LENGTH_BYTES).getUint32(0)
   }
 
-  #take(length: number): Uint8Array {
-    this.#buffered -= length
-    const first = this.#chunks[0]!
-    if (first.length >= length) {
-      if (first.length === length) this.#chunks.shift()
-      else this.#chunks[0] = first.subarray(length)
-      return first.subarray(0, length)
+  #forget(): void {
+    this.#buffer = NOTHING
+    this.#start = 0
+    this.#end = 0
+    this.#own = false
+  }
+
+  /**
+   * Whole frames are views of the chunk they came in. Pieces of one are copied together: a chunk is often
+   * a view of something larger, which a few of its bytes would keep in memory.
+   */
+  #append(chunk: Uint8Array): void {
+    if (this.idle) {
+      this.#buffer = chunk
+      this.#start = 0
+      this.#end = chunk.length
+      this.#own = false
+      return
     }
-    const parts: Uint8Array[] = []
-    let missing = length
-    while (missing > 0) {
-      const part = this.#chunks.shift()!
-      if (part.length > missing) this.#chunks.unshift(part.subarray(missing))
-      parts.push(part.subarray(0, missing))
-      missing -= Math.min(part.length, missing)
-    }
-    return Buffer.concat(parts, length)
+    const end = this.#end + chunk.length
+    if (!this.#own || end > this.#buffer.length) this.#grow(chunk.length)
+    this.#buffer.set(chunk, this.#end)
+    this.#end += chunk.length
+  }
+
+  /** Room for the frame that has begun, where its length is known and honest, and for at least `more` bytes. */
+  #grow(more: number): void {
+    const held = this.#end - this.#start
+    const known = held >= LENGTH_BYTES ? LENGTH_BYTES + Math.min(this.#peekLength(), this.maxFrame) : LENGTH_BYTES
+    const grown = Buffer.allocUnsafeSlow(Math.max(known, held + more, this.#own ? 2 * held : 0))
+    grown.set(this.#buffer.subarray(this.#start, this.#end))
+    this.#buffer = grown
+    this.#start = 0
+    this.#end = held
+    this.#own = true
   }
 }

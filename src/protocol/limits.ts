@@ -121,6 +121,10 @@ export const MAX_KNOWN_HANDSHAKES = 64
 export const MAX_HANDSHAKES = 256
 /** Links at once: far above the connections we allow, with room for renewals. */
 export const MAX_LINKS = 4_096
+/** Links that one connection carries: two that crossed, and the successors of both. The oldest makes room. */
+export const MAX_LINKS_PER_CONNECTION = 4
+/** Streams of one connection, used or not, for an agent that the trust rules do not accept. */
+export const MAX_STRANGER_STREAMS = 8
 /** A link is renewed after this. */
 export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
 /** The side that did not open a link keeps it this much longer, so that its opener renews first. */
@@ -139,6 +143,8 @@ export const MAX_UNUSED_STREAMS = 48
 export const NONCE_BATCH = 8
 /** Bytes that may arrive together with M3, before the stream is held: one read of the socket. */
 export const MAX_EARLY_BYTES = MAX_LINK_FRAME + 2 * MAX_SEALED_FRAME
+/** Pieces of them that are kept apart: each costs far more than its bytes. */
+export const MAX_EARLY_PIECES = 64
 /** How long a sender waits for the receipt of a direct message. */
 export const RECEIPT_MS = 10_000
 /** A link's id on the wire: the first bytes of the transcript hash. */
@@ -175,8 +181,10 @@ export const ANNOUNCE_SPACING_PER_PEER_MS = 50
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
 export const MAX_STRANGER_CONNECTIONS = 512
-/** Inbound connections that are still being upgraded; libp2p's 10 are used up by one CI job. */
-export const MAX_PENDING_CONNECTIONS = 128
+/** Inbound connections that are still being upgraded: more than one host can begin in the time below; libp2p's 10 are used up by one CI job. */
+export const MAX_PENDING_CONNECTIONS = 512
+/** How long such an upgrade may take; whoever dialled has given an address up before. */
+export const INBOUND_UPGRADE_MS = 5_000
 /** Inbound connections per second and host: a fleet behind one NAT reconnects at once; libp2p's default is 5. */
 export const INBOUND_PER_SECOND_PER_HOST = 64
 /** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. */
@@ -194,6 +202,12 @@ export const RECONNECT_MAX_MS = 60_000
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
+/** One frame of the muxer: what waits in a stream may leave in one, with what is written in that moment. */
+export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
+/** What one connection may leave unread of ours before it is given up: two such frames. */
+export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
+/** Pings and new streams of a peer that leaves our answers unread; an honest one has one ping on its way. */
+export const MAX_UNREAD_ANSWERS = 1_024
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
 /** How long a stream may take to close in peace. */

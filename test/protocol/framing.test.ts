@@ -53,3 +53,16 @@ test('a stream that stops inside a frame is seen to have stopped there', () => {
   assert.deepEqual([...decoder.push(new Uint8Array([0, 0, 0, 2, 7]))], [])
   assert.equal(decoder.idle, false)
 })
+
+test('pieces of a frame keep nothing of the chunks they came in', () => {
+  const decoder = new FrameDecoder(64 * 1024)
+  const frame = encodeFrame(Buffer.alloc(4_000, 7))
+  for (const byte of frame.subarray(0, -1)) {
+    const chunk = new Uint8Array(new ArrayBuffer(64 * 1024), 1_000, 1)
+    chunk[0] = byte
+    assert.deepEqual([...decoder.push(chunk)], [])
+  }
+  const [payload] = [...decoder.push(frame.subarray(-1))]
+  assert.deepEqual(Buffer.from(payload!), Buffer.alloc(4_000, 7))
+  assert.ok(payload!.buffer.byteLength < 16 * 1024, `${payload!.buffer.byteLength} bytes are kept`)
+})
