@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_LINKS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { OpenLink } from './link.ts'
@@ -61,7 +62,12 @@ export class LinkTable {
     return this.#newest((entry) => entry.link.machineId === machineId && entry.link.usable)?.link.agentId ?? null
   }
 
+  /** The oldest link of a connection makes room for one too many, so that no peer can use up the links of all. */
   add(entry: TableLink): void {
+    const { connection } = entry.link
+    const [oldest, ...others] = this.#on(connection)
+    if (oldest !== undefined && others.length + 1 >= MAX_LINKS_PER_CONNECTION)
+      this.close(oldest, new AppError('rate_limited', 'too many links on one connection'))
     this.#links.add(entry)
     this.#counters.add('links_opened')
     this.#wake(entry.link.connection)
@@ -86,6 +92,11 @@ export class LinkTable {
       if (!this.#pending.has(connection)) throw new AppError('peer_rejected', 'no link on this connection')
       await this.#change(connection, signal)
     }
+  }
+
+  /** Channels in use on all links of a connection. */
+  channelsOn(connection: MeshConnection): number {
+    return this.#on(connection).reduce((sum, entry) => sum + entry.channels.size, 0)
   }
 
   /** Counts a channel on its link, and drops its nonce when it ends unused. */
@@ -123,9 +134,13 @@ export class LinkTable {
   }
 
   closeConnection(connection: MeshConnection, reason: Error): void {
-    for (const entry of this.all()) if (entry.link.connection === connection) this.close(entry, reason)
+    for (const entry of this.#on(connection)) this.close(entry, reason)
     this.#pending.delete(connection)
     this.#wake(connection)
+  }
+
+  #on(connection: MeshConnection): TableLink[] {
+    return this.all().filter((entry) => entry.link.connection === connection)
   }
 
   #newest(fits: (entry: TableLink) => boolean): TableLink | undefined {

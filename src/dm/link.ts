@@ -15,6 +15,7 @@ export interface Link {
   readonly decision: TrustDecision
 }
 
+export const isAccepted = (decision: TrustDecision): boolean => decision === 'accept' || decision === 'accept_with_flag'
 export const isRejected = (decision: TrustDecision): boolean => decision.startsWith('reject_')
 
 /** What a finished handshake leaves behind. */

@@ -20,7 +20,7 @@ import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
 import { EventFeed, type Subscription } from './event-feed.ts'
-import type { Link } from './link.ts'
+import { isAccepted, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import { newRequestId } from './request-id.ts'
 
@@ -103,7 +103,7 @@ export class Messages implements Startable {
   #onMessage(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
     const message = directMessage.decode(body.subarray(BODY_PREFIX_BYTES))
     const { decision } = channel.link
-    const trusted = decision === 'accept' || decision === 'accept_with_flag'
+    const trusted = isAccepted(decision)
     if (!trusted) this.#parts.counters.add('trust_rejected')
     const outcome = trusted ? this.#deliver(channel.link, requestId, message) : 'rejected'
     channel.send(requestId, Buffer.concat([RECEIPT_PREFIX, directReceipt.encode({ outcome })]))

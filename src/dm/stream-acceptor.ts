@@ -3,11 +3,12 @@ import type { Clock } from '../base/clock.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { toHex, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_STRANGER_STREAMS, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
 import { streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
+import { isAccepted } from './link.ts'
 import type { LinkTable } from './link-table.ts'
 
 export interface StreamAcceptorComponents {
@@ -48,7 +49,7 @@ export class StreamAcceptor {
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
     const greeter = await this.#table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
-    const waiting = this.#wait(connection, frames)
+    const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_STRANGER_STREAMS)
     const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
     greeter.gone.signal.addEventListener('abort', gone, { once: true })
     const done = (): void => {
@@ -75,10 +76,10 @@ export class StreamAcceptor {
     frames.listen({ onFrame, onEnd }, MAX_LINK_FRAME)
   }
 
-  #wait(connection: MeshConnection, frames: FrameStream): Set<FrameStream> {
+  #wait(connection: MeshConnection, frames: FrameStream, limit: number): Set<FrameStream> {
     const waiting = this.#waiting.get(connection) ?? new Set()
     this.#waiting.set(connection, waiting.add(frames))
-    if (waiting.size > MAX_WAITING_STREAMS) {
+    if (waiting.size > limit) {
       const [oldest] = waiting
       oldest?.abort(new AppError('rate_limited', 'too many unused streams'))
     }
@@ -89,6 +90,8 @@ export class StreamAcceptor {
     const open = streamOpen.decode(first)
     const entry = this.#table.byId(connection, toHex(open.link_id))
     if (entry === undefined) throw new AppError('malformed', 'a stream of no link')
+    if (!isAccepted(entry.link.decision) && this.#table.channelsOn(connection) >= MAX_STRANGER_STREAMS)
+      throw new AppError('rate_limited', 'too many streams of an agent that is not accepted')
     this.#counters.add('streams_accepted')
     const channel = new DmChannel(
       { frames, link: entry.link, counters: this.#counters, clock: this.#clock },
