@@ -1,0 +1,34 @@
+import assert from 'node:assert/strict'
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+const ROOT = join(import.meta.dirname, '..')
+
+/** `path.test.ts`: title, up to the end of the cell or line. */
+const CITATION = /`((?:test|e2e)\/[^`]+\.test\.ts)`: ([^|\n]+?)\s*(?=\||$)/gm
+
+/** Titles that are cited and do not stand in the file that is cited. */
+const missingTitles = (markdown: string, source: (file: string) => string | null): string[] =>
+  [...markdown.matchAll(CITATION)].flatMap(([, file = '', title = '']) => {
+    const text = source(file)
+    return text?.includes(title) === true || text?.includes(title.replaceAll("'", String.raw`\'`)) === true ? [] : [`${file}: ${title}`]
+  })
+
+const sourceOf = (file: string): string | null => (existsSync(join(ROOT, file)) ? readFileSync(join(ROOT, file), 'utf8') : null)
+
+test('every test that a page cites is there', () => {
+  const pages = globSync('docs/**/*.md', { cwd: ROOT })
+  const cited = pages.map((page) => readFileSync(join(ROOT, page), 'utf8'))
+  assert.ok(cited.join('\n').match(CITATION)!.length > 40)
+  assert.deepEqual(
+    cited.flatMap((markdown) => missingTitles(markdown, sourceOf)),
+    [],
+  )
+})
+
+test('a title that is not there is found', () => {
+  const page = '| a | `test/x.test.ts`: it holds |\n| b | `test/x.test.ts`: it breaks |\n| c | `test/y.test.ts`: it holds |\n'
+  const source = (file: string): string | null => (file === 'test/x.test.ts' ? "test('it holds', …)" : null)
+  assert.deepEqual(missingTitles(page, source), ['test/x.test.ts: it breaks', 'test/y.test.ts: it holds'])
+})
