@@ -5,17 +5,25 @@ import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { authorize, type PolicyContext } from '../policy/authorize.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_PORT_RUNS, SHUTDOWN_KILL_MS } from '../protocol/limits.ts'
+import {
+  MAX_PORT_RUNS,
+  MAX_RUNS_PER_PEER,
+  SHUTDOWN_KILL_MS,
+  STRANGER_ARGV_CHARS,
+  STRANGERS_REQUEST_BURST,
+  STRANGERS_REQUESTS_PER_SECOND,
+} from '../protocol/limits.ts'
 import type { DenialReason } from '../protocol/reasons.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
 import type { RunSubject } from './exit-writer.ts'
-import type { PeerLink } from './links.ts'
+import { OWN_LINK, type PeerLink } from './links.ts'
 import type { Nonces } from './nonces.ts'
 import type { UnackedTotal } from './outbox.ts'
 import type { RecentRuns } from './recent-runs.ts'
 import type { Reports } from './reports.ts'
 import { Run } from './run.ts'
 import type { RunOutlet } from './run-outlet.ts'
+import { TokenBucket } from './token-bucket.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
 /** What all runs of an executor share. */
@@ -75,11 +83,17 @@ export class Runs {
   readonly #components: RunsComponents
   readonly #own: RunsInit
   readonly #active = new Map<Active, Promise<void>>()
+  /** For all links together, because anybody can make another link. */
+  readonly #strangersRequests: TokenBucket
   #stopping = false
 
   constructor(components: RunsComponents, init: RunsInit) {
     this.#components = components
     this.#own = init
+    this.#strangersRequests = new TokenBucket(components, {
+      burst: STRANGERS_REQUEST_BURST,
+      perSecond: STRANGERS_REQUESTS_PER_SECOND,
+    })
   }
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
@@ -138,22 +152,28 @@ export class Runs {
   #decide(arrival: RunArrival): { run: Run } | Denial | Dropped {
     const { judge, policy } = this.#components
     const { link } = arrival
-    if (this.#stopping || this.#active.size >= MAX_PORT_RUNS) return { dropped: 'requests_ignored' }
+    if (this.#stopping || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
     const trust = judge.decide(link.agentId, link.machineId)
-    if (trust !== 'accept' && !link.strangersRequests.take()) return { dropped: 'requests_ignored' }
+    if (trust !== 'accept' && !(link.strangersRequests.take() && this.#strangersRequests.take())) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     const { request } = read
     const problem = this.#senderProblem(read, arrival, trust === 'accept')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: request.request_id }
-    const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
+    const subject: RunSubject = { key, argv: trust === 'accept' ? request.argv : excerptOf(request.argv), requestSha256: read.sha256 }
     const { argv, cwd, timeout_ms, clamp } = request
     const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
     const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
     if (verdict.kind === 'denied') return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
     const { permit, slot } = verdict
     return { run: new Run(this.#components, { subject, request, permit, slot, outlet: arrival.outlet }) }
+  }
+
+  #isFullFor(link: PeerLink): boolean {
+    if (this.#active.size >= MAX_PORT_RUNS) return true
+    if (this.#active.size < MAX_RUNS_PER_PEER || link.number === OWN_LINK) return false
+    return [...this.#active.keys()].filter((active) => active.link.pair === link.pair).length >= MAX_RUNS_PER_PEER
   }
 
   #senderProblem(read: Arrival, arrival: RunArrival, trusted: boolean): keyof typeof PROBLEMS | null {
@@ -165,4 +185,18 @@ export class Runs {
     if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
     return found
   }
+}
+
+/** What the journal keeps of a stranger's argv: enough to see what was tried, too little to fill a disk with. */
+const excerptOf = (argv: readonly string[]): readonly string[] => {
+  let room = STRANGER_ARGV_CHARS
+  const kept: string[] = []
+  for (const token of argv) {
+    const cut = token.length > room
+    kept.push(cut ? `${token.slice(0, room).toWellFormed()}…` : token)
+    // An empty token takes room in the journal too.
+    room -= token.length + 1
+    if (cut || room <= 0) break
+  }
+  return kept
 }

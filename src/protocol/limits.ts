@@ -38,6 +38,8 @@ export const MAX_PORT_BACKLOG = 16 * 1024 * 1024
 export const MAX_PORT_CALLS = 1_024
 /** Runs that the network's half may hold open at once; far above any sane `max_concurrent_total`. */
 export const MAX_PORT_RUNS = 1_024
+/** … of which one peer has at most this many, denials in work included, so that others are still answered. */
+export const MAX_RUNS_PER_PEER = 256
 /** Nesting of CBOR arrays we accept: our deepest message needs three. */
 export const MAX_CBOR_DEPTH = 4
 /** Items in one CBOR message, whatever their nesting: argv is the longest list. */
@@ -159,6 +161,11 @@ export const SIGNATURES_PER_SECOND = 2_000
 /** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
 export const STRANGER_REQUEST_BURST = 32
 export const STRANGER_REQUESTS_PER_SECOND = 4
+/** … and of all such peers together, since each may make as many links as it likes. */
+export const STRANGERS_REQUEST_BURST = 128
+export const STRANGERS_REQUESTS_PER_SECOND = 8
+/** Of the argv of such a request the journal keeps this much. */
+export const STRANGER_ARGV_CHARS = 512
 
 // ---- mesh ----
 export const ANNOUNCE_MIN_MS = 30_000
