@@ -29,6 +29,11 @@ const operatorKey = (path: string): Uint8Array => {
 
 /** A change by the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
 export const operate = async <T>(context: CliContext, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
+  if (!context.api.isLocal)
+    throw new AppError(
+      'operator_proof_required',
+      'an operator proves changes on the machine of the daemon only, not through --api to another',
+    )
   const text = JSON.stringify(body)
   const proof = proveOperation(operatorKey(context.api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
   return context.api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })

@@ -144,7 +144,7 @@ const addContacts = (program: Command, run: Run): void => {
     .command('import')
     .description('verify a card and keep it; never changes the trust or the pins of a contact we have')
     .argument('<link>', 'x0x://agent/…, or - for standard input')
-    .option('--as <name>', 'our name for it (default: the one on the card)')
+    .option('--as <name>', 'our name for it (default: agent- and the beginning of its id)')
     .option('--trust <level>', 'trust level of a new contact (default: unknown)')
     .action(async (link: string, { as: name, trust }: { as?: string; trust?: string }) =>
       run(async (context) =>

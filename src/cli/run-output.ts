@@ -1,7 +1,7 @@
 import type { RunEventJson, RunResultJson } from '../protocol/run-json.ts'
 import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
-import { write } from './print.ts'
+import { shownJson, write } from './print.ts'
 import { shownLine, TerminalText } from './terminal-text.ts'
 
 export type DataEvent = Extract<RunEventJson, { type: 'stdout' | 'stderr' }>
@@ -69,6 +69,6 @@ export class CollectedOutput implements RunOutput {
       stdout_b64: Buffer.concat(stdout).toString('base64'),
       stderr_b64: Buffer.concat(stderr).toString('base64'),
     }
-    await write(this.#context.stdout, `${JSON.stringify(result)}\n`)
+    await write(this.#context.stdout, `${shownJson(JSON.stringify(result))}\n`)
   }
 }

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders, type RequestOptions } from 'node:http'
+import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
 import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
@@ -8,7 +9,7 @@ import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths
 
 export interface LocalApiInit {
   readonly instance: InstanceChoice
-  /** `--api`, or null for the socket and then the port in the data directory. */
+  /** `--api`, or null for the socket in the data directory. */
   readonly url: string | null
   readonly env: Environment
 }
@@ -38,7 +39,7 @@ const readSmall = (path: string): string | null => {
   }
 }
 
-/** Talks to one daemon, over its unix socket where it can. Speaks HTTP itself: a client library costs more than the whole command. */
+/** Talks to one daemon, over its unix socket unless a URL was given. Speaks HTTP itself: a client library costs more than the whole command. */
 export class LocalApi {
   readonly paths: DataPaths
   readonly #init: LocalApiInit
@@ -56,40 +57,37 @@ export class LocalApi {
 
   /** The response of a 2xx answer, unread. Throws as `json` does. */
   async open(call: ApiCall): Promise<IncomingMessage> {
-    const headers = this.#headers(call)
-    for (const target of this.#targets()) {
-      try {
-        const response = await send(call, { ...target, method: call.method, path: `${target.path ?? ''}${call.path}`, headers })
-        if ((response.statusCode ?? 500) < 300) return response
-        throw errorOf(response.statusCode ?? 500, await readAll(response))
-      } catch (error) {
-        // Only a target where nobody listens is passed over: nothing was sent there.
-        if (!NO_DAEMON.has(errnoOf(error))) throw asUnreachable(error, call.signal)
-      }
+    const target = this.#target()
+    try {
+      const path = `${target.path ?? ''}${call.path}`
+      const response = await send(call, { ...target, method: call.method, path, headers: this.#headers(call) })
+      if ((response.statusCode ?? 500) < 300) return response
+      throw errorOf(response.statusCode ?? 500, await readAll(response))
+    } catch (error) {
+      throw NO_DAEMON.has(errnoOf(error)) ? this.#notRunning() : asUnreachable(error, call.signal)
     }
-    throw this.#notRunning()
   }
 
-  #targets(): RequestOptions[] {
-    if (this.#init.url !== null) {
-      const url = parseUrl(this.#init.url)
-      return [
-        {
-          host: url.hostname.replaceAll(/[[\]]/g, ''),
-          port: url.port === '' ? 80 : Number(url.port),
-          path: url.pathname.replace(/\/$/, ''),
-        },
-      ]
-    }
-    const socket: RequestOptions = { socketPath: this.paths.apiSocket, headers: { host: 'localhost' } }
-    const listening = /^(.*):([0-9]+)$/.exec(readSmall(this.paths.apiPort) ?? '')
-    if (listening === null) return [socket]
-    return [socket, { host: (listening[1] ?? '').replaceAll(/[[\]]/g, ''), port: Number(listening[2]) }]
+  /** False for a URL that leads off this machine: nothing that this user's files hold may go there. */
+  get isLocal(): boolean {
+    return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
+  }
+
+  /**
+   * The socket alone, without a URL: its directory is private. The port of a daemon that died may be
+   * anybody's by now, who would be handed the token.
+   */
+  #target(): RequestOptions {
+    if (this.#init.url === null) return { socketPath: this.paths.apiSocket }
+    const url = parseUrl(this.#init.url)
+    return { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port), path: url.pathname.replace(/\/$/, '') }
   }
 
   #headers(call: ApiCall): OutgoingHttpHeaders {
-    const token = this.#init.env['X0X_API_TOKEN'] ?? readSmall(this.paths.apiToken)
+    // What the user names goes where the user says; what lies in our directory stays on this machine.
+    const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
     return {
+      ...(this.#init.url === null ? { host: 'localhost' } : {}),
       ...(token === null ? {} : { authorization: `Bearer ${token}` }),
       ...(call.body === undefined ? {} : { 'content-type': 'application/json' }),
       ...call.headers,
@@ -109,6 +107,10 @@ const parseUrl = (text: string): URL => {
   if (url?.protocol === 'http:') return url
   throw new AppError('bad_request', `--api: ${JSON.stringify(text)} is not a URL such as http://127.0.0.1:12700`)
 }
+
+const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
+
+const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
 
 const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMessage> =>
   new Promise((resolve, reject) => {

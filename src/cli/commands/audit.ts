@@ -7,7 +7,7 @@ import { shortId } from '../../protocol/ids.ts'
 import type { JournalLine } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine, write } from '../print.ts'
+import { counted, painter, printJson, printLine, shownJson, write } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 /** The journal that the running daemon writes. */
@@ -48,7 +48,7 @@ export const runAuditTail = async (context: CliContext, options: TailOptions): P
   context.stdout.on('error', gone)
   try {
     for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, ending.signal)) {
-      if (!(await write(context.stdout, `${context.json ? line : rendered(line)}\n`))) break
+      if (!(await write(context.stdout, `${context.json ? shownJson(line) : rendered(line)}\n`))) break
     }
     return 0
   } finally {

@@ -2,7 +2,7 @@ import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { linesOf } from '../lines.ts'
-import { printJson, printLine, write } from '../print.ts'
+import { printJson, printLine, shownJson, write } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
 export interface SendOptions {
@@ -68,7 +68,7 @@ export const runDirectListen = async (context: CliContext): Promise<number> => {
     for await (const line of linesOf(response)) {
       if (!line.startsWith('data:')) continue
       const data = line.slice('data:'.length).trim()
-      if (!(await write(context.stdout, `${context.json ? data : render(JSON.parse(data) as DirectEvent)}\n`))) break
+      if (!(await write(context.stdout, `${context.json ? shownJson(data) : render(JSON.parse(data) as DirectEvent)}\n`))) break
     }
     return 0
   } catch (error) {
