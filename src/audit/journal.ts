@@ -101,8 +101,7 @@ export class Journal implements Startable {
   /** Whether a line could be written now, as far as one can know without writing it. */
   async status(): Promise<JournalStatus> {
     if (this.#open && this.#working === null) {
-      this.#work(() => this.#look())
-      await this.#working
+      await this.#work(() => this.#look())
     }
     return { path: this.#file.path, writable: this.#problem === null, problem: this.#problem }
   }
@@ -126,17 +125,18 @@ export class Journal implements Startable {
     return new Promise((resolve, reject) => {
       this.#queue.push({ line, size, resolve, reject })
       // Not at once: what is appended in this very turn goes into the same batch.
-      if (this.#working === null) this.#work(() => this.#flush())
+      if (this.#working === null) void this.#work(() => this.#flush())
     })
   }
 
-  #work(task: () => Promise<void>): void {
+  async #work(task: () => Promise<void>): Promise<void> {
     this.#working = Promise.resolve()
       .then(task)
       .finally(() => {
         this.#working = null
-        if (this.#queue.length > 0) this.#work(() => this.#flush())
+        if (this.#queue.length > 0) void this.#work(() => this.#flush())
       })
+    return this.#working
   }
 
   async #flush(): Promise<void> {

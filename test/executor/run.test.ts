@@ -131,7 +131,7 @@ test('Cancel ends the child with SIGTERM and the Exit tells the real end', async
 })
 
 test('a Cancel that comes before the spawn leaves nothing running', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: `touch ${'${0%/*}'}/../ran; sleep 60` } })
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'touch ${0%/*}/../ran; sleep 60' } })
   const run = await link.ask([host.program('waits')])
   run.cancel()
   const exit = await run.exit()

@@ -12,7 +12,7 @@ import { startGuardian, temporaryDirectory } from '../support/processes.ts'
 const failureOf = async (t: TestContext, permit: Permit): Promise<string> => {
   const result = await spawnPermitted(permit, { guardian: startGuardian(t) }, { stdin: false })
   assert.equal(result.kind, 'spawn_failed')
-  return (result as Extract<typeof result, { kind: 'spawn_failed' }>).detail
+  return result.detail
 }
 
 const program = async (t: TestContext, text = '#!/bin/sh\nexit 0\n'): Promise<string> => {

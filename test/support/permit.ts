@@ -34,5 +34,5 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     'permit',
     JSON.stringify(verdict, (_key, value: unknown) => (typeof value === 'bigint' ? String(value) : value)),
   )
-  return (verdict as Extract<typeof verdict, { kind: 'permit' }>).permit
+  return verdict.permit
 }

@@ -79,7 +79,7 @@ export const start = async (t: TestContext, argv: readonly string[], options: St
     { stdin: options.stdin ?? false },
   )
   assert.equal(result.kind, 'started', JSON.stringify(result))
-  const { process } = result as Extract<typeof result, { kind: 'started' }>
+  const { process } = result
   t.after(() => process.kill())
   if (!options.paused) process.resume()
   const printed = (wanted: string): Promise<void> =>
