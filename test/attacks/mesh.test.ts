@@ -3,12 +3,19 @@ import { test, type TestContext } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
+import { identify } from '@libp2p/identify'
 import type { MessageStream, StreamMuxer } from '@libp2p/interface'
 import { tcp } from '@libp2p/tcp'
 import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 import { createLibp2p } from 'libp2p'
 
+import { randomBytes, sha256 } from '../../src/identity/hash.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { AddressBook } from '../../src/mesh/address-book.ts'
+import { forgetGonePeers } from '../../src/mesh/forget-peers.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
 import { guardedMuxer, WholeFrames } from '../../src/mesh/muxer-guard.ts'
 import { MAX_MUXER_FRAME, MAX_UNREAD_ANSWERS } from '../../src/protocol/limits.ts'
 import { startPeer, until, type Peer } from '../support/peer.ts'
@@ -114,4 +121,44 @@ test('a peer that asks for answers and does not read them is cut off', () => {
   for (let i = 0; i < MAX_UNREAD_ANSWERS; i++) muxer.onData(i % 2 === 0 ? ping : head(1, 1, 2 * i + 1, 0))
   assert.throws(() => muxer.onData(ping), /does not read/)
   assert.equal(taken, 3 * MAX_UNREAD_ANSWERS)
+})
+
+test('strangers that come once each leave nothing behind in the store of peers', LIMIT, async (t) => {
+  const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
+  const victim = await createLibp2p(options)
+  forgetGonePeers(victim)
+  t.after(() => victim.stop())
+  await victim.start()
+  const kept = async (): Promise<number> => (await victim.peerStore.all()).filter(({ id }) => !id.equals(victim.peerId)).length
+  for (let i = 0; i < 5; i++) {
+    const stranger = await createLibp2p({
+      transports: [tcp()],
+      connectionEncrypters: [noise()],
+      streamMuxers: [yamux()],
+      services: { identify: identify() },
+    })
+    await stranger.dial(victim.getMultiaddrs()[0]!)
+    await until(() => victim.getConnections().length === 1)
+    await stranger.stop()
+    await until(() => victim.getConnections().length === 0)
+  }
+  let left = await kept()
+  // The store answers in its own time; it must come to nothing.
+  await until(() => {
+    void kept().then((count) => (left = count))
+    return left === 0
+  })
+})
+
+test('five hundred contacts are looked through again and again without holding the daemon', LIMIT, () => {
+  const machines = Array.from({ length: 500 }, () => machineKeyOf(randomBytes(32)).machineId)
+  const contacts = machines.map((machineId, i) => ({
+    agent_id: sha256(Buffer.from(String(i))).toString(),
+    trust: 'trusted' as const,
+    machines: [machineId],
+    addresses: [`/ip4/192.0.2.${i % 250}/tcp/5483/p2p/${peerIdOf(machineId)}`],
+  }))
+  const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
+  // Once to read every address, and then as often as strangers can make us: parsing anew each time would take minutes.
+  for (let looks = 0; looks < 20; looks++) assert.equal(book.wanted().length, machines.length)
 })
