@@ -32,6 +32,8 @@ export class AddressBook {
   readonly #seen: () => readonly SeenAgent[]
   readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
   readonly #local = new Map<MachineId, readonly string[]>()
+  /** Addresses of contacts by machine, read once for each contact of a snapshot: a look at all of them asks for each many times. */
+  readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
 
   /** `bootstrap`: addresses that end in `/p2p/…`; others are left out. */
   constructor(components: AddressBookComponents, init: { bootstrap: readonly string[] }) {
@@ -58,7 +60,7 @@ export class AddressBook {
     const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms)
     const machines = new Set([
       ...newestFirst.map((one) => one.machine_id),
-      ...byMachine(contact?.addresses ?? []).keys(),
+      ...(contact === undefined ? [] : this.#cardOf(contact).keys()),
       ...(contact?.machines ?? []),
     ])
     const pinned = contact?.machines ?? []
@@ -68,7 +70,7 @@ export class AddressBook {
 
   addressesOf(machineId: MachineId): string[] {
     const announced = this.#seen().filter((one) => one.machine_id === machineId)
-    const cards = this.#contacts().flatMap((contact) => byMachine(contact.addresses).get(machineId) ?? [])
+    const cards = this.#contacts().flatMap((contact) => this.#cardOf(contact).get(machineId) ?? [])
     const all = [
       ...announced.flatMap((one) => one.addresses),
       ...(this.#local.get(machineId) ?? []),
@@ -83,6 +85,14 @@ export class AddressBook {
     const contacts = this.#contacts().filter((contact) => contact.trust === 'known' || contact.trust === 'trusted')
     const homes = contacts.flatMap((contact) => this.candidates(contact.agent_id).map((candidate) => candidate.machineId))
     return [...new Set([...this.#bootstrap.keys(), ...homes])]
+  }
+
+  #cardOf(contact: BookContact): ReadonlyMap<MachineId, readonly string[]> {
+    const known = this.#cards.get(contact)
+    if (known !== undefined) return known
+    const card = byMachine(contact.addresses)
+    this.#cards.set(contact, card)
+    return card
   }
 }
 

@@ -8,9 +8,10 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { ADDRESS_DIAL_MS, DIAL_MS, MAX_DIAL_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { ADDRESS_DIAL_MS, DIAL_MS, MAX_DIAL_ADDRESSES, MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
 import { parseAddress } from './addresses.ts'
 import { MeshConnection } from './connection.ts'
+import { forgetGonePeers } from './forget-peers.ts'
 import { connectionGate } from './gater.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
 import { machineIdOf } from './peer-ids.ts'
@@ -62,6 +63,7 @@ export class MeshNode implements Startable {
   #libp2p: Libp2p<MeshServices> | null = null
   #topics = new Map<string, TopicValidator>()
   #onNeighbour: (topic: string) => void = () => undefined
+  #sweep: NodeJS.Timeout | undefined
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
@@ -100,11 +102,13 @@ export class MeshNode implements Startable {
       throw new AppError('bad_config', `cannot listen on ${this.#init.listen.join(', ')}: ${errorText(error)}`, { cause: error })
     }
     for (const [topic, validator] of this.#topics) this.#join(libp2p, topic, validator)
+    this.#sweep = setInterval(() => void forgetGonePeers(libp2p).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()
   }
 
   async stop(): Promise<void> {
     const libp2p = this.#libp2p
     this.#libp2p = null
+    clearInterval(this.#sweep)
     for (const connection of this.#connections.keys()) connection.abort(new AppError('shutting_down'))
     await libp2p?.stop()
   }

@@ -1,5 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
+import { MAX_DESCENDANTS } from '../protocol/limits.ts'
+
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 interface Member {
   readonly pid: number
@@ -74,10 +76,12 @@ export class ProcessTree {
     this.#strays.clear()
   }
 
+  /** Bounded, so that a program that forks faster than we look cannot hold us here: its group is signalled whatever its size. */
   #remember(): void {
     const queue = [this.#pid]
     for (const parent of queue)
       for (const pid of childrenOf(parent)) {
+        if (queue.length >= MAX_DESCENDANTS) return
         queue.push(pid)
         const born = birthOf(pid)
         if (born !== undefined) this.#strays.set(pid, { pid, born })

@@ -217,6 +217,8 @@ export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
 export const MAX_UNREAD_ANSWERS = 1_024
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
+/** How often libp2p's own memory of peers that are gone is emptied. */
+export const PEER_STORE_SWEEP_MS = 60_000
 /** How long a stream may take to close in peace. */
 export const STREAM_CLOSE_MS = 5_000
 /** Machines found on the local network by mDNS whose addresses are kept. */
@@ -259,6 +261,8 @@ export const TAIL_POLL_MS = 200
 export const DRAIN_TOTAL_MS = 2_000
 /** After exit, how long output waits for a requester that does not take it. */
 export const DRAIN_PAUSED_MS = 30_000
+/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
+export const MAX_DESCENDANTS = 1_024
 /** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
 export const GUARDIAN_GRACE_SECONDS = 1
 /** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
