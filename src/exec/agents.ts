@@ -29,7 +29,7 @@ export class AgentDirectory {
 
   /**
    * 64 hex characters stand for themselves; a contact's name comes before a prefix of at least six
-   * characters of any known id. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
+   * characters of any known id, and contacts before strangers. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
    */
   resolve(text: string): AgentId {
     if (isHexId(text)) return text
@@ -46,9 +46,12 @@ export class AgentDirectory {
 
   #byPrefix(prefix: string, contacts: readonly ContactRecord[]): AgentCandidate[] {
     if (prefix.length < MIN_ID_PREFIX || !HEX_PREFIX.test(prefix)) return []
-    const names = new Map<AgentId, string | null>([[this.#components.ownAgentId(), null]])
-    for (const agentId of this.#components.discovered()) names.set(agentId, null)
-    for (const contact of contacts) names.set(contact.agent_id, contact.name)
-    return [...names].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
+    const known = new Map<AgentId, string | null>([[this.#components.ownAgentId(), null]])
+    for (const contact of contacts) known.set(contact.agent_id, contact.name)
+    const fitting = [...known].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
+    if (fitting.length > 0) return fitting
+    // Anybody can make an id that begins as a contact's does: it must neither replace nor block the contact.
+    const strangers = new Set([...this.#components.discovered()].filter((id) => id.startsWith(prefix)))
+    return [...strangers].map((agent_id) => ({ agent_id, name: null }))
   }
 }

@@ -48,3 +48,15 @@ test('what nobody is called is unknown: short prefixes, capitals, other names', 
     assert.throws(() => directory.resolve(text), { code: 'unknown_agent' }, text)
   }
 })
+
+test('a stranger whose id was made to begin as a contact’s neither takes its place nor blocks it', () => {
+  const forged = `bbbbbb22${'9'.repeat(56)}`
+  const crowded = new AgentDirectory({
+    ownAgentId: () => OWN,
+    contacts: () => [contact('bert', BERT)],
+    discovered: () => [forged, `${SEEN.slice(0, 8)}${'1'.repeat(56)}`, SEEN],
+  })
+  assert.equal(crowded.resolve('bbbbbb'), BERT)
+  assert.equal(crowded.resolve('bbbbbb22'), BERT)
+  assert.throws(() => crowded.resolve('cccccc'), { code: 'ambiguous_agent' })
+})
