@@ -150,10 +150,3 @@ test('what the rules allow passes all of them', () => {
   })
   for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])
 })
-
-test('the page imports nothing but types of protocol/', (t) => {
-  if (!existsSync(join(ROOT, 'web'))) return t.skip('there is no page yet')
-  for (const { path, imports } of readSources(ROOT, 'web')) {
-    for (const { file } of imports) assert.ok(!file?.startsWith('src/') || file.startsWith('src/protocol/'), `${path}: imports ${file}`)
-  }
-})
