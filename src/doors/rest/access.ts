@@ -18,10 +18,12 @@ const ownHosts = (listener: Listener): string[] =>
  * Refuses what a foreign page could make a browser send: a name of its own that resolves to us (DNS
  * rebinding) shows in Host, a page of another site in Origin. Throws `forbidden_host`.
  */
-export const checkHost = (request: Pick<IncomingMessage, 'headers'>, listener: Listener): void => {
+export const checkHost = (request: Pick<IncomingMessage, 'headers' | 'headersDistinct' | 'url'>, listener: Listener): void => {
   const hosts = ownHosts(listener)
-  const host = request.headers.host?.toLowerCase()
-  if (host === undefined || !hosts.includes(host)) throw new AppError('forbidden_host', 'the Host header is not a name of this listener')
+  // Two of them, or a whole URL instead of a path, could name another host than the one that is looked at (RFC 9112 §3.2).
+  const [host, ...others] = request.headersDistinct['host'] ?? []
+  const named = others.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
+  if (!named) throw new AppError('forbidden_host', 'the Host header is not a name of this listener')
   const { origin } = request.headers
   if (origin === undefined) return
   const own = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)

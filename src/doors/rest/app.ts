@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 
 import swagger from '@fastify/swagger'
-import { fastify, type FastifyInstance, type FastifyRequest } from 'fastify'
+import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
@@ -37,7 +37,14 @@ interface Bodies {
 
 /** Every route of the door behind its checks; whoever has it decides where it listens. */
 export const buildApp = async (components: RestComponents, init: RestAppInit): Promise<FastifyInstance> => {
-  const app = fastify({ exposeHeadRoutes: false, bodyLimit: MAX_SMALL_BODY, logger: false })
+  const app = fastify({
+    exposeHeadRoutes: false,
+    bodyLimit: MAX_SMALL_BODY,
+    logger: false,
+    // A path that cannot be decoded meets no hook.
+    frameworkErrors: (error, request, reply: FastifyReply) =>
+      void reply.send(answerError(components.log, refusalOr(error, request.raw, init), reply)),
+  })
   const definitions: Record<RouteKey, Definition> = {
     ...statusRoutes(components, init, app),
     ...contactRoutes(components, init),
@@ -63,6 +70,16 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   })
   await app.ready()
   return app
+}
+
+/** What the check of the host says of a request, where it says anything; else the error. */
+const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit): unknown => {
+  try {
+    checkHost(request, init.listenerOf(request))
+    return error
+  } catch (refusal) {
+    return refusal
+  }
 }
 
 const addChecks = (app: FastifyInstance, init: RestAppInit, definitions: Record<string, Definition>): void => {

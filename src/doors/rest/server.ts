@@ -77,7 +77,12 @@ export class RestDoor implements Startable {
   }
 
   async #listen(where: ListenOptions, answer: RequestListener): Promise<Server> {
-    const server = createServer({ requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS })
+    const server = createServer({
+      requestTimeout: 0,
+      headersTimeout: REST_HEADERS_MS,
+      connectionsCheckingInterval: REST_HEADERS_MS / 2,
+      keepAliveTimeout: LOCAL_KEEP_ALIVE_MS,
+    })
     server.maxConnections = MAX_LOCAL_CONNECTIONS
     server.on('request', (request, response) => {
       this.#answering += 1
