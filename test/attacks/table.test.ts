@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+const ROOT = join(import.meta.dirname, '../..')
+
+interface Row {
+  readonly attack: string
+  readonly defence: string
+  readonly file: string
+  readonly title: string
+}
+
+/** Rows of the tables of docs/attacks.md: attack, what stops it, `file`: title. */
+const rowsOf = (markdown: string): Row[] =>
+  markdown.split('\n').flatMap((line) => {
+    const [, attack, defence, shown] = /^\| (.*?) \| (.*?) \| (.*) \|$/.exec(line) ?? []
+    if (attack === undefined || defence === undefined || shown === undefined || attack === 'attack') return []
+    const [, file, title] = /^`([^`]+)`: (.+)$/.exec(shown) ?? []
+    assert.ok(file !== undefined && title !== undefined, `no test in: ${line}`)
+    return [{ attack, defence, file, title }]
+  })
+
+/** Titles as they stand in the source, in whichever quotes. */
+const titlesOf = (source: string): Set<string> =>
+  new Set(
+    [...source.matchAll(/\btest\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g)].map(([, one, two, three]) =>
+      (one ?? two ?? three ?? '').replaceAll(/\\(.)/g, '$1'),
+    ),
+  )
+
+test('every attack of the table is tried by a test that exists', () => {
+  const rows = rowsOf(readFileSync(join(ROOT, 'docs/attacks.md'), 'utf8'))
+  assert.ok(rows.length > 80)
+  const missing = rows.filter(
+    ({ file, title }) => !existsSync(join(ROOT, file)) || !titlesOf(readFileSync(join(ROOT, file), 'utf8')).has(title),
+  )
+  assert.deepEqual(
+    missing.map(({ file, title }) => `${file}: ${title}`),
+    [],
+  )
+})
+
+test('every test that attacks stands in the table', () => {
+  const cited = new Set(rowsOf(readFileSync(join(ROOT, 'docs/attacks.md'), 'utf8')).map(({ file }) => file))
+  for (const file of ['cli', 'executor', 'mesh', 'rest', 'strangers']) assert.ok(cited.has(`test/attacks/${file}.test.ts`), file)
+})
+
+test('a row without its test would be found', () => {
+  assert.throws(() => rowsOf('| a | b | nothing |'))
+  assert.deepEqual(rowsOf('| attack | what stops it | test |\n|---|---|---|\n| a | b | `f.ts`: t: u |'), [
+    { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
+  ])
+  assert.deepEqual([...titlesOf(`test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)`)], ['a', "b's", "c's"])
+})
