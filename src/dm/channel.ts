@@ -3,8 +3,10 @@ import type { Clock } from '../base/clock.ts'
 import { OpeningKey, SealingKey } from '../identity/aead.ts'
 import type { StreamKeys } from '../identity/link-crypto.ts'
 import { envelope } from '../protocol/dm.ts'
+import { lengthOf } from '../protocol/framing.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
-import { MAX_SEALED_FRAME } from '../protocol/limits.ts'
+import { AEAD_TAG_BYTES, MAX_SEALED_FRAME } from '../protocol/limits.ts'
+import { NO_BYTES } from '../protocol/schema.ts'
 import type { DmCounters } from './counters.ts'
 import type { FrameStream } from './frame-stream.ts'
 import type { Link } from './link.ts'
@@ -90,22 +92,28 @@ export class DmChannel {
   }
 
   /**
-   * Seals and sends one body (its prefix included, at most `MAX_SEALED_FRAME` less envelope and tag).
-   * False = the peer is behind: wait for `drained()` before the next. On a closed channel nothing is sent.
+   * Seals and sends one body, given whole or in parts (its prefix included, at most `MAX_SEALED_FRAME` less
+   * envelope and tag). False = the peer is behind: wait for `drained()` before the next. On a closed channel
+   * nothing is sent.
    */
-  send(requestId: RequestId, body: Uint8Array): boolean {
+  send(requestId: RequestId, ...body: readonly Uint8Array[]): boolean {
     if (this.closed) return true
-    const sealed = this.#seal.seal(
-      envelope.encode({
+    const length = lengthOf(body)
+    const head = envelope.encodeHead(
+      {
         version: 1,
         from_agent: this.#self,
         to_agent: this.link.agentId,
         request_id: requestId,
         created_at_ms: this.#clock.now(),
-        body,
-      }),
+        body: NO_BYTES,
+      },
+      length,
     )
-    if (sealed.length > MAX_SEALED_FRAME) throw new AppError('too_large', `a body of ${body.length} bytes does not fit a frame`)
+    if (head.length + length + AEAD_TAG_BYTES > MAX_SEALED_FRAME) {
+      throw new AppError('too_large', `a body of ${length} bytes does not fit a frame`)
+    }
+    const sealed = this.#seal.seal(head, ...body)
     this.#counters.add('sealed_frames_sent')
     const preface = this.#preface
     if (preface === null) return this.#frames.send(sealed)

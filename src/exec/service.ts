@@ -129,7 +129,7 @@ class PeerRun {
 
   async #sendAll(): Promise<void> {
     for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
-      if (!this.#channel.send(this.#requestId, Buffer.concat([EXEC_PREFIX, frame]))) await this.#channel.drained()
+      if (!this.#channel.send(this.#requestId, EXEC_PREFIX, frame)) await this.#channel.drained()
     }
     this.#sending = false
     if (!this.#finished || this.#ended) return

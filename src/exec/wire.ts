@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
-import { decodeExecBody, encodeExecBody, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 
 /** Who answers on a wire, as the link proved it. */
@@ -20,8 +20,8 @@ export interface RunChannel {
   readonly streamNonce: Uint8Array
   onBody: (requestId: RequestId, body: Uint8Array) => void
   onClosed: (error: Error | null) => void
-  /** False = wait for `drained()`; the body was taken all the same. */
-  send(requestId: RequestId, body: Uint8Array): boolean
+  /** The body may be given in parts. False = wait for `drained()`; the body was taken all the same. */
+  send(requestId: RequestId, ...body: readonly Uint8Array[]): boolean
   drained(): Promise<void>
   close(): Promise<void>
   abort(): void
@@ -78,7 +78,7 @@ export class ChannelWire implements RunWire {
   }
 
   send(frame: ExecFrame): boolean {
-    return this.#closed || this.#channel.send(this.#requestId, encodeExecBody(frame))
+    return this.#closed || this.#channel.send(this.#requestId, EXEC_PREFIX, execFrame.encode(frame))
   }
 
   async drained(): Promise<void> {

@@ -2,6 +2,7 @@ import { AppError } from '../base/errors.ts'
 import { execFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL } from '../protocol/limits.ts'
+import { NO_BYTES } from '../protocol/schema.ts'
 import type { RunOutlet } from './run-outlet.ts'
 
 export type OutputStream = 'stdout' | 'stderr'
@@ -94,7 +95,7 @@ export class Outbox {
     const seq = this.#streams[stream].push(cost)
     this.#unacked += cost
     this.#total.add(cost)
-    this.#outlet.send(execFrame.encode({ type: stream, request_id: this.#init.requestId, seq, data }))
+    this.#outlet.send(execFrame.encodeHead({ type: stream, request_id: this.#init.requestId, seq, data: NO_BYTES }, data.length), data)
     if (!this.#full) return true
     this.#wait()
     return false

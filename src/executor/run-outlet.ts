@@ -1,3 +1,4 @@
+import { NO_BYTES } from '../protocol/schema.ts'
 import type { PortChannel } from './port/codec.ts'
 import type { ToExecutor, ToNetwork } from './port/messages.ts'
 
@@ -19,8 +20,9 @@ export class RunOutlet {
     return !this.#closed && this.#channel.full && !this.#channel.closed
   }
 
-  send(frame: Uint8Array): void {
-    if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame })
+  /** Sends one frame, which may be given in parts. */
+  send(...frame: readonly Uint8Array[]): void {
+    if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, ...frame)
   }
 
   async drained(): Promise<void> {

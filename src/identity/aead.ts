@@ -1,5 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import { primitives } from './primitives.ts'
+import type { OpaqueSecret } from './primitives-interface.ts'
 
 const NONCE_BYTES = 12
 const COUNTER_AT = 4
@@ -24,28 +25,28 @@ export class NonceCounter {
 
 /** One direction of one stream, sending: frame after frame under one ChaCha20-Poly1305 key. */
 export class SealingKey {
-  readonly #key: Uint8Array
+  readonly #key: OpaqueSecret<'aead'>
   readonly #nonces = new NonceCounter()
 
   /** `key`: 32 bytes that seal this direction of this stream and nothing else. */
   constructor(key: Uint8Array) {
-    this.#key = key
+    this.#key = primitives().aeadKey(key)
   }
 
-  /** Ciphertext and 16-byte tag. */
-  seal(plaintext: Uint8Array): Uint8Array {
+  /** Ciphertext and 16-byte tag of the parts one after the other, in parts that the caller joins where it writes them. */
+  seal(...plaintext: readonly Uint8Array[]): Uint8Array[] {
     return primitives().aeadSeal(this.#key, this.#nonces.take(), plaintext)
   }
 }
 
 /** One direction of one stream, receiving: in order, without holes, or not at all. */
 export class OpeningKey {
-  readonly #key: Uint8Array
+  readonly #key: OpaqueSecret<'aead'>
   readonly #nonces = new NonceCounter()
   #broken = false
 
   constructor(key: Uint8Array) {
-    this.#key = key
+    this.#key = primitives().aeadKey(key)
   }
 
   /** Throws `malformed` for anything but the next frame exactly as sealed, and from then on for everything. */

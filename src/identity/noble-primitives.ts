@@ -12,8 +12,8 @@ import {
 } from '../protocol/limits.ts'
 import type { OpaqueSecret, Primitives } from './primitives-interface.ts'
 
-const opaque = <Kind extends 'dsa' | 'kem'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
-const transparent = (secret: OpaqueSecret<'dsa' | 'kem'>): Uint8Array => secret as unknown as Uint8Array
+const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
+const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): Uint8Array => secret as unknown as Uint8Array
 
 /** The library checks that its arguments are plain arrays of bytes, which a Buffer only is by inheritance. */
 const plain = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length)
@@ -54,11 +54,13 @@ export const noblePrimitives: Primitives = {
     return ml_kem768.decapsulate(plain(ciphertext), transparent(secret))
   },
 
-  aeadSeal: (key, nonce, plaintext) => chacha20poly1305(plain(key), plain(nonce)).encrypt(plain(plaintext)),
+  aeadKey: (bytes) => opaque(Uint8Array.from(bytes)),
+
+  aeadSeal: (key, nonce, plaintext) => [chacha20poly1305(transparent(key), plain(nonce)).encrypt(plain(Buffer.concat(plaintext)))],
 
   aeadOpen(key, nonce, sealed) {
     if (sealed.length < AEAD_TAG_BYTES) return null
-    const cipher = chacha20poly1305(plain(key), plain(nonce))
+    const cipher = chacha20poly1305(transparent(key), plain(nonce))
     try {
       return cipher.decrypt(plain(sealed))
     } catch {

@@ -1,7 +1,7 @@
 declare const secretOf: unique symbol
 
 /** A private key in the form its implementation likes best. It is never serialised; key files hold seeds. */
-export interface OpaqueSecret<Kind extends 'dsa' | 'kem'> {
+export interface OpaqueSecret<Kind extends 'dsa' | 'kem' | 'aead'> {
   readonly [secretOf]: Kind
 }
 
@@ -33,8 +33,13 @@ export interface Primitives {
   kemEncapsulate(publicKey: Uint8Array): { ciphertext: Uint8Array; sharedSecret: Uint8Array }
   /** Throws `malformed` for a wrong length; a wrong ciphertext gives a secret nobody else has (implicit rejection). */
   kemDecapsulate(secret: OpaqueSecret<'kem'>, ciphertext: Uint8Array): Uint8Array
-  /** Ciphertext and tag. `nonce` is 12 bytes and must never repeat under one key. */
-  aeadSeal(key: Uint8Array, nonce: Uint8Array, plaintext: Uint8Array): Uint8Array
+  /** The key of these 32 bytes. */
+  aeadKey(bytes: Uint8Array): OpaqueSecret<'aead'>
+  /**
+   * Ciphertext and, as its last 16 bytes, the tag of the parts one after the other: as parts too, to be
+   * joined where they are written. `nonce` is 12 bytes and must never repeat under one key.
+   */
+  aeadSeal(key: OpaqueSecret<'aead'>, nonce: Uint8Array, plaintext: readonly Uint8Array[]): Uint8Array[]
   /** Null when the tag does not fit. */
-  aeadOpen(key: Uint8Array, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
+  aeadOpen(key: OpaqueSecret<'aead'>, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
 }

@@ -12,6 +12,31 @@ const decoder = new Decoder({ useRecords: false, mapsAsObjects: false })
 /** The bytes of a value. The result is never reused or overwritten. */
 export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value)
 
+/**
+ * The bytes of a value that ends with an empty byte string, as if that string were `length` bytes long:
+ * the string's own bytes are to follow, from where they are, without a copy.
+ */
+export const encodeCborHead = (value: CborValue, length: number): Uint8Array => {
+  const last = Array.isArray(value) ? (value as readonly CborValue[]).at(-1) : value
+  if (!(last instanceof Uint8Array) || last.length > 0) throw new TypeError('what ends with no empty byte string has no head')
+  const whole = encodeCbor(value)
+  const head = Buffer.allocUnsafe(whole.length - 1 + MAX_STRING_HEAD)
+  head.set(whole)
+  // An empty string is its head alone, one byte.
+  return head.subarray(0, writeByteStringHead(head, whole.length - 1, length))
+}
+
+/** Answers where the string's bytes begin. The shortest form, as everywhere. */
+const writeByteStringHead = (target: Buffer, at: number, length: number): number => {
+  if (length < 24) return target.writeUInt8((BYTES << 5) | length, at)
+  if (length < 0x100) return target.writeUInt8(length, target.writeUInt8((BYTES << 5) | 24, at))
+  if (length < 0x1_0000) return target.writeUInt16BE(length, target.writeUInt8((BYTES << 5) | 25, at))
+  return target.writeUInt32BE(length, target.writeUInt8((BYTES << 5) | 26, at))
+}
+
+/** A byte string's head with a 32-bit length. */
+const MAX_STRING_HEAD = 5
+
 const UNSIGNED = 0
 const NEGATIVE = 1
 const BYTES = 2

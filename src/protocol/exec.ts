@@ -101,13 +101,10 @@ export const execFrame = union('exec-frame', {
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']
 
-/** The prefix and the frame: the body of a direct message. */
-export const encodeExecBody = (frame: ExecFrame): Uint8Array => Buffer.concat([EXEC_PREFIX, execFrame.encode(frame)])
-
 export const isExecBody = (body: Uint8Array): boolean =>
   body.length >= EXEC_PREFIX.length && EXEC_PREFIX.every((byte, index) => body[index] === byte)
 
-/** Throws only `malformed`. */
+/** The body of a direct message: the prefix and the frame. Throws only `malformed`. */
 export const decodeExecBody = (body: Uint8Array): ExecFrame => {
   if (!isExecBody(body)) throw new AppError('malformed', 'not an exec body')
   return execFrame.decode(body.subarray(EXEC_PREFIX.length))

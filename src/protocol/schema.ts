@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { decodeCbor, encodeCbor, type CborValue } from './cbor.ts'
+import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from './cbor.ts'
 import { fromHex, requestIdFromBytes, requestIdToBytes, toHex, type RequestId } from './ids.ts'
 
 /**
@@ -106,9 +106,17 @@ export const list = <T>(field: Field<T>, max: number): Field<T[]> => ({
   },
 })
 
+/** Stands in a message for bytes that follow it from elsewhere: see `encodeHead`. */
+export const NO_BYTES: Uint8Array = new Uint8Array(0)
+
 export interface Message<T> extends Field<T> {
   readonly name: string
   encode(value: T): Uint8Array
+  /**
+   * The encoding of a message that ends with a byte string, up to where that string's `length` bytes
+   * follow. In `value` it is `NO_BYTES`: large ones are sent from where they are.
+   */
+  encodeHead(value: T, length: number): Uint8Array
   /** Throws only `malformed`; byte strings of the result are views of the input. */
   decode(bytes: Uint8Array): T
 }
@@ -117,6 +125,7 @@ const message = <T>(name: string, field: Field<T>): Message<T> => ({
   ...field,
   name,
   encode: (value) => encodeCbor(field.toCbor(value)),
+  encodeHead: (value, length) => encodeCborHead(field.toCbor(value), length),
   decode: (bytes) => field.fromCbor(decodeCbor(bytes), name),
 })
 

@@ -65,8 +65,10 @@ const setUp = () => {
   channel.listen()
   const seal = new SealingKey(keys.opener)
   const sealed = (over: Partial<Parameters<typeof envelope.encode>[0]> = {}): Uint8Array =>
-    seal.seal(
-      envelope.encode({ version: 1, from_agent: ALICE, to_agent: BOB, request_id: newRequestId(), created_at_ms: 1, body, ...over }),
+    Buffer.concat(
+      seal.seal(
+        envelope.encode({ version: 1, from_agent: ALICE, to_agent: BOB, request_id: newRequestId(), created_at_ms: 1, body, ...over }),
+      ),
     )
   return { stream, channel, counters, bodies, ends, sealed, keys }
 }
@@ -157,7 +159,7 @@ test('whatever is sealed by the right key: it is a body, or it ends the stream, 
       const parts = setUp()
       const plain = envelope.encode({ version: 1, from_agent: ALICE, to_agent: BOB, request_id: newRequestId(), created_at_ms: 7, body })
       if (mutate) for (const cut of cuts) plain[cut % plain.length]! ^= 1 + (cut % 255)
-      const frame = encodeFrame(new SealingKey(parts.keys.opener).seal(mutate ? plain : noise))
+      const frame = encodeFrame(...new SealingKey(parts.keys.opener).seal(mutate ? plain : noise))
       for (let at = 0; at < frame.length; at += 37) parts.stream.onData(frame.subarray(at, at + 37))
       assert.equal(parts.bodies.length + parts.counters.get('malformed_frames'), 1)
     }),

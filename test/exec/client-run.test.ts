@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { encodeExecBody, execRequest } from '../../src/protocol/exec.ts'
+import { execRequest } from '../../src/protocol/exec.ts'
 import {
   ACK_EVERY_BYTES,
   ACK_EVERY_MS,
@@ -18,6 +18,7 @@ import {
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { scriptedRun, settle, type ScriptedPeer } from '../support/scripted-peer.ts'
+import { encodeExecBody } from '../support/exec-frames.ts'
 
 test('a run that the signed Exit confirms is ok, and its events came in order', async () => {
   const clock = new ManualClock()

@@ -4,10 +4,10 @@ import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
-import { encodeExecBody } from '../../src/protocol/exec.ts'
 import { MAX_ARGV_BYTES } from '../../src/protocol/limits.ts'
 import { execPair, ownHost, type ExecPair } from '../support/exec-pair.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
+import { encodeExecBody } from '../support/exec-frames.ts'
 
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
 

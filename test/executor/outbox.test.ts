@@ -15,8 +15,8 @@ const boxOf = (total = new UnackedTotal()) => {
   const sent: { type: string; seq: number }[] = []
   const state = { rooms: 0, full: false, drained: Promise.withResolvers<void>() }
   const outlet = {
-    send: (bytes: Uint8Array): void => {
-      const frame = execFrame.decode(bytes)
+    send: (...parts: readonly Uint8Array[]): void => {
+      const frame = execFrame.decode(Buffer.concat(parts))
       if (frame.type === 'stdout' || frame.type === 'stderr') sent.push({ type: frame.type, seq: frame.seq })
     },
     get full() {

@@ -3,6 +3,8 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { NonceCounter, OpeningKey, SealingKey } from '../../src/identity/aead.ts'
+import { primitives } from '../../src/identity/primitives.ts'
+import { AEAD_TAG_BYTES } from '../../src/protocol/limits.ts'
 
 const key = new Uint8Array(32).fill(9)
 const text = (value: string): Uint8Array => Buffer.from(value)
@@ -10,18 +12,31 @@ const isMalformed = (error: unknown): boolean => isAppError(error, 'malformed')
 
 test('frames open in the order in which they were sealed', () => {
   const [sealing, opening] = [new SealingKey(key), new OpeningKey(key)]
-  for (const frame of ['one', '', 'one']) assert.equal(Buffer.from(opening.open(sealing.seal(text(frame)))).toString(), frame)
+  for (const frame of ['one', '', 'one'])
+    assert.equal(Buffer.from(opening.open(Buffer.concat(sealing.seal(text(frame))))).toString(), frame)
+})
+
+test('a frame sealed in parts is the frame sealed whole, and no part of it is joined', () => {
+  const parts = ['an envelope', '', 'its body'].map(text)
+  const sealed = new SealingKey(key).seal(...parts)
+  assert.deepEqual(Buffer.concat(sealed), Buffer.concat(new SealingKey(key).seal(Buffer.concat(parts))))
+  if (primitives().name === 'native')
+    assert.deepEqual(
+      sealed.map((part) => part.length),
+      [...parts.map((part) => part.length), AEAD_TAG_BYTES],
+    )
+  assert.equal(Buffer.from(new OpeningKey(key).open(Buffer.concat(sealed))).toString(), 'an envelopeits body')
 })
 
 test('the same frame is never sealed the same way twice', () => {
   const sealing = new SealingKey(key)
-  assert.notDeepEqual(Buffer.from(sealing.seal(text('x'))), Buffer.from(sealing.seal(text('x'))))
+  assert.notDeepEqual(Buffer.concat(sealing.seal(text('x'))), Buffer.concat(sealing.seal(text('x'))))
 })
 
 test('a frame that is replayed, skipped, swapped, altered or of another key does not open', () => {
   const frames = (): Uint8Array[] => {
     const sealing = new SealingKey(key)
-    return ['a', 'b'].map((frame) => sealing.seal(text(frame)))
+    return ['a', 'b'].map((frame) => Buffer.concat(sealing.seal(text(frame))))
   }
   const [first, second] = frames() as [Uint8Array, Uint8Array]
   assert.throws(() => new OpeningKey(key).open(second), isMalformed)
@@ -34,9 +49,9 @@ test('a frame that is replayed, skipped, swapped, altered or of another key does
 
 test('after one frame that does not open, none does', () => {
   const [sealing, opening] = [new SealingKey(key), new OpeningKey(key)]
-  opening.open(sealing.seal(text('a')))
+  opening.open(Buffer.concat(sealing.seal(text('a'))))
   assert.throws(() => opening.open(text('not a sealed frame')), isMalformed)
-  assert.throws(() => opening.open(sealing.seal(text('b'))), isMalformed)
+  assert.throws(() => opening.open(Buffer.concat(sealing.seal(text('b')))), isMalformed)
 })
 
 test('nonces count from zero and never wrap', () => {

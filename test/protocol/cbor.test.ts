@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
-import { decodeCbor, encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
+import { decodeCbor, encodeCbor, encodeCborHead, type CborValue } from '../../src/protocol/cbor.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from '../../src/protocol/limits.ts'
 
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'))
@@ -73,4 +73,17 @@ test('any bytes at all are decoded or refused as malformed, never anything else'
     }),
     { seed: 20_260_502, numRuns: 20_000 },
   )
+})
+
+test('a head and the bytes of the last string are what the whole is encoded as, at every width of the length', () => {
+  for (const length of [0, 1, 23, 24, 255, 256, 65_535, 65_536, 70_000]) {
+    const bytes = new Uint8Array(length).fill(7)
+    const parts = [encodeCborHead([3, 'text', new Uint8Array(5), new Uint8Array(0)], length), bytes]
+    assert.deepEqual(Buffer.concat(parts), Buffer.from(encodeCbor([3, 'text', new Uint8Array(5), bytes])))
+  }
+})
+
+test('only what ends with an empty byte string has a head', () => {
+  for (const value of ['@', [], [64], [1, '@'], [new Uint8Array(1)], [[new Uint8Array(0)]]])
+    assert.throws(() => encodeCborHead(value, 1), TypeError)
 })

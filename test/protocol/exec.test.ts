@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
-import { checkArgvSize, decodeExecBody, encodeExecBody, EXEC_PREFIX, execExit, execFrame, execRequest } from '../../src/protocol/exec.ts'
+import { checkArgvSize, decodeExecBody, EXEC_PREFIX, execExit, execFrame, execRequest } from '../../src/protocol/exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_FRAME_DATA, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
-import { anyExecExit, anyExecFrame, anyExecRequest } from '../support/exec-frames.ts'
+import { anyExecExit, anyExecFrame, anyExecRequest, encodeExecBody } from '../support/exec-frames.ts'
 import { plain } from '../support/plain.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')

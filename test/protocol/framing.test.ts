@@ -66,3 +66,8 @@ test('pieces of a frame keep nothing of the chunks they came in', () => {
   assert.deepEqual(Buffer.from(payload!), Buffer.alloc(4_000, 7))
   assert.ok(payload!.buffer.byteLength < 16 * 1024, `${payload!.buffer.byteLength} bytes are kept`)
 })
+
+test('a frame given in parts is the frame of the whole', () => {
+  const parts = [new Uint8Array(3).fill(1), new Uint8Array(0), new Uint8Array(70_000).fill(2)]
+  assert.deepEqual(encodeFrame(...parts), encodeFrame(Buffer.concat(parts)))
+})

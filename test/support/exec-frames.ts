@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import type { ExecExit, ExecFrame, ExecRequest } from '../../src/protocol/exec.ts'
+import { EXEC_PREFIX, execFrame, type ExecExit, type ExecFrame, type ExecRequest } from '../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 
@@ -56,3 +56,6 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
   fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),
 )
+
+/** The prefix and the frame: the body of a direct message. */
+export const encodeExecBody = (frame: ExecFrame): Uint8Array => Buffer.concat([EXEC_PREFIX, execFrame.encode(frame)])

@@ -35,7 +35,8 @@ export class LocalChannel implements RunChannel {
     return this.#over
   }
 
-  send(requestId: RequestId, body: Uint8Array): boolean {
+  send(requestId: RequestId, ...parts: readonly Uint8Array[]): boolean {
+    const body = Buffer.concat(parts)
     if (this.#over) return true
     this.sent.push(body)
     setImmediate(() => {

@@ -11,7 +11,6 @@ import {
   EXEC_EXIT_DOMAIN,
   EXEC_REQUEST_DOMAIN,
   decodeExecBody,
-  encodeExecBody,
   execExit,
   execRequest,
   type ExecExit,
@@ -20,6 +19,7 @@ import {
 } from '../../src/protocol/exec.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { newParty, type Party } from './fake-network.ts'
+import { encodeExecBody } from './exec-frames.ts'
 
 type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 
@@ -47,7 +47,8 @@ export class ScriptedPeer implements RunChannel {
     this.link = { number: 1, agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey }
   }
 
-  send(_requestId: RequestId, body: Uint8Array): boolean {
+  send(_requestId: RequestId, ...parts: readonly Uint8Array[]): boolean {
+    const body = Buffer.concat(parts)
     const frame = decodeExecBody(body)
     this.frames.push(frame)
     const index = this.#waiting.findIndex(({ type }) => type === frame.type)

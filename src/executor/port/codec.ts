@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
-import { encodeFrame, FrameDecoder } from '../../protocol/framing.ts'
+import { encodeFrame, FrameDecoder, lengthOf } from '../../protocol/framing.ts'
 import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../../protocol/limits.ts'
 import type { Message } from '../../protocol/schema.ts'
 
@@ -56,12 +56,17 @@ export class PortChannel<In, Out> {
     return this.#closed || this.#duplex.writableNeedDrain
   }
 
-  /** False when the other side is behind: wait for `drained()`. After the end nothing is sent. */
-  send(message: Out): boolean {
+  /**
+   * False when the other side is behind: wait for `drained()`. After the end nothing is sent. `tail`: the
+   * bytes of the message's last field, in parts; the message then has an empty one there.
+   */
+  send(message: Out, ...tail: readonly Uint8Array[]): boolean {
     if (this.#closed || this.#duplex.writableEnded) return false
-    const payload = this.#outgoing.encode(message)
-    if (payload.length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${payload.length} bytes`)
-    const free = this.#duplex.write(encodeFrame(payload))
+    const following = lengthOf(tail)
+    const head = following === 0 ? this.#outgoing.encode(message) : this.#outgoing.encodeHead(message, following)
+    const length = head.length + following
+    if (length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${length} bytes`)
+    const free = this.#duplex.write(encodeFrame(head, ...tail))
     if (this.#init.holdWhenBehind && this.#duplex.writableLength > MAX_PORT_BACKLOG) this.#duplex.pause()
     return free
   }

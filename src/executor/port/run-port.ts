@@ -1,3 +1,4 @@
+import { NO_BYTES } from '../../protocol/schema.ts'
 import type { PortChannel } from './codec.ts'
 import type { ToExecutor, ToNetwork } from './messages.ts'
 
@@ -29,7 +30,7 @@ export class OpenRun implements RunPort {
   }
 
   send(frame: Uint8Array): boolean {
-    return this.#over || this.#channel.send({ type: 'run_frame', run: this.#run, frame })
+    return this.#over || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
   }
 
   lost(): void {
