@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { execFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL } from '../protocol/limits.ts'
+import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../protocol/limits.ts'
 import { NO_BYTES } from '../protocol/schema.ts'
 import type { RunOutlet } from './run-outlet.ts'
 
@@ -120,13 +120,18 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return this.#unacked >= MAX_UNACKED_PER_RUN || this.#total.full || this.#outlet.full
+    return this.#unacked >= MAX_UNACKED_PER_RUN || this.#othersFill || this.#outlet.full
+  }
+
+  /** A run whose reader keeps up goes on with a window of its own, however much others leave unread. */
+  get #othersFill(): boolean {
+    return this.#total.full && this.#unacked >= MIN_UNACKED_PER_RUN
   }
 
   #wait(): void {
     this.#waiting = true
     if (this.#unacked >= MAX_UNACKED_PER_RUN) return
-    if (this.#total.full) this.#total.whenRoom(this.#resume)
+    if (this.#othersFill) this.#total.whenRoom(this.#resume)
     else void this.#outlet.drained().then(this.#resume)
   }
 

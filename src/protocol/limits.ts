@@ -72,7 +72,9 @@ export const ACK_EVERY_MS = 50
 export const MAX_UNACKED_PER_RUN = 8 * 1024 * 1024
 /** Unacknowledged output of all runs together before every pipe is paused. */
 export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
-/** What a frame counts towards the two limits above beside its data, so that a flood of tiny frames is bounded too. */
+/** … though a run with less than this goes on: readers that do not read must not stop those that do. */
+export const MIN_UNACKED_PER_RUN = 512 * 1024
+/** What a frame counts towards the limits above beside its data, so that a flood of tiny frames is bounded too. */
 export const FRAME_COST = 256
 /** Stdin sent ahead of the responder's acknowledgement. */
 export const MAX_STDIN_UNACKED = 1024 * 1024

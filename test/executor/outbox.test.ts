@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import { Outbox, UnackedTotal } from '../../src/executor/outbox.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
-import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL } from '../../src/protocol/limits.ts'
+import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../../src/protocol/limits.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 /** A frame of this size counts 1 KiB. */
@@ -71,12 +71,29 @@ test('all runs together wait at the common limit, and all go on when there is ro
   const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
   for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
   const late = boxOf(total)
+  for (let i = 1; i < MIN_UNACKED_PER_RUN / 1024; i++) assert.equal(late.outbox.push('stdout', DATA), true)
   assert.equal(late.outbox.push('stdout', DATA), false)
   assert.equal(late.state.rooms, 0)
-  boxes[0]!.outbox.ack({ stdout: 4, stderr: 0 })
+  boxes[0]!.outbox.ack({ stdout: MIN_UNACKED_PER_RUN / 1024 + 1, stderr: 0 })
   assert.equal(late.state.rooms, 1)
   assert.equal(boxes[0]!.state.rooms, 1)
   assert.equal(boxes[1]!.state.rooms, 0)
+})
+
+test('readers that do not read cannot stop one that does', () => {
+  const total = new UnackedTotal()
+  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
+  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  const reader = boxOf(total)
+  const window = MIN_UNACKED_PER_RUN / 1024
+  for (let round = 0; round < 10; round++) {
+    let pushed = 1
+    while (reader.outbox.push('stdout', DATA)) pushed += 1
+    assert.equal(pushed, round === 0 ? window : 1)
+    assert.equal(total.full, true)
+    reader.outbox.ack({ stdout: round + 1, stderr: 0 })
+    assert.equal(reader.state.rooms, round + 1)
+  }
 })
 
 test('the end of a run frees what it held of the common limit', () => {
