@@ -68,7 +68,7 @@ export class ExecutorHost {
     await writeFile(host.aclPath, host.#aclText(), { mode: 0o600 })
     t.after(async () => {
       await host.stop()
-      await rm(host.dir, { recursive: true, force: true })
+      await rm(host.dir, { recursive: true, force: true, maxRetries: 10 })
     })
     await host.boot()
     return host

@@ -155,7 +155,8 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
 
 const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-peer-'))
-  t.after(async () => rm(dir, { recursive: true, force: true }))
+  // What a peer still writes while it stops must not keep the hooks behind this one from being run.
+  t.after(async () => rm(dir, { recursive: true, force: true, maxRetries: 10 }))
   return dir
 }
 
