@@ -152,6 +152,7 @@ const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCap
   warn_stdout_bytes: limits.warn_stdout_bytes,
   warn_stderr_bytes: limits.warn_stderr_bytes,
   warn_duration_ms: limits.warn_duration_secs * 1000,
+  max_duration_ms: limits.max_duration_secs * 1000,
   timeout_ms: timeoutMs,
   timeout_clamped: clamped,
 })

@@ -16,7 +16,9 @@ export interface RunCaps {
   readonly warn_stdout_bytes: number
   readonly warn_stderr_bytes: number
   readonly warn_duration_ms: number
-  /** T of this run: the request's own timeout, else the cap. */
+  /** Nothing runs longer than this. */
+  readonly max_duration_ms: number
+  /** When this run is to be ended: the request's own timeout, else the cap. */
   readonly timeout_ms: number
   /** The request asked for more than the cap and agreed to run at the cap. */
   readonly timeout_clamped: boolean

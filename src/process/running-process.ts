@@ -3,7 +3,7 @@ import type { Permit } from '../policy/permit.ts'
 import { KILL_GRACE_MS } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { drain } from './drain.ts'
-import { DurationLimit } from './duration.ts'
+import { DurationLimit, type DurationLimits } from './duration.ts'
 import type { Guardian } from './guardian.ts'
 import { OutputPump, type OutputTotals } from './output.ts'
 import { spawnPermitted, type Child, type ProcessExit } from './spawn.ts'
@@ -70,7 +70,7 @@ export class RunningProcess {
     this.#child = child
     this.#stdout = this.#pump('stdout', { cap: caps.max_stdout_bytes, warn: caps.warn_stdout_bytes })
     this.#stderr = this.#pump('stderr', { cap: caps.max_stderr_bytes, warn: caps.warn_stderr_bytes })
-    this.#duration = this.#limitDuration({ limit_ms: caps.timeout_ms, warn_ms: caps.warn_duration_ms })
+    this.#duration = this.#limitDuration({ timeout_ms: caps.timeout_ms, cap_ms: caps.max_duration_ms, warn_ms: caps.warn_duration_ms })
     this.ended = this.#watch(this.#clock.monotonic())
   }
 
@@ -112,7 +112,7 @@ export class RunningProcess {
     return new OutputPump({ source: this.#child[stream], handlers }, limits)
   }
 
-  #limitDuration(limits: { limit_ms: number; warn_ms: number }): DurationLimit {
+  #limitDuration(limits: DurationLimits): DurationLimit {
     const handlers = {
       onApproaching: () => this.#handlers.onWarning('duration_approaching_cap', null),
       onTerminate: () => {

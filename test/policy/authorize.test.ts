@@ -59,6 +59,7 @@ test('what the ACL lists is permitted with all that will run', () => {
     warn_stdout_bytes: 8_388_608,
     warn_stderr_bytes: 8_388_608,
     warn_duration_ms: 15_000,
+    max_duration_ms: 30_000,
     timeout_ms: 1500,
     timeout_clamped: false,
   })

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { DurationLimit, terminateAfter } from '../../src/process/duration.ts'
+import { DurationLimit, endsOf } from '../../src/process/duration.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-const record = (limit_ms: number, warn_ms: number) => {
+const record = (cap_ms: number, warn_ms: number) => {
   const clock = new ManualClock()
   const events: [string, number][] = []
   const note = (name: string) => () => void events.push([name, clock.monotonic()])
   const limit = new DurationLimit(
     { clock, handlers: { onApproaching: note('approaching'), onTerminate: note('terminate'), onKill: note('kill') } },
-    { limit_ms, warn_ms },
+    { timeout_ms: cap_ms, cap_ms, warn_ms },
   )
   return { clock, events, limit }
 }
@@ -23,7 +23,20 @@ test('SIGTERM is due five seconds before the end, or half way when the whole is 
     [1_000, 500],
     [1, 0],
   ]
-  for (const [limit, expected] of cases) assert.equal(terminateAfter(limit), expected, String(limit))
+  for (const [cap_ms, terminate] of cases) assert.deepEqual(endsOf({ timeout_ms: cap_ms, cap_ms }), { terminate, kill: cap_ms })
+})
+
+test('a timeout below the cap is SIGTERM at that time, with a grace as far as the cap leaves room', () => {
+  const cases: [timeout: number, cap: number, terminate: number, kill: number][] = [
+    [4_000, 300_000, 4_000, 9_000],
+    [1, 300_000, 1, 5_001],
+    [290_000, 300_000, 290_000, 295_000],
+    [297_000, 300_000, 295_000, 300_000],
+    [1_000, 2_000, 1_000, 2_000],
+    [1_500, 2_000, 1_000, 2_000],
+  ]
+  for (const [timeout_ms, cap_ms, terminate, kill] of cases)
+    assert.deepEqual(endsOf({ timeout_ms, cap_ms }), { terminate, kill }, `${timeout_ms} of ${cap_ms}`)
 })
 
 test('the three moments come once each, in their order', async () => {

@@ -155,7 +155,7 @@ test('signals after the end reach nobody', async (t) => {
 test('at its time a program gets SIGTERM, then SIGKILL; the run counts as cut and is warned of once each', async (t) => {
   const clock = new ManualClock()
   const path = await script(t, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
-  const started = await start(t, [path], { clock, timeout_ms: 20_000, limits: { warn_duration_secs: 10 } })
+  const started = await start(t, [path], { clock, limits: { max_duration_secs: 20, warn_duration_secs: 10 } })
   await started.printed('ready')
   await clock.advance(10_000)
   assert.deepEqual(
@@ -178,9 +178,9 @@ test('at its time a program gets SIGTERM, then SIGKILL; the run counts as cut an
 test('a program that obeys at its time ends by SIGTERM and still counts as cut', async (t) => {
   const clock = new ManualClock()
   const started = await start(t, ['sleep', '1000'], { clock, timeout_ms: 4_000 })
-  await clock.advance(2_000)
+  await clock.advance(4_000)
   const end = await started.process.ended
-  assert.deepEqual([end.signal, end.truncated, end.duration_ms], [SIGTERM, true, 2_000])
+  assert.deepEqual([end.signal, end.truncated, end.duration_ms], [SIGTERM, true, 4_000])
 })
 
 test('a program that a caller ended before its time does not count as cut by it', async (t) => {
