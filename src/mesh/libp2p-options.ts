@@ -1,4 +1,3 @@
-import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import { gossipsub, type GossipSub } from '@libp2p/gossipsub'
@@ -28,6 +27,7 @@ import {
 import { corkWrites } from './corked.ts'
 import { agreeEarly, earlyStreams } from './early-stream.ts'
 import { guardedMuxer } from './muxer-guard.ts'
+import { noiseEncrypter } from './noise.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
@@ -89,7 +89,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
   transports: [tcp()],
   connectionProtector: betweenSocketAndNoise,
-  connectionEncrypters: [noise()],
+  connectionEncrypters: [noiseEncrypter()],
   streamMuxers: [muxer],
   connectionGater: options.gater,
   connectionManager: {

@@ -211,6 +211,8 @@ export const RECONNECT_MAX_MS = 60_000
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
+/** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
+export const LARGE_MESSAGE = 4 * 1024
 /** One frame of the muxer: what waits in a stream may leave in one, with what is written in that moment. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
 /** What one connection may leave unread of ours before it is given up: two such frames. */

@@ -205,6 +205,7 @@ test('NDJSON and server-sent events carry the same objects, each of the document
     { type: 'warning', request_id: ID, kind: 'stdout_approaching_cap', message: 'half' },
     { type: 'exit', ...OUTCOME, warnings: ['stdout_approaching_cap'] },
   ])
+  assert.equal(ndjson.text, events.map((event) => `${JSON.stringify(event)}\n`).join(''))
   for (const event of events) assert.equal(Object.keys(event)[0], 'type')
   const sse = await ask('text/event-stream;q=1, */*;q=0.1')
   assert.match(sse.headers['content-type'] ?? '', /^text\/event-stream/)
