@@ -35,6 +35,9 @@ export interface ClientRunInit {
   readonly request: { readonly body: Uint8Array; readonly signature: Uint8Array }
 }
 
+/** Ended before its process began: there is nothing that could be called well. */
+const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !== null
+
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
 /**
@@ -263,7 +266,7 @@ export class ClientRun {
   #outcome(exit: ExecExit | null, problem: string | null): RunOutcome {
     const { stdout, stderr } = this.#received
     return {
-      ok: problem === null && exit !== null && exit.denial_reason === null,
+      ok: problem === null && exit !== null && exit.denial_reason === null && ran(exit),
       request_id: this.#id,
       agent_id: this.#wire.peer.agentId,
       machine_id: this.#wire.peer.machineId,

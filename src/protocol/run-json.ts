@@ -2,8 +2,8 @@ import type { AgentId, MachineId, RequestId } from './ids.ts'
 import type { DenialReason, WarningKind } from './reasons.ts'
 
 /**
- * What `POST /exec/run` answers and `x0x exec --json` prints. `ok` means: the run ended, its signed
- * Exit was verified, and every forwarded byte arrived; the remote exit code may still be non-zero.
+ * What `POST /exec/run` answers and `x0x exec --json` prints. `ok` means: the process ran and ended, its
+ * signed Exit was verified, and every forwarded byte arrived; the remote exit code may still be non-zero.
  */
 export interface RunResultJson {
   ok: boolean

@@ -138,6 +138,13 @@ for (const [name, [lie, message]] of Object.entries(LIES)) {
   })
 }
 
+test('a run that was ended before its process began is not ok', async () => {
+  const { peer, outcome } = await scriptedRun(systemClock)
+  await peer.exit('', '', { code: null, signal: null })
+  const { ok, incomplete, denial_reason } = await outcome
+  assert.deepEqual({ ok, incomplete, denial_reason }, { ok: false, incomplete: false, denial_reason: null })
+})
+
 test('output before the start, and a flood of warnings, end the run', async () => {
   const early = await scriptedRun(systemClock)
   early.peer.output('stdout', 0, 'a')

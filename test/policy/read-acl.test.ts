@@ -345,7 +345,7 @@ test('a literal that every request is refused for is a warning', () => {
 })
 
 test('the example file that ships is valid and disabled', async () => {
-  const text = await readFile(new URL('../../deploy/exec-acl.example.toml', import.meta.url), 'utf8')
+  const text = await readFile(new URL('../../deploy/exec-acl.toml', import.meta.url), 'utf8')
   const acl = aclOf(text)
   assert.equal(acl.enabled, false)
   assert.deepEqual(acl.caps, DEFAULT_CAPS)
