@@ -2,9 +2,9 @@ import type { WarningKind } from '../protocol/reasons.ts'
 
 /** What the requester reads beside a warning's kind. */
 export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
-  stdout_approaching_cap: 'stdout is close to its cap',
-  stderr_approaching_cap: 'stderr is close to its cap',
-  duration_approaching_cap: 'the run is close to its time limit',
+  stdout_approaching_cap: 'stdout has passed its warning threshold',
+  stderr_approaching_cap: 'stderr has passed its warning threshold',
+  duration_approaching_cap: 'the run time has passed its warning threshold',
   stdout_cap_hit: 'stdout reached its cap; what follows is counted and dropped',
   stderr_cap_hit: 'stderr reached its cap; what follows is counted and dropped',
   duration_cap_hit: 'the time is up; the process was told to end',
