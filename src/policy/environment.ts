@@ -1,4 +1,7 @@
-import { userInfo } from 'node:os'
+import { homedir } from 'node:os'
+import { isAbsolute } from 'node:path'
+
+import { AppError } from '../base/errors.ts'
 
 /** Where programs are looked for, whatever the daemon's own PATH says. */
 export const SCRUBBED_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -7,12 +10,18 @@ export const SCRUBBED_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 export const scrubbedEnvironment = (home: string = homeOfUser()): Readonly<Record<string, string>> =>
   Object.freeze({ PATH: SCRUBBED_PATH, HOME: home, LANG: 'C.UTF-8', LC_ALL: 'C.UTF-8' })
 
-/** From the user database, never from a variable that whoever started the daemon could set. */
+/** The daemon's own home, where its data directory is by default: `x0x` in a child finds the daemon that runs it. Throws `bad_config`. */
 const homeOfUser = (): string => {
+  const home = homeOrRoot()
+  if (!isAbsolute(home)) throw new AppError('bad_config', `HOME: ${JSON.stringify(home)} is not an absolute path`)
+  return home
+}
+
+const homeOrRoot = (): string => {
   try {
-    return userInfo().homedir || '/'
+    return homedir()
   } catch {
-    // A container may run us under a number that has no entry.
+    // A container may run us without HOME and under a number that has no entry.
     return '/'
   }
 }

@@ -1,17 +1,37 @@
 import assert from 'node:assert/strict'
-import { userInfo } from 'node:os'
-import { test } from 'node:test'
+import { homedir } from 'node:os'
+import { test, type TestContext } from 'node:test'
 
+import { isAppError } from '../../src/base/errors.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 
-test('a child gets four variables and nothing of the daemon', (t) => {
+const withVariables = (t: TestContext, variables: Record<string, string>): void => {
   const before = { ...process.env }
-  t.after(() => (process.env = before))
-  Object.assign(process.env, { HOME: '/tmp/evil', PATH: '/tmp/evil', LD_PRELOAD: 'x', NODE_OPTIONS: 'x', BASH_ENV: 'x', LANG: 'de_DE' })
+  t.after(() => {
+    for (const key of Object.keys(variables)) delete process.env[key]
+    Object.assign(process.env, before)
+  })
+  Object.assign(process.env, variables)
+}
+
+test('a child gets four variables and nothing of the daemon but its home', (t) => {
+  withVariables(t, { HOME: '/srv/x0x', PATH: '/tmp/evil', LD_PRELOAD: 'x', NODE_OPTIONS: 'x', BASH_ENV: 'x', LANG: 'de_DE' })
   assert.deepEqual(scrubbedEnvironment(), {
     PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-    HOME: userInfo().homedir,
+    HOME: '/srv/x0x',
     LANG: 'C.UTF-8',
     LC_ALL: 'C.UTF-8',
   })
+})
+
+test("a child's home is where the daemon's data directory is by default", () => {
+  assert.equal(scrubbedEnvironment()['HOME'], homedir())
+})
+
+test('a home that is no absolute path is refused', (t) => {
+  withVariables(t, { HOME: 'somewhere' })
+  assert.throws(
+    () => scrubbedEnvironment(),
+    (error) => isAppError(error, 'bad_config') && error.message.includes('HOME: "somewhere"'),
+  )
 })
