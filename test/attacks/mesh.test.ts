@@ -53,7 +53,7 @@ const strangerTo = async (t: TestContext, victim: Peer): Promise<MessageStream> 
     ],
   })
   t.after(() => node.stop())
-  await node.dial(multiaddr(victim.node.addresses()[0]!))
+  await node.dial(multiaddr(victim.node.addresses()[0]))
   return under[0]!
 }
 
