@@ -20,7 +20,8 @@ const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_do
 /** One row of the error table as JSON. What went wrong inside is for the log alone. */
 export const answerError = (log: Logger, thrown: unknown, reply: FastifyReply): object => {
   const error = toAppError(thrown as FastifyError)
-  if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
+  if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
+  else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
   if (HANGS_UP.has(error.code)) reply.header('connection', 'close')
   if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
   reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { createLogger } from '../../../src/base/log.ts'
 import { RestDoor } from '../../../src/doors/rest/server.ts'
 import { AGENT, MACHINE, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
 
@@ -108,4 +109,20 @@ test('stop hangs up on idle connections and removes the socket', async (t) => {
   await door.stop()
   await closed
   await assert.rejects(stat(socketPath), { code: 'ENOENT' })
+})
+
+test('a caller that goes away amid its request is no error of ours', async (t) => {
+  for (const type of ['application/json', 'application/x-ndjson']) {
+    const said = Promise.withResolvers<string>()
+    const log = createLogger({ name: 'test', level: 'debug', destination: { write: (line) => said.resolve(line) } })
+    const door = await startDoor(t, { log })
+    const request = door.open('POST', '/exec/run', { headers: { 'content-type': type, 'content-length': '100' } })
+    request.on('error', () => undefined)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    request.write('{"argv": [', () => resolve())
+    await promise
+    request.destroy()
+    const { level, msg } = JSON.parse(await said.promise) as { level: string; msg: string }
+    assert.deepEqual([type, level, msg], [type, 'debug', 'a caller went away before its request was whole'])
+  }
 })
