@@ -14,6 +14,7 @@ import { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './forget-peers.ts'
 import { connectionGate } from './gater.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
+import { listenError } from './listen-error.ts'
 import { machineIdOf } from './peer-ids.ts'
 import { MeshStream } from './stream.ts'
 
@@ -99,7 +100,7 @@ export class MeshNode implements Startable {
       await libp2p.start()
     } catch (error) {
       this.#libp2p = null
-      throw new AppError('bad_config', `cannot listen on ${this.#init.listen.join(', ')}: ${errorText(error)}`, { cause: error })
+      throw listenError(this.#init.listen, error)
     }
     for (const [topic, validator] of this.#topics) this.#join(libp2p, topic, validator)
     this.#sweep = setInterval(() => void forgetGonePeers(libp2p).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()

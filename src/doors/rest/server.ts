@@ -94,7 +94,7 @@ export class RestDoor implements Startable {
     })
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     server.once('error', (error: NodeJS.ErrnoException) => {
-      reject(error.code === 'EADDRINUSE' ? new AppError('conflict', `${describe(where)} is in use by another`, { cause: error }) : error)
+      reject(error.code === 'EADDRINUSE' ? inUse(where, error) : error)
     })
     server.listen(where, resolve)
     await promise
@@ -107,7 +107,14 @@ export class RestDoor implements Startable {
 /** A stop that waits longer than this for callers keeps the daemon from ending its children in time. */
 const HANG_UP_MS = SHUTDOWN_MS - 500
 
-const describe = (where: ListenOptions): string => where.path ?? `${where.host}:${where.port}`
+const inUse = (where: ListenOptions, cause: Error): AppError =>
+  where.path === undefined
+    ? new AppError(
+        'conflict',
+        `the API cannot listen on ${where.host}:${where.port}: the port is in use by another; choose one with --api-port (0 = any free one) or stop what holds it`,
+        { cause },
+      )
+    : new AppError('conflict', `${where.path} is in use by another`, { cause })
 
 const closeServer = async (server: Server): Promise<void> => {
   const { promise, resolve } = Promise.withResolvers<void>()
