@@ -99,7 +99,8 @@ export class Calls {
   }
 
   async #signCard(call: Extract<Call, { type: 'sign_card' }>): Promise<ToNetwork> {
-    const { clock, signatures } = this.#components
+    const { clock, signatures, views } = this.#components
+    if (views.selfRevoked) throw revokedSelf()
     const isCard = call.kind === 'card'
     const now = clock.now()
     const body = {
@@ -115,6 +116,13 @@ export class Calls {
     return { type: 'signed', id: call.id, body: signed.body, signature: signed.signature }
   }
 }
+
+/** Neither a card nor an announcement would be believed. */
+const revokedSelf = (): AppError =>
+  new AppError(
+    'conflict',
+    'this agent has been revoked for ever, everywhere or on this machine; start x0xd on a new data directory for a new identity',
+  )
 
 const ready = (id: number, link: PeerLink, agentSignature: Uint8Array): ToNetwork => ({
   type: 'link_ready',

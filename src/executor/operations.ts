@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { decodeCardLink, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
-import { isHexId, type MachineId } from '../protocol/ids.ts'
+import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -25,13 +25,10 @@ export interface OperationsInit {
 }
 
 /** What the network's half may know of a contact. */
-export const contactRecord = ({ name, agent_id, trust, machines, addresses }: Contact): ContactRecord => ({
-  name,
-  agent_id,
-  trust,
-  machines: [...machines],
-  addresses: [...addresses],
-})
+export const contactRecord = ({ name, agent_id, trust, machines, addresses }: Contact, revocations: Revocations): ContactRecord => {
+  const { revoked, machines: revoked_machines } = revocations.of(agent_id)
+  return { name, agent_id, trust, machines: [...machines], addresses: [...addresses], revoked, revoked_machines }
+}
 
 /** What an operator changes, each change proven. Bodies are closed: an unknown key is an error. */
 export class Operations {
@@ -53,18 +50,20 @@ export class Operations {
         return this.#import(json.only('card', 'name', 'trust_level'))
       case 'contact_trust': {
         const { contact, level } = json.only('contact', 'level').all(['contact', 'level'])
-        return shown(await contacts.setTrust(contact, levelOf(level)))
+        if (levelOf(level) !== 'blocked') this.#refuseRevoked(contacts.find(contact).agent_id)
+        return this.#shown(await contacts.setTrust(contact, levelOf(level)))
       }
       case 'contact_pin': {
         const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
-        return shown(await contacts.pin(contact, machine_id))
+        this.#refuseRevoked(contacts.find(contact).agent_id, machine_id)
+        return this.#shown(await contacts.pin(contact, machine_id))
       }
       case 'contact_unpin': {
         const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
-        return shown(await contacts.unpin(contact, machine_id))
+        return this.#shown(await contacts.unpin(contact, machine_id))
       }
       case 'contact_remove':
-        return shown(await contacts.remove(json.only('contact').text('contact')))
+        return this.#shown(await contacts.remove(json.only('contact').text('contact')))
       case 'identity_revoke':
         return this.#revoke(json.only('machine_id').textOrNull('machine_id'))
     }
@@ -77,7 +76,21 @@ export class Operations {
     const name = json.optionalText('name')
     const level = json.optionalText('trust_level')
     const wish = { ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
-    return shown(await contacts.importCard(card, wish))
+    this.#refuseRevoked(card.agentId, card.machineId)
+    return this.#shown(await contacts.importCard(card, wish))
+  }
+
+  /** Said here for the operator; that such an agent is never let in is decided anew for every request. */
+  #refuseRevoked(agentId: AgentId, machineId?: MachineId): void {
+    const { revoked, machines } = this.#components.revocations.of(agentId)
+    const remedy = 'it has to make a new identity; import the card of that'
+    if (revoked) throw new AppError('conflict', `agent ${agentId} has revoked its key for ever: ${remedy}`)
+    if (machineId !== undefined && machines.includes(machineId))
+      throw new AppError('conflict', `agent ${agentId} has revoked its presence on machine ${machineId} for ever`)
+  }
+
+  #shown(contact: Contact): unknown {
+    return { ok: true, contact: contactRecord(contact, this.#components.revocations) }
   }
 
   async #revoke(machineId: MachineId | null): Promise<unknown> {
@@ -90,8 +103,6 @@ export class Operations {
     return { ok: true, agent_id: signatures.agentId, machine_id: machineId }
   }
 }
-
-const shown = (contact: Contact): unknown => ({ ok: true, contact: contactRecord(contact) })
 
 const levelOf = (text: string): TrustLevel => {
   const level = TRUST_LEVELS.find((one) => one === text)

@@ -78,7 +78,7 @@ export class Executor implements Startable {
     this.#init = init
     this.#signatures = new Signatures({ signer, counters, clock })
     this.#judge = new TrustJudge({ contacts, revocations }, own)
-    this.#views = new Views({ acl, contacts, counters, journal, revocations })
+    this.#views = new Views({ acl, contacts, counters, journal, revocations }, own)
     this.#revocations = new PeerRevocations(
       { acl: acl.acl, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },

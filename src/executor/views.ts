@@ -1,6 +1,7 @@
 import type { Journal, JournalStatus } from '../audit/journal.ts'
 import type { ExecCounters, ExecDiagnostics } from '../diagnostics/exec-counters.ts'
 import type { LoadedAcl } from '../policy/load-acl.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { contactRecord } from './operations.ts'
@@ -27,9 +28,16 @@ export interface AclStatusView {
 /** What the network's half is shown. */
 export class Views {
   readonly #components: ViewsComponents
+  readonly #own: { agentId: AgentId; machineId: MachineId }
 
-  constructor(components: ViewsComponents) {
+  constructor(components: ViewsComponents, init: { agentId: AgentId; machineId: MachineId }) {
     this.#components = components
+    this.#own = init
+  }
+
+  /** We have taken ourselves back, everywhere or on this machine: nobody will believe us any more. */
+  get selfRevoked(): boolean {
+    return this.#components.revocations.isRevoked(this.#own.agentId, this.#own.machineId)
   }
 
   snapshot(): Snapshot {
@@ -37,7 +45,12 @@ export class Views {
     const pairs = new Map(
       acl.acl.allow.map(({ agent_id, machine_id }) => [`${agent_id}:${machine_id}`, [agent_id, machine_id] as [string, string]]),
     )
-    return { contacts: this.#contacts(), known_pairs: [...pairs.values()], revoked_agents: revocations.agents() }
+    return {
+      contacts: this.#contacts(),
+      known_pairs: [...pairs.values()],
+      revoked_agents: revocations.agents(),
+      self_revoked: this.selfRevoked,
+    }
   }
 
   async query(what: Query): Promise<unknown> {
@@ -52,7 +65,8 @@ export class Views {
   }
 
   #contacts(): ContactRecord[] {
-    return this.#components.contacts.list().map(contactRecord)
+    const { contacts, revocations } = this.#components
+    return contacts.list().map((contact) => contactRecord(contact, revocations))
   }
 
   async #diagnostics(): Promise<ExecDiagnostics> {

@@ -116,6 +116,12 @@ export class Revocations {
     return revoked !== undefined && (isWhole(revoked) || revoked.machines.has(machineId))
   }
 
+  /** Whether the agent's key itself is revoked, and else on which machines the agent is. */
+  of(agentId: AgentId): { revoked: boolean; machines: MachineId[] } {
+    const revoked = this.#table.get(agentId)
+    return revoked === undefined ? { revoked: false, machines: [] } : { revoked: isWhole(revoked), machines: [...revoked.machines.keys()] }
+  }
+
   /** Agents whose key itself is revoked. */
   agents(): AgentId[] {
     return [...this.#table].filter(([, revoked]) => isWhole(revoked)).map(([agentId]) => agentId)

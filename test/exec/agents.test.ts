@@ -9,7 +9,15 @@ const BERT = `bbbbbb22${'0'.repeat(56)}`
 const CLARA = `dddddd11${'0'.repeat(56)}`
 const SEEN = `cccccc11${'0'.repeat(56)}`
 
-const contact = (name: string, agent_id: string) => ({ name, agent_id, trust: 'known' as const, machines: [], addresses: [] })
+const contact = (name: string, agent_id: string) => ({
+  name,
+  agent_id,
+  trust: 'known' as const,
+  machines: [],
+  addresses: [],
+  revoked: false,
+  revoked_machines: [],
+})
 const directory = new AgentDirectory({
   ownAgentId: () => OWN,
   contacts: () => [contact('bob', BOB), contact('bert', BERT), contact('cccccc', CLARA)],

@@ -165,10 +165,50 @@ test('revoking our own machine is told to every peer, and our own runs are over'
     network.revocations.map(({ link, items }) => [link, items.length]),
     [[1, 1]],
   )
+  assert.equal(network.client.snapshot.self_revoked, true)
+  for (const kind of ['card', 'announcement'] as const)
+    await assert.rejects(network.client.signCard({ kind, name: 'box', addresses: [], ttl_ms: 1_000 }), code('conflict'))
   // A stranger that comes later hears it too: it is our word about ourselves.
   const late = await network.link(newParty())
   await network.client.query('acl_status')
   assert.equal(network.revocations.at(-1)?.link, late.number)
+})
+
+test('a revoked contact is shown as such, and may be blocked or removed, not imported, trusted or pinned', async (t) => {
+  const { host, network, operate } = await setUp(t)
+  const party = newParty()
+  const { machineId } = party.machine
+  await host.befriend(party, 'laptop')
+  const friend = newParty()
+  await host.befriend(friend, 'friend')
+  const link = await network.link(friend)
+  const standing = async (): Promise<unknown> => {
+    const contacts = (await network.client.query('contacts')) as ContactRecord[]
+    assert.deepEqual(network.client.snapshot.contacts, contacts)
+    const { trust, machines, revoked, revoked_machines } = contacts.find(({ name }) => name === 'laptop')!
+    return { trust, machines, revoked, revoked_machines }
+  }
+  assert.deepEqual(await standing(), { trust: 'trusted', machines: [machineId], revoked: false, revoked_machines: [] })
+
+  await network.client.revocations(link.number, [await signRevocation(party.signer, machineId, Date.now())])
+  assert.deepEqual(await standing(), { trust: 'trusted', machines: [machineId], revoked: false, revoked_machines: [machineId] })
+  await assert.rejects(operate('contact_pin', { contact: 'laptop', machine_id: machineId }), code('conflict'))
+  await assert.rejects(operate('card_import', { card: await cardOf(party) }), code('conflict'))
+  await operate('contact_pin', { contact: 'laptop', machine_id: friend.machine.machineId })
+  await operate('contact_unpin', { contact: 'laptop', machine_id: friend.machine.machineId })
+
+  await network.client.revocations(link.number, [await signRevocation(party.signer, null, Date.now())])
+  assert.deepEqual(await standing(), { trust: 'trusted', machines: [machineId], revoked: true, revoked_machines: [] })
+  for (const [operation, body] of [
+    ['card_import', { card: await cardOf(party, Date.now() + 1_000) }],
+    ['contact_trust', { contact: 'laptop', level: 'trusted' }],
+    ['contact_trust', { contact: 'laptop', level: 'unknown' }],
+    ['contact_pin', { contact: 'laptop', machine_id: friend.machine.machineId }],
+  ] as const)
+    await assert.rejects(operate(operation, body), (error: Error) => code('conflict')(error) && error.message.includes('for ever'))
+  await operate('contact_trust', { contact: 'laptop', level: 'blocked' })
+  await operate('contact_remove', { contact: 'laptop' })
+  await assert.rejects(operate('card_import', { card: await cardOf(party) }), code('conflict'))
 })
 
 test("a peer's revocations count only when signed, of an agent we know, and from a friend", async (t) => {

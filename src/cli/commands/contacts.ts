@@ -10,7 +10,15 @@ interface Contact {
   readonly agent_id: string
   readonly trust: string
   readonly machines: readonly string[]
+  /** The agent has revoked its key for ever; its level means nothing any more. */
+  readonly revoked?: boolean
+  readonly revoked_machines?: readonly string[]
 }
+
+const levelShown = ({ trust, revoked = false }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
+
+const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 64): string =>
+  `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
 
 /** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {
@@ -19,11 +27,11 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
   else if (answer.contacts.length === 0)
     await printLine(context, 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK')
   else {
-    const rows = answer.contacts.map(({ name, trust, agent_id, machines }) => [
-      name,
-      trust,
-      agent_id,
-      machines.join(' ') || '(any machine)',
+    const rows = answer.contacts.map((contact) => [
+      contact.name,
+      levelShown(contact),
+      contact.agent_id,
+      contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
     ])
     await printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows)
   }
@@ -63,8 +71,9 @@ const report = async (context: CliContext, answer: { contact?: Contact }): Promi
   const { contact } = answer
   if (context.json) await printJson(context, answer)
   else if (contact !== undefined) {
-    const pins = contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => id.slice(0, 12)).join(', ')}`
-    await printLine(context, shownLine(`${contact.name}: ${contact.trust}, ${pins}, agent ${contact.agent_id}`))
+    const pins =
+      contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => pinShown(contact, id, 12)).join(', ')}`
+    await printLine(context, shownLine(`${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}`))
   }
 }
 

@@ -23,7 +23,7 @@ export interface RestDirectory {
 }
 
 /** Of `ExecutorClient`. */
-export type RestExecutor = Pick<ExecutorClient, 'identity' | 'query' | 'operate' | 'signCard'>
+export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard'>
 
 /** Of `Links`. */
 export interface RestLinks extends Pick<Links, 'list'> {

@@ -43,6 +43,7 @@ export const contactRoutes = (components: RestComponents, init: RestInit): Defin
         name: init.displayName,
         addresses: node.addresses(),
         version: init.version,
+        revoked: executor.snapshot.self_revoked,
       }),
     }),
     'GET /agent/card': define({

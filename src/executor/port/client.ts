@@ -68,7 +68,7 @@ export class ExecutorClient implements Startable {
   #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
-  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [] }
+  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false }
 
   constructor(components: ExecutorClientComponents) {
     this.#log = components.log

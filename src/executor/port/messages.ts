@@ -110,6 +110,10 @@ export interface ContactRecord {
   machines: string[]
   /** Addresses of the imported card, each ending in /p2p/<peer id>. */
   addresses: string[]
+  /** The agent has revoked its key, for ever: nothing above lets it in. */
+  revoked: boolean
+  /** Machines on which the agent has revoked its presence. */
+  revoked_machines: string[]
 }
 
 /** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
@@ -118,6 +122,8 @@ export interface Snapshot {
   /** The (agent, machine) pairs that the ACL names. */
   known_pairs: [agent_id: string, machine_id: string][]
   revoked_agents: string[]
+  /** This agent itself is revoked, or its presence on this machine. */
+  self_revoked: boolean
 }
 
 /** From the executor to the network's half. */

@@ -42,6 +42,7 @@ test('both listeners answer with the same routes', async (t) => {
       name: 'tester',
       addresses: ['/ip4/127.0.0.1/tcp/1/p2p/x'],
       version: '1.2.3',
+      revoked: false,
     })
   }
 })
