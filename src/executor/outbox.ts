@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { execFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../protocol/limits.ts'
 import { NO_BYTES } from '../protocol/schema.ts'
 import type { RunOutlet } from './run-outlet.ts'
 
@@ -79,6 +79,7 @@ export class Outbox {
   readonly #streams = { stdout: new Unacked(), stderr: new Unacked() }
   readonly #resume = (): void => this.#check()
   #unacked = 0
+  #window = FIRST_UNACKED_PER_RUN
   #waiting = false
   #closed = false
 
@@ -106,6 +107,8 @@ export class Outbox {
     const freed = this.#streams.stdout.ack(seqs.stdout) + this.#streams.stderr.ack(seqs.stderr)
     if (this.#closed) return
     this.#unacked -= freed
+    // As TCP's slow start: a reader that takes much is sent much ahead, and one that takes nothing costs little.
+    this.#window = Math.min(this.#window + freed, MAX_UNACKED_PER_RUN)
     this.#total.remove(freed)
     this.#check()
   }
@@ -120,7 +123,7 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return this.#unacked >= MAX_UNACKED_PER_RUN || this.#othersFill || this.#outlet.full
+    return this.#unacked >= this.#window || this.#othersFill || this.#outlet.full
   }
 
   /** A run whose reader keeps up goes on with a window of its own, however much others leave unread. */
@@ -130,7 +133,7 @@ export class Outbox {
 
   #wait(): void {
     this.#waiting = true
-    if (this.#unacked >= MAX_UNACKED_PER_RUN) return
+    if (this.#unacked >= this.#window) return
     if (this.#othersFill) this.#total.whenRoom(this.#resume)
     else void this.#outlet.drained().then(this.#resume)
   }

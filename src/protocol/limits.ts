@@ -70,6 +70,8 @@ export const ACK_EVERY_BYTES = 256 * 1024
 export const ACK_EVERY_MS = 50
 /** Unacknowledged output of one run before its pipe is paused: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_UNACKED_PER_RUN = 8 * 1024 * 1024
+/** The same for a run that nobody has acknowledged yet: it grows by what is acknowledged. Four times the muxer's first window. */
+export const FIRST_UNACKED_PER_RUN = 1024 * 1024
 /** Unacknowledged output of all runs together before every pipe is paused. */
 export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
 /** … though a run with less than this goes on: readers that do not read must not stop those that do. */

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { FRAME_COST, MAX_FRAME_DATA, MAX_UNACKED_PER_RUN } from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import type { ProbeRun } from '../support/fake-network.ts'
 
@@ -24,9 +24,9 @@ test('a reader that does not acknowledge pauses the child at the window; the res
   const { host, link } = await ExecutorHost.linked(t, { scripts: BIG, keys: KEYS })
   const run = await link.ask([host.program('big')], { ack: false })
   const { pid } = await run.frame('started')
-  await received(run, MAX_UNACKED_PER_RUN)
+  await received(run, FIRST_UNACKED_PER_RUN)
   await sleep(1_000)
-  assert.ok(unacked(run) < MAX_UNACKED_PER_RUN + MAX_FRAME_DATA + FRAME_COST)
+  assert.ok(unacked(run) < FIRST_UNACKED_PER_RUN + MAX_FRAME_DATA + FRAME_COST)
   assert.equal(existsSync(`/proc/${pid}`), true)
   assert.equal(
     run.frames.some((frame) => frame.type === 'exit'),

@@ -4,11 +4,18 @@ import { test } from 'node:test'
 import { isAppError } from '../../src/base/errors.ts'
 import { Outbox, UnackedTotal } from '../../src/executor/outbox.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
-import { FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../../src/protocol/limits.ts'
+import {
+  FIRST_UNACKED_PER_RUN,
+  FRAME_COST,
+  MAX_UNACKED_PER_RUN,
+  MAX_UNACKED_TOTAL,
+  MIN_UNACKED_PER_RUN,
+} from '../../src/protocol/limits.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 /** A frame of this size counts 1 KiB. */
 const DATA = new Uint8Array(1024 - FRAME_COST)
+const FIRST = FIRST_UNACKED_PER_RUN / 1024
 const PER_RUN = MAX_UNACKED_PER_RUN / 1024
 
 const boxOf = (total = new UnackedTotal()) => {
@@ -27,6 +34,25 @@ const boxOf = (total = new UnackedTotal()) => {
   return { outbox: new Outbox({ outlet, total }, { requestId: ID, onRoom: () => state.rooms++ }), sent, state }
 }
 
+/** One whose reader has taken so much that its window is the largest; answers the next number. */
+const widen = (outbox: Outbox): number => {
+  for (let seq = 0; seq < PER_RUN - FIRST; seq++) {
+    outbox.push('stdout', DATA)
+    outbox.ack({ stdout: seq + 1, stderr: 0 })
+  }
+  return PER_RUN - FIRST
+}
+
+/** Runs that leave unread what all runs together may. */
+const fullOf = (total: UnackedTotal) => {
+  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
+  for (const { outbox } of boxes) {
+    widen(outbox)
+    for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  }
+  return boxes
+}
+
 test('each stream is numbered from 0 without holes', () => {
   const { outbox, sent } = boxOf()
   for (const stream of ['stdout', 'stdout', 'stderr', 'stdout'] as const) assert.equal(outbox.push(stream, DATA), true)
@@ -38,16 +64,35 @@ test('each stream is numbered from 0 without holes', () => {
   ])
 })
 
-test('the run waits exactly at its limit and goes on with the next acknowledgement', () => {
-  const { outbox, state } = boxOf()
-  for (let i = 0; i < PER_RUN - 1; i++) assert.equal(outbox.push('stdout', DATA), true)
-  assert.equal(outbox.push('stdout', DATA), false)
-  outbox.ack({ stdout: 0, stderr: 0 })
-  assert.equal(state.rooms, 0)
-  outbox.ack({ stdout: 1, stderr: 0 })
-  assert.equal(state.rooms, 1)
-  outbox.ack({ stdout: 2, stderr: 0 })
-  assert.equal(state.rooms, 1)
+for (const [title, grow, window] of [
+  ['its first window', () => 0, FIRST],
+  ['the largest window', widen, PER_RUN],
+] as const)
+  test(`the run waits exactly at ${title} and goes on with the next acknowledgement`, () => {
+    const { outbox, state } = boxOf()
+    const seq = grow(outbox)
+    for (let i = 0; i < window - 1; i++) assert.equal(outbox.push('stdout', DATA), true)
+    assert.equal(outbox.push('stdout', DATA), false)
+    outbox.ack({ stdout: seq, stderr: 0 })
+    assert.equal(state.rooms, 0)
+    outbox.ack({ stdout: seq + 1, stderr: 0 })
+    assert.equal(state.rooms, 1)
+    outbox.ack({ stdout: seq + 2, stderr: 0 })
+    assert.equal(state.rooms, 1)
+  })
+
+test('the window grows by what is acknowledged, to its largest and no further', () => {
+  const { outbox } = boxOf()
+  const windows: number[] = []
+  let seq = 0
+  while (windows.at(-1) !== windows.at(-2) || windows.length < 2) {
+    let pushed = 1
+    while (outbox.push('stdout', DATA)) pushed += 1
+    seq += pushed
+    windows.push(pushed)
+    outbox.ack({ stdout: seq, stderr: 0 })
+  }
+  assert.deepEqual(windows, [FIRST, 2 * FIRST, 4 * FIRST, PER_RUN, PER_RUN])
 })
 
 test('acknowledging what was never sent, or going back, is malformed', () => {
@@ -68,13 +113,12 @@ test('acknowledging what was never sent, or going back, is malformed', () => {
 
 test('all runs together wait at the common limit, and all go on when there is room', () => {
   const total = new UnackedTotal()
-  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
-  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  const boxes = fullOf(total)
   const late = boxOf(total)
   for (let i = 1; i < MIN_UNACKED_PER_RUN / 1024; i++) assert.equal(late.outbox.push('stdout', DATA), true)
   assert.equal(late.outbox.push('stdout', DATA), false)
   assert.equal(late.state.rooms, 0)
-  boxes[0]!.outbox.ack({ stdout: MIN_UNACKED_PER_RUN / 1024 + 1, stderr: 0 })
+  boxes[0]!.outbox.ack({ stdout: PER_RUN - FIRST + MIN_UNACKED_PER_RUN / 1024 + 1, stderr: 0 })
   assert.equal(late.state.rooms, 1)
   assert.equal(boxes[0]!.state.rooms, 1)
   assert.equal(boxes[1]!.state.rooms, 0)
@@ -82,8 +126,7 @@ test('all runs together wait at the common limit, and all go on when there is ro
 
 test('readers that do not read cannot stop one that does', () => {
   const total = new UnackedTotal()
-  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
-  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  fullOf(total)
   const reader = boxOf(total)
   const window = MIN_UNACKED_PER_RUN / 1024
   for (let round = 0; round < 10; round++) {
@@ -98,8 +141,7 @@ test('readers that do not read cannot stop one that does', () => {
 
 test('the end of a run frees what it held of the common limit', () => {
   const total = new UnackedTotal()
-  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
-  for (const { outbox } of boxes) for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  const boxes = fullOf(total)
   assert.equal(total.full, true)
   for (const { outbox } of boxes) outbox.close()
   assert.equal(total.full, false)
