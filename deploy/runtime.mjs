@@ -41,10 +41,13 @@ const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2
 /** A terminal sends these to the child itself; forwarding would deliver them twice. */
 const FROM_TERMINAL = new Set(['SIGINT', 'SIGQUIT', 'SIGHUP'])
 
-/** Runs a program in our place: same terminal, signals passed on. Resolves to its exit status, 128+n for a signal. */
-export const runInstead = (file, args, env = process.env) =>
+/**
+ * Runs a program in our place: same terminal, signals passed on. Resolves to its exit status, 128+n for a signal.
+ * `tied`: it gets a channel to us, whose end tells it that we are gone, also when we were killed.
+ */
+export const runInstead = (file, args, env = process.env, { tied = false } = {}) =>
   new Promise((resolve, reject) => {
-    const child = spawn(file, args, { stdio: 'inherit', env })
+    const child = spawn(file, args, { stdio: tied ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit', env })
     const forward = (signal) => {
       if (!(process.stdin.isTTY && FROM_TERMINAL.has(signal))) child.kill(signal)
     }

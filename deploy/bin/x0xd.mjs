@@ -20,7 +20,7 @@ const start = async () => {
     process.removeAllListeners('warning')
     process.execve(runtime, [runtime, bundle, ...process.argv.slice(2)], process.env)
   } else {
-    process.exitCode = await runInstead(runtime, [bundle, ...process.argv.slice(2)])
+    process.exitCode = await runInstead(runtime, [bundle, ...process.argv.slice(2)], process.env, { tied: true })
   }
 }
 

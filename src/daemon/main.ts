@@ -33,6 +33,16 @@ const stopSignal = async (): Promise<void> =>
     }
   })
 
+/** Resolves when the launcher that started us with a channel to itself is gone: nobody else would pass signals on. */
+const launcherGone = async (): Promise<void> =>
+  new Promise((resolve) => {
+    if (process.send === undefined) return
+    if (!process.connected) return resolve()
+    process.once('disconnect', resolve)
+    // To wait for that alone keeps no process.
+    process.channel?.unref()
+  })
+
 /** A mistake of ours must not leave a daemon that half works: it stops, its children first. A stray rejection is only told. */
 const onMistake = (log: Logger): Promise<Error> =>
   new Promise((resolve) => {
@@ -49,7 +59,7 @@ const readyLine = (config: DaemonConfig, daemon: Daemon): string =>
 const run = async (config: DaemonConfig): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   // Before anything is started, so that no signal finds the process without its handler.
-  const stopping = stopSignal()
+  const stopping = Promise.race([stopSignal(), launcherGone()])
   const mistake = onMistake(log)
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))

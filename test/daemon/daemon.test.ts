@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 
 import { CLI, MeshOfDaemons, runDaemonCommand, TestDaemon, until } from '../support/mesh-of-daemons.ts'
 
@@ -128,4 +132,44 @@ test("a daemon's diagnostics through exec, where the ACL names its data director
   assert.equal(totals.requests_received, 1, 'it counts the very request that asked')
   const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec'])
   assert.match(other.stderr, /argv_not_allowed/, 'and no other daemon may be asked')
+})
+
+test('it stops when the launcher that waits for it is killed, and its children get nothing of the channel between them', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  const [runtime, bundle] = ['../../deploy/runtime.mjs', '../../dist/x0xd.mjs'].map((path) => fileURLToPath(new URL(path, import.meta.url)))
+  const argv = [bundle, '--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  const code = `import { runInstead } from '${pathToFileURL(runtime!).href}'
+    await runInstead(process.execPath, ${JSON.stringify(argv)}, process.env, { tied: true })`
+  const launcher = spawn(process.execPath, ['--input-type=module', '-e', code], {
+    env: { ...process.env, X0X_MDNS: 'false' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.after(() => launcher.kill('SIGKILL'))
+  await once(launcher.stdout, 'data')
+  const { pid } = launcher
+  const held = Number((await readFile(join(daemon.dir, 'x0xd.lock'), 'utf8')).split(' ')[0])
+  assert.notEqual(held, pid)
+  const flags = /^flags:\s*([0-7]+)$/m.exec(await readFile(`/proc/${held}/fdinfo/3`, 'utf8'))?.[1]
+  assert.notEqual(Number.parseInt(flags ?? '0', 8) & 0o2000000, 0, 'the channel is closed on exec')
+  launcher.kill('SIGKILL')
+  // The daemon holds the same pipe: it ends with the last of both.
+  await once(launcher, 'close')
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key'])
+})
+
+test('a port that is taken is one line that says which and what to do', async (t) => {
+  const server = createServer()
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  t.after(() => server.close())
+  const { port } = server.address() as { port: number }
+  const { dir } = (await meshOf(t)).add('alice')
+  const free = '/ip4/127.0.0.1/tcp/0'
+  const taken = `/ip4/127.0.0.1/tcp/${port}`
+  const mesh = await runDaemonCommand(['--data-dir', dir, '--api-port', '0', '--listen', free, '--listen', taken])
+  assert.equal(mesh.status, 1)
+  assert.match(mesh.stderr, /^x0xd: cannot listen on \S+: the port is in use; .*--listen.*\n$/)
+  assert.ok(mesh.stderr.includes(`listen on ${taken}: `))
+  const api = await runDaemonCommand(['--data-dir', dir, '--api-port', String(port), '--listen', free])
+  assert.equal(api.status, 1)
+  assert.match(api.stderr, new RegExp(`^x0xd: the API cannot listen on 127\\.0\\.0\\.1:${port}: .*--api-port.*\\n$`))
 })
