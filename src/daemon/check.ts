@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises'
 
 import { inspectAcl } from '../policy/load-acl.ts'
 import type { ConfigReading } from './config.ts'
+import { checkExecFiles } from './exec-files.ts'
 import { dataDirMode } from './settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
@@ -40,4 +41,8 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
     : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
+  // A start goes through all the same: runs are denied until it is mended.
+  ...(await checkExecFiles(config.exec_acl)).flatMap(({ standing, topic, text, remedy }) =>
+    standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],
+  ),
 ]

@@ -1,19 +1,21 @@
-import { constants } from 'node:fs'
-import { access, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { dirname } from 'node:path'
 
 import { errorText, isAppError } from '../base/errors.ts'
+import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
+import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import { primitives } from '../identity/primitives.ts'
-import { inspectAcl } from '../policy/load-acl.ts'
-import { shortId } from '../protocol/ids.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
+import { Revocations } from '../trust/revocations.ts'
 import { checkAcl, checkDataDir } from './check.ts'
 import type { ConfigReading, DaemonConfig, Environment } from './config.ts'
+import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { LocalApi } from './local-api.ts'
 import { lockHolder } from './lock.ts'
+import type { DataPaths } from './paths.ts'
+import { checkRunning } from './running.ts'
 import { dataDirMode } from './settings.ts'
 
 const checkRuntime = (): Finding => {
@@ -22,6 +24,8 @@ const checkRuntime = (): Finding => {
   if (name === 'native') return ok('runtime', text)
   return warn('runtime', `${text} (about ten times slower)`, 'use Node 24.7 or newer with OpenSSL 3.5, and unset X0X_CRYPTO')
 }
+
+const AGENT_HEADER = 'x0x-agent-key-v1'
 
 const checkKey = async (topic: string, path: string, header: string | null, groupMayRead = false): Promise<Finding> => {
   try {
@@ -36,7 +40,7 @@ const checkKey = async (topic: string, path: string, header: string | null, grou
 
 const checkKeys = async ({ paths, share_with_group }: DaemonConfig): Promise<Finding[]> =>
   Promise.all([
-    checkKey('agent key', paths.agentKey, 'x0x-agent-key-v1'),
+    checkKey('agent key', paths.agentKey, AGENT_HEADER),
     checkKey('machine key', paths.machineKey, 'x0x-machine-key-v1'),
     checkKey('operator key', paths.operatorKey, null, share_with_group),
     checkKey('api token', paths.apiToken, null, share_with_group),
@@ -61,24 +65,29 @@ const checkContacts = async (path: string): Promise<Finding> => {
   }
 }
 
-const checkJournal = async (aclPath: string): Promise<Finding> => {
-  const { acl } = await inspectAcl(aclPath)
-  if (acl === null || acl.audit_log_path === null) return ok('journal', 'none is configured, none is needed while exec is disabled')
-  const path = acl.audit_log_path
-  const directory = dirname(path)
+/** Who has revoked what, and whether that is us. */
+const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
+  const revocations = new Revocations({ path: paths.revocations })
   try {
-    if ((await stat(path).catch(() => null)) !== null) await access(path, constants.W_OK)
-    else if ((await stat(directory).catch(() => null)) !== null) await access(directory, constants.W_OK)
-    else return ok('journal', `${path}; its directory will be made at the first start`)
-    return ok('journal', path)
+    await revocations.load()
   } catch (error) {
-    return fail(
-      'journal',
-      `${path} cannot be written: ${errorText(error)}; every request would be denied`,
-      `make ${directory} writable for this user`,
-    )
+    return fail('revocations', errorText(error), 'restore the file from a backup')
   }
+  const own = await ownIds(paths).catch(() => null)
+  if (own === null || !revocations.isRevoked(own.agentId, own.machineId))
+    return ok('revocations', `${revocations.list().length} kept, none of this agent here`)
+  return fail(
+    'revocations',
+    `this agent has been revoked ${revocations.of(own.agentId).revoked ? '' : 'on this machine '}for ever: nobody accepts it any more`,
+    'start x0xd on a new data directory for a new identity, and give its card to your peers',
+  )
 }
+
+/** Throws where there are no keys yet, or bad ones, which have lines of their own. */
+const ownIds = async (paths: DataPaths): Promise<{ agentId: AgentId; machineId: MachineId }> => ({
+  agentId: agentSignerOf(await loadSeed({ path: paths.agentKey, header: AGENT_HEADER })).agentId,
+  machineId: await machineIdOfKeyFile(paths.dir),
+})
 
 const bindError = async (host: string, port: number): Promise<string | null> =>
   new Promise((resolve) => {
@@ -126,44 +135,13 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
   )
 }
 
-interface RunningAnswers {
-  readonly agent: { readonly agent_id: string; readonly machine_id: string }
-  readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
-  readonly exec: { readonly journal?: { readonly path: string | null; readonly writable: boolean } | null }
-}
-
-const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswers> => {
-  const api = new LocalApi({ instance: { name: config.name, dataDir: config.paths.dir }, url: null, env })
-  const get = async <K extends keyof RunningAnswers>(path: string): Promise<RunningAnswers[K]> => api.json({ method: 'GET', path })
-  const [agent, peers, exec] = await Promise.all([get<'agent'>('/agent'), get<'peers'>('/peers'), get<'exec'>('/diagnostics/exec')])
-  return { agent, peers, exec }
-}
-
-/** What the running daemon itself says. */
-const checkRunning = async (config: DaemonConfig, pid: number, env: Environment): Promise<Finding[]> => {
-  try {
-    const { agent, peers, exec } = await ask(config, env)
-    const connected = peers.peers.filter((peer) => peer.connected !== false).length
-    const journal = exec.journal
-    return [
-      ok('daemon', `runs with pid ${pid}: agent ${shortId(agent.agent_id)}, machine ${shortId(agent.machine_id)}`),
-      connected > 0
-        ? ok('peers', `${connected} connected`)
-        : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh'),
-      ...(journal?.writable === false && journal.path !== null
-        ? [fail('journal', `the daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
-        : []),
-    ]
-  } catch (error) {
-    return [
-      fail(
-        'daemon',
-        `pid ${pid} holds the data directory but does not answer: ${errorText(error)}`,
-        `look at its log; as a last resort: kill ${pid}`,
-      ),
-    ]
-  }
-}
+/** What a start would find. */
+const checkStart = async (config: DaemonConfig): Promise<Finding[]> => [
+  ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
+  ...(await checkExecFiles(config.exec_acl)),
+  ok('daemon', 'does not run'),
+  ...(await checkPorts(config)),
+]
 
 /** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing. */
 export const doctor = async ({ config, problems }: ConfigReading, env: Environment): Promise<Finding[]> => {
@@ -176,9 +154,8 @@ export const doctor = async ({ config, problems }: ConfigReading, env: Environme
     await checkDataDir(config.paths.dir, dataDirMode(config)),
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
-    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
-    await checkJournal(config.exec_acl),
+    await checkRevocations(config),
     await checkClock(config),
-    ...(pid === null ? [ok('daemon', 'does not run'), ...(await checkPorts(config))] : await checkRunning(config, pid, env)),
+    ...(pid === null ? await checkStart(config) : await checkRunning(config, pid, env)),
   ]
 }

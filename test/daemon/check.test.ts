@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -125,6 +126,7 @@ test('the doctor names each part of an installation that is not there yet, and f
     'machine key',
     'api token',
     'contacts',
+    'revocations',
     'acl',
     'journal',
     'clock',
@@ -154,4 +156,30 @@ test('the doctor tells a port that is taken', async (t) => {
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', join(await tempDir(t), 'd'), '--api-port', String(port)])
   assert.equal(status, 2)
   assert.match(stdout, new RegExp(`fail {2}api port .*127\\.0\\.0\\.1:${port} cannot be taken: EADDRINUSE`))
+})
+
+test('a journal that cannot be written and a missing default_cwd warn before a start and fail the doctor, with what mends them', async (t) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'acl.toml')
+  await writeFile(join(dir, 'file'), '')
+  const [journal, cwd] = [join(dir, 'file', 'logs', 'exec.log'), join(dir, 'gone')]
+  await writeFile(file, acl({ head: `enabled = true\naudit_log_path = "${journal}"\ndefault_cwd = "${cwd}"` }))
+  const flags = ['--data-dir', join(dir, 'data'), '--exec-acl', file, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  for (const [mode, standing, status] of [
+    ['--check', 'warn', 0],
+    ['--doctor', 'fail', 2],
+  ] as const) {
+    const result = await runDaemonCommand([mode, '--json', ...flags])
+    assert.equal(result.status, status, result.stdout)
+    const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text' | 'remedy', string>[] }
+    for (const [topic, place] of [
+      ['journal', join(dir, 'file', 'logs')],
+      ['default_cwd', cwd],
+    ] as const) {
+      const finding = findings.find((one) => one.topic === topic)
+      assert.equal(finding?.standing, standing)
+      assert.ok(finding.text.includes(place), finding.text)
+      assert.equal(finding.remedy, `sudo install -d -o ${userInfo().username} -m 0700 ${place}`)
+    }
+  }
 })

@@ -173,3 +173,45 @@ test('a port that is taken is one line that says which and what to do', async (t
   assert.equal(api.status, 1)
   assert.match(api.stderr, new RegExp(`^x0xd: the API cannot listen on 127\\.0\\.0\\.1:${port}: .*--api-port.*\\n$`))
 })
+
+test('the doctor looks at the ACL and the journal of the daemon that runs, wherever it was told to find them', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const without = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.match(without.stdout, /ok {4}acl .*the running daemon found no ACL file/)
+  await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
+  await daemon.restart()
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.equal(status, 0, stdout)
+  assert.ok(stdout.includes(`the running daemon uses ${daemon.aclFile}, read `), stdout)
+  assert.ok(stdout.includes(`${daemon.aclFile}: exec enabled, 1 allow entry, 1 command`), stdout)
+  assert.ok(stdout.includes(`${daemon.journalFile}; the running daemon can write it`), stdout)
+})
+
+test('a revocation is seen: by the agent itself, by its doctor, and by those who know it', async (t) => {
+  const mesh = await meshOf(t)
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+  const before = await alice.ok('card')
+  // Nobody listens there, but now the two are linked.
+  await alice.cli(['direct', 'send', 'bob', 'hello'])
+  await alice.ok('id', 'revoke', '--yes')
+  assert.equal((await alice.json<{ revoked: boolean }>('id')).revoked, true)
+  const card = await alice.cli(['card'])
+  assert.equal(card.status, 1)
+  assert.match(card.stderr, /revoked for ever.*new data directory/)
+  const doctor = await runDaemonCommand(['--doctor', '--data-dir', alice.dir])
+  assert.equal(doctor.status, 2)
+  assert.match(doctor.stdout, /fail {2}revocations +this agent has been revoked/)
+  await until('bob hears of it', async () => /alice +revoked \(was trusted\)/.test(await bob.ok('contacts', 'list')))
+  for (const argv of [
+    ['contacts', 'trust', 'alice', 'trusted'],
+    ['contacts', 'import', before.trim()],
+  ]) {
+    const refused = await bob.cli(argv)
+    assert.equal(refused.status, 1)
+    assert.match(refused.stderr, /revoked its key for ever/)
+  }
+})

@@ -1,0 +1,65 @@
+import { constants } from 'node:fs'
+import { access, stat } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+import { dirname } from 'node:path'
+
+import { errorText } from '../base/errors.ts'
+import { inspectAcl } from '../policy/load-acl.ts'
+import { fail, ok, type Finding } from './findings.ts'
+
+const isThere = async (path: string): Promise<boolean> => (await stat(path).catch(() => null)) !== null
+
+/** The directory itself, or the nearest above it that exists. */
+const nearestExisting = async (directory: string): Promise<string> =>
+  (await isThere(directory)) || dirname(directory) === directory ? directory : nearestExisting(dirname(directory))
+
+const makeDirectory = (directory: string): string => `sudo install -d -o ${userName()} -m 0700 ${directory}`
+
+const userName = (): string => {
+  try {
+    return userInfo().username
+  } catch {
+    return String(process.geteuid?.() ?? 'USER')
+  }
+}
+
+/** Whether this user could enter the directory, or make something in it. */
+const mayUse = async (directory: string, mode: number): Promise<string | null> => {
+  try {
+    if (!(await stat(directory)).isDirectory()) return `${directory} is not a directory`
+    await access(directory, mode | constants.X_OK)
+    return null
+  } catch (error) {
+    return errorText(error)
+  }
+}
+
+const checkJournal = async (path: string): Promise<Finding> => {
+  const why = (reason: string): string => `${path} cannot be written: ${reason}; every request would be denied`
+  if (await isThere(path)) {
+    const reason = await access(path, constants.W_OK).then(() => null, errorText)
+    return reason === null ? ok('journal', path) : fail('journal', why(reason), `sudo chown ${userName()} ${path}`)
+  }
+  const directory = dirname(path)
+  const existing = await nearestExisting(directory)
+  const reason = await mayUse(existing, constants.W_OK)
+  if (reason === null) return ok('journal', existing === directory ? path : `${path}; its directory will be made at the first start`)
+  // Not for a directory that others use already: it would take it away from them.
+  const remedy =
+    existing === directory ? 'let audit_log_path name a file in a directory that this user may write' : makeDirectory(directory)
+  return fail('journal', why(reason), remedy)
+}
+
+const checkDirectory = async (directory: string): Promise<Finding> => {
+  const reason = await mayUse(directory, 0)
+  if (reason === null) return ok('default_cwd', directory)
+  const remedy = (await isThere(directory)) ? 'let default_cwd name a directory that this user may enter' : makeDirectory(directory)
+  return fail('default_cwd', `nothing can start in ${directory}: ${reason}`, remedy)
+}
+
+/** What runs need beside the ACL itself: a journal that this user can write, and a directory to start in. */
+export const checkExecFiles = async (aclPath: string): Promise<Finding[]> => {
+  const { acl } = await inspectAcl(aclPath)
+  if (acl === null || acl.audit_log_path === null) return [ok('journal', 'none is configured, none is needed while exec is disabled')]
+  return [await checkJournal(acl.audit_log_path), ...(acl.default_cwd === null ? [] : [await checkDirectory(acl.default_cwd)])]
+}
