@@ -22,12 +22,22 @@ export interface JournalProblem {
   readonly message: string
 }
 
+export interface ChainHead {
+  readonly chain: string
+  /** What its last line counts to; lines before the files given are among them. */
+  readonly lines: number
+  /** Of its last line, without the line feed; hex. */
+  readonly sha256: string
+}
+
 export interface VerifyReport {
   /** True when there is no problem; torn lines and running runs are none. */
   readonly ok: boolean
   readonly files: readonly string[]
   readonly lines: number
   readonly chains: number
+  /** The end of each chain, to be compared with a copy kept elsewhere. */
+  readonly heads: readonly ChainHead[]
   /** Lines that a crash or a full disk cut off; each stood at the end when it happened. */
   readonly torn_lines: number
   /** Runs that have started and still run. */
@@ -94,6 +104,7 @@ class Verifier {
       files,
       lines: this.#lines,
       chains: this.#chains.size,
+      heads: [...this.#chains].map(([chain, { next, prev }]) => ({ chain, lines: next, sha256: prev })),
       torn_lines: this.#torn,
       running,
       problem_count: this.#problemCount,

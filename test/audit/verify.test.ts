@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -27,7 +28,9 @@ const check = async (t: TestContext, lines: readonly string[], options?: VerifyO
 const kinds = ({ problems }: VerifyReport): [string, number][] => problems.map(({ kind, line }) => [kind, line])
 
 test('a whole chain is in order', async (t) => {
-  const report = await check(t, chainOf(10))
+  const lines = chainOf(10)
+  const report = await check(t, lines)
+  const sha256 = createHash('sha256').update(lines.at(-1)!).digest('hex')
   assert.deepEqual(
     { ...report, files: [] },
     {
@@ -35,6 +38,7 @@ test('a whole chain is in order', async (t) => {
       files: [],
       lines: 10,
       chains: 1,
+      heads: [{ chain: '01900000-0000-7000-8000-00000000c0de', lines: 10, sha256 }],
       torn_lines: 0,
       running: 0,
       problem_count: 0,

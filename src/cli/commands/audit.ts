@@ -11,11 +11,11 @@ import { counted, painter, printJson, printLine, shownJson, write } from '../pri
 import { shownLine } from '../terminal-text.ts'
 
 /** The journal that the running daemon writes. */
-const runningJournal = async (context: CliContext): Promise<string> => {
+const runningJournal = async (context: CliContext, command: string): Promise<string> => {
   const { journal } = await context.api.json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec' })
   if (typeof journal?.path === 'string') return journal.path
   throw new AppError('not_found', 'this daemon keeps no journal: exec is not configured', {
-    data: { next: 'name the file: x0x audit tail FILE' },
+    data: { next: `name the file: ${command} FILE` },
   })
 }
 
@@ -41,7 +41,7 @@ const rendered = (text: string): string => {
 /** `x0x audit tail`. */
 export const runAuditTail = async (context: CliContext, options: TailOptions): Promise<number> => {
   if (!/^[0-9]{1,7}$/.test(options.lines)) throw usageError(`--lines: ${JSON.stringify(options.lines)} is not a count`)
-  const path = options.file ?? (await runningJournal(context))
+  const path = options.file ?? (await runningJournal(context, 'x0x audit tail'))
   const ending = new AbortController()
   const stop = context.onSignal(() => ending.abort())
   const gone = (): void => ending.abort()
@@ -64,9 +64,9 @@ export interface VerifyOptions {
   readonly continued: boolean
 }
 
-/** `x0x audit verify`: 0 when whole and unaltered, 1 when not. */
+/** `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy whether an end was cut off. */
 export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
-  const paths = options.files.length > 0 ? options.files : [await runningJournal(context)]
+  const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify')]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
   const running = await listRunningMarks(context.api.paths.runs).catch(() => [])
   const report = await verifyJournal(paths, { running, continued: options.continued })
@@ -78,10 +78,13 @@ export const runAuditVerify = async (context: CliContext, options: VerifyOptions
   for (const { file, line, message } of report.problems) {
     await printLine(context, `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`)
   }
+  for (const { chain, lines, sha256 } of report.heads) {
+    await printLine(context, `${paint('dim', 'head')}     chain ${chain}: ${counted(lines, 'line')}, SHA-256 of the last ${sha256}`)
+  }
   const counts = `${counted(report.lines, 'line')}, ${counted(report.chains, 'chain')}, ${counted(report.running, 'run')} going on`
-  const torn = report.torn_lines > 0 ? `, ${counted(report.torn_lines, 'line')} cut off by a crash` : ''
+  const torn = report.torn_lines > 0 ? `, ${counted(report.torn_lines, 'line')} cut off by a crash or a full disk` : ''
   const verdict = report.ok
-    ? `${paint('green', 'ok')}       whole and unaltered`
+    ? `${paint('green', 'ok')}       no break found`
     : `${paint('red', 'damaged')}  ${counted(report.problem_count, 'problem')}`
   await printLine(context, `${verdict}: ${counts}${torn}`)
   return report.ok ? 0 : 1
