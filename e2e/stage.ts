@@ -57,7 +57,7 @@ export class Stage {
     if (met) this.#met++
     else this.#failed++
     const mark = met ? paint('green', '✓') : paint('red', '✗')
-    const time = ms === undefined ? '' : paint('dim', duration(ms).padStart(Math.max(1, WIDTH - text.length)))
+    const time = ms === undefined ? '' : paint('dim', `  ${duration(ms).padStart(WIDTH - text.length - 2)}`)
     stdout.write(`  ${mark} ${text}${time}\n`)
   }
 
