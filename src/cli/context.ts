@@ -14,6 +14,11 @@ export interface CliIo {
   readonly stderr: Output
   /** Calls back for SIGINT, SIGTERM and SIGHUP until the answer is called. */
   onSignal(listener: (signal: NodeJS.Signals) => void): () => void
+  /**
+   * Where the terminal is gone, ends this process by SIGHUP as any other program would end: at a normal exit Node
+   * sets the terminal's modes and aborts because it cannot.
+   */
+  endWhereHungUp?(): void
 }
 
 /** Everything a command may use. */

@@ -33,11 +33,22 @@ const triedText = (tried: unknown): string => {
   return typeof why === 'string' ? `${String(address)}: ${why}` : String(address)
 }
 
+/** One line for each address that did not answer. */
+const triedLines = (error: AppError): string[] => {
+  const tried = error.code === 'peer_unreachable' && Array.isArray(error.data['addresses']) ? error.data['addresses'] : []
+  return [...new Set(tried.map((item) => `  ${triedText(item)}`))]
+}
+
 const unreachableLines = (error: AppError): string[] => {
-  const tried = Array.isArray(error.data['addresses']) ? error.data['addresses'] : []
+  const tried = triedLines(error)
   if (tried.length === 0)
     return ['no address of it is known; import its card (x0x contacts import LINK) or wait until a peer introduces it (x0x peers)']
-  return ['tried:', ...tried.map((item) => `  ${triedText(item)}`)]
+  return [
+    'tried:',
+    ...tried,
+    'does x0xd run there, and does a firewall let us in? who is connected here: x0x peers',
+    'its addresses may be old: there x0x card, here x0x contacts import LINK',
+  ]
 }
 
 /** What to do next, for people; empty where the message says it all. */
@@ -58,7 +69,9 @@ const nextLines = (error: AppError): string[] => {
         ...(Array.isArray(error.data['candidates']) ? error.data['candidates'] : []).map((item) => `  ${candidateText(item)}`),
       ]
     case 'unknown_agent':
-      return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or all 64 characters of an id']
+      return ['an agent is a contact (x0x contacts list), a peer (x0x peers), or an id: all 64 characters or at least its first 6']
+    case 'bad_card':
+      return ['ask for a fresh one: x0x card']
     case 'unknown_run':
       return ['runs of this daemon: x0x exec sessions']
     case 'operator_proof_required':
@@ -74,7 +87,9 @@ const nextLines = (error: AppError): string[] => {
 
 /** One line that says what happened, then what to do next. */
 const failureLines = (error: unknown): string[] => {
-  const [first = '', ...rest] = errorText(error).split('\n')
+  // The message for programs names every address as well.
+  const listed = isAppError(error) && triedLines(error).length > 0
+  const [first = '', ...rest] = listed ? [ERROR_TABLE[error.code].text] : errorText(error).split('\n')
   const next = isAppError(error) ? nextLines(error) : []
   return [`x0x: ${shownLine(first)}`, ...[...rest, ...next].map((line) => `     ${shownLine(line)}`)]
 }

@@ -5,26 +5,14 @@ import { LocalApi } from '../daemon/local-api.ts'
 import type { Environment } from '../daemon/config.ts'
 import type { CliContext, CliIo } from './context.ts'
 import { exitStatusOf, reportFailure, usageError } from './failure.ts'
+import { OutputWatch } from './output-watch.ts'
 import { write } from './print.ts'
+import { processIo } from './process-io.ts'
 import { buildProgram, type GlobalOptions } from './program.ts'
 import { VERSION } from '../base/version.ts'
 
 /** The command line makes no sense. */
 const EXIT_USAGE = 2
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-
-const processIo: CliIo = {
-  stdin: process.stdin,
-  stdout: process.stdout,
-  stderr: process.stderr,
-  onSignal: (listener) => {
-    for (const signal of SIGNALS) process.on(signal, listener)
-    return () => {
-      for (const signal of SIGNALS) process.off(signal, listener)
-    }
-  },
-}
 
 const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): CliContext => {
   const name = options.name ?? env['X0X_NAME'] ?? null
@@ -42,7 +30,14 @@ const asUsageError = (error: CommanderError): Error =>
   )
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
-export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo): Promise<number> => {
+export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
+  const watch = new OutputWatch(io)
+  const status = await watch.finish(await runLine(argv, env, io))
+  io.endWhereHungUp?.()
+  return status
+}
+
+const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Promise<number> => {
   let status = 0
   const dashes = argv.indexOf('--')
   const ours = dashes === -1 ? argv : argv.slice(0, dashes)

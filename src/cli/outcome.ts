@@ -41,8 +41,10 @@ export interface RunFacts {
   /** As the user typed it. */
   readonly agent: string
   readonly argv: readonly string[]
+  /** Our own `--timeout` was given. */
+  readonly timed: boolean
   /** Who we are, as the other side sees us; null when the daemon could not be asked any more. */
-  readonly own: { readonly agent_id: string; readonly machine_id: string } | null
+  readonly own: { readonly agent_id: string; readonly machine_id: string; readonly revoked?: boolean } | null
 }
 
 const REASONS: Record<DenialReason, string> = {
@@ -77,20 +79,26 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
     case 'agent_machine_not_in_acl':
     case 'argv_not_allowed':
     case 'shell_metachar_in_argv':
+      return `${there} (which file it reads: x0xd --doctor): ${explainCommand(facts)}`
     case 'stdin_too_large':
+      return `give it less, or raise max_stdin_bytes in the ACL ${there}`
     case 'timeout_too_large':
+      return `ask for less time, or raise max_duration_secs in the ACL ${there}`
     case 'cwd_not_allowed':
-      return `${there}: ${explainCommand(facts)}`
-    case 'unverified_sender':
+      return `leave the working directory out; default_cwd in the ACL ${there} decides`
     case 'trust_rejected':
+      if (facts.own?.revoked === true)
+        return 'this agent has been revoked, for ever: it needs a new identity (a new data directory), whose card others import and trust'
+      return `${there}: ${trustCommands(facts)}`
+    case 'unverified_sender':
       return `${there}: ${trustCommands(facts)}`
     case 'concurrency_limit_reached':
-      return `try again later; ${there}: x0x diagnostics exec`
+      return `wait for one to end (x0x exec sessions), or raise max_concurrent_per_agent or max_concurrent_total in the ACL ${there}`
     case 'exec_disabled':
     case 'audit_unavailable':
       return `${there}: x0xd --doctor`
     case 'spawn_failed':
-      return `${there}: x0x acl check /etc/x0x/exec-acl.toml, and x0x audit tail`
+      return `${there} (which file it reads: x0xd --doctor): x0x acl check /etc/x0x/exec-acl.toml, and x0x audit tail`
     case 'approval_denied':
     case 'approval_timeout':
       return `ask whoever approves commands on ${shellWord(facts.agent)}`
@@ -106,6 +114,12 @@ const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
   daemon_stopping: 'the daemon there was stopping and ended the command',
 }
 
+/** A timeout above the cap is clamped to it and says so: without that warning the time that was up is the one asked for. */
+const killedText = (by: WarningKind, exit: ExitEvent, facts: RunFacts): string =>
+  by === 'duration_cap_hit' && facts.timed && !exit.warnings.includes('timeout_clamped')
+    ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
+    : (KILLED_TEXT[by] ?? 'the command was ended')
+
 /** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason !== null) {
@@ -117,7 +131,7 @@ export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   }
   const by = killedBy(exit)
   const end = exit.signal === null ? `exit status ${exit.code}` : signalName(exit.signal)
-  if (by !== null) return [`${by}: ${KILLED_TEXT[by] ?? 'the command was ended'} (${end})`]
+  if (by !== null) return [`${by}: ${killedText(by, exit, facts)} (${end})`]
   if (exit.warnings.includes('cancelled')) return [`cancelled: the command ended with ${end}`]
   return exit.signal === null ? [] : [`${end} ended the command`]
 }

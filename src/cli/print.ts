@@ -30,6 +30,11 @@ export const write = async (output: Output, data: string | Uint8Array): Promise<
   })
 }
 
+/** Waits until what was written is written, or cannot be. */
+export const flush = async (output: Output): Promise<void> => {
+  if (output.writableLength > 0 && !output.destroyed) await new Promise<void>((resolve) => output.write('', () => resolve()))
+}
+
 export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
 
 /**

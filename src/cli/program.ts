@@ -78,13 +78,13 @@ const addExec = (program: Command, run: Run, behindDashes: readonly string[] | n
     .argument('[argv...]')
     .option('--timeout <secs>', 'end the command after this time; clamped to the cap there')
     .option('--stdin-file <file>', 'give the command this stdin; - reads our own to its end')
-    .option('--cancel <id>', 'cancel this run instead')
+    .option('--cancel <id>', 'cancel this run instead; needs no AGENT')
     .option('--raw', 'control characters to the terminal as they come')
     .addHelpText('after', EXEC_HELP)
     .action(async (agent: string | undefined, words: string[], flags: ExecFlags) =>
       run(async (context) => {
-        if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
         if (flags.cancel !== undefined) return (await import('./commands/exec-sessions.ts')).runCancel(context, flags.cancel)
+        if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
         const argv = commandWords(words.length === behindDashes?.length ? behindDashes : null)
         const { timeout = null, stdinFile = null, raw = false } = flags
         return (await import('./commands/exec.ts')).runExec(context, { agent, argv, timeout, stdinFile, raw })
@@ -190,7 +190,7 @@ const addMesh = (program: Command, run: Run): void => {
     .command('send')
     .description('send one message; answers when the other side has it')
     .argument('<agent>')
-    .argument('[text]', 'without it: standard input')
+    .argument('[text]', '- or nothing: standard input')
     .option('--content-type <type>', 'what it is', 'text/plain')
     .action(async (agent: string, text: string | undefined, { contentType }: { contentType: string }) =>
       run(async (context) => (await import('./commands/direct.ts')).runDirectSend(context, agent, { text: text ?? null, contentType })),
@@ -253,7 +253,7 @@ const addAudit = (program: Command, run: Run): void => {
     )
   audit
     .command('verify')
-    .description('is it whole and unaltered')
+    .description('was anything altered, moved or taken out; prints the head of each chain, to compare with a copy kept elsewhere')
     .argument('[files...]', 'all parts of a rotated journal; default: the journal of the running daemon')
     .option('--continued', 'older parts are gone: a chain may begin in its middle')
     .action(async (files: string[], { continued = false }: { continued?: boolean }) =>

@@ -37,8 +37,11 @@ export class AgentDirectory {
     const named = contacts.filter((contact) => contact.name === text)
     const found = named.length > 0 ? named.map(({ agent_id, name }) => ({ agent_id, name })) : this.#byPrefix(text, contacts)
     const [first, ...others] = found
-    if (first === undefined)
-      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and no known agent's id begins so`)
+    if (first === undefined) {
+      const short = text.length < MIN_ID_PREFIX && HEX_PREFIX.test(text)
+      const why = short ? `a prefix of an id needs at least ${MIN_ID_PREFIX} characters` : "no known agent's id begins so"
+      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}`)
+    }
     if (others.length === 0) return first.agent_id
     const list = found.map(({ agent_id, name }) => (name === null ? agent_id : `${name} (${agent_id})`)).join(', ')
     throw new AppError('ambiguous_agent', `${JSON.stringify(text)} could be ${list}`, { data: { candidates: found } })

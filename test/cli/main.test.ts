@@ -1,14 +1,17 @@
 import assert from 'node:assert/strict'
-import { rm } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { CommanderError } from 'commander'
 
+import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
 import { fakeDaemon, json, ndjson, runCli } from '../support/fake-daemon.ts'
+import { denialEvent } from '../support/journal.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
@@ -161,7 +164,7 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
       json(response, 502, {
         ok: false,
         error: 'peer_unreachable',
-        message: 'no answer',
+        message: 'no answer: /ip4/192.0.2.1/tcp/1: refused',
         data: { addresses: [{ address: '/ip4/192.0.2.1/tcp/1', error: 'refused' }] },
       })
   })
@@ -169,7 +172,11 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
   assert.equal(two.status, 255)
   assert.match(two.stderr, / {2}a {2}aa\n {7}ab\n$/)
   const far = await runCli(['--data-dir', dir, 'exec', 'far', '--', 'x'])
-  assert.match(far.stderr, /no answer\n {5}tried:\n {7}\/ip4\/192\.0\.2\.1\/tcp\/1: refused\n$/)
+  assert.match(
+    far.stderr,
+    /^x0x: the agent cannot be reached\n {5}tried:\n {7}\/ip4\/192\.0\.2\.1\/tcp\/1: refused\n {5}.*x0x peers\n {5}.*x0x card/,
+  )
+  assert.equal(far.stderr.match(/refused/g)?.length, 1)
 })
 
 test('output goes byte for byte to a pipe; to a terminal its control characters are shown, unless --raw', async (t) => {
@@ -237,7 +244,6 @@ test('the first signal cancels by id and waits, and the id is ours from the begi
 
 test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
-  const { writeFile } = await import('node:fs/promises')
   await writeFile(join(dir, 'payload'), 'hello')
   await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', join(dir, 'payload'), '--', 'cat'])
   await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: 'hello' })
@@ -264,4 +270,77 @@ test('a card may be piped into contacts import', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
   await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin: 'x0x://agent/abc\n' })
   assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
+})
+
+test('a card that a terminal cut says so; every bad card says to ask for a fresh one', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 400, { ok: false, error: 'bad_card', message: 'cut short' }))
+  const argv = ['--data-dir', dir, 'contacts', 'import', '-']
+  const stdin = 'x'.repeat(4095)
+  const piped = await runCli(argv, { stdin })
+  assert.equal(piped.status, 1)
+  assert.equal(piped.stderr, 'x0x: cut short\n     ask for a fresh one: x0x card\n')
+  const typed = await runCli(argv, { stdin, terminal: true })
+  assert.equal(typed.status, 1)
+  assert.match(
+    typed.stderr,
+    /^x0x: cut short\n {5}the terminal cuts long lines, and passed on 4095 characters; .*\n {5}ask for a fresh one/,
+  )
+})
+
+test('exec --cancel needs no agent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  assert.equal((await runCli(['--data-dir', dir, 'exec', '--cancel', ID])).status, 0)
+  assert.equal(seen[0]?.path, '/exec/cancel')
+  assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { request_id: ID })
+})
+
+test('direct send reads standard input for - and for nothing', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
+  for (const text of [['-'], []]) await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...text], { stdin: 'hi' })
+  assert.deepEqual(
+    seen.map(({ body }) => (JSON.parse(body) as { payload_b64: string }).payload_b64),
+    ['aGk=', 'aGk='],
+  )
+})
+
+test('a message that was not delivered says what to do', async (t) => {
+  for (const [outcome, next] of [
+    ['no_listener', /x0x direct listen/],
+    ['rejected', /x0x contacts trust/],
+  ] as const) {
+    const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome }))
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'direct', 'send', 'bob', 'hi'])
+    assert.deepEqual([status, stdout], [1, `${outcome}\n`])
+    assert.match(stderr, next)
+  }
+})
+
+test('direct listen names the contact that sent', async (t) => {
+  const message = (from_agent: string): string =>
+    `data: ${JSON.stringify({ type: 'message', from_agent, content_type: 'text/plain', payload_b64: 'aGk=' })}\n\n`
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/contacts') json(response, 200, { ok: true, contacts: [{ name: 'bob', agent_id: 'a'.repeat(64) }] })
+    else response.writeHead(200, { 'content-type': 'text/event-stream' }).end(message('a'.repeat(64)) + message('b'.repeat(64)))
+  })
+  const { stdout } = await runCli(['--data-dir', dir, 'direct', 'listen'])
+  assert.equal(stdout, `${'a'.repeat(12)} (bob)  hi\n${'b'.repeat(12)}  hi\n`)
+})
+
+test('without a journal the daemon says which command wants a file', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, journal: null }))
+  for (const command of ['tail', 'verify'])
+    assert.match((await runCli(['--data-dir', dir, 'audit', command])).stderr, new RegExp(`name the file: x0x audit ${command} FILE`))
+})
+
+test('audit verify prints the head of each chain and claims no more than it saw', async (t) => {
+  const file = join(await tempDir(t), 'exec.log')
+  const [line] = new Chain({ id: ID }).encode([prepareLine(denialEvent(0), 0)])
+  await writeFile(file, Buffer.concat([line!.bytes, Buffer.from('\n')]))
+  const { status, stdout } = await runCli(['audit', 'verify', file])
+  assert.equal(status, 0)
+  const sha256 = createHash('sha256').update(line!.bytes).digest('hex')
+  assert.equal(
+    stdout,
+    `head     chain ${ID}: 1 line, SHA-256 of the last ${sha256}\nok       no break found: 1 line, 1 chain, 0 runs going on\n`,
+  )
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { outcomeLines, statusOf, type ExitEvent } from '../../src/cli/outcome.ts'
-import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+import { DENIAL_REASONS, WARNING_KINDS, type DenialReason } from '../../src/protocol/reasons.ts'
 
 const exit = (more: Partial<ExitEvent> = {}): ExitEvent => ({
   type: 'exit',
@@ -22,7 +22,7 @@ const exit = (more: Partial<ExitEvent> = {}): ExitEvent => ({
   ...more,
 })
 
-const facts = { agent: 'bob', argv: ['echo', 'it is'], own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
+const facts = { agent: 'bob', argv: ['echo', 'it is'], timed: false, own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
 
 test('a plain end has the remote status and no words', () => {
   for (const code of [0, 1, 7, 255]) {
@@ -75,7 +75,36 @@ test('every denial is 255 and says its reason and what to do next', () => {
 
 test('a denial by the ACL names the command that explains it, ready to be pasted', () => {
   const [, next] = outcomeLines(exit({ ok: false, code: null, denial_reason: 'argv_not_allowed' }), facts)
-  assert.equal(next, `on bob: x0x acl explain /etc/x0x/exec-acl.toml --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`)
+  const file = 'on bob (which file it reads: x0xd --doctor)'
+  assert.equal(
+    next,
+    `${file}: x0x acl explain /etc/x0x/exec-acl.toml --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`,
+  )
+})
+
+test('a denial by a cap names the cap, and nothing that cannot explain it', () => {
+  const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts)[1] ?? ''
+  assert.match(next('stdin_too_large'), /max_stdin_bytes/)
+  assert.match(next('timeout_too_large'), /max_duration_secs/)
+  assert.match(next('concurrency_limit_reached'), /max_concurrent_per_agent/)
+  assert.match(next('cwd_not_allowed'), /leave the working directory out/)
+  for (const reason of ['stdin_too_large', 'timeout_too_large', 'concurrency_limit_reached', 'cwd_not_allowed'] as const)
+    assert.doesNotMatch(next(reason), /explain/)
+})
+
+test('an agent that was revoked is told that trust cannot mend it', () => {
+  const denied = exit({ ok: false, code: null, denial_reason: 'trust_rejected' })
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } })[1] ?? '', /revoked, for ever.*new identity/)
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } })[1] ?? '', /x0x contacts trust/)
+  assert.match(outcomeLines(denied, facts)[1] ?? '', /x0x contacts trust/)
+})
+
+test('the time that was up is our --timeout where that was given and not above the cap', () => {
+  const words = (warnings: ExitEvent['warnings'], timed: boolean): string =>
+    outcomeLines(exit({ code: null, signal: 15, warnings }), { ...facts, timed })[0] ?? ''
+  assert.match(words(['duration_cap_hit'], true), /our --timeout/)
+  assert.match(words(['duration_cap_hit'], false), /max_duration_secs/)
+  assert.match(words(['timeout_clamped', 'duration_cap_hit'], true), /max_duration_secs/)
 })
 
 test('every warning leaves a status that is a number of a shell', () => {

@@ -18,13 +18,19 @@ export interface SeenRequest {
 type Answer = (request: SeenRequest, response: ServerResponse) => void
 
 /** Stands where a daemon stands, on its unix socket, and says what a daemon that is not well might say. */
-export const fakeDaemon = async (t: TestContext, answer: Answer): Promise<{ dir: string; seen: SeenRequest[] }> => {
+export const fakeDaemon = async (
+  t: TestContext,
+  answer: Answer,
+  /** A request began; its body may never end. */
+  asked: () => void = () => undefined,
+): Promise<{ dir: string; seen: SeenRequest[] }> => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'api-token'), `${'7'.repeat(64)}\n`, { mode: 0o600 })
   await writeFile(join(dir, 'operator.key'), `${'8'.repeat(64)}\n`, { mode: 0o600 })
   const seen: SeenRequest[] = []
   const server = createServer((request, response) => {
     const parts: Buffer[] = []
+    asked()
     request.on('data', (part: Buffer) => parts.push(part))
     request.on('end', () => {
       const one = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body: Buffer.concat(parts).toString() }
@@ -57,7 +63,7 @@ export interface InProcess {
 
 export interface InProcessOptions {
   readonly stdin?: string
-  /** Both outputs are terminals. */
+  /** All three streams are terminals. */
   readonly terminal?: boolean
   readonly onSignal?: CliIo['onSignal']
 }
@@ -72,7 +78,8 @@ export const runCli = async (argv: readonly string[], options: InProcessOptions 
     return { stream, text: () => Buffer.concat(parts).toString() }
   }
   const [stdout, stderr] = [output(), output()]
-  const stdin = new PassThrough()
+  const stdin: PassThrough & { isTTY?: boolean } = new PassThrough()
+  if (options.terminal === true) stdin.isTTY = true
   stdin.end(options.stdin ?? '')
   const io: CliIo = { stdin, stdout: stdout.stream, stderr: stderr.stream, onSignal: options.onSignal ?? (() => () => undefined) }
   const status = await main(argv, { NO_COLOR: '1' }, io)

@@ -24,12 +24,6 @@ export interface ExecOptions {
   readonly raw: boolean
 }
 
-/** A reader that went away (`| head`) is no failure of the command; a shell reports it like this. */
-const EXIT_READER_GONE = exitOfSignal(constants.signals.SIGPIPE)
-
-/** How writing to a reader that has left fails: a pipe, and a terminal that was closed. */
-const GONE = new Set(['EPIPE', 'EIO', 'ERR_STREAM_DESTROYED'])
-
 /** `1.5` is 1500. Throws `bad_request` for anything that is no positive time. */
 const timeoutMs = (text: string): number => {
   const ms = /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text) ? Math.round(Number(text) * 1000) : 0
@@ -46,7 +40,7 @@ class ExecCommand {
   /** Ours, so that the run can be cancelled before its first word. */
   readonly #requestId = uuidv7()
   #begun = false
-  #outputError: NodeJS.ErrnoException | null = null
+  #outputLost = false
   #interrupted: NodeJS.Signals | null = null
 
   constructor(context: CliContext, options: ExecOptions) {
@@ -58,8 +52,7 @@ class ExecCommand {
   async run(): Promise<number> {
     const call = await this.#call()
     const stopListening = this.#context.onSignal((signal) => this.#interrupt(signal))
-    // For as long as the process lives: what was written last may fail after we are done here.
-    for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', (error) => (this.#outputError = error))
+    for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', () => (this.#outputLost = true))
     try {
       const response = await this.#context.api.open(call)
       return await this.#follow(response)
@@ -72,6 +65,8 @@ class ExecCommand {
       stopListening()
       this.#closing.abort()
       call.stream?.destroy()
+      // A read that waits for a terminal or a pipe would keep the process alive.
+      if (this.#options.stdinFile === '-') this.#context.stdin.destroy()
     }
   }
 
@@ -95,8 +90,13 @@ class ExecCommand {
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
-    if (again) this.#closing.abort()
+    if (again) void this.#leave()
     else void this.#cancel()
+  }
+
+  async #leave(): Promise<void> {
+    this.#closing.abort()
+    await write(this.#context.stderr, 'x0x: not waiting; the remote command is being ended, which may take up to 5 s\n')
   }
 
   async #cancel(): Promise<void> {
@@ -126,7 +126,7 @@ class ExecCommand {
     )
   }
 
-  /** The exit status once the run is over or nobody reads any more, else null. */
+  /** The exit status once the run is over or its output cannot be written any more, else null. */
   async #event(event: RunEventJson): Promise<number | null> {
     this.#begun = true
     switch (event.type) {
@@ -134,21 +134,14 @@ class ExecCommand {
         return null
       case 'stdout':
       case 'stderr':
-        return (await this.#output.data(event)) ? null : this.#readerGone()
+        return (await this.#output.data(event)) ? null : EXIT_NOT_RUN
       case 'warning':
-        return (await this.#output.warning(event)) ? null : this.#readerGone()
+        return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
       case 'error':
         throw runError(event)
       case 'exit':
         return this.#end(event)
     }
-  }
-
-  /** A reader that has enough is fine; output that could not be kept is not. */
-  #readerGone(): number {
-    const error = this.#outputError
-    if (error === null || GONE.has(error.code ?? '')) return EXIT_READER_GONE
-    throw new AppError('internal', `the output could not be written: ${error.message}`, { cause: error })
   }
 
   async #end(event: ExitEvent): Promise<number> {
@@ -157,15 +150,15 @@ class ExecCommand {
     if (!this.#context.json) {
       await write(this.#context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
     }
-    return this.#outputError === null ? statusOf(event) : this.#readerGone()
+    return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 
   /** Who we are is asked only where a denial is explained. */
   async #facts(event: ExitEvent): Promise<RunFacts> {
-    const { agent, argv } = this.#options
-    if (event.denial_reason === null || this.#context.json) return { agent, argv, own: null }
-    const own = await this.#context.api.json<{ agent_id: string; machine_id: string }>({ method: 'GET', path: '/agent' }).catch(() => null)
-    return { agent, argv, own }
+    const { agent, argv, timeout } = this.#options
+    const facts = { agent, argv, timed: timeout !== null }
+    if (event.denial_reason === null || this.#context.json) return { ...facts, own: null }
+    return { ...facts, own: await this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null) }
   }
 }
 

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { test } from 'node:test'
+
+import { fakeDaemon, json, ndjson } from '../test/support/fake-daemon.ts'
+import { CLI, startCli } from '../test/support/mesh-of-daemons.ts'
+
+// What only a real process shows: its end while a read waits, on a terminal that is gone, and on a full disk.
+
+const python = spawnSync('python3', ['-c', 'import pty']).status === 0
+const withPty = python ? '' : ' (skipped: no python3 with pty)'
+const FULL = '/dev/full'
+const withFull = existsSync(FULL) ? '' : ` (skipped: no ${FULL})`
+
+/** Starts argv on a terminal of its own; after a line on our stdin types a line and Ctrl-C, or closes the terminal when it shows `hi`; prints the wait status. */
+const ON_A_TERMINAL = `
+import os, pty, sys
+how, argv = sys.argv[1], sys.argv[2:]
+pid, master = pty.fork()
+if pid == 0:
+    os.execv(argv[0], argv)
+sys.stdin.readline()
+if how == 'close':
+    while b'hi' not in os.read(master, 4096): pass
+    os.close(master)
+else:
+    os.write(master, b'a line\\n')
+    while b'a line' not in os.read(master, 4096): pass
+    os.write(master, b'\\x03')
+print(os.waitpid(pid, 0)[1])
+`
+
+/** The wait status, as waitpid answers it. */
+const onTerminal = async (how: 'close' | 'interrupt', argv: readonly string[], ready: Promise<unknown>): Promise<number> => {
+  const child = spawn('python3', ['-c', ON_A_TERMINAL, how, process.execPath, CLI, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
+  let text = ''
+  child.stdout.on('data', (part: Buffer) => (text += part.toString()))
+  void ready.then(() => child.stdin.end('\n'))
+  await once(child, 'close')
+  return Number(text)
+}
+
+test(`Ctrl-C ends a command at once whose stdin is still being typed${withPty}`, { skip: !python }, async (t) => {
+  const asked = Promise.withResolvers<void>()
+  const { dir } = await fakeDaemon(
+    t,
+    (request, response) => {
+      if (request.path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'no run' })
+    },
+    asked.resolve,
+  )
+  const status = await onTerminal('interrupt', ['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], asked.promise)
+  assert.equal(status >> 8, 130)
+  assert.equal(status & 0x7f, 0)
+})
+
+test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', async (t) => {
+  const asked = Promise.withResolvers<void>()
+  const { dir } = await fakeDaemon(
+    t,
+    (request, response) => {
+      if (request.path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'no run' })
+    },
+    asked.resolve,
+  )
+  const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat']
+  const child = spawn(process.execPath, [CLI, ...argv], { stdio: ['pipe', 'ignore', 'inherit'] })
+  child.stdin.write('a line\n')
+  await asked.promise
+  child.kill('SIGINT')
+  assert.deepEqual(await once(child, 'exit'), [130, null])
+  child.stdin.destroy()
+})
+
+test(`closing the terminal cancels the run and ends the command line by SIGHUP${withPty}`, { skip: !python }, async (t) => {
+  const begun = Promise.withResolvers<void>()
+  let ended: { end(): void } | null = null
+  const { dir, seen } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/exec/cancel') {
+      json(response, 200, { ok: true })
+      ended?.end()
+      return
+    }
+    ended = response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+    response.write(`${JSON.stringify({ type: 'stdout', request_id: 'x', seq: 0, data_b64: 'aGkK' })}\n`, () => begun.resolve())
+  })
+  const status = await onTerminal('close', ['--data-dir', dir, 'exec', 'bob', '--', 'ticker'], begun.promise)
+  assert.equal(status, 1, 'ended by SIGHUP, no core')
+  assert.deepEqual(
+    seen.map(({ path }) => path),
+    ['/exec/run', '/exec/cancel'],
+  )
+})
+
+test(`output that a full disk does not take is a failure with one line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/exec/run') ndjson(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
+    else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [] })
+  })
+  const intoFull = async (...argv: readonly string[]): Promise<[number | null, string]> => {
+    const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', process.execPath, CLI, '--data-dir', dir, ...argv])
+    let stderr = ''
+    child.stderr.on('data', (part: Buffer) => (stderr += part.toString()))
+    await once(child, 'close')
+    return [child.exitCode, stderr]
+  }
+  for (const argv of [['id'], ['--json', 'id'], ['contacts', 'list'], ['--help']]) {
+    const [status, stderr] = await intoFull(...argv)
+    assert.equal(status, 1, argv.join(' '))
+    assert.match(stderr, /^x0x: the output could not be written: .*ENOSPC.*\n$/)
+  }
+  const [status, stderr] = await intoFull('exec', 'bob', '--', 'echo', '5')
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: the output could not be written: .*\n$/)
+})
+
+test('a reader that leaves is quiet, with the status of a broken pipe', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, link: 'x'.repeat(8 * 1024 * 1024) }))
+  const running = startCli(['--data-dir', dir, 'card'], { unread: true })
+  running.child.stdout?.destroy()
+  const { status, stderr } = await running.finished
+  assert.equal(status, 128 + 13)
+  assert.equal(stderr, '')
+})
