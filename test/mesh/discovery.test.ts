@@ -92,6 +92,6 @@ test('addresses that cannot be listened on stop the start', LIMIT, async (t) => 
   const { silentLogger } = await import('../../src/base/log.ts')
   const other = new MeshNode({ machineKey: alice.machineKey, log: silentLogger }, { listen: [taken], mdns: false })
   t.after(() => other.stop())
-  await assert.rejects(other.start(), (error) => isAppError(error, 'bad_config') && error.message.includes(taken))
+  await assert.rejects(other.start(), (error) => isAppError(error, 'conflict') && error.message.includes(`${taken}: the port is in use`))
   assert.deepEqual(other.addresses(), [])
 })
