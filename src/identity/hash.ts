@@ -1,5 +1,7 @@
 import { createHash, createHmac, hkdfSync, randomBytes as systemRandomBytes, timingSafeEqual } from 'node:crypto'
 
+import { secretKeyOf } from './secret-key.ts'
+
 /** SHA-256 of the parts one after the other, 32 bytes. The caller sees to it that the parts cannot be cut differently. */
 export const sha256 = (...parts: readonly Uint8Array[]): Uint8Array => {
   const hash = createHash('sha256')
@@ -16,7 +18,7 @@ export const hmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Arr
 
 /** HKDF-SHA-256 (RFC 5869), extract and expand; `length` in bytes. */
 export const hkdf = (secret: Uint8Array, salt: Uint8Array, info: Uint8Array, length: number): Uint8Array =>
-  new Uint8Array(hkdfSync('sha256', secret, salt, info, length))
+  new Uint8Array(hkdfSync('sha256', secretKeyOf(secret), salt, info, length))
 
 /** Compares in constant time; different lengths are unequal. */
 export const equalBytes = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && timingSafeEqual(a, b)

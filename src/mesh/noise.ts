@@ -1,6 +1,6 @@
 import { noise } from '@chainsafe/libp2p-noise'
 
-import { cipherKeyOf } from '../identity/cipher-key.ts'
+import { secretKeyOf } from '../identity/secret-key.ts'
 import { LARGE_MESSAGE } from '../protocol/limits.ts'
 
 type Encrypter = ReturnType<ReturnType<typeof noise>>
@@ -18,7 +18,7 @@ const hasCiphers = (encrypter: Encrypter): encrypter is Encrypter & { readonly c
 const withKeyObject =
   (cipher: Cipher): Cipher =>
   (text, nonce, ad, key, target) =>
-    cipher(text, nonce, ad, text.byteLength < LARGE_MESSAGE ? key : (cipherKeyOf(key) as unknown as Uint8Array), target)
+    cipher(text, nonce, ad, text.byteLength < LARGE_MESSAGE ? key : (secretKeyOf(key) as unknown as Uint8Array), target)
 
 /** libp2p's Noise; the key of a connection is imported once and not with every large message. */
 export const noiseEncrypter = (): ReturnType<typeof noise> => {

@@ -20,6 +20,8 @@ export const MACHINE_SIGNATURE_BYTES = 64
 export const NONCE_BYTES = 32
 /** ChaCha20-Poly1305 tag (RFC 8439). */
 export const AEAD_TAG_BYTES = 16
+/** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
+export const MAX_PUBLIC_KEYS = 256
 /** A prefix of an id that a human may type. */
 export const MIN_ID_PREFIX = 6
 
@@ -214,7 +216,7 @@ export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
-export const LARGE_MESSAGE = 4 * 1024
+export const LARGE_MESSAGE = 2 * 1024
 /** One frame of the muxer: what waits in a stream may leave in one, with what is written in that moment. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
 /** What one connection may leave unread of ours before it is given up: two such frames. */

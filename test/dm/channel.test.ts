@@ -15,7 +15,7 @@ import { randomBytes } from '../../src/identity/hash.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'
 import { envelope, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
-import { MAX_LINK_FRAME, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
+import { MAX_FRAME_DATA, MAX_LINK_FRAME, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
 
 /** One end of a stream in memory: what the other end would send is put in by hand. */
 class FakeStream {
@@ -176,5 +176,17 @@ test('whatever arrives unsealed ends the stream at most, and nothing is thrown',
       assert.ok(parts.ends.length <= 1)
     }),
     { seed: 20260102, numRuns: 500 },
+  )
+})
+
+test('the bytes of a large body are copied once on their way to the stream, and sealed', (t) => {
+  const { channel, stream } = setUp()
+  const large = randomBytes(MAX_FRAME_DATA)
+  const [concat, alloc] = [t.mock.method(Buffer, 'concat').mock, t.mock.method(Buffer, 'allocUnsafe').mock]
+  channel.send(newRequestId(), MESSAGE_PREFIX, large)
+  assert.equal(concat.callCount(), 0)
+  assert.deepEqual(
+    alloc.calls.map(({ arguments: [size] }) => size).filter((size) => size >= large.length),
+    [stream.sent[0]!.length],
   )
 })

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import crypto from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
@@ -15,6 +17,7 @@ import {
   AGENT_SIGNATURE_BYTES,
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
+  MAX_PUBLIC_KEYS,
 } from '../../src/protocol/limits.ts'
 
 interface AeadVector {
@@ -172,4 +175,30 @@ test('native signatures leave the event loop free', async () => {
   await Promise.resolve()
   assert.equal(signed, false)
   await signature
+})
+
+test('a public key is imported once while it is in use, and no signature passes for that of another', async (t) => {
+  const agents = Array.from({ length: MAX_PUBLIC_KEYS + 1 }, (_, i) =>
+    nativePrimitives.dsaKeygen(crypto.hash('sha256', `agent ${i}`, 'buffer')),
+  )
+  const signatures = await Promise.all(agents.map(async ({ secret }) => nativePrimitives.dsaSign(secret, message)))
+  const { mock } = t.mock.method(crypto, 'createPublicKey')
+  syncBuiltinESMExports()
+  t.after(() => {
+    mock.restore()
+    syncBuiltinESMExports()
+  })
+  const verify = (key: number, signature: number): boolean =>
+    nativePrimitives.dsaVerify(agents[key]!.publicKey, message, signatures[signature]!)
+  for (let i = 0; i < agents.length; i++) {
+    assert.equal(verify(i, i), true)
+    assert.equal(verify(i, (i + 1) % agents.length), false)
+    assert.equal(verify(1, 1), true)
+  }
+  assert.equal(mock.callCount(), agents.length)
+  // The first was given up for the last; the second was in use all the time.
+  assert.equal(verify(1, 1), true)
+  assert.equal(mock.callCount(), agents.length)
+  assert.equal(verify(0, 0), true)
+  assert.equal(mock.callCount(), agents.length + 1)
 })

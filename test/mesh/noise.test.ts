@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 
-import { cipherKeyOf } from '../../src/identity/cipher-key.ts'
+import { secretKeyOf } from '../../src/identity/secret-key.ts'
 import { noiseEncrypter } from '../../src/mesh/noise.ts'
 import { LARGE_MESSAGE } from '../../src/protocol/limits.ts'
 
@@ -34,7 +34,7 @@ test('messages of every size are those of plain Noise, and nothing altered opens
 
 test('the bytes of a key are imported once', () => {
   const bytes = new Uint8Array(randomBytes(32))
-  assert.equal(cipherKeyOf(bytes), cipherKeyOf(bytes))
-  assert.deepEqual(new Uint8Array(cipherKeyOf(bytes).export()), bytes)
-  assert.notEqual(cipherKeyOf(bytes), cipherKeyOf(Uint8Array.from(bytes)))
+  assert.equal(secretKeyOf(bytes), secretKeyOf(bytes))
+  assert.deepEqual(new Uint8Array(secretKeyOf(bytes).export()), bytes)
+  assert.notEqual(secretKeyOf(bytes), secretKeyOf(Uint8Array.from(bytes)))
 })

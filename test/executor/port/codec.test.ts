@@ -5,7 +5,8 @@ import { test } from 'node:test'
 
 import { PortChannel } from '../../../src/executor/port/codec.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../../src/executor/port/messages.ts'
-import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../../src/protocol/limits.ts'
+import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../../src/protocol/limits.ts'
+import { NO_BYTES } from '../../../src/protocol/schema.ts'
 
 interface Seen {
   messages: ToExecutor[]
@@ -143,4 +144,19 @@ test('the holding side stops reading while too much of its own is unread, and go
   await new Promise(setImmediate)
   assert.equal(b.isPaused(), false)
   assert.equal(seen.messages.length, 1)
+})
+
+test('a frame given in parts arrives whole, copied once on its way', async (t) => {
+  const [a, b] = duplexPair()
+  const { seen } = executorEnd(b)
+  const writer = networkEnd(a)
+  const parts = [Buffer.from('head'), Buffer.alloc(MAX_FRAME_DATA, 7)]
+  const [concat, alloc] = [t.mock.method(Buffer, 'concat').mock, t.mock.method(Buffer, 'allocUnsafe').mock]
+  const large = (): unknown[] => alloc.calls.map(({ arguments: [size] }) => size).filter((size) => size >= MAX_FRAME_DATA)
+  writer.send({ type: 'run_frame', run: 7, frame: NO_BYTES }, ...parts)
+  await new Promise(setImmediate)
+  assert.deepEqual([concat.callCount(), large().length], [0, 1])
+  t.mock.reset()
+  assert.deepEqual(seen.messages, [{ type: 'run_frame', run: 7, frame: Buffer.concat(parts) }])
+  writer.close()
 })
