@@ -16,11 +16,15 @@ const withFull = existsSync(FULL) ? '' : ` (skipped: no ${FULL})`
 
 /** Starts argv on a terminal of its own; after a line on our stdin types a line and Ctrl-C, or closes the terminal when it shows `hi`; prints the wait status. */
 const ON_A_TERMINAL = `
-import os, pty, sys
+import os, pty, signal, sys
 how, argv = sys.argv[1], sys.argv[2:]
 pid, master = pty.fork()
 if pid == 0:
     os.execv(argv[0], argv)
+def give_up(*_):
+    os.kill(pid, signal.SIGKILL)
+signal.signal(signal.SIGALRM, give_up)
+signal.alarm(30)
 sys.stdin.readline()
 if how == 'close':
     while b'hi' not in os.read(master, 4096): pass
@@ -66,7 +70,7 @@ test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', asyn
     asked.resolve,
   )
   const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat']
-  const child = spawn(process.execPath, [CLI, ...argv], { stdio: ['pipe', 'ignore', 'inherit'] })
+  const child = spawn(process.execPath, [CLI, ...argv], { stdio: ['pipe', 'ignore', 'inherit'], timeout: 30_000, killSignal: 'SIGKILL' })
   child.stdin.write('a line\n')
   await asked.promise
   child.kill('SIGINT')
