@@ -13,9 +13,17 @@ const ESM_PRELUDE = [
   'const __filename = import.meta.filename, __dirname = import.meta.dirname',
 ].join('\n')
 
+/**
+ * Before anything is loaded: the young generation stays as small as it begins (1 MiB). Buffers of 64 KiB die
+ * young; the sooner they are found, the sooner their memory is used again. See docs/adr/0015.
+ */
+const DAEMON_PRELUDE = `${ESM_PRELUDE}
+import { setFlagsFromString as __setFlags } from 'node:v8'
+__setFlags('--semi-space-growth-factor=1')`
+
 export const TARGETS = {
   x0x: { entry: 'src/cli/main.ts', out: 'dist/x0x.cjs', format: 'cjs', target: 'node20', banner: SHEBANG },
-  x0xd: { entry: 'src/daemon/main.ts', out: 'dist/x0xd.mjs', format: 'esm', target: 'node24', banner: ESM_PRELUDE },
+  x0xd: { entry: 'src/daemon/main.ts', out: 'dist/x0xd.mjs', format: 'esm', target: 'node24', banner: DAEMON_PRELUDE },
 }
 
 /** A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. */
