@@ -24,6 +24,13 @@ __setFlags('--semi-space-growth-factor=1')`
 export const TARGETS = {
   x0x: { entry: 'src/cli/main.ts', out: 'dist/x0x.cjs', format: 'cjs', target: 'node20', banner: SHEBANG },
   x0xd: { entry: 'src/daemon/main.ts', out: 'dist/x0xd.mjs', format: 'esm', target: 'node24', banner: DAEMON_PRELUDE },
+  'x0xd-network': {
+    entry: 'src/daemon/network-main.ts',
+    out: 'dist/x0xd-network.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+  },
 }
 
 /** A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. */

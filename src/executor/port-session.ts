@@ -1,13 +1,14 @@
 import type { Duplex } from 'node:stream'
 
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, ERROR_TABLE, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
 import { MAX_PORT_CALLS, MAX_SEALED_FRAME, MAX_TEXT, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links.ts'
+import type { NetworkHost } from './network-host.ts'
 import type { Nonces } from './nonces.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
@@ -24,6 +25,8 @@ export interface PortSessionComponents {
   readonly duplex: Duplex
   readonly links: Links
   readonly log: Logger
+  /** Who started the other half and wants to know how it fares. */
+  readonly host: NetworkHost | null
   readonly nonces: Nonces
   readonly revocations: PeerRevocations
   readonly runs: Runs
@@ -66,6 +69,11 @@ export class PortSession {
     timer.cancel()
   }
 
+  /** Asks the other half to give its callers their outcomes and to end. */
+  askToStop(): void {
+    this.#channel.send({ type: 'stop' })
+  }
+
   /** Contacts or revocations have changed: links are judged again, runs ended first, and the other half is told. */
   trustChanged(): void {
     const changed = this.#components.links.rejudge()
@@ -100,6 +108,10 @@ export class PortSession {
         return this.#runs.get(message.run)?.receive(message.frame)
       case 'run_lost':
         return this.#runs.get(message.run)?.end('peer_disconnected')
+      case 'network_ready':
+        return this.#components.host?.onReady(message.api_port)
+      case 'network_failed':
+        return this.#components.host?.onFailed(errorOf(message))
       default:
         void this.#answer(message)
     }
@@ -193,6 +205,9 @@ export class PortSession {
     this.#closed.resolve(error)
   }
 }
+
+const errorOf = ({ code, message }: { code: string; message: string }): AppError =>
+  new AppError(Object.hasOwn(ERROR_TABLE, code) ? (code as ErrorCode) : 'internal', message)
 
 /** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
 const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {

@@ -22,6 +22,8 @@ export const NONCE_BYTES = 32
 export const AEAD_TAG_BYTES = 16
 /** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
 export const MAX_PUBLIC_KEYS = 256
+/** The secret that a key is made from: ML-DSA-65 (FIPS 204, ξ) and Ed25519 (RFC 8032) alike; also a token of the API. */
+export const SEED_BYTES = 32
 /** A prefix of an id that a human may type. */
 export const MIN_ID_PREFIX = 6
 
@@ -234,6 +236,9 @@ export const MAX_MDNS_PEERS = 256
 /** A card is good for this long unless its owner says otherwise. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000
 
+/** Addresses that one setting may list; they travel in one message to the network's half. */
+export const MAX_CONFIG_ADDRESSES = 1_024
+
 // ---- local doors ----
 /** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
 export const MAX_JSON_BODY = 96 * 1024 * 1024
@@ -263,6 +268,19 @@ export const MAX_VERIFY_PROBLEMS = 100
 export const MAX_TAIL_LINES = 100_000
 /** How often a followed journal is looked at. */
 export const TAIL_POLL_MS = 200
+
+// ---- the two halves ----
+/** How long the network's half may take until it listens: loading it takes most of that on a small machine. */
+export const NETWORK_START_MS = 30_000
+/** How long it may take to give its callers their outcomes and end. */
+export const NETWORK_STOP_MS = 4_000
+/** How long it may live on when its channel is closed. */
+export const NETWORK_EXIT_MS = 1_000
+/** Wait before one that died is started again: first, doubled each time, and at most. */
+export const NETWORK_RESPAWN_MIN_MS = 100
+export const NETWORK_RESPAWN_MAX_MS = 10_000
+/** One that lived this long was well: the wait begins anew. */
+export const NETWORK_WELL_MS = 60_000
 
 // ---- processes ----
 /** After exit, all the time that pipes may still be read while a descendant writes to them. */

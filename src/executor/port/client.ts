@@ -4,6 +4,7 @@ import { AppError, ERROR_TABLE, errorText, type ErrorCode } from '../../base/err
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { PortChannel } from './codec.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
@@ -11,6 +12,7 @@ import {
   PORT_VERSION,
   toExecutor,
   toNetwork,
+  type NetworkSettings,
   type Operation,
   type Query,
   type Snapshot,
@@ -31,6 +33,7 @@ const ANSWERS = {
   operate: 'result',
   query: 'result',
   revocations: 'result',
+  settings: 'settings',
 } as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
 type Answers = typeof ANSWERS
 type CallType = keyof Answers
@@ -65,6 +68,7 @@ export class ExecutorClient implements Startable {
   readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
+  readonly #stopAsked = Promise.withResolvers<void>()
   #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
@@ -107,6 +111,27 @@ export class ExecutorClient implements Startable {
   /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
   get closed(): Promise<Error | null> {
     return this.#closed.promise
+  }
+
+  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
+  get stopAsked(): Promise<void> {
+    return this.#stopAsked.promise
+  }
+
+  async settings(): Promise<NetworkSettings> {
+    return this.#call('settings', {})
+  }
+
+  /** This half listens. */
+  ready(apiPort: number): void {
+    this.#channel.send({ type: 'network_ready', api_port: apiPort })
+  }
+
+  /** This half cannot begin: the last message; answers when the executor has it, or is gone. */
+  async failed(error: AppError): Promise<void> {
+    this.#channel.send({ type: 'network_failed', code: error.code, message: error.message.slice(0, MAX_TEXT / 4) })
+    this.#channel.finish()
+    await this.closed
   }
 
   /** Called at every change from now on; the answer ends it. */
@@ -232,6 +257,8 @@ export class ExecutorClient implements Startable {
       case 'link_revocations':
         for (const listener of this.#revocationListeners) listener(message.link, message.items)
         return
+      case 'stop':
+        return this.#stopAsked.resolve()
       default:
         this.#settle(message)
     }

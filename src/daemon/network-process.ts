@@ -1,0 +1,57 @@
+import { spawn } from 'node:child_process'
+import { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { fileURLToPath } from 'node:url'
+
+import { AppError, errorText } from '../base/errors.ts'
+import type { NetworkUser } from './network-user.ts'
+
+/** The inherited descriptors of the network's half. */
+export const CHANNEL_FD = 3
+export const API_SOCKET_FD = 4
+
+export interface NetworkProcess {
+  readonly pid: number
+  /** The executor's port. */
+  readonly channel: Duplex
+  /** Resolves when it is over and says how. */
+  readonly ended: Promise<string>
+  kill(): void
+}
+
+const fromSources = import.meta.url.endsWith('.ts')
+
+/** Its bundle beside ours, or its source. */
+export const networkProgram = (): string =>
+  fileURLToPath(new URL(fromSources ? './network-main.ts' : './x0xd-network.mjs', import.meta.url))
+
+/** A main module does nothing when it is imported; a bundle calls its own. */
+const programArguments = (program: string): string[] => {
+  if (!fromSources) return [program]
+  const text = `import { main } from ${JSON.stringify(program)}; process.exitCode = await main([])`
+  return ['--input-type=module', '--eval', text]
+}
+
+/**
+ * Starts the network's half: no right to start programs, to write files or to read any but its own
+ * program, no environment, a session of its own (a Ctrl-C is for us, who end the children first), and
+ * two descriptors. Where `user` is given, also another user, without our groups.
+ */
+export const startNetworkProcess = (init: { user: NetworkUser | null; apiSocketFd: number }): NetworkProcess => {
+  const program = networkProgram()
+  const { user } = init
+  const child = spawn(process.execPath, ['--permission', `--allow-fs-read=${fromSources ? '*' : program}`, ...programArguments(program)], {
+    cwd: '/',
+    env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
+    // What it prints is no answer of ours, so all of it is log.
+    stdio: ['ignore', 2, 2, 'pipe', init.apiSocketFd],
+    detached: true,
+    ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
+  })
+  const { promise: ended, resolve } = Promise.withResolvers<string>()
+  child.once('exit', (code, signal) => resolve(signal ?? `exit ${code}`))
+  child.once('error', (error) => resolve(`it cannot be started: ${errorText(error)}`))
+  const channel = child.stdio[CHANNEL_FD]
+  if (!(channel instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
+  return { pid: child.pid ?? 0, channel, ended, kill: () => void child.kill('SIGKILL') }
+}
