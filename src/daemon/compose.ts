@@ -12,7 +12,7 @@ import { loadOrCreateMachineKey, type MachineKey } from '../identity/machine-key
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { NETWORK_START_MS } from '../protocol/limits.ts'
+import { NETWORK_START_MS } from '../protocol/half-limits.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'

@@ -7,7 +7,13 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { Executor } from '../executor/server.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
-import { NETWORK_EXIT_MS, NETWORK_RESPAWN_MAX_MS, NETWORK_RESPAWN_MIN_MS, NETWORK_STOP_MS, NETWORK_WELL_MS } from '../protocol/limits.ts'
+import {
+  NETWORK_EXIT_MS,
+  NETWORK_RESPAWN_MAX_MS,
+  NETWORK_RESPAWN_MIN_MS,
+  NETWORK_STOP_MS,
+  NETWORK_WELL_MS,
+} from '../protocol/half-limits.ts'
 import { HandedSocket } from './api-socket.ts'
 import { startNetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'

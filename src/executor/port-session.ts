@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 
 import type { Clock } from '../base/clock.ts'
-import { AppError, ERROR_TABLE, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
@@ -12,6 +12,7 @@ import type { NetworkHost } from './network-host.ts'
 import type { Nonces } from './nonces.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
+import { portError } from './port/port-error.ts'
 import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Run } from './run.ts'
 import { RunOutlet } from './run-outlet.ts'
@@ -111,7 +112,7 @@ export class PortSession {
       case 'network_ready':
         return this.#components.host?.onReady(message.api_port)
       case 'network_failed':
-        return this.#components.host?.onFailed(errorOf(message))
+        return this.#components.host?.onFailed(portError(message))
       default:
         void this.#answer(message)
     }
@@ -205,9 +206,6 @@ export class PortSession {
     this.#closed.resolve(error)
   }
 }
-
-const errorOf = ({ code, message }: { code: string; message: string }): AppError =>
-  new AppError(Object.hasOwn(ERROR_TABLE, code) ? (code as ErrorCode) : 'internal', message)
 
 /** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
 const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {

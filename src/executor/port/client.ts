@@ -1,12 +1,13 @@
 import type { Duplex } from 'node:stream'
 
-import { AppError, ERROR_TABLE, errorText, type ErrorCode } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { PortChannel } from './codec.ts'
+import { portError } from './port-error.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
   PORT_VERSION,
@@ -277,7 +278,7 @@ export class ExecutorClient implements Startable {
       return
     }
     this.#calls.delete(message.id)
-    if (message.type === 'failed') pending.reject(failure(message))
+    if (message.type === 'failed') pending.reject(portError(message))
     else if (message.type === pending.answer) pending.resolve(message)
     else pending.reject(new AppError('internal', `the executor answered ${message.type} instead of ${pending.answer}`))
   }
@@ -296,8 +297,3 @@ const subscribe = <L>(listeners: Set<L>, listener: L): (() => void) => {
 }
 
 const parseResult = (answer: { json: string }): unknown => JSON.parse(answer.json)
-
-const failure = (message: { code: string; message: string; data: string }): AppError => {
-  const code = Object.hasOwn(ERROR_TABLE, message.code) ? (message.code as ErrorCode) : 'internal'
-  return new AppError(code, message.message, { data: JSON.parse(message.data) as Record<string, unknown> })
-}
