@@ -31,9 +31,12 @@ interface Place {
 
 const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: ${NAME} --executor SOCKET [--api-socket PATH]\n`
 
+/** `--of`: who started us, with the two descriptors; its value is for the list of processes alone. */
+const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
+
 const placeOf = async (argv: readonly string[]): Promise<Place> => {
-  if (argv.length === 0) return { channel: new Socket({ fd: CHANNEL_FD }), apiSocket: { fd: API_SOCKET_FD }, standsAlone: false }
-  const { values } = parseArgs({ args: [...argv], options: { executor: { type: 'string' }, 'api-socket': { type: 'string' } } })
+  const { values } = parseArgs({ args: [...argv], options: OPTIONS })
+  if (values.of !== undefined) return { channel: new Socket({ fd: CHANNEL_FD }), apiSocket: { fd: API_SOCKET_FD }, standsAlone: false }
   const activated = activatedSocket()
   const path = values['api-socket']
   const apiSocket: ApiSocket | null = path !== undefined ? { path } : activated === null ? null : { fd: activated }

@@ -6,9 +6,8 @@ import { fileURLToPath } from 'node:url'
 import { AppError, errorText } from '../base/errors.ts'
 import type { NetworkUser } from './network-user.ts'
 
-/** The inherited descriptors of the network's half. */
-export const CHANNEL_FD = 3
-export const API_SOCKET_FD = 4
+/** Where its channel is among its descriptors; the API's socket is the next. */
+const CHANNEL_FD = 3
 
 export interface NetworkProcess {
   readonly pid: number
@@ -28,8 +27,19 @@ export const networkProgram = (): string =>
 /** A main module does nothing when it is imported; a bundle calls its own. */
 const programArguments = (program: string): string[] => {
   if (!fromSources) return [program]
-  const text = `import { main } from ${JSON.stringify(program)}; process.exitCode = await main([])`
-  return ['--input-type=module', '--eval', text]
+  const text = `import { main } from ${JSON.stringify(program)}; process.exitCode = await main(process.argv.slice(1))`
+  return ['--input-type=module', '--eval', text, '--']
+}
+
+/** What the runtime lets it do: read its own program. Not: start programs or threads, write, or load native code. */
+export const networkRights = (program: string): string[] => ['--permission', `--allow-fs-read=${program}`]
+
+export interface NetworkProcessInit {
+  /** Null: as we do. */
+  readonly user: NetworkUser | null
+  readonly apiSocketFd: number
+  /** For who reads the list of processes. */
+  readonly dataDir: string
 }
 
 /**
@@ -37,14 +47,13 @@ const programArguments = (program: string): string[] => {
  * program, no environment, a session of its own (a Ctrl-C is for us, who end the children first), and
  * two descriptors. Where `user` is given, also another user, without our groups.
  */
-export const startNetworkProcess = (init: { user: NetworkUser | null; apiSocketFd: number }): NetworkProcess => {
+export const startNetworkProcess = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): NetworkProcess => {
   const program = networkProgram()
-  const { user } = init
-  const child = spawn(process.execPath, ['--permission', `--allow-fs-read=${fromSources ? '*' : program}`, ...programArguments(program)], {
+  const child = spawn(process.execPath, [...networkRights(fromSources ? '*' : program), ...programArguments(program), '--of', dataDir], {
     cwd: '/',
     env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
     // What it prints is no answer of ours, so all of it is log.
-    stdio: ['ignore', 2, 2, 'pipe', init.apiSocketFd],
+    stdio: ['ignore', 2, 2, 'pipe', apiSocketFd],
     detached: true,
     ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
   })

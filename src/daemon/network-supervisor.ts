@@ -104,7 +104,7 @@ export class NetworkSupervisor implements Startable {
     const { executor, clock } = this.#components
     const { settings, user, paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
-    const child = startNetworkProcess({ user, apiSocketFd: socket.fd })
+    const child = startNetworkProcess({ user, apiSocketFd: socket.fd, dataDir: paths.dir })
     socket.handOver()
     const { promise: ready, resolve, reject } = Promise.withResolvers<number>()
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })

@@ -316,10 +316,14 @@ export class TestDaemon {
     return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
   }
 
-  /** Resident memory in bytes. */
+  /** The process of its network half; that of the executor is `pid`. */
+  async networkPid(): Promise<number> {
+    return Number((await readFile(join(this.dir, 'network.pid'), 'utf8')).split(' ')[0])
+  }
+
+  /** Resident memory of both halves in bytes. */
   async memory(): Promise<number> {
-    const status = await readFile(`/proc/${this.pid}/status`, 'utf8')
-    return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
+    return (await residentOf(this.pid)) + (await residentOf(await this.networkPid()))
   }
 }
 
@@ -390,6 +394,12 @@ export const processesNaming = async (text: string): Promise<number[]> => {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
   const lines = await Promise.all(pids.map(async (pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
   return pids.filter((pid, i) => pid !== process.pid && lines[i]?.includes(text) === true)
+}
+
+/** Resident memory of a process in bytes. */
+export const residentOf = async (pid: number): Promise<number> => {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8')
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
 }
 
 /** False also for one that ended and that nobody has waited for. */
