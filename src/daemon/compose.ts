@@ -126,7 +126,7 @@ const composeNetworkSide = (
   user: NetworkUser | null,
 ): NetworkSide => {
   const { executor_socket: path, paths, share_with_group } = config
-  if (path !== null) return { startable: new NetworkSocket({ executor, log }, { settings, path }), where: () => `executor ${path}` }
+  if (path !== null) return { startable: new NetworkSocket({ executor, clock, log }, { settings, path }), where: () => `executor ${path}` }
   const socketMode = share_with_group ? 0o660 : 0o600
   const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode })
   return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }

@@ -1,6 +1,7 @@
 import { chmod, rm } from 'node:fs/promises'
 import { createServer, type Server, type Socket } from 'node:net'
 
+import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
@@ -8,6 +9,7 @@ import { claimSocketPath } from '../base/unix-socket.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
 import type { Executor } from '../executor/server.ts'
+import { NETWORK_STOP_MS } from '../protocol/half-limits.ts'
 import { activatedSocket } from './socket-activation.ts'
 
 export interface NetworkSocketInit {
@@ -18,14 +20,16 @@ export interface NetworkSocketInit {
 /** A network half that somebody else starts: it connects here. One at a time; the next may come when the last is gone. */
 export class NetworkSocket implements Startable {
   readonly #executor: Executor
+  readonly #clock: Clock
   readonly #log: Logger
   readonly #init: NetworkSocketInit
   readonly #activated = activatedSocket()
   #server: Server | null = null
   #session: PortSession | null = null
 
-  constructor(components: { executor: Executor; log: Logger }, init: NetworkSocketInit) {
+  constructor(components: { executor: Executor; clock: Clock; log: Logger }, init: NetworkSocketInit) {
     this.#executor = components.executor
+    this.#clock = components.clock
     this.#log = components.log
     this.#init = init
   }
@@ -49,7 +53,9 @@ export class NetworkSocket implements Startable {
     const session = this.#session
     if (session !== null) {
       session.askToStop()
+      const timer = this.#clock.setTimeout(() => void session.finish(), NETWORK_STOP_MS)
       await session.closed
+      timer.cancel()
     }
     if (this.#activated === null && this.#server !== null) await rm(this.#init.path, { force: true })
   }
