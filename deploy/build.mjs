@@ -30,13 +30,21 @@ export const TARGETS = {
     banner: SHEBANG,
     supported: { 'dynamic-import': false },
   },
-  x0xd: { entry: 'src/daemon/main.ts', out: 'dist/x0xd.mjs', format: 'esm', target: 'node24', banner: DAEMON_PRELUDE },
+  x0xd: {
+    entry: 'src/daemon/main.ts',
+    out: 'dist/x0xd.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+  },
   'x0xd-network': {
     entry: 'src/daemon/network-main.ts',
     out: 'dist/x0xd-network.mjs',
     format: 'esm',
     target: 'node24',
     banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
   },
 }
 
@@ -49,7 +57,7 @@ main(process.argv.slice(2), process.env).then(
 )`
 
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
-export const bundle = async ({ entry, format, target, banner, supported = {} }) => {
+export const bundle = async ({ entry, format, target, banner, supported }) => {
   const { build } = await import('esbuild')
   const result = await build({
     stdin: { contents: starter(entry), resolveDir: packageRoot, sourcefile: 'start.js' },

@@ -5,6 +5,7 @@ import { AppError, errorText } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import type { PortSession } from '../executor/port-session.ts'
 import type { Executor } from '../executor/server.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
 import {
@@ -15,7 +16,7 @@ import {
   NETWORK_WELL_MS,
 } from '../protocol/half-limits.ts'
 import { HandedSocket } from './api-socket.ts'
-import { startNetworkProcess } from './network-process.ts'
+import { startNetworkProcess, type NetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'
 import type { DataPaths } from './paths.ts'
 import { claimOf, encodeClaim, isAlive, readClaim } from './process-claim.ts'
@@ -101,7 +102,7 @@ export class NetworkSupervisor implements Startable {
   }
 
   async #begin(): Promise<Life> {
-    const { executor, clock } = this.#components
+    const { executor } = this.#components
     const { settings, user, paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
     const child = startNetworkProcess({ user, apiSocketFd: socket.fd, dataDir: paths.dir })
@@ -109,16 +110,20 @@ export class NetworkSupervisor implements Startable {
     const { promise: ready, resolve, reject } = Promise.withResolvers<number>()
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
     void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
-    // Without its channel it can do nothing; one that does not see that is helped.
-    void session.closed.then(() => {
-      const timer = clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
-      void child.ended.then(() => timer.cancel())
-    })
+    void this.#endWith(session, child)
     const life: Life = { ready, ended: child.ended, askToStop: () => session.askToStop(), kill: () => child.kill() }
     this.#life = life
     if (child.pid > 0) await writeFileAtomic(paths.networkPid, encodeClaim(await claimOf(child.pid, CLAIM)), 0o600)
     if (this.#stopped) life.kill()
     return life
+  }
+
+  /** Without its channel it can do nothing; one that does not see that is helped. */
+  async #endWith(session: PortSession, child: NetworkProcess): Promise<void> {
+    await session.closed
+    const timer = this.#components.clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
+    await child.ended
+    timer.cancel()
   }
 
   async #listens(life: Life): Promise<void> {
