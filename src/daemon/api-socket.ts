@@ -52,4 +52,9 @@ export class HandedSocket {
     renameSync(this.#draft, this.#path)
     this.#server.close()
   }
+
+  /** Nobody came to take it. */
+  giveUp(): void {
+    this.#server.close()
+  }
 }

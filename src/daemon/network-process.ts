@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { fileURLToPath } from 'node:url'
@@ -47,20 +47,33 @@ export interface NetworkProcessInit {
  * program, no environment, a session of its own (a Ctrl-C is for us, who end the children first), and
  * two descriptors. Where `user` is given, also another user, without our groups.
  */
-export const startNetworkProcess = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): NetworkProcess => {
-  const program = networkProgram()
-  const child = spawn(process.execPath, [...networkRights(fromSources ? '*' : program), ...programArguments(program), '--of', dataDir], {
-    cwd: '/',
-    env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
-    // What it prints is no answer of ours, so all of it is log.
-    stdio: ['ignore', 2, 2, 'pipe', apiSocketFd],
-    detached: true,
-    ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
-  })
+export const startNetworkProcess = (init: NetworkProcessInit): NetworkProcess => {
+  const child = launch(init)
   const { promise: ended, resolve } = Promise.withResolvers<string>()
   child.once('exit', (code, signal) => resolve(signal ?? `exit ${code}`))
   child.once('error', (error) => resolve(`it cannot be started: ${errorText(error)}`))
   const channel = child.stdio[CHANNEL_FD]
   if (!(channel instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
   return { pid: child.pid ?? 0, channel, ended, kill: () => void child.kill('SIGKILL') }
+}
+
+const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): ChildProcess => {
+  const program = networkProgram()
+  const argv = [...networkRights(fromSources ? '*' : program), ...programArguments(program), '--of', dataDir]
+  try {
+    return spawn(process.execPath, argv, {
+      cwd: '/',
+      env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
+      // What it prints is no answer of ours, so all of it is log.
+      stdio: ['ignore', 2, 2, 'pipe', apiSocketFd],
+      detached: true,
+      ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
+    })
+  } catch (error) {
+    // A root without the right to become another, as in a container without capabilities.
+    const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
+    const remedy =
+      user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
+    throw new AppError('bad_config', `the network's half cannot be started${as}: ${errorText(error)}${remedy}`, { cause: error })
+  }
 }

@@ -103,10 +103,9 @@ export class NetworkSupervisor implements Startable {
 
   async #begin(): Promise<Life> {
     const { executor } = this.#components
-    const { settings, user, paths, socketMode } = this.#init
+    const { settings, paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
-    const child = startNetworkProcess({ user, apiSocketFd: socket.fd, dataDir: paths.dir })
-    socket.handOver()
+    const child = this.#spawn(socket)
     const { promise: ready, resolve, reject } = Promise.withResolvers<number>()
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
     void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
@@ -116,6 +115,18 @@ export class NetworkSupervisor implements Startable {
     if (child.pid > 0) await writeFileAtomic(paths.networkPid, encodeClaim(await claimOf(child.pid, CLAIM)), 0o600)
     if (this.#stopped) life.kill()
     return life
+  }
+
+  #spawn(socket: HandedSocket): NetworkProcess {
+    const { user, paths } = this.#init
+    try {
+      const child = startNetworkProcess({ user, apiSocketFd: socket.fd, dataDir: paths.dir })
+      socket.handOver()
+      return child
+    } catch (error) {
+      socket.giveUp()
+      throw error
+    }
   }
 
   /** Without its channel it can do nothing; one that does not see that is helped. */

@@ -112,7 +112,7 @@ export class PortSession {
       case 'network_ready':
         return this.#components.host?.onReady(message.api_port)
       case 'network_failed':
-        return this.#components.host?.onFailed(portError(message))
+        return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
       default:
         void this.#answer(message)
     }
@@ -206,6 +206,9 @@ export class PortSession {
     this.#closed.resolve(error)
   }
 }
+
+/** For a terminal, which must not obey what a captured network half says. */
+const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')
 
 /** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
 const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, chown, mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 
 import { networkRights } from '../../src/daemon/network-process.ts'
 import { checkReachable, checkUnreadable, networkUserOf } from '../../src/daemon/network-user.ts'
@@ -148,3 +149,20 @@ test('a program that the network user cannot read is named, with what to do', as
   await chmod(join(dir, 'closed'), 0o755)
   await checkReachable([program], stranger)
 })
+
+const hasSetpriv = IS_ROOT && spawnSync('setpriv', ['--version']).status === 0
+
+test(
+  'a root who may become nobody else is told what to do, and nothing is left',
+  { skip: hasSetpriv ? false : 'needs root and setpriv' },
+  async (t) => {
+    const dir = join(await tempDir(t), 'data')
+    const daemon = fileURLToPath(new URL('../../dist/x0xd.mjs', import.meta.url))
+    const argv = ['--bounding-set=-setuid,-setgid', process.execPath, daemon, '--data-dir', dir, ...quiet]
+    const env = { ...process.env, X0X_MDNS: 'false' }
+    const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
+    assert.equal(status, 2, stderr)
+    assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
+    assert.deepEqual((await readdir(dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key'])
+  },
+)
