@@ -150,3 +150,21 @@ test('the executor has no socket of the network, and a program that it starts no
     [],
   )
 })
+
+test('a network half that hangs keeps neither a stop nor, when its executor was killed, the next start from going on', async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const daemon = mesh.add('alice')
+  await daemon.start()
+  const first = await daemon.networkPid()
+  process.kill(first, 'SIGSTOP')
+  await daemon.stop('SIGKILL')
+  assert.ok(isRunning(first), 'it cannot see that it is alone')
+  // It still holds the port of the mesh.
+  await daemon.start()
+  assert.equal(isRunning(first), false)
+  const second = await daemon.networkPid()
+  process.kill(second, 'SIGSTOP')
+  assert.equal(await daemon.stop(), 0)
+  assert.equal(isRunning(second), false)
+})

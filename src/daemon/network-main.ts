@@ -29,7 +29,7 @@ interface Place {
   readonly standsAlone: boolean
 }
 
-const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: ${NAME} --executor SOCKET [--api-socket PATH]\n`
+const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: node ${NAME}.mjs --executor SOCKET [--api-socket PATH]\n`
 
 /** `--of`: who started us, with the two descriptors; its value is for the list of processes alone. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const

@@ -99,7 +99,7 @@ test('the network half ends at once when its executor is killed, and says how it
   assert.equal(await ended(network), 1)
   const { status, stderr } = spawnSync(process.execPath, [NETWORK], { encoding: 'utf8' })
   assert.equal(status, 1)
-  assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. Alone: x0xd-network --executor SOCKET/)
+  assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. Alone: node x0xd-network\.mjs --executor SOCKET/)
 })
 
 test('the executor takes the socket that systemd made', { skip: hasActivate ? false : 'needs systemd-socket-activate' }, async (t) => {
