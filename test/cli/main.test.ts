@@ -11,26 +11,12 @@ import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
 import { fakeDaemon, json, ndjson, runCli } from '../support/fake-daemon.ts'
+import { exitEvent, RUN_ID } from '../support/exit-event.ts'
 import { denialEvent } from '../support/journal.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
-const exit = {
-  type: 'exit',
-  ok: true,
-  request_id: ID,
-  agent_id: 'a'.repeat(64),
-  machine_id: 'b'.repeat(64),
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-}
+const ID = RUN_ID
+const exit = exitEvent()
 const data = (text: string | Uint8Array, type = 'stdout') => ({
   type,
   request_id: ID,
