@@ -113,7 +113,7 @@ export const MAX_WARNINGS_PER_RUN = 64
 export const UNACKED_SLACK = 1024 * 1024
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 export const MAX_LOCAL_RUNS = 1_024
-/** Ended runs whose request id is remembered, so that it cannot be used again. */
+/** Ended runs whose request id is remembered, on either side, so that it cannot be used again. */
 export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
@@ -186,6 +186,8 @@ export const MAX_STRANGERS = 1_024
 export const ANNOUNCES_PER_MINUTE = 12
 /** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
 export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
+/** Announcements of strangers whose signatures are checked per minute, from whomever: two for each that we keep, and a third of a second of one core. */
+export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
 /** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
 export const ANNOUNCE_SPACING_MS = 1_000
 /** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
@@ -229,7 +231,13 @@ export const KEEP_ALIVE_MS = 10_000
 export const PEER_STORE_SWEEP_MS = 60_000
 /** How long a stream may take to close in peace. */
 export const STREAM_CLOSE_MS = 5_000
-/** Machines found on the local network by mDNS whose addresses are kept. */
+/** Machines that neither contacts nor ACL name and that mDNS finds: so many are dialled per minute, since anybody on the local network may name any … */
+export const FOUND_STRANGERS_PER_MINUTE = 32
+/** … so many at once, which leaves the other dials to those that are named … */
+export const MAX_STRANGER_DIALS = 2
+/** … and so many wait for their turn; what is left out is found again within a minute or so. */
+export const MAX_FOUND_WAITING = 64
+/** Known machines found on the local network by mDNS whose addresses are kept. */
 export const MAX_MDNS_PEERS = 256
 /** A card is good for this long unless its owner says otherwise. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000

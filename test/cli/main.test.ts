@@ -330,3 +330,17 @@ test('audit verify prints the head of each chain and claims no more than it saw'
     `head     chain ${ID}: 1 line, SHA-256 of the last ${sha256}\nok       no break found: 1 line, 1 chain, 0 runs going on\n`,
   )
 })
+
+test('a direct message above its limit is too_large before anything is sent, and names the limit', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
+  const whole = 'x'.repeat(48 * 1024)
+  for (const [argv, stdin] of [
+    [[`${whole}x`], ''],
+    [[], `${whole}x`],
+  ] as const) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...argv], { stdin })
+    assert.deepEqual([status, stderr], [ERROR_TABLE.too_large.exit, 'x0x: a message has at most 49152 bytes (48 KiB)\n'])
+  }
+  assert.equal(seen.length, 0)
+  assert.equal((await runCli(['--data-dir', dir, 'direct', 'send', 'bob'], { stdin: whole })).status, 0)
+})

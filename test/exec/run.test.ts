@@ -2,9 +2,11 @@ import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import { systemClock } from '../../src/base/clock.ts'
 import { AppError } from '../../src/base/errors.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
-import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { Sessions } from '../../src/exec/sessions.ts'
+import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
 import { execPair, ownHost, type ExecPair } from '../support/exec-pair.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
@@ -238,10 +240,38 @@ test('a request id in use is a conflict, and a stopped runner takes nothing', as
   const sink = new WaitingSink()
   const outcome = runner.run(specFor(own, [host.program('waits')], { request_id }), sink)
   await sink.saw('ready')
-  await assert.rejects(runner.run(specFor(own, ['id'], { request_id }), sink), { code: 'conflict' })
+  await assert.rejects(runner.run(specFor(own, ['id'], { request_id }), sink), { code: 'conflict', message: /has not ended/ })
   await runner.stop()
   assert.equal((await outcome).code, 9)
   await assert.rejects(runner.run(specFor(own, ['id']), sink), { code: 'shutting_down' })
+})
+
+test('the request id of a run that was sent is used up, of one that was not is free', async (t) => {
+  const { host, runner } = await ownHost(t, { scripts: { hello: 'echo out' } })
+  const own = host.own.signer.agentId
+  const request_id = '01890a5d-ac96-774b-bcce-b302099a8057'
+  const sink = new RecordingSink()
+  const elsewhere = specFor('e'.repeat(64), ['id'], { request_id })
+  for (let i = 0; i < 2; i++) await assert.rejects(runner.run(elsewhere, sink), { code: 'peer_unreachable' })
+  const spec = specFor(own, [host.program('hello')], { request_id })
+  assert.equal((await runner.run(spec, sink)).ok, true)
+  await assert.rejects(runner.run(spec, sink), { code: 'conflict', message: /^request_id: the run with this id has ended/ })
+  const denied = specFor(own, ['id'], { request_id: '01890a5d-ac96-774b-bcce-b302099a8058' })
+  assert.equal((await runner.run(denied, sink)).denial_reason, 'argv_not_allowed')
+  await assert.rejects(runner.run(denied, sink), { code: 'conflict' })
+})
+
+test('no more than a fixed number of used ids is remembered, the latest', () => {
+  const sessions = new Sessions({ clock: systemClock })
+  const spec = specFor('e'.repeat(64), ['id'])
+  const use = (number: number): void => {
+    const session = sessions.open(`id-${number}`, spec)
+    session.requested('f'.repeat(64))
+    session.close()
+  }
+  for (let number = 0; number <= MAX_RECENT_RUNS; number++) use(number)
+  assert.throws(() => use(1), { code: 'conflict' })
+  use(0)
 })
 
 const waitFor = async <T>(probe: () => T | null): Promise<T> => {

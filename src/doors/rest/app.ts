@@ -59,8 +59,8 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   )
   app.setSerializerCompiler(() => JSON.stringify)
   app.setErrorHandler(async (error, _request, reply) => answerError(components.log, error, reply))
-  app.setNotFoundHandler(async () => {
-    throw new AppError('not_found', 'there is no such route; GET /routes lists them')
+  app.setNotFoundHandler(async (request, reply) => {
+    throw noRoute(request, reply)
   })
   addChecks(app, init, definitions)
   addJsonParser(app, bodies)
@@ -70,6 +70,15 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   })
   await app.ready()
   return app
+}
+
+/** A known path with another method is told apart, with the `Allow` header that RFC 9110 §15.5.6 asks for. */
+const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError => {
+  const path = url.split('?', 1)[0]!
+  const methods = ROUTES.filter((row) => row.path === path).map((row) => row.method)
+  if (methods.length === 0) return new AppError('not_found', 'there is no such route; GET /routes lists them')
+  reply.header('allow', methods.join(', '))
+  return new AppError('method_not_allowed', `${path}: expected ${methods.join(' or ')}, not ${method}`)
 }
 
 /** What the check of the host says of a request, where it says anything; else the error. */
@@ -122,6 +131,7 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
       method: row.method,
       url: row.path,
       bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
+      config: definition.bodyHolds === undefined ? {} : { bodyHolds: definition.bodyHolds },
       schema: schemaOf(row, definition),
       handler: async (request, reply) =>
         definition.handle(

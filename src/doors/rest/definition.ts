@@ -22,6 +22,8 @@ export interface Definition {
   readonly streams?: readonly string[]
   /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
   readonly bodyLimit?: number
+  /** What that means to a caller whose body is larger. */
+  readonly bodyHolds?: string
   /** Takes `application/x-ndjson` bodies too. */
   readonly takesLines?: boolean
   /** Needs no token. */
