@@ -43,7 +43,7 @@ const composeMesh = ({ config, clock, log, machineKey }: Grounds, port: Executor
   const contacts = () => port.snapshot.contacts
   const node = new MeshNode({ machineKey, log }, { listen: config.listen, announce: config.announce, mdns: config.mdns })
   const isContact = (id: AgentId): boolean => contacts().some((contact) => contact.agent_id === id)
-  const announcements = new Announcements({ clock, isContact }, { self: { agentId, machineId } })
+  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: config.bootstrap })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: config.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })

@@ -83,7 +83,7 @@ export class MeshNode implements Startable {
   async start(): Promise<void> {
     const gater = connectionGate({
       isKnown: (machineId) => this.isKnown(machineId),
-      strangerConnections: () => this.connections().filter((one) => !this.isKnown(one.machineId)).length,
+      strangerConnections: () => this.strangerConnections(),
     })
     const options = await libp2pOptions({
       seed: this.#machineKey.seed,
@@ -127,6 +127,10 @@ export class MeshNode implements Startable {
     return this.connections().filter((connection) => connection.machineId === machineId)
   }
 
+  strangerConnections(): number {
+    return this.connections().filter((one) => !this.isKnown(one.machineId)).length
+  }
+
   /** Answers streams of a protocol; before the start, so that none is missed. */
   handle(protocol: string, handler: StreamHandler): void {
     if (this.#libp2p !== null) throw new TypeError('handlers are set before the start')
@@ -149,7 +153,7 @@ export class MeshNode implements Startable {
     this.#onDisconnected.add(listener)
   }
 
-  /** A machine was found on the local network. */
+  /** A machine was found on the local network, or has connected from anywhere for the first time. Nothing of it is proven. */
   onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
     this.#onFound.add(listener)
   }
