@@ -87,7 +87,7 @@ const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
-  const { paths, share_with_group: groupMayRead } = config
+  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const acl = await loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit }, clock)
   for (const warning of acl.warnings) log.warn(warning)
   const contacts = new Contacts({ path: paths.contacts })
@@ -97,17 +97,19 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const journalPath = acl.acl.audit_log_path
   const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
+  const outgoing = new Journal({ clock, log }, { path: paths.outgoing, runningDir: null })
   const guardian = new Guardian({ log })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
-    { acl, clock, contacts, counters, guardian, journal, log, revocations, signer },
-    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead },
+    { acl, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
   )
   return {
     executor,
     acl,
     entries: [
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: guardian },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],

@@ -40,6 +40,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   mdns: true,
   log_level: 'warn',
   share_with_group: false,
+  require_operator_proof: false,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

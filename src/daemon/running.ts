@@ -12,6 +12,7 @@ interface RunningAnswers {
   readonly exec: {
     readonly acl_summary: { readonly loaded_from: string | null; readonly loaded_at: string | null }
     readonly journal?: { readonly path: string | null; readonly writable: boolean } | null
+    readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
   }
 }
 
@@ -49,6 +50,11 @@ const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => 
   return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
 }
 
+const checkOutgoing = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
+  writable
+    ? ok('outgoing journal', `${path}; the running daemon can write it`)
+    : fail('outgoing journal', `the running daemon cannot write ${path}: it asks others for nothing`, 'make room or mend its permissions')
+
 /** What the running daemon itself says. */
 export const checkRunning = async (config: DaemonConfig, pid: number, env: Environment): Promise<Finding[]> => {
   try {
@@ -57,6 +63,7 @@ export const checkRunning = async (config: DaemonConfig, pid: number, env: Envir
       ok('daemon', `runs with pid ${pid}: agent ${shortId(agent.agent_id)}, machine ${shortId(agent.machine_id)}`),
       checkPeers(peers),
       ...(await checkExec(exec)),
+      checkOutgoing(exec.outgoing_journal),
     ]
   } catch (error) {
     return [

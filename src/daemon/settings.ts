@@ -20,6 +20,8 @@ export interface Settings {
   readonly log_level: LogLevel
   /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
   readonly share_with_group: boolean
+  /** Who has no operator's proof may ask no other agent to run anything. */
+  readonly require_operator_proof: boolean
 }
 
 export type SettingKey = keyof Settings
@@ -99,6 +101,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
+  require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   log_level: {
     parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
     fromText: same,

@@ -77,8 +77,8 @@ export class ExecClient {
   }
 
   async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { argv, stdin, timeout_ms, cwd, clamp } = spec
-    return this.#components.executor.signRequest({
+    const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
+    const request = {
       link: wire.peer.number,
       request_id: requestId,
       stream_nonce: wire.streamNonce,
@@ -87,7 +87,8 @@ export class ExecClient {
       timeout_ms,
       cwd,
       clamp,
-    })
+    }
+    return this.#components.executor.signRequest(request, proof)
   }
 }
 

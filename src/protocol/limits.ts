@@ -251,6 +251,10 @@ export const MAX_SMALL_BODY = 64 * 1024
 export const MAX_DIRECT_BODY = 68 * 1024
 /** How old an operator's proof may be. */
 export const OPERATOR_PROOF_MS = 60_000
+/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
+export const MAX_USED_PROOFS = 131_072
+/** A request object that an operator proved: as long as the first line of a streamed body may be. */
+export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
 /** Events a slow listener of /direct/events may lag behind before it is cut off. */
 export const MAX_EVENT_BACKLOG = 1_024
 /** Warnings kept for /diagnostics/exec. */

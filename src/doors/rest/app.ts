@@ -5,6 +5,7 @@ import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import { MAX_SMALL_BODY } from '../../protocol/limits.ts'
 import { answerError } from './answer-error.ts'
 import { checkHost, TokenCheck, type Listener } from './access.ts'
@@ -120,9 +121,13 @@ const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
   scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
     const streamed = new StreamedBody({ body: payload })
     bodies.streamed.set(request, streamed)
-    return streamed.head()
+    const head = await streamed.head()
+    bodies.raw.set(request, head.bytes)
+    return head.value
   })
 }
+
+const proofOf = (header: string | string[] | undefined): string => (typeof header === 'string' ? header : '')
 
 const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, bodies: Bodies): void => {
   parent.register(async (scope) => {
@@ -139,6 +144,7 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
             body: request.body,
             rawBody: bodies.raw.get(request) ?? new Uint8Array(0),
             streamed: bodies.streamed.get(request) ?? null,
+            proof: proofOf(request.headers[OPERATOR_PROOF_HEADER]),
             headers: request.headers,
           },
           reply,

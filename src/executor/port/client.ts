@@ -8,11 +8,13 @@ import type { TrustDecision } from '../../protocol/reasons.ts'
 import { PortChannel } from './codec.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
+  NO_PROOF,
   PORT_VERSION,
   toExecutor,
   toNetwork,
   type Operation,
   type Query,
+  type RequestProof,
   type Snapshot,
   type ToExecutor,
   type ToNetwork,
@@ -68,7 +70,7 @@ export class ExecutorClient implements Startable {
   #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
-  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false }
+  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
 
   constructor(components: ExecutorClientComponents) {
     this.#log = components.log
@@ -154,8 +156,11 @@ export class ExecutorClient implements Startable {
     this.#channel.send({ type: 'drop_nonces', link, nonces })
   }
 
-  async signRequest(call: Arguments<'sign_request'>): Promise<Answer<'sign_request'>> {
-    return this.#call('sign_request', call)
+  async signRequest(
+    call: Omit<Arguments<'sign_request'>, keyof RequestProof>,
+    proof: RequestProof = NO_PROOF,
+  ): Promise<Answer<'sign_request'>> {
+    return this.#call('sign_request', { ...call, ...proof })
   }
 
   async signCard(call: Arguments<'sign_card'>): Promise<Answer<'sign_card'>> {

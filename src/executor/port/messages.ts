@@ -16,9 +16,24 @@ import {
   MAX_TEXT,
   NONCE_BYTES,
   MAX_PORT_MESSAGE,
+  MAX_PROVEN_REQUEST,
 } from '../../protocol/limits.ts'
 import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
-import { bool, bytes, id32, list, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
+import {
+  bool,
+  bytes,
+  id32,
+  list,
+  NO_BYTES,
+  nullable,
+  oneOf,
+  record,
+  requestId,
+  text,
+  uint,
+  union,
+  type ValueOf,
+} from '../../protocol/schema.ts'
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
 export const PORT_VERSION = 1
@@ -57,7 +72,10 @@ export const toExecutor = union('to-executor', {
   mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
   /** Streams closed unused. */
   drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
-  /** Sign an outgoing Request to the peer of a link (link 0: to ourselves). Answer: signed. */
+  /**
+   * Sign an outgoing Request to the peer of a link (link 0: to ourselves). `proven` is the request object
+   * exactly as an operator proved it, `proof` the header's text; both empty where there is none. Answer: signed.
+   */
   sign_request: [
     9,
     {
@@ -70,6 +88,8 @@ export const toExecutor = union('to-executor', {
       timeout_ms: nullable(uint()),
       cwd: nullable(text(MAX_TEXT)),
       clamp: bool,
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
     },
   ],
   /** Sign our own card or announcement. Answer: signed. */
@@ -101,6 +121,10 @@ export const RUN_TAGS: readonly number[] = [11, 12, 13]
 export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
+/** An operator's proof of a run, as `sign_request` carries it. */
+export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
+export const NO_PROOF: RequestProof = { proven: NO_BYTES, proof: '' }
+
 /** A contact as the network's half needs it: to show, to resolve a name, to dial. */
 export interface ContactRecord {
   name: string
@@ -124,6 +148,8 @@ export interface Snapshot {
   revoked_agents: string[]
   /** This agent itself is revoked, or its presence on this machine. */
   self_revoked: boolean
+  /** Requests are signed for operators only: whoever has no proof may be refused before anybody is dialled. */
+  require_operator_proof: boolean
 }
 
 /** From the executor to the network's half. */
