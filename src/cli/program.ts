@@ -240,23 +240,35 @@ const addAcl = (program: Command, run: Run, behindDashes: readonly string[] | nu
     )
 }
 
+interface TailFlags {
+  readonly lines: string
+  readonly follow?: boolean
+  readonly outgoing?: boolean
+}
+
+const OUTGOING = 'what the running daemon asked of other agents, instead of what ran here'
+
 const addAudit = (program: Command, run: Run): void => {
-  const audit = program.command('audit').description('the journal of every decision and run on this host')
+  const audit = program
+    .command('audit')
+    .description('the journal of every decision and run on this host, and of what this agent asks of others')
   audit
     .command('tail')
     .description('its last lines')
     .argument('[file]', 'default: the journal of the running daemon')
     .option('-n, --lines <count>', 'how many', '20')
     .option('-f, --follow', 'go on as lines come')
-    .action(async (file: string | undefined, { lines, follow = false }: { lines: string; follow?: boolean }) =>
-      run(async (context) => (await import('./commands/audit.ts')).runAuditTail(context, { file: file ?? null, lines, follow })),
+    .option('--outgoing', OUTGOING)
+    .action(async (file: string | undefined, { lines, follow = false, outgoing = false }: TailFlags) =>
+      run(async (context) => (await import('./commands/audit.ts')).runAuditTail(context, { file: file ?? null, lines, follow, outgoing })),
     )
   audit
     .command('verify')
     .description('was anything altered, moved or taken out; prints the head of each chain, to compare with a copy kept elsewhere')
     .argument('[files...]', 'all parts of a rotated journal; default: the journal of the running daemon')
     .option('--continued', 'older parts are gone: a chain may begin in its middle')
-    .action(async (files: string[], { continued = false }: { continued?: boolean }) =>
-      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued })),
+    .option('--outgoing', OUTGOING)
+    .action(async (files: string[], { continued = false, outgoing = false }: { continued?: boolean; outgoing?: boolean }) =>
+      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued, outgoing })),
     )
 }
