@@ -317,3 +317,21 @@ test('the longest argv of the wire, every byte of it a control, fits a line', as
   const { journal } = await openJournal(t)
   await journal.append(requestEvent(0, ['\u0001'.repeat(32 * 1024)]))
 })
+
+test('a journal of no runs keeps no marks beside it', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const path = join(directory, 'requests.jsonl')
+  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, runningDir: null })
+  await assert.rejects(journal.append(requestEvent(1)), unavailable)
+  await journal.start()
+  const asked = { event: 'asked', ...runKey(1), argv: ['x'], stdin_bytes: 0, timeout_ms: null, proven: false } as const
+  await Promise.all([journal.append(asked), journal.append({ ...asked, proven: true }), journal.append(requestEvent(2))])
+  await journal.append(exitEvent(2))
+  await journal.stop()
+  assert.deepEqual(
+    (await linesOf(path)).map((line) => typeof line === 'object' && line.event),
+    ['asked', 'asked', 'request', 'exit'],
+  )
+  assert.deepEqual(await readdir(directory), ['requests.jsonl'])
+  assert.equal((await verifyJournal([path])).ok, true)
+})

@@ -24,6 +24,7 @@ test('the OpenAPI document has every route, its body and its security', async (t
   assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream'])
   assert.deepEqual(json.paths['/health'].get.security, [])
   assert.deepEqual(json.paths['/contacts/pin'].post.security, [{ token: [], proof: [] }])
+  assert.deepEqual(run.security, [{ token: [] }, { token: [], proof: [] }])
   const refs = JSON.stringify(json).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)
   for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
 })
