@@ -35,7 +35,14 @@ test('its files are for its user alone, and nothing but the identity and the jou
   }
   assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
   assert.equal(await daemon.stop(), 0)
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'requests.jsonl', 'x0xd.log'])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
+    'agent.key',
+    'api-token',
+    'machine.key',
+    'operator.key',
+    'requests.jsonl',
+    'x0xd.log',
+  ])
 })
 
 test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
