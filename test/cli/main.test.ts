@@ -12,6 +12,7 @@ import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
+import { MAX_STDIN_SPOOL } from '../../src/protocol/limits.ts'
 import { fakeDaemon, json, ndjson, runCli, type SeenRequest } from '../support/fake-daemon.ts'
 import { exitEvent, RUN_ID } from '../support/exit-event.ts'
 import { denialEvent } from '../support/journal.ts'
@@ -336,6 +337,15 @@ test('a proof goes to the daemon of this data directory alone, whatever --api na
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
   assert.match((await ask()).stderr, /operators only/)
   assert.deepEqual(seen, [undefined, undefined, 'v1.'])
+})
+
+test('more stdin from a pipe than can be kept is too_large, with what to do instead', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], {
+    stdin: 'x'.repeat(MAX_STDIN_SPOOL + 1),
+  })
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: stdin is longer than 67108864 bytes: give it as a file/)
 })
 
 test('a request asks for clamping and its timeout in milliseconds', async (t) => {
