@@ -41,7 +41,7 @@ const composeMesh = ({ config, clock, log, machineKey }: Grounds, port: Executor
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const node = new MeshNode({ machineKey, log }, { listen: config.listen, announce: config.announce, mdns: config.mdns })
+  const node = new MeshNode({ machineKey, clock, log }, { listen: config.listen, announce: config.announce, mdns: config.mdns })
   const isContact = (id: AgentId): boolean => contacts().some((contact) => contact.agent_id === id)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: config.bootstrap })
@@ -60,7 +60,8 @@ const composeDm = ({ clock, log, machineKey }: Grounds, port: ExecutorClient, { 
   const links = new Links({ node, book, port, machineKey, primitives: primitives(), counters, clock, log })
   const dispatcher = new Dispatcher({ links, counters, log })
   const requester = new RequesterCounters()
-  new ExecService({ executor: port, counters: requester, log }).register(dispatcher)
+  const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
+  new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
   const runner = new ExecRunner({ links, executor: port, clock, counters: requester })
   return { counters, links, messages, runner }

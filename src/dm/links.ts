@@ -7,6 +7,7 @@ import type { Primitives } from '../identity/primitives-interface.ts'
 import type { AddressBook, Candidate } from '../mesh/address-book.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { DialFailure, MeshNode } from '../mesh/node.ts'
+import type { Offence } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { DIAL_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
@@ -79,6 +80,12 @@ export class Links implements Startable {
     const reason = new AppError('shutting_down')
     this.#stop.abort(reason)
     for (const entry of this.#table.all()) this.#table.close(entry, reason)
+  }
+
+  /** The peer of this link asked for what it may not: see `MeshNode.penalise`. */
+  penalise(link: Pick<Link, 'number'>, offence: Offence): void {
+    const entry = this.#table.byNumber(link.number)
+    if (entry !== undefined) this.#parts.node.penalise(entry.link.connection, offence)
   }
 
   /** The agent whose link a connected machine holds. */
@@ -184,6 +191,8 @@ export class Links implements Startable {
       await this.#handshake(connection, stream, (handshake) => handshake.respond(limit))
     } catch (error) {
       this.#parts.log.debug({ machine: shortId(connection.machineId), err: errorText(error) }, 'a link handshake failed')
+      const offence = this.#stop.signal.aborted ? null : offenceOf(asAppError(error))
+      if (offence !== null) this.#parts.node.penalise(connection, offence)
     } finally {
       done()
       release()
@@ -239,6 +248,13 @@ const asAppError = (error: unknown): AppError => {
   if (error instanceof Error && error.name === 'TimeoutError')
     return new AppError('timeout', 'the peer did not answer in time', { cause: error })
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
+}
+
+/** What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. */
+const offenceOf = ({ code, data }: AppError): Offence | null => {
+  if (data['offence'] === 'bad_signature') return 'bad_signature'
+  if (code === 'malformed') return 'malformed'
+  return code === 'timeout' ? 'handshake_failed' : null
 }
 
 const noAddress = (agentId: AgentId): AppError =>

@@ -2,8 +2,9 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
-import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
+import type { DenialReason } from '../protocol/reasons.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './wire.ts'
 
@@ -13,6 +14,8 @@ export interface ExecServiceComponents {
   readonly executor: Pick<ExecutorClient, 'openRun'>
   readonly counters: RequesterCounters
   readonly log: Logger
+  /** The executor has refused a request of somebody whom the trust rules do not accept. */
+  onStrangerDenied(peer: RunChannel['link']): void
 }
 
 /** Answers peers: carries their signed bytes to the executor and its frames back. It decides nothing. */
@@ -50,6 +53,7 @@ class PeerRun {
   #finished = false
   /** The last number of stdin that the executor acknowledged. */
   #stdinAcked = 0
+  #answered = false
 
   constructor(components: ExecServiceComponents & { channel: RunChannel }, init: { requestId: RequestId }) {
     this.#components = components
@@ -109,9 +113,14 @@ class PeerRun {
   }
 
   #note(frame: Uint8Array): void {
-    if (frame.length > SMALL_FRAME) return
+    const first = !this.#answered
+    this.#answered = true
+    if (frame.length > SMALL_FRAME && !first) return
     const decoded = execFrame.decode(frame)
     if (decoded.type === 'ack') this.#stdinAcked = decoded.stdin
+    // A run that never started has its Exit for a first answer.
+    if (first && decoded.type === 'exit' && isStrangers(execExit.decode(decoded.body).denial_reason))
+      this.#components.onStrangerDenied(this.#channel.link)
   }
 
   /** The executor has nothing more to say; what waits still goes out. */
@@ -137,6 +146,8 @@ class PeerRun {
     await this.#channel.close()
   }
 }
+
+const isStrangers = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
 /** Every Ack is shorter, and no frame with much output is. */
 const SMALL_FRAME = 64

@@ -6,6 +6,8 @@ import { authorize, type PolicyContext } from '../policy/authorize.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
+  DENIAL_BURST,
+  DENIALS_PER_SECOND,
   MAX_PORT_RUNS,
   MAX_RUNS_PER_PEER,
   SHUTDOWN_KILL_MS,
@@ -85,6 +87,8 @@ export class Runs {
   readonly #active = new Map<Active, Promise<void>>()
   /** For all links together, because anybody can make another link. */
   readonly #strangersRequests: TokenBucket
+  /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
+  readonly #denials = new Map<AgentId, TokenBucket>()
   #stopping = false
 
   constructor(components: RunsComponents, init: RunsInit) {
@@ -165,9 +169,20 @@ export class Runs {
     const { argv, cwd, timeout_ms, clamp } = request
     const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
     const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
-    if (verdict.kind === 'denied') return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    if (verdict.kind === 'denied') {
+      if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
+      return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    }
     const { permit, slot } = verdict
     return { run: new Run(this.#components, { subject, request, permit, slot, outlet: arrival.outlet }) }
+  }
+
+  /** Being full is no offence of whoever asks. */
+  #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
+    if (reason === 'concurrency_limit_reached') return true
+    const bucket = this.#denials.get(agentId) ?? new TokenBucket(this.#components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
+    this.#denials.set(agentId, bucket)
+    return bucket.take()
   }
 
   #isFullFor(link: PeerLink): boolean {

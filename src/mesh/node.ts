@@ -3,6 +3,7 @@ import type { Connection, Libp2p, PeerId } from '@libp2p/interface'
 import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
+import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
@@ -16,9 +17,11 @@ import { connectionGate } from './gater.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
 import { listenError } from './listen-error.ts'
 import { machineIdOf } from './peer-ids.ts'
+import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 import { MeshStream } from './stream.ts'
 
 export interface MeshNodeComponents {
+  readonly clock: Pick<Clock, 'monotonic'>
   readonly machineKey: MachineKey
   readonly log: Logger
 }
@@ -55,6 +58,7 @@ export class MeshNode implements Startable {
   isKnown: (machineId: MachineId) => boolean = () => false
   readonly #machineKey: MachineKey
   readonly #log: Logger
+  readonly #penalties: Penalties
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
@@ -69,6 +73,7 @@ export class MeshNode implements Startable {
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
     this.#log = components.log
+    this.#penalties = new Penalties(components)
     this.#init = init
   }
 
@@ -129,6 +134,20 @@ export class MeshNode implements Startable {
 
   strangerConnections(): number {
     return this.connections().filter((one) => !this.isKnown(one.machineId)).length
+  }
+
+  /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
+  penalise(connection: MeshConnection, offence: Offence): void {
+    const source = this.#sourceOf(connection)
+    if (!this.#penalties.add(source, offence)) return
+    this.#log.info({ source, offence }, 'a source is refused for a while')
+    const reason = new AppError('rate_limited', 'too many offences')
+    for (const other of this.connections()) if (this.#sourceOf(other) === source) other.abort(reason)
+  }
+
+  /** For `/diagnostics/mesh`. */
+  penalties(): PenaltyJson[] {
+    return this.#penalties.list()
   }
 
   /** Answers streams of a protocol; before the start, so that none is missed. */
@@ -196,6 +215,11 @@ export class MeshNode implements Startable {
       throw new AppError('peer_rejected', 'another machine answers there')
     }
     return wrapped
+  }
+
+  /** Machines that we know answer for themselves, wherever they are; strangers for all strangers of their host. */
+  #sourceOf({ machineId, host }: { machineId: MachineId; host: string }): string {
+    return this.isKnown(machineId) ? machineId : host
   }
 
   #watch(libp2p: Libp2p<MeshServices>): void {
