@@ -180,7 +180,8 @@ export class Links implements Startable {
   }
 
   async #respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
-    const release = this.#budget.take(connection)
+    // We may have dialled it ourselves, as a contact.
+    const release = this.#parts.node.refuses(connection) ? null : this.#budget.take(connection)
     if (release === null) {
       this.#parts.counters.add('handshakes_refused')
       return stream.abort(new AppError('rate_limited', 'no handshake now'))

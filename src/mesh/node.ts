@@ -89,6 +89,7 @@ export class MeshNode implements Startable {
     const gater = connectionGate({
       isKnown: (machineId) => this.isKnown(machineId),
       strangerConnections: () => this.strangerConnections(),
+      isRefused: (machineId, host) => this.refuses({ machineId, host }),
     })
     const options = await libp2pOptions({
       seed: this.#machineKey.seed,
@@ -143,6 +144,10 @@ export class MeshNode implements Startable {
     this.#log.info({ source, offence }, 'a source is refused for a while')
     const reason = new AppError('rate_limited', 'too many offences')
     for (const other of this.connections()) if (this.#sourceOf(other) === source) other.abort(reason)
+  }
+
+  refuses(peer: Pick<MeshConnection, 'machineId' | 'host'>): boolean {
+    return this.#penalties.refuses(this.#sourceOf(peer))
   }
 
   /** For `/diagnostics/mesh`. */

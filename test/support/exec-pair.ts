@@ -86,6 +86,8 @@ export interface ExecPair {
   readonly responderNetwork: FakeNetwork
   /** The requester's ends of the streams opened so far. */
   readonly channels: LocalChannel[]
+  /** Who was held to be a stranger and refused. */
+  readonly strangersDenied: RunPeer[]
   /** The responder's end, before the service has seen it. */
   onIncoming: (channel: LocalChannel) => void
 }
@@ -105,7 +107,13 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     agentPublicKey: party.signer.publicKey,
   })
   const [counters, serviceCounters] = [new RequesterCounters(), new RequesterCounters()]
-  const service = new ExecService({ executor: answering.client, counters: serviceCounters, log: silent })
+  const strangersDenied: RunPeer[] = []
+  const service = new ExecService({
+    executor: answering.client,
+    counters: serviceCounters,
+    log: silent,
+    onStrangerDenied: (peer) => strangersDenied.push(peer),
+  })
   const channels: LocalChannel[] = []
   const openChannel = async (): Promise<LocalChannel> => {
     const nonce = await back.nonce()
@@ -129,6 +137,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     serviceCounters,
     responderNetwork: answering,
     channels,
+    strangersDenied,
     onIncoming: () => undefined,
   }
   return pair
