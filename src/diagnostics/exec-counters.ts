@@ -15,7 +15,8 @@ export const EXEC_COUNTERS = {
   audit_write_failures: 'journal lines that could not be written',
   signatures_issued: 'signatures made for requests, exits, cards and links',
   signatures_refused: 'signatures refused because too many were asked for at once',
-  requests_ignored: 'requests dropped without an answer: the daemon stops, too many at once, or too fast for an agent that is not accepted',
+  requests_ignored:
+    'requests dropped without an answer: the daemon stops, too many at once, too fast for an agent that is not accepted, or refused too often',
   requests_replayed: 'requests whose nonce or id had been used before',
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
