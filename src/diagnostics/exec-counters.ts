@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
-import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/limits.ts'
+import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/local-limits.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
 
 /** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { checkOperatorProof, type RUN_OPERATION } from '../identity/operator-proof.ts'
-import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../protocol/limits.ts'
+import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import type { Operation } from './port/messages.ts'
 
 /** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */

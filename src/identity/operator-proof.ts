@@ -1,5 +1,5 @@
 import { fromHex, toHex } from '../protocol/ids.ts'
-import { OPERATOR_PROOF_MS } from '../protocol/limits.ts'
+import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import { equalBytes, hmac, randomBytes } from './hash.ts'
 
 /** HTTP header of a proof. */

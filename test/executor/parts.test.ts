@@ -10,15 +10,8 @@ import { TokenBucket } from '../../src/executor/token-bucket.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
 import type { StdinSink } from '../../src/process/stdin.ts'
-import {
-  ACK_EVERY_MS,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  MAX_NONCES_PER_PEER,
-  MAX_STDIN_UNACKED,
-  MAX_USED_PROOFS,
-  OPERATOR_PROOF_MS,
-} from '../../src/protocol/limits.ts'
+import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')

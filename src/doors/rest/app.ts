@@ -6,7 +6,7 @@ import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
-import { MAX_SMALL_BODY } from '../../protocol/limits.ts'
+import { MAX_SMALL_BODY } from '../../protocol/local-limits.ts'
 import { answerError } from './answer-error.ts'
 import { checkHost, TokenCheck, type Listener } from './access.ts'
 import type { RestComponents, RestInit } from './components.ts'

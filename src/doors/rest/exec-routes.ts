@@ -2,7 +2,7 @@ import type { FastifyReply } from 'fastify'
 
 import { AppError } from '../../base/errors.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
-import { MAX_JSON_BODY, MAX_PROVEN_REQUEST } from '../../protocol/limits.ts'
+import { MAX_JSON_BODY, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'

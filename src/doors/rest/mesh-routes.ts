@@ -1,5 +1,6 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_DIRECT_BODY, MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
+import { MAX_DIRECT_BODY } from '../../protocol/local-limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'

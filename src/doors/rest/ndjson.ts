@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_NDJSON_LINE } from '../../protocol/limits.ts'
+import { MAX_NDJSON_LINE } from '../../protocol/local-limits.ts'
 
 const LINE_FEED = 0x0a
 

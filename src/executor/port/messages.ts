@@ -16,8 +16,8 @@ import {
   MAX_TEXT,
   NONCE_BYTES,
   MAX_PORT_MESSAGE,
-  MAX_PROVEN_REQUEST,
 } from '../../protocol/limits.ts'
+import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
 import {
   bool,

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { bodyLines, decodeBase64, LineSplitter, parseJson } from '../../../src/doors/rest/ndjson.ts'
-import { MAX_NDJSON_LINE } from '../../../src/protocol/limits.ts'
+import { MAX_NDJSON_LINE } from '../../../src/protocol/local-limits.ts'
 
 /** The bytes in pieces that end anywhere, also inside a character. */
 const cut = (bytes: Uint8Array, at: readonly number[]): Uint8Array[] => {
