@@ -8,7 +8,14 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { ADDRESS_DIAL_MS, DIAL_MS, MAX_DIAL_ADDRESSES, MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
+import {
+  ADDRESS_DIAL_MS,
+  DIAL_MS,
+  MAX_CONNECTIONS,
+  MAX_DIAL_ADDRESSES,
+  MAX_STREAMS_PER_CONNECTION,
+  PEER_STORE_SWEEP_MS,
+} from '../protocol/limits.ts'
 import { parseAddress } from './addresses.ts'
 import { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './forget-peers.ts'
@@ -58,6 +65,8 @@ export class MeshNode implements Startable {
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
+  /** The address at which each machine answered last. */
+  readonly #reached = new Map<MachineId, string>()
   readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
@@ -159,7 +168,8 @@ export class MeshNode implements Startable {
   }
 
   /**
-   * A connection to this machine: the one there is, or the first address that answers. Throws
+   * A connection to this machine: the one there is, or the first address that answers, beginning with the one that
+   * did the last time: a connection that was lost comes back without waiting for an address that is old. Throws
    * `peer_unreachable` with `data.addresses`: every address tried and what came of it.
    */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
@@ -170,7 +180,10 @@ export class MeshNode implements Startable {
     if (libp2p === null) throw new AppError('shutting_down', 'the mesh is not running')
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
-    for (const address of [...new Set(addresses)].slice(0, MAX_DIAL_ADDRESSES)) {
+    const reached = this.#reached.get(machineId)
+    const known = new Set(addresses)
+    const ordered = reached !== undefined && known.has(reached) ? new Set([reached, ...known]) : known
+    for (const address of [...ordered].slice(0, MAX_DIAL_ADDRESSES)) {
       if (limit.aborted) break
       try {
         return await this.#dialOne(libp2p, machineId, address, limit)
@@ -191,7 +204,15 @@ export class MeshNode implements Startable {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')
     }
+    this.#noteReached(machineId, address)
     return wrapped
+  }
+
+  #noteReached(machineId: MachineId, address: string): void {
+    this.#reached.delete(machineId)
+    this.#reached.set(machineId, address)
+    const [oldest] = this.#reached.keys()
+    if (this.#reached.size > MAX_CONNECTIONS && oldest !== undefined) this.#reached.delete(oldest)
   }
 
   #watch(libp2p: Libp2p<MeshServices>): void {

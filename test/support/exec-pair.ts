@@ -88,6 +88,8 @@ export interface ExecPair {
   readonly channels: LocalChannel[]
   /** The responder's end, before the service has seen it. */
   onIncoming: (channel: LocalChannel) => void
+  /** What a try to reach the responder again comes to; default: another stream. */
+  reopen: (silent: boolean, signal: AbortSignal, openChannel: () => Promise<LocalChannel>) => Promise<LocalChannel>
 }
 
 /** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
@@ -120,7 +122,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecRunner({ links: { openChannel }, executor: asking.client, clock: systemClock, counters })
+  const runner = new ExecRunner({ links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) }, executor: asking.client, clock: systemClock, counters })
   const pair: ExecPair = {
     requester,
     responder,
@@ -130,6 +132,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     responderNetwork: answering,
     channels,
     onIncoming: () => undefined,
+    reopen: async (_silent, _signal, open) => open(),
   }
   return pair
 }

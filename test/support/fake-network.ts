@@ -274,6 +274,8 @@ export class ProbeRun {
 
   #take(frame: ExecFrame, ack: boolean): void {
     this.frames.push(frame)
+    // As a requester does that has all it wants.
+    if (frame.type === 'exit') this.#port.over()
     if (frame.type === 'stdout' || frame.type === 'stderr') {
       assert.equal(frame.seq, this.#next[frame.type])
       this.#next[frame.type] += 1

@@ -166,13 +166,20 @@ export interface ScriptedRun {
 }
 
 /** A run of ours on a scripted peer; the Request has reached it. */
-export const scriptedRun = async (clock: Clock, spec: Partial<RunSpec> = {}): Promise<ScriptedRun> => {
+export const scriptedRun = async (
+  clock: Clock,
+  spec: Partial<RunSpec> = {},
+  /** What a try to reach the peer again comes to; default: nobody is reached. */
+  reopen: (silent: boolean, signal: AbortSignal, peer: ScriptedPeer) => Promise<ScriptedPeer> = async () => {
+    throw new Error('nobody answers')
+  },
+): Promise<ScriptedRun> => {
   const requester = newParty()
   const peer = new ScriptedPeer({ requester })
   const counters = new RequesterCounters()
   const { signer, machine } = requester
   const runner = new ExecRunner({
-    links: { openChannel: async () => peer },
+    links: { openChannel: async () => peer, reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer) },
     executor: {
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
       mintNonces: async () => [],
