@@ -5,9 +5,14 @@ export class CuttableProxy {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
   #silent = false
+  #refusing = false
 
   private constructor(target: () => number) {
     this.#server = createServer((near) => {
+      if (this.#refusing) {
+        near.resetAndDestroy()
+        return
+      }
       const far = connect({ host: '127.0.0.1', port: target() })
       this.#join(near, far)
       this.#join(far, near)
@@ -38,6 +43,25 @@ export class CuttableProxy {
   silence(): void {
     this.#silent = true
     for (const socket of this.#sockets) socket.pause()
+  }
+
+  /** What is connected now goes silent; whoever connects anew gets through. */
+  stall(): void {
+    for (const socket of this.#sockets) {
+      socket.removeAllListeners('data')
+      socket.removeAllListeners('drain')
+      socket.pause()
+    }
+  }
+
+  /** Every connection is reset, and nobody gets through until `allow`. */
+  refuse(): void {
+    this.#refusing = true
+    this.cut()
+  }
+
+  allow(): void {
+    this.#refusing = false
   }
 
   async close(): Promise<void> {

@@ -39,8 +39,11 @@ export class ScriptedPeer implements RunChannel {
   readonly #waiting: { type: ExecFrameType; resolve: (frame: ExecFrame) => void }[] = []
   #drain: PromiseWithResolvers<void> | null = null
   #taken = 0
+  /** The run's Request where it came on an earlier stream. */
+  readonly #earlier: FrameOf<'request'> | null
 
-  constructor(init: { party?: Party; requester: Party }) {
+  constructor(init: { party?: Party; requester: Party; request?: FrameOf<'request'> }) {
+    this.#earlier = init.request ?? null
     this.party = init.party ?? newParty()
     this.requester = init.requester
     const { signer, machine } = this.party
@@ -88,7 +91,7 @@ export class ScriptedPeer implements RunChannel {
   }
 
   get request(): FrameOf<'request'> {
-    return this.frames[0] as FrameOf<'request'>
+    return this.#earlier ?? (this.frames[0] as FrameOf<'request'>)
   }
 
   get id(): RequestId {
