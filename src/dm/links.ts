@@ -9,7 +9,7 @@ import type { MeshConnection } from '../mesh/connection.ts'
 import type { DialFailure, MeshNode } from '../mesh/node.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
-import { DIAL_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
+import { DIAL_MS, FRESH_CONNECTION_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
@@ -122,7 +122,7 @@ export class Links implements Startable {
 
   /**
    * A channel to this agent on this machine, quickly: a run there waits for it. `silent`: connections to the
-   * machine that are older than one try are not believed in any more. One try; throws as `link`, and `timeout`.
+   * machine that are not fresh are given up. One try; throws as `link`, and `timeout`.
    */
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
     const { agentId, machineId } = to
@@ -134,7 +134,7 @@ export class Links implements Startable {
 
   #giveUpOn(machineId: MachineId): void {
     const reason = new AppError('timeout', 'the peer fell silent')
-    const before = this.#parts.clock.now() - RESUME_ATTEMPT_MS
+    const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
     for (const connection of this.#parts.node.connectionsTo(machineId)) {
       if (connection.openedAtMs >= before) continue
       this.#table.closeConnection(connection, reason)

@@ -114,6 +114,8 @@ export const SILENT_CHECKS = 3
 export const RESUME_ATTEMPT_MS = 2_000
 /** Between the beginnings of two tries: a path that is cut again and again costs little. */
 export const RESUME_PAUSE_MS = 200
+/** When a machine fell silent, connections to it that are younger are still believed in. */
+export const FRESH_CONNECTION_MS = 1_000
 /** How long after the lease of its last frame a requester still tries: that frame may have been on its way for so long. */
 export const RESUME_SLACK_MS = 1_000
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */

@@ -150,7 +150,7 @@ const cutting = (pair: ExecPair, bodies: number): { cuts: number } => {
 }
 
 test('ten mebibytes each way arrive whole however often the stream is lost, and the exit code is kept', async (t) => {
-  const pair = await execPair(t, { scripts: { copy: 'cat; exit 7' }, keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432' })
+  const pair = await execPair(t, { scripts: { copy: 'cat; exit 7' }, keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432' })
   const data = randomBytes(10 * 1024 * 1024)
   const count = cutting(pair, 16)
   const sink = new RecordingSink()
@@ -159,8 +159,12 @@ test('ten mebibytes each way arrive whole however often the stream is lost, and 
   const out = Buffer.concat(sink.events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])))
   assert.equal(createHash('sha256').update(out).digest('hex'), createHash('sha256').update(data).digest('hex'))
   assert.ok(count.cuts >= 10, `${count.cuts} losses`)
-  assert.equal(pair.counters.snapshot()['runs_resumed'], count.cuts)
-  assert.equal(pair.responder.totals().runs_resumed, count.cuts)
+  // The last may have come behind the Exit.
+  const resumed = [pair.counters.snapshot()['runs_resumed'] ?? 0, pair.responder.totals().runs_resumed]
+  assert.ok(
+    resumed.every((times) => times === count.cuts || times === count.cuts - 1),
+    `${String(resumed)} times`,
+  )
   assert.deepEqual(await pair.responder.events(outcome.request_id), ['request', 'started', 'exit'])
 })
 

@@ -4,6 +4,8 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 export class CuttableProxy {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
+  /** What goes silent says nothing of its end either. */
+  readonly #mute = new Set<Socket>()
   #silent = false
   #refusing = false
 
@@ -42,14 +44,13 @@ export class CuttableProxy {
   /** Nothing passes any more, in either direction, and nobody is told. */
   silence(): void {
     this.#silent = true
-    for (const socket of this.#sockets) socket.pause()
+    this.stall()
   }
 
   /** What is connected now goes silent; whoever connects anew gets through. */
   stall(): void {
     for (const socket of this.#sockets) {
-      socket.removeAllListeners('data')
-      socket.removeAllListeners('drain')
+      this.#mute.add(socket)
       socket.pause()
     }
   }
@@ -71,19 +72,26 @@ export class CuttableProxy {
 
   #join(from: Socket, to: Socket): void {
     this.#sockets.add(from)
-    if (this.#silent) from.pause()
+    if (this.#silent) {
+      this.#mute.add(from)
+      from.pause()
+    }
+    const passes = (): boolean => !this.#mute.has(from)
     from.on('data', (bytes) => {
-      if (to.write(bytes) || this.#silent) return
+      if (to.write(bytes) || !passes()) return
       from.pause()
       to.once('drain', () => {
-        if (!this.#silent) from.resume()
+        if (passes()) from.resume()
       })
     })
     from.on('error', () => undefined)
-    from.on('end', () => to.end())
+    from.on('end', () => {
+      if (passes()) to.end()
+    })
     from.on('close', () => {
       this.#sockets.delete(from)
-      to.destroy()
+      if (passes()) to.destroy()
+      this.#mute.delete(from)
     })
   }
 }
