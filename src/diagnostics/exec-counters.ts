@@ -18,6 +18,8 @@ export const EXEC_COUNTERS = {
   requests_ignored:
     'requests dropped without an answer: the daemon stops, too many at once, too fast for an agent that is not accepted, or refused too often',
   requests_replayed: 'requests whose nonce or id had been used before',
+  runs_resumed: 'times that a run went on over another connection',
+  resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
 

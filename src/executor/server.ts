@@ -147,6 +147,8 @@ export class Executor implements Startable {
   }
 
   #trustChanged(): void {
+    // Runs are ended first, then the network's halves are told.
+    this.#runs.accessChanged()
     for (const session of this.#sessions) session.trustChanged()
   }
 

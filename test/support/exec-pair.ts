@@ -90,6 +90,8 @@ export interface ExecPair {
   readonly strangersDenied: RunPeer[]
   /** The responder's end, before the service has seen it. */
   onIncoming: (channel: LocalChannel) => void
+  /** What a try to reach the responder again comes to; default: another stream. */
+  reopen: (silent: boolean, signal: AbortSignal, openChannel: () => Promise<LocalChannel>) => Promise<LocalChannel>
 }
 
 /** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
@@ -128,7 +130,12 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecRunner({ links: { openChannel }, executor: asking.client, clock: systemClock, counters })
+  const runner = new ExecRunner({
+    links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) },
+    executor: asking.client,
+    clock: systemClock,
+    counters,
+  })
   const pair: ExecPair = {
     requester,
     responder,
@@ -139,6 +146,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     channels,
     strangersDenied,
     onIncoming: () => undefined,
+    reopen: async (_silent, _signal, open) => open(),
   }
   return pair
 }

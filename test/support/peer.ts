@@ -41,6 +41,8 @@ export interface PeerInit {
   readonly listen?: string
   readonly bootstrap?: readonly string[]
   readonly clock?: Clock
+  /** By which penalties pass. */
+  readonly penaltyClock?: Pick<Clock, 'monotonic'>
   /** Look for others on the local network; default false. */
   readonly mdns?: boolean
 }
@@ -134,7 +136,10 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
   const { clock, port } = components
-  const node = new MeshNode(components, { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false })
+  const node = new MeshNode(
+    { ...components, clock: init.penaltyClock ?? clock },
+    { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false },
+  )
   const isContact = (agentId: string): boolean => port.snapshot.contacts.some((contact) => contact.agent_id === agentId)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })
   const book = new AddressBook(

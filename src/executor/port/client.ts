@@ -184,6 +184,15 @@ export class ExecutorClient implements Startable {
 
   /** `frame` is the peer's encoded `request` frame, `streamNonce` ours of the stream it came on. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_open', link, streamNonce, frame)
+  }
+
+  /** `frame` is the peer's encoded `resume` frame: a run that goes on on another stream. */
+  resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_resume', link, streamNonce, frame)
+  }
+
+  #newRun(type: 'run_open' | 'run_resume', link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
     const run = ++this.#lastRun
     const port = new OpenRun({ channel: this.#channel }, { run })
     if (this.#channel.closed) {
@@ -191,7 +200,7 @@ export class ExecutorClient implements Startable {
       return port
     }
     this.#runs.set(run, port)
-    this.#channel.send({ type: 'run_open', run, link, stream_nonce: streamNonce, frame })
+    this.#channel.send({ type, run, link, stream_nonce: streamNonce, frame })
     return port
   }
 

@@ -107,7 +107,7 @@ export const toExecutor = union('to-executor', {
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Any later frame of the peer for this run. */
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** The run's stream ended without the peer's Cancel. */
+  /** The run's stream was lost. The run goes on for the rest of its lease, and may be resumed. */
   run_lost: [13, run],
   /** A change by an operator: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Answer: result. */
   operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
@@ -115,9 +115,13 @@ export const toExecutor = union('to-executor', {
   query: [15, { ...call, what: oneOf(QUERIES) }],
   /** Revocations that a peer handed over. Answer: result with the number accepted. */
   revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Answers as for run_open. */
+  run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** The peer is done with the run: it closed the stream in peace, because it has the Exit or wants none, or it broke the protocol. */
+  run_over: [18, run],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
-export const RUN_TAGS: readonly number[] = [11, 12, 13]
+export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
 export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
