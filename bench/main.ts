@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
+import { systemClock } from '../src/base/clock.ts'
 import { silentLogger } from '../src/base/log.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { machineKeyOf } from '../src/identity/machine-key.ts'
@@ -135,7 +136,10 @@ const memory = async ({ bob }: Pair, { peers }: Plan, idle: number): Promise<Row
   const before = await bob.memory()
   const nodes: MeshNode[] = []
   for (let count = 0; count < peers; count++) {
-    const node = new MeshNode({ machineKey: machineKeyOf(randomBytes(32)), log: silentLogger }, { listen: [], mdns: false })
+    const node = new MeshNode(
+      { clock: systemClock, machineKey: machineKeyOf(randomBytes(32)), log: silentLogger },
+      { listen: [], mdns: false },
+    )
     await node.start()
     // Bob takes so many connections of one host in a second, and no more.
     await until('a peer connects', async () =>

@@ -131,10 +131,10 @@ test("stopping the requester's daemon ends the command there, and the caller is 
   await assertEnded(stage, since)
 })
 
-test('a connection that is reset ends the command there, and the caller is told', async (t) => {
+test('a connection that is reset and does not come back ends the command there, and the caller is told', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
-  stage.proxy.cut()
+  stage.proxy.refuse()
   const result = await stage.running.finished
   assert.equal(result.status, 255)
   assert.match(result.stderr, /incomplete/)
@@ -169,7 +169,8 @@ test('a requester daemon that hangs ends the command there', async (t) => {
 
 test('after a loss the same two find each other again', async (t) => {
   const stage = await stageOf(t)
-  stage.proxy.cut()
+  stage.proxy.refuse()
   await stage.running.finished
+  stage.proxy.allow()
   await until('alice reaches bob again', async () => (await stage.alice.exec('bob', ['echo', '1'])).status === 0)
 })

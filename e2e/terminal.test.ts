@@ -2,10 +2,13 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
+import { open, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { fakeDaemon, json, ndjson } from '../test/support/fake-daemon.ts'
 import { CLI, startCli } from '../test/support/mesh-of-daemons.ts'
+import { tempDir } from '../test/support/temp-dir.ts'
 
 // What only a real process shows: its end while a read waits, on a terminal that is gone, and on a full disk.
 
@@ -23,6 +26,7 @@ if pid == 0:
     os.execv(argv[0], argv)
 def give_up(*_):
     os.kill(pid, signal.SIGKILL)
+    sys.exit(1)
 signal.signal(signal.SIGALRM, give_up)
 signal.alarm(30)
 sys.stdin.readline()
@@ -46,18 +50,72 @@ const onTerminal = async (how: 'close' | 'interrupt', argv: readonly string[], r
   return Number(text)
 }
 
-test(`Ctrl-C ends a command at once whose stdin is still being typed${withPty}`, { skip: !python }, async (t) => {
+for (const [file, title] of [
+  ['-', 'is still being typed'],
+  ['/dev/tty', 'is read from the terminal by its name'],
+] as const) {
+  test(`Ctrl-C ends a command at once whose stdin ${title}${withPty}`, { skip: !python }, async (t) => {
+    const asked = Promise.withResolvers<void>()
+    const { dir } = await fakeDaemon(
+      t,
+      (request, response) => {
+        if (request.path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'no run' })
+      },
+      asked.resolve,
+    )
+    const status = await onTerminal('interrupt', ['--data-dir', dir, 'exec', 'bob', '--stdin-file', file, '--', 'cat'], asked.promise)
+    assert.equal(status >> 8, 130)
+    assert.equal(status & 0x7f, 0)
+  })
+}
+
+test('Ctrl-C ends a command at once whose stdin is a named pipe, with a writer and before one has come', async (t) => {
+  const fifo = join(await tempDir(t), 'fifo')
+  assert.equal(spawnSync('mkfifo', [fifo]).status, 0)
+  for (const writes of [false, true]) {
+    const asked = Promise.withResolvers<void>()
+    const { dir } = await fakeDaemon(
+      t,
+      (request, response) => {
+        if (request.path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'no run' })
+      },
+      asked.resolve,
+    )
+    const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', fifo, '--', 'cat']
+    const child = spawn(process.execPath, [CLI, ...argv], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+      timeout: 30_000,
+      killSignal: 'SIGKILL',
+    })
+    const ended = once(child, 'exit')
+    await asked.promise
+    const writer = writes ? await open(fifo, 'w') : null
+    await writer?.write('a line\n')
+    child.kill('SIGINT')
+    assert.deepEqual(await ended, [130, null])
+    await writer?.close()
+  }
+})
+
+test('a named pipe is read to its end as stdin, whoever opens it first', async (t) => {
+  const fifo = join(await tempDir(t), 'fifo')
+  assert.equal(spawnSync('mkfifo', [fifo]).status, 0)
   const asked = Promise.withResolvers<void>()
-  const { dir } = await fakeDaemon(
-    t,
-    (request, response) => {
-      if (request.path === '/exec/cancel') json(response, 404, { ok: false, error: 'unknown_run', message: 'no run' })
-    },
-    asked.resolve,
-  )
-  const status = await onTerminal('interrupt', ['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], asked.promise)
-  assert.equal(status >> 8, 130)
-  assert.equal(status & 0x7f, 0)
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response), asked.resolve)
+  const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', fifo, '--', 'cat']
+  const first = startCli(argv)
+  await asked.promise
+  await writeFile(fifo, 'x'.repeat(100_000))
+  await first.finished
+  const writing = writeFile(fifo, 'x'.repeat(100_000))
+  await startCli(argv).finished
+  await writing
+  assert.equal(seen.length, 2)
+  for (const { body } of seen) {
+    const lines = body.trimEnd().split('\n').slice(1)
+    const sent = lines.map((line) => Buffer.from((JSON.parse(line) as { stdin_b64: string }).stdin_b64, 'base64').toString())
+    assert.equal(sent.join(''), 'x'.repeat(100_000))
+  }
 })
 
 test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', async (t) => {

@@ -2,7 +2,7 @@ import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
-export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost'] as const
+export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost', 'asked'] as const
 
 /** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
 export interface RunKey {
@@ -69,8 +69,22 @@ export interface LostEvent extends RunKey {
   readonly event: 'lost'
 }
 
+/**
+ * A Request of ours that is about to be signed, in the journal of what this agent asks of others: here the
+ * ids are those of whom it is for.
+ */
+export interface AskedEvent extends RunKey {
+  readonly event: 'asked'
+  readonly argv: readonly string[]
+  readonly stdin_bytes: number
+  /** As asked for, in milliseconds; null = the cap over there. */
+  readonly timeout_ms: number | null
+  /** An operator proved it; else whoever holds the bearer token asked. */
+  readonly proven: boolean
+}
+
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent
+export type JournalEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
 
 /** What every line carries before the fields of its event. */
 export interface LineHead {

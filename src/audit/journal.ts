@@ -4,17 +4,17 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/limits.ts'
+import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
 import type { JournalEvent, RunKey } from './events.ts'
 import { JournalFile } from './journal-file.ts'
 import { Chain, prepareLine, type EncodedLine, type PreparedLine } from './line.ts'
 import { RunningMarks } from './running-marks.ts'
 
 export interface JournalInit {
-  /** Absolute: `audit_log_path` of the ACL file. */
+  /** Absolute: `audit_log_path` of the ACL file, or `requests.jsonl` of the data directory. */
   readonly path: string
-  /** A directory of ours alone for the marks of running runs, in the data directory. */
-  readonly runningDir: string
+  /** A directory of ours alone for the marks of running runs, in the data directory; null for a journal of no runs. */
+  readonly runningDir: string | null
 }
 
 /** For diagnostics. */
@@ -43,7 +43,7 @@ export class Journal implements Startable {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #file: JournalFile
-  readonly #marks: RunningMarks
+  readonly #marks: RunningMarks | null
   readonly #chain: Chain
   #queue: Waiting[] = []
   #queuedBytes = 0
@@ -57,8 +57,12 @@ export class Journal implements Startable {
     this.#clock = components.clock
     this.#log = components.log
     this.#file = new JournalFile({ path: init.path })
-    this.#marks = new RunningMarks({ directory: init.runningDir })
+    this.#marks = init.runningDir === null ? null : new RunningMarks({ directory: init.runningDir })
     this.#chain = new Chain({ id: randomUUID() })
+  }
+
+  get path(): string {
+    return this.#file.path
   }
 
   /**
@@ -66,7 +70,7 @@ export class Journal implements Startable {
    * to start: runs are denied until it can be.
    */
   async start(): Promise<void> {
-    const lost = await this.#marks.open()
+    const lost = (await this.#marks?.open()) ?? []
     this.#open = true
     await this.status()
     this.#unreported = lost
@@ -87,10 +91,10 @@ export class Journal implements Startable {
   async append(event: JournalEvent): Promise<void> {
     if (event.event !== 'request') {
       await this.#enqueue(event)
-      if (endsRun(event) && this.#marks.has(event)) void this.#unmark(event)
+      if (endsRun(event) && this.#marks?.has(event)) void this.#unmark(event)
       return
     }
-    const [mark, line] = await Promise.allSettled([this.#marks.add(event), this.#enqueue(event)])
+    const [mark, line] = await Promise.allSettled([this.#marks?.add(event), this.#enqueue(event)])
     if (line.status === 'rejected') {
       if (mark.status === 'fulfilled') await this.#unmark(event)
       throw line.reason
@@ -195,7 +199,7 @@ export class Journal implements Startable {
     const before = this.#problem
     this.#problem = failure === null ? null : errorText(failure)
     const fields = { path: this.#file.path, problem: this.#problem, lines }
-    if (this.#problem !== null && before === null) this.#log.error(fields, 'the journal cannot be written: runs are denied')
+    if (this.#problem !== null && before === null) this.#log.error(fields, 'the journal cannot be written: what it would record is refused')
     if (this.#problem === null && before !== null) this.#log.warn(fields, 'the journal can be written again')
     if (this.#problem === null && this.#unreported.length > 0) void this.#reportLost()
   }
@@ -216,7 +220,7 @@ export class Journal implements Startable {
 
   async #unmark(key: RunKey): Promise<void> {
     try {
-      await this.#marks.remove(key)
+      await this.#marks?.remove(key)
     } catch (error) {
       this.#log.warn({ error: errorText(error) }, 'the mark of an ended run could not be removed')
     }

@@ -1,6 +1,6 @@
 import { open } from 'node:fs/promises'
 
-import { MAX_JOURNAL_LINE } from '../protocol/limits.ts'
+import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 
 const LINE_FEED = 0x0a
 const CHUNK_BYTES = 256 * 1024

@@ -2,7 +2,7 @@ import { open, stat, type FileHandle } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
-import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/limits.ts'
+import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/local-limits.ts'
 
 const LINE_FEED = 0x0a
 const CHUNK_BYTES = 64 * 1024

@@ -1,5 +1,5 @@
 import { AppError, errorText } from '../base/errors.ts'
-import { MAX_VERIFY_PROBLEMS } from '../protocol/limits.ts'
+import { MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
 import type { JournalLine, RunKey } from './events.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { isTorn, parseLine } from './parse-line.ts'

@@ -28,6 +28,7 @@ export const ERROR_TABLE = {
   operator_proof_required: { status: 403, rpc: -32001, exit: 1, text: 'this needs the proof of an operator' },
   forbidden_host: { status: 403, rpc: -32001, exit: 1, text: 'the Host or Origin header is not ours' },
   not_found: { status: 404, rpc: -32601, exit: 1, text: 'there is no such thing' },
+  method_not_allowed: { status: 405, rpc: -32601, exit: 1, text: 'the route has another method' },
   unknown_agent: { status: 404, rpc: -32602, exit: 1, text: 'no agent has that name or id' },
   unknown_run: { status: 404, rpc: -32005, exit: 1, text: 'no run has that id' },
   ambiguous_agent: { status: 409, rpc: -32602, exit: 1, text: 'more than one agent fits' },

@@ -22,12 +22,12 @@ const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): CliCont
   return { ...io, env, instance, json: options.json === true, api }
 }
 
+/** `x0x contacts pin` */
+const pathOf = (command: Command): string => (command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`)
+
 /** Everything of commander's message on one line, with what it suggests. */
-const asUsageError = (error: CommanderError): Error =>
-  usageError(
-    error.message.replace(/^error: /, '').replaceAll('\n', ' '),
-    'x0x --help shows what there is, x0x COMMAND --help how to use it',
-  )
+const asUsageError = (error: CommanderError, command: Command): Error =>
+  usageError(error.message.replace(/^error: /, '').replaceAll('\n', ' '), `how to use it: ${pathOf(command)} --help`)
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
@@ -48,9 +48,14 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     behindDashes: dashes === -1 ? null : argv.slice(dashes + 1),
   })
   let help = ''
+  let failed = program
   const collect = (text: string): void => void (help += text)
   const configure = (command: Command): void => {
-    command.exitOverride().configureOutput({ writeOut: collect, writeErr: collect, outputError: () => undefined })
+    const note = (error: CommanderError): never => {
+      failed = command
+      throw error
+    }
+    command.exitOverride(note).configureOutput({ writeOut: collect, writeErr: collect, outputError: () => undefined })
     command.commands.forEach(configure)
   }
   configure(program)
@@ -61,7 +66,7 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
       await write(thrown.exitCode === 0 ? io.stdout : io.stderr, help)
       return thrown.exitCode === 0 ? 0 : EXIT_USAGE
     }
-    const error = thrown instanceof CommanderError ? asUsageError(thrown) : thrown
+    const error = thrown instanceof CommanderError ? asUsageError(thrown, failed) : thrown
     await reportFailure(io, ours.includes('--json'), error)
     return exitStatusOf(error)
   }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 
 import { AppError } from '../base/errors.ts'
-import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../identity/operator-proof.ts'
+import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-proof.ts'
 import type { CliContext } from './context.ts'
 
 /** Routes that change who may do what, and the operation that each proof names. */
@@ -37,4 +37,19 @@ export const operate = async <T>(context: CliContext, path: keyof typeof OPERATI
   const text = JSON.stringify(body)
   const proof = proveOperation(operatorKey(context.api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
   return context.api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
+}
+
+/** The header that proves a request object, made over its exact text. */
+export type RunProver = (request: string) => Readonly<Record<string, string>>
+
+/** What proves runs. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
+export const runProver = ({ api }: CliContext): RunProver => {
+  // Another daemon would take the proof of ours for a wrong one, and refuse what it may allow without any.
+  if (!api.isOwn)
+    throw new AppError(
+      'operator_proof_required',
+      'that daemon asks others for operators only, and --api leads to another daemon than that of this data directory: leave it out there',
+    )
+  const key = operatorKey(api.paths.operatorKey)
+  return (request) => ({ [OPERATOR_PROOF_HEADER]: proveOperation(key, RUN_OPERATION, Buffer.from(request), Date.now()) })
 }

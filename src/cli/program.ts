@@ -56,9 +56,12 @@ export const buildProgram = (init: ProgramInit): Command => {
   return program
 }
 
-const commandWords = (behindDashes: readonly string[] | null): readonly string[] => {
-  if (behindDashes !== null && behindDashes.length > 0) return behindDashes
-  throw usageError('no command given', 'it stands behind two dashes, word by word: x0x exec bob -- echo 42')
+/** `words` are all that follow the agent or the file. */
+const commandWords = (words: readonly string[], behindDashes: readonly string[] | null): readonly string[] => {
+  const next = 'the command stands behind two dashes, word by word, such as: -- echo 42'
+  if (behindDashes === null || behindDashes.length === 0) throw usageError('no command given', next)
+  if (words.length === behindDashes.length) return behindDashes
+  throw usageError(`${JSON.stringify(words[0])} stands before the two dashes and is no part of the command`, next)
 }
 
 interface ExecFlags {
@@ -85,7 +88,7 @@ const addExec = (program: Command, run: Run, behindDashes: readonly string[] | n
       run(async (context) => {
         if (flags.cancel !== undefined) return (await import('./commands/exec-sessions.ts')).runCancel(context, flags.cancel)
         if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
-        const argv = commandWords(words.length === behindDashes?.length ? behindDashes : null)
+        const argv = commandWords(words, behindDashes)
         const { timeout = null, stdinFile = null, raw = false } = flags
         return (await import('./commands/exec.ts')).runExec(context, { agent, argv, timeout, stdinFile, raw })
       }),
@@ -185,7 +188,10 @@ const addMesh = (program: Command, run: Run): void => {
     .command('peers')
     .description('who is connected and who was discovered')
     .action(async () => run(async (context) => (await import('./commands/peers.ts')).runPeers(context)))
-  const direct = program.command('direct').description('messages between agents')
+  const direct = program
+    .command('direct')
+    .description('messages between agents')
+    .addHelpText('after', '\nExamples:\n  x0x direct send laptop "the build is done"\n  x0x direct listen')
   direct
     .command('send')
     .description('send one message; answers when the other side has it')
@@ -199,7 +205,10 @@ const addMesh = (program: Command, run: Run): void => {
     .command('listen')
     .description('print messages as they come')
     .action(async () => run(async (context) => (await import('./commands/direct.ts')).runDirectListen(context)))
-  const diagnostics = program.command('diagnostics').description('what the daemon counts')
+  const diagnostics = program
+    .command('diagnostics')
+    .description('what the daemon counts')
+    .addHelpText('after', '\nExample:\n  x0x diagnostics exec')
   for (const [what, text] of [
     ['exec', 'commands run, denied and cut here'],
     ['dm', 'links and messages'],
@@ -217,7 +226,10 @@ const addMesh = (program: Command, run: Run): void => {
 }
 
 const addAcl = (program: Command, run: Run, behindDashes: readonly string[] | null): void => {
-  const acl = program.command('acl').description('examine an ACL file; no daemon is needed')
+  const acl = program
+    .command('acl')
+    .description('examine an ACL file; no daemon is needed')
+    .addHelpText('after', '\nExample:\n  x0x acl check /etc/x0x/exec-acl.toml')
   acl
     .command('check')
     .description('every problem of the file, and what its commands could be bent to')
@@ -234,29 +246,42 @@ const addAcl = (program: Command, run: Run, behindDashes: readonly string[] | nu
     .addHelpText('after', '\nExample:\n  x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42')
     .action(async (file: string, words: string[], { agent, machine }: { agent: string; machine: string }) =>
       run(async (context) => {
-        const argv = commandWords(words.length === behindDashes?.length ? behindDashes : null)
+        const argv = commandWords(words, behindDashes)
         return (await import('./commands/acl.ts')).runAclExplain(context, { file, agent, machine, argv })
       }),
     )
 }
 
+interface TailFlags {
+  readonly lines: string
+  readonly follow?: boolean
+  readonly outgoing?: boolean
+}
+
+const OUTGOING = 'what the running daemon asked of other agents, instead of what ran here'
+
 const addAudit = (program: Command, run: Run): void => {
-  const audit = program.command('audit').description('the journal of every decision and run on this host')
+  const audit = program
+    .command('audit')
+    .description('the journal of every decision and run on this host, and of what this agent asks of others')
+    .addHelpText('after', '\nExamples:\n  x0x audit tail --lines 50 --follow\n  x0x audit verify')
   audit
     .command('tail')
     .description('its last lines')
     .argument('[file]', 'default: the journal of the running daemon')
     .option('-n, --lines <count>', 'how many', '20')
     .option('-f, --follow', 'go on as lines come')
-    .action(async (file: string | undefined, { lines, follow = false }: { lines: string; follow?: boolean }) =>
-      run(async (context) => (await import('./commands/audit.ts')).runAuditTail(context, { file: file ?? null, lines, follow })),
+    .option('--outgoing', OUTGOING)
+    .action(async (file: string | undefined, { lines, follow = false, outgoing = false }: TailFlags) =>
+      run(async (context) => (await import('./commands/audit.ts')).runAuditTail(context, { file: file ?? null, lines, follow, outgoing })),
     )
   audit
     .command('verify')
     .description('was anything altered, moved or taken out; prints the head of each chain, to compare with a copy kept elsewhere')
     .argument('[files...]', 'all parts of a rotated journal; default: the journal of the running daemon')
     .option('--continued', 'older parts are gone: a chain may begin in its middle')
-    .action(async (files: string[], { continued = false }: { continued?: boolean }) =>
-      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued })),
+    .option('--outgoing', OUTGOING)
+    .action(async (files: string[], { continued = false, outgoing = false }: { continued?: boolean; outgoing?: boolean }) =>
+      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued, outgoing })),
     )
 }

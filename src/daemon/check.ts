@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises'
 
 import { inspectAcl } from '../policy/load-acl.ts'
 import type { ConfigReading } from './config.ts'
-import { checkExecFiles } from './exec-files.ts'
+import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { dataDirMode } from './settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 
@@ -42,7 +42,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
   // A start goes through all the same: runs are denied until it is mended.
-  ...(await checkExecFiles(config.exec_acl)).flatMap(({ standing, topic, text, remedy }) =>
+  ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],
   ),
 ]

@@ -32,9 +32,9 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port:
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const node = new MeshNode({ machineKey, log }, { listen: settings.listen, announce: settings.announce, mdns: settings.mdns })
+  const node = new MeshNode({ machineKey, clock, log }, { listen: settings.listen, announce: settings.announce, mdns: settings.mdns })
   const isContact = (id: AgentId): boolean => contacts().some((contact) => contact.agent_id === id)
-  const announcements = new Announcements({ clock, isContact }, { self: { agentId, machineId } })
+  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
@@ -51,7 +51,8 @@ const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorCli
   const links = new Links({ node, book, port, machineKey, primitives: primitives(), counters, clock, log })
   const dispatcher = new Dispatcher({ links, counters, log })
   const requester = new RequesterCounters()
-  new ExecService({ executor: port, counters: requester, log }).register(dispatcher)
+  const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
+  new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
   const runner = new ExecRunner({ links, executor: port, clock, counters: requester })
   return { counters, links, messages, runner }

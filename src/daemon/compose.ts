@@ -12,7 +12,7 @@ import { loadOrCreateMachineKey, type MachineKey } from '../identity/machine-key
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { NETWORK_START_MS } from '../protocol/half-limits.ts'
+import { NETWORK_START_MS } from '../protocol/local-limits.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'
@@ -134,7 +134,7 @@ const composeNetworkSide = (
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
-  const { paths, share_with_group: groupMayRead } = config
+  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const acl = await loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit }, clock)
   for (const warning of acl.warnings) log.warn(warning)
   const contacts = new Contacts({ path: paths.contacts })
@@ -144,11 +144,12 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const journalPath = acl.acl.audit_log_path
   const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
+  const outgoing = new Journal({ clock, log }, { path: paths.outgoing, runningDir: null })
   const guardian = new Guardian({ log })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
-    { acl, clock, contacts, counters, guardian, journal, log, revocations, signer },
-    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead },
+    { acl, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
   )
   return {
     executor,
@@ -156,6 +157,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
     acl,
     entries: [
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: guardian },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],

@@ -43,6 +43,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   log_level: 'warn',
   share_with_group: false,
   network_user: null,
+  require_operator_proof: false,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

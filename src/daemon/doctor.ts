@@ -11,7 +11,7 @@ import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import { checkAcl, checkDataDir } from './check.ts'
 import type { ConfigReading, DaemonConfig, Environment } from './config.ts'
-import { checkExecFiles } from './exec-files.ts'
+import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { lockHolder } from './lock.ts'
 import type { DataPaths } from './paths.ts'
@@ -139,6 +139,7 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 const checkStart = async (config: DaemonConfig): Promise<Finding[]> => [
   ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
   ...(await checkExecFiles(config.exec_acl)),
+  await checkOutgoing(config.paths.outgoing),
   ok('daemon', 'does not run'),
   ...(await checkPorts(config)),
 ]

@@ -34,20 +34,39 @@ const mayUse = async (directory: string, mode: number): Promise<string | null> =
   }
 }
 
-const checkJournal = async (path: string): Promise<Finding> => {
-  const why = (reason: string): string => `${path} cannot be written: ${reason}; every request would be denied`
+interface JournalKind {
+  readonly topic: string
+  /** What cannot be done without it. */
+  readonly loss: string
+  /** What to do where its directory may not be written. */
+  readonly elsewhere: string
+}
+
+const RUNS: JournalKind = {
+  topic: 'journal',
+  loss: 'every request would be denied',
+  elsewhere: 'let audit_log_path name a file in a directory that this user may write',
+}
+
+const ASKED: JournalKind = {
+  topic: 'outgoing journal',
+  loss: 'no other agent could be asked for anything',
+  elsewhere: 'let this user write its data directory',
+}
+
+const checkJournal = async (path: string, { topic, loss, elsewhere }: JournalKind): Promise<Finding> => {
+  const why = (reason: string): string => `${path} cannot be written: ${reason}; ${loss}`
   if (await isThere(path)) {
     const reason = await access(path, constants.W_OK).then(() => null, errorText)
-    return reason === null ? ok('journal', path) : fail('journal', why(reason), `sudo chown ${userName()} ${path}`)
+    return reason === null ? ok(topic, path) : fail(topic, why(reason), `sudo chown ${userName()} ${path}`)
   }
   const directory = dirname(path)
   const existing = await nearestExisting(directory)
   const reason = await mayUse(existing, constants.W_OK)
-  if (reason === null) return ok('journal', existing === directory ? path : `${path}; its directory will be made at the first start`)
+  if (reason === null) return ok(topic, existing === directory ? path : `${path}; its directory will be made at the first start`)
   // Not for a directory that others use already: it would take it away from them.
-  const remedy =
-    existing === directory ? 'let audit_log_path name a file in a directory that this user may write' : makeDirectory(directory)
-  return fail('journal', why(reason), remedy)
+  const remedy = existing === directory ? elsewhere : makeDirectory(directory)
+  return fail(topic, why(reason), remedy)
 }
 
 const checkDirectory = async (directory: string): Promise<Finding> => {
@@ -61,5 +80,8 @@ const checkDirectory = async (directory: string): Promise<Finding> => {
 export const checkExecFiles = async (aclPath: string): Promise<Finding[]> => {
   const { acl } = await inspectAcl(aclPath)
   if (acl === null || acl.audit_log_path === null) return [ok('journal', 'none is configured, none is needed while exec is disabled')]
-  return [await checkJournal(acl.audit_log_path), ...(acl.default_cwd === null ? [] : [await checkDirectory(acl.default_cwd)])]
+  return [await checkJournal(acl.audit_log_path, RUNS), ...(acl.default_cwd === null ? [] : [await checkDirectory(acl.default_cwd)])]
 }
+
+/** What asking other agents needs: the journal of what was asked, with or without an ACL. */
+export const checkOutgoing = async (path: string): Promise<Finding> => checkJournal(path, ASKED)

@@ -53,14 +53,13 @@ const buildCommand = (): Command =>
     .allowExcessArguments(false)
     .showSuggestionAfterError(true)
 
-const usage = (text: string): AppError =>
-  new AppError(
-    'bad_config',
-    text
-      .replace(/^error: /, '')
-      .replaceAll('\n', ' ')
-      .trim(),
-  )
+const usage = (text: string): AppError => {
+  const what = text
+    .replace(/^error: /, '')
+    .replaceAll('\n', ' ')
+    .replace(/[.\s]+$/, '')
+  return new AppError('bad_config', `${what}; how to use it: x0xd --help`)
+}
 
 /** Parses the arguments behind the program's name. Throws `bad_config` naming the flag that is wrong. */
 export const parseDaemonFlags = (argv: readonly string[], version: string): DaemonFlags => {

@@ -68,6 +68,12 @@ export class LocalApi {
     }
   }
 
+  /** True where the daemon is surely that of our data directory: by its socket, or by a URL of the very port that it says it has. */
+  get isOwn(): boolean {
+    const url = this.#init.url
+    return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))
+  }
+
   /** False for a URL that leads off this machine: nothing that this user's files hold may go there. */
   get isLocal(): boolean {
     return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))

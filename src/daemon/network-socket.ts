@@ -9,7 +9,7 @@ import { claimSocketPath } from '../base/unix-socket.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
 import type { Executor } from '../executor/server.ts'
-import { NETWORK_STOP_MS } from '../protocol/half-limits.ts'
+import { NETWORK_STOP_MS } from '../protocol/local-limits.ts'
 import { activatedSocket } from './socket-activation.ts'
 
 export interface NetworkSocketInit {

@@ -14,7 +14,7 @@ import {
   NETWORK_RESPAWN_MIN_MS,
   NETWORK_STOP_MS,
   NETWORK_WELL_MS,
-} from '../protocol/half-limits.ts'
+} from '../protocol/local-limits.ts'
 import { HandedSocket } from './api-socket.ts'
 import { startNetworkProcess, type NetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'

@@ -27,6 +27,8 @@ export interface DataPaths {
   readonly networkPid: string
   /** Marks of the runs that are going on, read after a crash. */
   readonly runs: string
+  /** Journal of the Requests that this agent signs. */
+  readonly outgoing: string
 }
 
 /** An instance's name is part of a directory's name and of a socket's path, which the kernel keeps short. */
@@ -63,6 +65,7 @@ export const pathsIn = (dir: string): DataPaths => ({
   lock: join(dir, 'x0xd.lock'),
   networkPid: join(dir, 'network.pid'),
   runs: join(dir, 'runs'),
+  outgoing: join(dir, 'requests.jsonl'),
 })
 
 /** Says what is wrong with a data directory whose socket the kernel could not bind, or null. */

@@ -13,6 +13,7 @@ interface RunningAnswers {
   readonly exec: {
     readonly acl_summary: { readonly loaded_from: string | null; readonly loaded_at: string | null }
     readonly journal?: { readonly path: string | null; readonly writable: boolean } | null
+    readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
   }
 }
 
@@ -50,6 +51,11 @@ const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => 
   return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
 }
 
+const checkOutgoing = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
+  writable
+    ? ok('outgoing journal', `${path}; the running daemon can write it`)
+    : fail('outgoing journal', `the running daemon cannot write ${path}: it asks others for nothing`, 'make room or mend its permissions')
+
 /** What the running daemon itself says. */
 export const checkRunning = async (config: DaemonConfig, pid: number, env: Environment): Promise<Finding[]> => {
   try {
@@ -59,6 +65,7 @@ export const checkRunning = async (config: DaemonConfig, pid: number, env: Envir
       await checkHalves(config.paths, pid),
       checkPeers(peers),
       ...(await checkExec(exec)),
+      checkOutgoing(exec.outgoing_journal),
     ]
   } catch (error) {
     return [

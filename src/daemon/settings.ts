@@ -1,7 +1,8 @@
 import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
-import { MAX_ADDRESS_TEXT, MAX_CONFIG_ADDRESSES } from '../protocol/limits.ts'
+import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
+import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
 
 /** What `config.toml`, the environment and flags may set. The names are those of the file. */
 export interface Settings {
@@ -23,6 +24,8 @@ export interface Settings {
   readonly share_with_group: boolean
   /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
   readonly network_user: string | null
+  /** Who has no operator's proof may ask no other agent to run anything. */
+  readonly require_operator_proof: boolean
 }
 
 export type SettingKey = keyof Settings
@@ -107,6 +110,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
+  require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   log_level: {
     parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
     fromText: same,

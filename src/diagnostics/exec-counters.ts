@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
-import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/limits.ts'
+import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/local-limits.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
 
 /** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */
@@ -15,8 +15,11 @@ export const EXEC_COUNTERS = {
   audit_write_failures: 'journal lines that could not be written',
   signatures_issued: 'signatures made for requests, exits, cards and links',
   signatures_refused: 'signatures refused because too many were asked for at once',
-  requests_ignored: 'requests dropped without an answer: the daemon stops, too many at once, or too fast for an agent that is not accepted',
+  requests_ignored:
+    'requests dropped without an answer: the daemon stops, too many at once, too fast for an agent that is not accepted, or refused too often',
   requests_replayed: 'requests whose nonce or id had been used before',
+  runs_resumed: 'times that a run went on over another connection',
+  resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
 

@@ -1,4 +1,4 @@
-import { MAX_EVENT_BACKLOG } from '../protocol/limits.ts'
+import { MAX_EVENT_BACKLOG } from '../protocol/local-limits.ts'
 
 /** One listener of a feed, read at its own speed. */
 export interface Subscription<T> extends AsyncIterable<T> {

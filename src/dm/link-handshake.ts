@@ -151,4 +151,5 @@ const demandVersion = (versions: readonly number[]): void => {
   if (!versions.includes(LINK_VERSION)) throw new AppError('peer_rejected', 'the peer speaks no version of the link that we speak')
 }
 
-const wrongMac = (): AppError => new AppError('malformed', 'a handshake message does not confirm the keys')
+const wrongMac = (): AppError =>
+  new AppError('malformed', 'a handshake message does not confirm the keys', { data: { offence: 'bad_signature' } })

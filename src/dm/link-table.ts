@@ -49,6 +49,11 @@ export class LinkTable {
     return this.#newest((entry) => entry.link.agentId === agentId && entry.link.usable)
   }
 
+  /** The same, on one machine. */
+  between(agentId: AgentId, machineId: MachineId): TableLink | undefined {
+    return this.#newest(({ link }) => link.agentId === agentId && link.machineId === machineId && link.usable)
+  }
+
   byNumber(number: number): TableLink | undefined {
     return this.#newest((entry) => entry.link.number === number)
   }

@@ -1,20 +1,22 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { Primitives } from '../identity/primitives-interface.ts'
 import type { AddressBook, Candidate } from '../mesh/address-book.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
-import type { DialFailure, MeshNode } from '../mesh/node.ts'
+import type { MeshNode } from '../mesh/node.ts'
+import type { Offence } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
-import { DIAL_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
+import { DIAL_MS, FRESH_CONNECTION_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
+import { allFailed, asAppError, noAddress, offenceOf } from './link-errors.ts'
 import { HandshakeBudget } from './handshake-budget.ts'
 import { isRejected, type Link } from './link.ts'
 import { LinkHandshake, type Handshake } from './link-handshake.ts'
@@ -47,7 +49,8 @@ export class Links implements Startable {
   readonly #keeper: LinkKeeper
   readonly #acceptor: StreamAcceptor
   readonly #stop = new AbortController()
-  readonly #underway = new Map<AgentId, Promise<TableLink>>()
+  /** Links being made, by agent, or by agent and machine. */
+  readonly #underway = new Map<string, Promise<TableLink>>()
   #known: ReadonlySet<MachineId> = new Set()
 
   constructor(components: LinksComponents) {
@@ -81,6 +84,12 @@ export class Links implements Startable {
     for (const entry of this.#table.all()) this.#table.close(entry, reason)
   }
 
+  /** The peer of this link asked for what it may not: see `MeshNode.penalise`. */
+  penalise(link: Pick<Link, 'number'>, offence: Offence): void {
+    const entry = this.#table.byNumber(link.number)
+    if (entry !== undefined) this.#parts.node.penalise(entry.link.connection, offence)
+  }
+
   /** The agent whose link a connected machine holds. */
   linkedAgent(machineId: MachineId): AgentId | null {
     return this.#table.linkedAgent(machineId)
@@ -110,11 +119,8 @@ export class Links implements Startable {
   async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
     for (let retried = false; ; retried = true) {
       const entry = await this.#entry(agentId, signal)
-      const { first } = entry
-      entry.first = null
-      if (first !== null && !first.closed) return first
       try {
-        return await this.#keeper.openOn(entry, signal)
+        return await this.#channelOn(entry, signal)
       } catch (error) {
         // Nothing was sent yet: a connection that died under us is dialled once more.
         if (signal.aborted || retried || entry.link.usable) throw asAppError(error)
@@ -122,18 +128,58 @@ export class Links implements Startable {
     }
   }
 
+  /**
+   * A channel to this agent on this machine, quickly: a run there waits for it. `silent`: connections to the
+   * machine that are not fresh are given up. One try; throws as `link`, and `timeout`.
+   */
+  async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
+    const { agentId, machineId } = to
+    if (silent) this.#giveUpOn(machineId)
+    const existing = this.#table.between(agentId, machineId)
+    const entry = existing ?? (await withSignal(this.#once(`${agentId}:${machineId}`, this.#rejoin.bind(this, agentId, machineId)), signal))
+    return this.#channelOn(entry, signal)
+  }
+
+  #giveUpOn(machineId: MachineId): void {
+    const reason = new AppError('timeout', 'the peer fell silent')
+    const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
+    for (const connection of this.#parts.node.connectionsTo(machineId)) {
+      if (connection.openedAtMs >= before) continue
+      this.#table.closeConnection(connection, reason)
+      connection.abort(reason)
+    }
+  }
+
+  async #rejoin(agentId: AgentId, machineId: MachineId): Promise<TableLink> {
+    return this.#linkTo(agentId, { machineId, addresses: this.#parts.book.addressesOf(machineId) }, RESUME_ATTEMPT_MS)
+  }
+
+  /** On the handshake's own stream when that is free. */
+  async #channelOn(entry: TableLink, signal: AbortSignal): Promise<DmChannel> {
+    const { first } = entry
+    entry.first = null
+    return first !== null && !first.closed ? first : this.#keeper.openOn(entry, signal)
+  }
+
   async #entry(agentId: AgentId, signal: AbortSignal): Promise<TableLink> {
     signal.throwIfAborted()
     const existing = this.#table.to(agentId)
     if (existing !== undefined) return existing
     if (agentId === this.#parts.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
-    let attempt = this.#underway.get(agentId)
-    if (attempt === undefined) {
-      attempt = this.#establish(agentId).finally(() => this.#underway.delete(agentId))
-      attempt.catch(() => undefined)
-      this.#underway.set(agentId, attempt)
-    }
-    return withSignal(attempt, signal)
+    return withSignal(
+      this.#once(agentId, async () => this.#establish(agentId)),
+      signal,
+    )
+  }
+
+  /** Who needs the same link waits for the same attempt. */
+  async #once(key: string, establish: () => Promise<TableLink>): Promise<TableLink> {
+    const underway = this.#underway.get(key)
+    if (underway !== undefined) return underway
+    const attempt = establish().finally(() => this.#underway.delete(key))
+    attempt.catch(() => undefined)
+    this.#underway.set(key, attempt)
+    return attempt
   }
 
   async #establish(agentId: AgentId): Promise<TableLink> {
@@ -151,10 +197,10 @@ export class Links implements Startable {
     throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
   }
 
-  async #linkTo(agentId: AgentId, candidate: Candidate): Promise<TableLink> {
-    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(DIAL_MS)])
+  async #linkTo(agentId: AgentId, candidate: Candidate, withinMs = DIAL_MS): Promise<TableLink> {
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
     const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit)
-    const entry = await this.#initiate(connection)
+    const entry = await this.#initiate(connection, Math.min(withinMs, LINK_HANDSHAKE_MS))
     if (entry.link.agentId === agentId) return entry
     throw new AppError(
       'peer_rejected',
@@ -162,8 +208,8 @@ export class Links implements Startable {
     )
   }
 
-  async #initiate(connection: MeshConnection): Promise<TableLink> {
-    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
+  async #initiate(connection: MeshConnection, withinMs: number): Promise<TableLink> {
+    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
     const stream = await connection.openStream(LINK_PROTOCOL, limit)
     const entry = await this.#handshake(connection, stream, (handshake) => handshake.initiate(limit))
     if (!isRejected(entry.link.decision)) return entry
@@ -173,7 +219,8 @@ export class Links implements Startable {
   }
 
   async #respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
-    const release = this.#budget.take(connection)
+    // We may have dialled it ourselves, as a contact.
+    const release = this.#parts.node.refuses(connection) ? null : this.#budget.take(connection)
     if (release === null) {
       this.#parts.counters.add('handshakes_refused')
       return stream.abort(new AppError('rate_limited', 'no handshake now'))
@@ -184,6 +231,8 @@ export class Links implements Startable {
       await this.#handshake(connection, stream, (handshake) => handshake.respond(limit))
     } catch (error) {
       this.#parts.log.debug({ machine: shortId(connection.machineId), err: errorText(error) }, 'a link handshake failed')
+      const offence = this.#stop.signal.aborted ? null : offenceOf(asAppError(error))
+      if (offence !== null) this.#parts.node.penalise(connection, offence)
     } finally {
       done()
       release()
@@ -232,22 +281,4 @@ const withSignal = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> 
   } finally {
     signal.removeEventListener('abort', abort)
   }
-}
-
-const asAppError = (error: unknown): AppError => {
-  if (isAppError(error)) return error
-  if (error instanceof Error && error.name === 'TimeoutError')
-    return new AppError('timeout', 'the peer did not answer in time', { cause: error })
-  return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
-}
-
-const noAddress = (agentId: AgentId): AppError =>
-  new AppError('peer_unreachable', `no address of agent ${shortId(agentId)} is known: import its card, or wait until it announces itself`, {
-    data: { addresses: [] },
-  })
-
-const allFailed = (agentId: AgentId, errors: readonly AppError[]): AppError => {
-  const addresses = errors.flatMap((error) => (error.data['addresses'] as DialFailure[] | undefined) ?? [])
-  const texts = errors.map((error) => error.message).join('; ')
-  return new AppError('peer_unreachable', `no machine of agent ${shortId(agentId)} answered: ${texts}`, { data: { addresses } })
 }

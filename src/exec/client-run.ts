@@ -1,27 +1,17 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import { errorText, isAppError } from '../base/errors.ts'
+import { errorText } from '../base/errors.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
-import {
-  EXIT_WAIT_SLACK_MS,
-  KILL_GRACE_MS,
-  LEASE_RENEW_MS,
-  MAX_RENEWALS_UNANSWERED,
-  MAX_UNACKED_PER_RUN,
-  MAX_WARNINGS_PER_RUN,
-  UNACKED_SLACK,
-} from '../protocol/limits.ts'
+import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
+import { Attachment, type AttachmentComponents } from './attachment.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
 import { ReceivedStream } from './received.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import { StdinSender } from './stdin-sender.ts'
 import { compareOutput, readExit, type Expected } from './verify-exit.ts'
-import type { RunWire } from './wire.ts'
 
-export interface ClientRunComponents {
-  readonly wire: RunWire
-  readonly clock: Clock
+export interface ClientRunComponents extends AttachmentComponents {
   readonly counters: RequesterCounters
   readonly sink: RunSink
   /** The process runs now. */
@@ -41,12 +31,12 @@ const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !==
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
 /**
- * The asking end of one run on one wire: sends the Request, stdin and renewals, checks and delivers what
- * comes back, and ends with an outcome that is only `ok` when the signed Exit says so and every
- * forwarded byte arrived.
+ * The asking end of one run: sends the Request and stdin, checks and delivers what comes back, each byte
+ * once over however many wires, and ends with an outcome that is only `ok` when the signed Exit says so
+ * and every forwarded byte arrived.
  */
 export class ClientRun {
-  readonly #wire: RunWire
+  readonly #attachment: Attachment
   readonly #clock: Clock
   readonly #components: ClientRunComponents
   readonly #init: ClientRunInit
@@ -55,10 +45,10 @@ export class ClientRun {
   readonly #received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
   readonly #warnings: WarningKind[] = []
   readonly #done = Promise.withResolvers<RunOutcome>()
-  readonly #timers = new Map<'lease' | 'wait' | 'cancel', Timer>()
+  readonly #timers = new Map<'wait' | 'cancel', Timer>()
   #startedAt = 0
-  #unanswered = 0
-  #started = false
+  /** The process over there; null before it runs. */
+  #pid: number | null = null
   #cancelled = false
   #over = false
   /** What the sink or the source of stdin threw: the caller's own fault, and the caller's answer. */
@@ -66,16 +56,22 @@ export class ClientRun {
 
   constructor(components: ClientRunComponents, init: ClientRunInit) {
     this.#components = components
-    this.#wire = components.wire
     this.#clock = components.clock
     this.#init = init
     this.#delivery = new Delivery({
       sink: components.sink,
       clock: components.clock,
-      ack: (stdout, stderr) => void this.#wire.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
+      ack: (stdout, stderr) => void this.#attachment.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
       onSinkError: (error) => this.#callerFailed(error),
     })
     this.#stdin = this.#makeStdin()
+    this.#attachment = new Attachment(components, {
+      requestId: init.expected.requestId,
+      position: () => ({ stdout: this.#received.stdout.next, stderr: this.#received.stderr.next }),
+      onFrame: (frame) => this.#receive(frame),
+      onResumed: (stdin) => this.#onResumed(stdin),
+      onLost: (message, foreign) => this.#lost(message, foreign),
+    })
   }
 
   get #id(): string {
@@ -85,10 +81,8 @@ export class ClientRun {
   /** Sends the Request. Resolves when the run is over; throws only what the caller's sink or stdin threw. */
   async run(): Promise<RunOutcome> {
     this.#startedAt = this.#clock.monotonic()
-    this.#wire.onFrame = (frame) => this.#receive(frame)
-    this.#wire.onClosed = (error) => this.#lost(error)
-    if (this.#wire.closed) this.#lost(null)
-    else this.#begin()
+    this.#attachment.start()
+    if (!this.#over) this.#begin()
     return this.#done.promise
   }
 
@@ -97,7 +91,7 @@ export class ClientRun {
     if (this.#cancelled || this.#over) return
     this.#cancelled = true
     this.#components.counters.add('runs_cancelled')
-    this.#wire.send({ type: 'cancel', request_id: this.#id })
+    this.#attachment.send({ type: 'cancel', request_id: this.#id })
     this.#stdin?.stop()
     const patience = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
     this.#after('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
@@ -112,8 +106,7 @@ export class ClientRun {
   #begin(): void {
     const { spec, request } = this.#init
     this.#components.counters.add('runs_requested')
-    this.#wire.send({ type: 'request', body: request.body, signature: request.signature })
-    this.#after('lease', LEASE_RENEW_MS, () => this.#renew())
+    this.#attachment.send({ type: 'request', body: request.body, signature: request.signature })
     if (spec.timeout_ms !== null) {
       const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
       this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
@@ -126,27 +119,26 @@ export class ClientRun {
     if (source === null) return null
     return new StdinSender({
       source,
-      send: (seq, data, eof) => this.#wire.send({ type: 'stdin', request_id: this.#id, seq, data, eof }),
-      drained: async () => this.#wire.drained(),
+      send: (seq, data, eof) => this.#attachment.send({ type: 'stdin', request_id: this.#id, seq, data, eof }),
+      drained: async () => this.#attachment.drained(),
     })
   }
 
-  /** A renewal is answered by the other side's network half, so silence means that nobody is there. */
-  #renew(): void {
-    if (this.#wire.answersRenewals && this.#unanswered >= MAX_RENEWALS_UNANSWERED) {
-      this.#fail(`the agent has been silent for ${(this.#unanswered * LEASE_RENEW_MS) / 1000} s`)
-      return
-    }
-    this.#unanswered += 1
-    this.#wire.send({ type: 'lease_renew', request_id: this.#id })
-    this.#after('lease', LEASE_RENEW_MS, () => this.#renew())
+  /** The run goes on on another wire: what was said while there was none is said again. */
+  #onResumed(stdin: number): void {
+    this.#components.counters.add('runs_resumed')
+    if (this.#cancelled) this.#attachment.send({ type: 'cancel', request_id: this.#id })
+    this.#delivery.ackAgain()
+    if (this.#stdin === null ? stdin !== 0 : !this.#stdin.resume(stdin)) this.#wrong('stdin is said to have come that was not sent')
   }
 
   #receive(frame: ExecFrame): void {
     if (this.#over) return
-    this.#unanswered = 0
     const problem = this.#handle(frame)
-    if (problem === null) return
+    if (problem !== null) this.#wrong(problem)
+  }
+
+  #wrong(problem: string): void {
     this.#components.counters.add('foreign_frames')
     this.#fail(problem)
   }
@@ -171,21 +163,25 @@ export class ClientRun {
       case 'lease_renew':
       case 'cancel':
       case 'stdin':
-        return `a ${frame.type} frame came from the executing side`
+      case 'resume':
+      case 'resumed':
+      case 'gone':
+        return `a ${frame.type} frame came, which has no place here`
     }
   }
 
   #onStarted({ pid }: FrameOf<'started'>): string | null {
-    if (this.#started) return 'the run was started twice'
-    this.#started = true
-    const { agentId, machineId } = this.#wire.peer
+    if (this.#attachment.resumed && pid === this.#pid) return null
+    if (this.#pid !== null) return 'the run was started twice'
+    this.#pid = pid
+    const { agentId, machineId } = this.#attachment.peer
     this.#components.onStarted()
     this.#delivery.push({ type: 'started', request_id: this.#id, agent_id: agentId, machine_id: machineId, pid })
     return null
   }
 
   #onOutput({ type, seq, data }: FrameOf<'stdout'> | FrameOf<'stderr'>): string | null {
-    if (!this.#started) return 'output came before the start'
+    if (this.#pid === null) return 'output came before the start'
     if (data.length === 0 || !this.#received[type].add(seq, data)) return `bytes of ${type} are missing (frame ${seq})`
     if (this.#delivery.queuedBytes + data.length > MAX_UNACKED_PER_RUN + UNACKED_SLACK) return 'the agent sent more than was acknowledged'
     this.#delivery.push({ type, request_id: this.#id, seq, data })
@@ -193,6 +189,8 @@ export class ClientRun {
   }
 
   #onWarning({ kind, message }: FrameOf<'warning'>): string | null {
+    // Said again on another wire: each kind comes once.
+    if (this.#attachment.resumed && this.#warnings.includes(kind)) return null
     if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
     this.#warnings.push(kind)
     this.#delivery.push({ type: 'warning', request_id: this.#id, kind, message })
@@ -212,27 +210,23 @@ export class ClientRun {
     } catch (error) {
       exit = errorText(error)
     }
-    if (typeof exit === 'string') {
-      this.#components.counters.add('foreign_frames')
-      this.#fail(exit)
-      return
-    }
+    if (typeof exit === 'string') return this.#wrong(exit)
     this.#end()
-    this.#wire.close()
+    this.#attachment.close()
     this.#settle(exit, compareOutput(exit, this.#received))
   }
 
-  #lost(error: Error | null): void {
+  #lost(message: string, foreign: boolean): void {
     if (this.#over) return
-    if (isAppError(error, 'malformed')) this.#components.counters.add('foreign_frames')
+    if (foreign) this.#components.counters.add('foreign_frames')
     this.#end()
-    this.#settle(null, `the connection to the agent was lost before the Exit${error === null ? '' : `: ${errorText(error)}`}`)
+    this.#settle(null, message)
   }
 
   #fail(problem: string): void {
     if (this.#over) return
     this.#end()
-    this.#wire.abort()
+    this.#attachment.abort()
     this.#settle(null, problem)
   }
 
@@ -268,8 +262,8 @@ export class ClientRun {
     return {
       ok: problem === null && exit !== null && exit.denial_reason === null && ran(exit),
       request_id: this.#id,
-      agent_id: this.#wire.peer.agentId,
-      machine_id: this.#wire.peer.machineId,
+      agent_id: this.#attachment.peer.agentId,
+      machine_id: this.#attachment.peer.machineId,
       code: exit?.code ?? null,
       signal: exit?.signal ?? null,
       duration_ms: exit?.duration_ms ?? Math.round(this.#clock.monotonic() - this.#startedAt),
@@ -283,7 +277,7 @@ export class ClientRun {
     }
   }
 
-  #after(name: 'lease' | 'wait' | 'cancel', ms: number, work: () => void): void {
+  #after(name: 'wait' | 'cancel', ms: number, work: () => void): void {
     this.#timers.get(name)?.cancel()
     this.#timers.set(name, this.#clock.setTimeout(work, ms))
   }

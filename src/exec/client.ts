@@ -3,6 +3,7 @@ import { AppError } from '../base/errors.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { Reopen } from './attachment.ts'
 import { ClientRun } from './client-run.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
@@ -11,6 +12,8 @@ import { ChannelWire, PortWire, type RunChannel, type RunWire } from './wire.ts'
 /** Of `Links`. */
 export interface ChannelSource {
   openChannel(agentId: AgentId, signal: AbortSignal): Promise<RunChannel>
+  /** To this agent on this machine and no other. `silent`: what connects us to the machine now is to be given up first. */
+  reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<RunChannel>
 }
 
 export interface ExecClientComponents {
@@ -56,7 +59,9 @@ export class ExecClient {
       const { identity } = this.#components.executor
       const expected = { requestId, requestSha256: sha256(signed.body), from: wire.peer, to: identity }
       const { clock, counters } = this.#components
-      const run = new ClientRun({ wire, clock, counters, sink, onStarted: () => progress.running() }, { spec, expected, request: signed })
+      const reopen = this.#reopenerOf(wire, requestId)
+      const onStarted = (): void => progress.running()
+      const run = new ClientRun({ wire, reopen, clock, counters, sink, onStarted }, { spec, expected, request: signed })
       progress.requested(wire.peer.machineId)
       return await withSignals(run, signals)
     } catch (error) {
@@ -76,9 +81,16 @@ export class ExecClient {
     return new PortWire({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 
+  /** Null for a run of our own, which has no network in between. */
+  #reopenerOf({ peer }: RunWire, requestId: RequestId): Reopen | null {
+    const { links } = this.#components
+    if (links === null || peer.number === OWN_LINK) return null
+    return async (silent, signal) => new ChannelWire({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
+  }
+
   async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { argv, stdin, timeout_ms, cwd, clamp } = spec
-    return this.#components.executor.signRequest({
+    const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
+    const request = {
       link: wire.peer.number,
       request_id: requestId,
       stream_nonce: wire.streamNonce,
@@ -87,7 +99,8 @@ export class ExecClient {
       timeout_ms,
       cwd,
       clamp,
-    })
+    }
+    return this.#components.executor.signRequest(request, proof)
   }
 }
 

@@ -4,6 +4,7 @@ export const REQUESTER_COUNTERS = {
   runs_completed: 'Runs whose signed Exit was verified and whose output was whole, denials included',
   runs_denied: 'Of those, denied',
   runs_incomplete: 'Runs whose outcome is unknown or whose output is missing or altered',
+  runs_resumed: 'Times that a run of ours went on over another connection',
   runs_cancelled: 'Runs that were cancelled here, by request or because the caller left',
   foreign_frames: 'Messages on the stream of a run that did not belong to it or made no sense',
   peer_runs: 'Runs that peers opened here',

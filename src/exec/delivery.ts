@@ -58,6 +58,11 @@ export class Delivery {
     await this.#idle.promise
   }
 
+  /** The last acknowledgement may have been lost. */
+  ackAgain(): void {
+    if (this.#unacked >= 0) this.#ack()
+  }
+
   /** No acknowledgement is sent any more. */
   close(): void {
     this.#timer?.cancel()

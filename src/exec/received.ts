@@ -9,6 +9,11 @@ export class ReceivedStream {
   #nextSeq = 0
   #bytes = 0
 
+  /** The number of the next frame. */
+  get next(): number {
+    return this.#nextSeq
+  }
+
   get bytes(): number {
     return this.#bytes
   }

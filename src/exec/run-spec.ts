@@ -1,3 +1,4 @@
+import type { RequestProof } from '../executor/port/messages.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import type { RunResultJson } from '../protocol/run-json.ts'
@@ -24,6 +25,8 @@ export interface RunSpec {
   readonly clamp: boolean
   /** Default: a fresh UUIDv7. */
   readonly request_id?: RequestId
+  /** An operator's, over the object that this was made from; the executor compares the two. */
+  readonly proof?: RequestProof
 }
 
 /** What happens before the outcome, in order. */

@@ -23,8 +23,8 @@ export class ExecRunner implements Startable {
   /**
    * Runs the spec's argv on its agent and shows the sink what happens. Denials and exits are outcomes.
    * `signal` is the caller leaving: the run is cancelled at once and the sink is called no more.
-   * Errors: `bad_request` (argv too large, not well-formed), `conflict` (request id in use, cancelled
-   * before it was sent), `rate_limited`, `shutting_down`, and what dialling throws (`unknown_agent`,
+   * Errors: `bad_request` (argv too large, not well-formed), `conflict` (request id used before,
+   * cancelled before it was sent), `rate_limited`, `shutting_down`, and what dialling throws (`unknown_agent`,
    * `peer_unreachable`, `peer_rejected`, `timeout`).
    */
   async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {

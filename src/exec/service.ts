@@ -1,23 +1,27 @@
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
-import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
+import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
+import type { DenialReason } from '../protocol/reasons.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './wire.ts'
 
 type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
 
 export interface ExecServiceComponents {
-  readonly executor: Pick<ExecutorClient, 'openRun'>
+  readonly executor: Pick<ExecutorClient, 'openRun' | 'resumeRun'>
   readonly counters: RequesterCounters
   readonly log: Logger
+  /** The executor has refused a request of somebody whom the trust rules do not accept. */
+  onStrangerDenied(peer: RunChannel['link']): void
 }
 
 /** Answers peers: carries their signed bytes to the executor and its frames back. It decides nothing. */
 export class ExecService {
   readonly #components: ExecServiceComponents
+  readonly #runs = new PeerRuns()
 
   constructor(components: ExecServiceComponents) {
     this.#components = components
@@ -25,9 +29,9 @@ export class ExecService {
 
   /** The first exec body of an incoming channel: from here on the channel is the run's. */
   readonly onBody: BodyHandler = (channel, requestId, body) => {
-    const run = new PeerRun({ ...this.#components, channel }, { requestId })
+    const run = new PeerRun({ ...this.#components, channel, runs: this.#runs }, { requestId })
     channel.onBody = (id, next) => run.receive(id, next)
-    channel.onClosed = () => run.lost()
+    channel.onClosed = (error) => run.closed(error)
     run.receive(requestId, body)
   }
 
@@ -37,9 +41,34 @@ export class ExecService {
   }
 }
 
-/** One run of a peer, on the channel that it came by. */
+/** The channel on which each run of each peer is at present. */
+class PeerRuns {
+  readonly #runs = new Map<string, PeerRun>()
+
+  /** A run that was opened. One that has its name already keeps it: the executor will refuse the other. */
+  opened(name: string, run: PeerRun): void {
+    if (!this.#runs.has(name)) this.#runs.set(name, run)
+  }
+
+  /** The same peer goes on with its run on another channel: what waits for the old one is of no use. */
+  resumed(name: string, run: PeerRun): void {
+    this.#runs.get(name)?.replaced()
+    this.#runs.set(name, run)
+  }
+
+  ended(name: string, run: PeerRun): void {
+    if (this.#runs.get(name) === run) this.#runs.delete(name)
+  }
+}
+
+interface PeerRunComponents extends ExecServiceComponents {
+  readonly channel: RunChannel
+  readonly runs: PeerRuns
+}
+
+/** One run of a peer, on one channel. */
 class PeerRun {
-  readonly #components: ExecServiceComponents
+  readonly #components: PeerRunComponents
   readonly #channel: RunChannel
   readonly #requestId: RequestId
   #run: RunPort | null = null
@@ -48,13 +77,20 @@ class PeerRun {
   #sending = false
   #ended = false
   #finished = false
-  /** The last number of stdin that the executor acknowledged. */
-  #stdinAcked = 0
+  /** The last number of stdin that the executor acknowledged; null while it is not known. */
+  #stdinAcked: number | null = null
+  #answered = false
 
-  constructor(components: ExecServiceComponents & { channel: RunChannel }, init: { requestId: RequestId }) {
+  constructor(components: PeerRunComponents, init: { requestId: RequestId }) {
     this.#components = components
     this.#channel = components.channel
     this.#requestId = init.requestId
+  }
+
+  /** Its peer and its request id: nobody else's run has it. */
+  get #name(): string {
+    const { agentId, machineId } = this.#channel.link
+    return `${agentId}:${machineId}:${this.#requestId}`
   }
 
   receive(requestId: RequestId, body: Uint8Array): void {
@@ -65,37 +101,61 @@ class PeerRun {
     } catch (error) {
       this.#components.counters.add('peer_malformed')
       this.#components.log.warn({ agent: shortId(this.#channel.link.agentId) }, `a run's stream ended: ${errorText(error)}`)
-      this.lost()
+      this.#leave((port) => port.over())
       this.#channel.abort()
     }
   }
 
-  /** The stream is gone: the executor ends the run. */
-  lost(): void {
+  /** The stream is gone. In peace: the peer has all it wants. Otherwise it may come back for the rest. */
+  closed(error: Error | null): void {
+    this.#leave((port) => (error === null || isAppError(error, 'malformed') ? port.over() : port.lost()))
+  }
+
+  replaced(): void {
+    this.#leave((port) => port.lost())
+    this.#channel.abort()
+  }
+
+  #leave(tell: (port: RunPort) => void): void {
     if (this.#ended) return
-    this.#ended = true
+    this.#end()
     this.#queue.length = 0
-    this.#run?.lost()
+    if (this.#run !== null) tell(this.#run)
+  }
+
+  #end(): void {
+    this.#ended = true
+    this.#components.runs.ended(this.#name, this)
   }
 
   #take(frame: ExecFrame, bytes: Uint8Array): void {
     if (this.#run === null) {
-      if (frame.type !== 'request') throw new AppError('malformed', `the first frame is a ${frame.type}, not a request`)
-      this.#open(bytes)
+      this.#begin(frame, bytes)
       return
     }
     this.#run.send(bytes)
     // An answer, so that the requester can tell a quiet run from a dead connection. Where others wait, they
     // are answer enough: a peer that renews and does not read must not fill our memory.
-    if (frame.type === 'lease_renew' && this.#queue.length === 0) {
+    if (frame.type === 'lease_renew' && this.#queue.length === 0 && this.#stdinAcked !== null) {
       this.#send(execFrame.encode({ type: 'ack', request_id: this.#requestId, stdin: this.#stdinAcked, stdout: 0, stderr: 0 }))
     }
   }
 
-  #open(bytes: Uint8Array): void {
-    this.#components.counters.add('peer_runs')
+  #begin(frame: ExecFrame, bytes: Uint8Array): void {
+    const { counters, executor, runs } = this.#components
     const { link, streamNonce } = this.#channel
-    const run = this.#components.executor.openRun(link.number, streamNonce, bytes)
+    if (frame.type === 'request') {
+      counters.add('peer_runs')
+      runs.opened(this.#name, this)
+      this.#stdinAcked = 0
+      this.#listen(executor.openRun(link.number, streamNonce, bytes))
+    } else if (frame.type === 'resume') {
+      runs.resumed(this.#name, this)
+      this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
+    } else throw new AppError('malformed', `the first frame is a ${frame.type}, neither request nor resume`)
+  }
+
+  #listen(run: RunPort): void {
     run.onFrame = (frame) => this.#send(frame)
     run.onClosed = () => this.#over()
     this.#run = run
@@ -109,9 +169,14 @@ class PeerRun {
   }
 
   #note(frame: Uint8Array): void {
-    if (frame.length > SMALL_FRAME) return
+    const first = !this.#answered
+    this.#answered = true
+    if (frame.length > SMALL_FRAME && !first) return
     const decoded = execFrame.decode(frame)
     if (decoded.type === 'ack') this.#stdinAcked = decoded.stdin
+    // A run that never started has its Exit for a first answer.
+    if (first && decoded.type === 'exit' && isStrangers(execExit.decode(decoded.body).denial_reason))
+      this.#components.onStrangerDenied(this.#channel.link)
   }
 
   /** The executor has nothing more to say; what waits still goes out. */
@@ -133,10 +198,12 @@ class PeerRun {
     }
     this.#sending = false
     if (!this.#finished || this.#ended) return
-    this.#ended = true
+    this.#end()
     await this.#channel.close()
   }
 }
+
+const isStrangers = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
 /** Every Ack is shorter, and no frame with much output is. */
 const SMALL_FRAME = 64

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
-import { MAX_LOCAL_RUNS } from '../protocol/limits.ts'
+import { MAX_LOCAL_RUNS, MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { RunProgress } from './client.ts'
 import type { RunSession, RunSpec } from './run-spec.ts'
 
@@ -48,16 +48,19 @@ export class Session implements RunProgress {
 export class Sessions {
   readonly #clock: Clock
   readonly #sessions = new Map<RequestId, Session>()
+  /** Of runs that have ended: the other side would take one of these for a replay, and say no more than that. */
+  readonly #used = new Set<RequestId>()
   #stopped: PromiseWithResolvers<void> | null = null
 
   constructor(components: { clock: Clock }) {
     this.#clock = components.clock
   }
 
-  /** Throws `conflict` when the id is in use, `rate_limited` when there are too many, `shutting_down`. */
+  /** Throws `conflict` when the id is or was in use, `rate_limited` when there are too many, `shutting_down`. */
   open(requestId: RequestId, spec: RunSpec): Session {
     if (this.#stopped !== null) throw new AppError('shutting_down')
-    if (this.#sessions.has(requestId)) throw new AppError('conflict', 'a run with this request id has not ended')
+    if (this.#sessions.has(requestId)) throw inUse('has not ended')
+    if (this.#used.has(requestId)) throw inUse('has ended')
     if (this.#sessions.size >= MAX_LOCAL_RUNS) throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
     const info: RunSession = {
       request_id: requestId,
@@ -67,7 +70,7 @@ export class Sessions {
       started_at: new Date(this.#clock.now()).toISOString(),
       state: 'connecting',
     }
-    const session = new Session({ info, onClose: () => this.#close(requestId) })
+    const session: Session = new Session({ info, onClose: () => this.#close(session) })
     this.#sessions.set(requestId, session)
     return session
   }
@@ -90,8 +93,19 @@ export class Sessions {
     await this.#stopped.promise
   }
 
-  #close(requestId: RequestId): void {
-    this.#sessions.delete(requestId)
+  #close({ info: { request_id, machine_id } }: Session): void {
+    this.#sessions.delete(request_id)
+    // One that was never sent may be tried again.
+    if (machine_id !== null) this.#remember(request_id)
     if (this.#sessions.size === 0) this.#stopped?.resolve()
   }
+
+  #remember(requestId: RequestId): void {
+    this.#used.add(requestId)
+    const [oldest] = this.#used
+    if (this.#used.size > MAX_RECENT_RUNS && oldest !== undefined) this.#used.delete(oldest)
+  }
 }
+
+const inUse = (state: string): AppError =>
+  new AppError('conflict', `request_id: the run with this id ${state}; each run needs an id of its own`)

@@ -12,8 +12,8 @@ export interface StdinSenderComponents {
 /** Sends stdin no further ahead than the executing side acknowledges. */
 export class StdinSender {
   readonly #components: StdinSenderComponents
-  /** Sizes of the frames sent and not acknowledged; the first has number `#acked`. */
-  readonly #sizes: number[] = []
+  /** The data of the frames sent and not acknowledged; the first has number `#acked`. */
+  readonly #kept: Uint8Array[] = []
   #acked = 0
   #nextSeq = 0
   #sent = 0
@@ -49,8 +49,20 @@ export class StdinSender {
   /** Below `seq` all is consumed. False when that cannot be. */
   ack(seq: number): boolean {
     if (seq < this.#acked || seq > this.#nextSeq) return false
-    for (; this.#acked < seq; this.#acked += 1) this.#unacked -= this.#sizes.shift() ?? 0
+    for (const data of this.#kept.splice(0, seq - this.#acked)) this.#unacked -= data.length
+    this.#acked = seq
     if (this.#full && this.#unacked < MAX_STDIN_UNACKED) this.#wake()
+    return true
+  }
+
+  /** Sends again what has not come: everything from `seq` on. False when that cannot be. */
+  resume(seq: number): boolean {
+    if (seq < this.#acked || seq > this.#nextSeq) return false
+    const { send, source } = this.#components
+    for (const [index, data] of this.#kept.slice(seq - this.#acked).entries()) {
+      const isLast = seq + index === this.#nextSeq - 1 && this.#sent === source.len
+      send(seq + index, data, isLast)
+    }
     return true
   }
 
@@ -78,7 +90,7 @@ export class StdinSender {
       this.#full = false
     }
     if (this.#stopped) return
-    this.#sizes.push(data.length)
+    this.#kept.push(data)
     this.#unacked += data.length
     this.#sent += data.length
     const free = this.#components.send(this.#nextSeq++, data, this.#sent === this.#components.source.len)

@@ -31,14 +31,12 @@ export interface RunChannel {
 export interface RunWire {
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
-  /** Nobody is heard between runs' frames unless the other side's network half answers renewals. */
-  readonly answersRenewals: boolean
   onFrame: (frame: ExecFrame) => void
   /** Once; not after our own `close` or `abort`. */
   onClosed: (error: Error | null) => void
   /** True once nothing can come any more. */
   readonly closed: boolean
-  /** The first frame must be the Request. False = wait for `drained()`. */
+  /** The first frame must be the Request, or Resume. False = wait for `drained()`. */
   send(frame: ExecFrame): boolean
   drained(): Promise<void>
   /** What was sent still arrives. */
@@ -51,7 +49,6 @@ const nothing = (): void => undefined
 
 /** A run over a stream to another agent. */
 export class ChannelWire implements RunWire {
-  readonly answersRenewals = true
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
   readonly #channel: RunChannel
@@ -118,7 +115,6 @@ export class ChannelWire implements RunWire {
 
 /** A run on this daemon's own executor: the same frames, and no network. */
 export class PortWire implements RunWire {
-  readonly answersRenewals = false
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
   readonly peer: RunPeer
@@ -164,6 +160,6 @@ export class PortWire implements RunWire {
   abort(): void {
     if (this.#closed) return
     this.#closed = true
-    this.#run?.lost()
+    this.#run?.over()
   }
 }

@@ -2,7 +2,6 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { signCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/card.ts'
-import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest } from '../protocol/exec.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../protocol/limits.ts'
 import type { Links, PeerLink } from './links.ts'
@@ -10,6 +9,7 @@ import type { Nonces } from './nonces.ts'
 import type { Operations } from './operations.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
 import { PORT_VERSION, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import type { Requests } from './requests.ts'
 import type { Signatures } from './signatures.ts'
 import type { Views } from './views.ts'
 
@@ -21,6 +21,7 @@ export interface CallsComponents {
   readonly links: Links
   readonly nonces: Nonces
   readonly operations: Operations
+  readonly requests: Requests
   readonly revocations: PeerRevocations
   readonly signatures: Signatures
   readonly views: Views
@@ -39,7 +40,7 @@ export class Calls {
   }
 
   async answer(call: Call): Promise<ToNetwork> {
-    const { links, nonces, operations, revocations, views } = this.#components
+    const { links, nonces, operations, requests, revocations, views } = this.#components
     const { id } = call
     switch (call.type) {
       case 'hello':
@@ -59,7 +60,7 @@ export class Calls {
       case 'mint_nonces':
         return { type: 'nonces', id, nonces: nonces.mint(links.get(call.link).pair, call.count) }
       case 'sign_request':
-        return this.#signRequest(call)
+        return { type: 'signed', id, ...(await requests.sign(call, links.get(call.link))) }
       case 'sign_card':
         return this.#signCard(call)
       case 'operate':
@@ -82,29 +83,6 @@ export class Calls {
   #settings(): NetworkSettings {
     if (this.#networkSettings === null) throw new AppError('not_found', 'this network half was given no settings')
     return this.#networkSettings
-  }
-
-  async #signRequest(call: Extract<Call, { type: 'sign_request' }>): Promise<ToNetwork> {
-    const { clock, links, signatures } = this.#components
-    const { id, request_id, stream_nonce, argv, stdin, timeout_ms, cwd, clamp } = call
-    const peer = links.get(call.link)
-    checkArgvSize(argv)
-    const body = execRequest.encode({
-      version: 1,
-      request_id,
-      from_agent: signatures.agentId,
-      from_machine: this.#machineId,
-      to_agent: peer.agentId,
-      to_machine: peer.machineId,
-      stream_nonce,
-      created_at_ms: clock.now(),
-      argv,
-      stdin,
-      timeout_ms,
-      cwd,
-      clamp,
-    })
-    return { type: 'signed', id, body, signature: await signatures.limited.sign(EXEC_REQUEST_DOMAIN, body) }
   }
 
   async #signCard(call: Extract<Call, { type: 'sign_card' }>): Promise<ToNetwork> {

@@ -1,4 +1,5 @@
 import type { RunKey } from '../audit/events.ts'
+import type { ProcessEnd } from '../process/running-process.ts'
 import { sha256 } from '../identity/hash.ts'
 import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -31,6 +32,19 @@ export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
   stderr_sha256: NO_OUTPUT,
   truncated: false,
   denial_reason: denialReason,
+})
+
+/** A program that ran. */
+export const factsOf = (end: ProcessEnd): ExitFacts => ({
+  code: end.code,
+  signal: end.signal,
+  duration_ms: end.duration_ms,
+  stdout_bytes_total: end.stdout.bytes_total,
+  stderr_bytes_total: end.stderr.bytes_total,
+  stdout_sha256: end.stdout.sha256,
+  stderr_sha256: end.stderr.sha256,
+  truncated: end.truncated,
+  denial_reason: null,
 })
 
 /** Writes and signs the last frame of a run. */

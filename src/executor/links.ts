@@ -61,6 +61,8 @@ export interface LinksInit {
 export const OWN_LINK = 0
 
 const rejected = (message: string): AppError => new AppError('peer_rejected', message)
+const badSignature = (whose: 'agent' | 'machine'): AppError =>
+  new AppError('peer_rejected', `the ${whose}'s signature is wrong`, { data: { offence: 'bad_signature' } })
 
 const LINK_VERSIONS = [LINK_VERSION]
 
@@ -124,10 +126,8 @@ export class Links {
     checkVersions(versions)
     const machines: LinkMachines = { machine_initiator: this.#own.machineId, machine_responder: peerMachine }
     const theirs = responderTranscript(machines, m1, core)
-    if (!verifyAgent(agent_public_key, LINK_DOMAINS.responder_agent, theirs, agent_signature))
-      throw rejected("the agent's signature is wrong")
-    if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature))
-      throw rejected("the machine's signature is wrong")
+    if (!verifyAgent(agent_public_key, LINK_DOMAINS.responder_agent, theirs, agent_signature)) throw badSignature('agent')
+    if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature)) throw badSignature('machine')
     this.#checkNotOurselves(peerMachine)
     const agentSignature = await this.#signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
     return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
@@ -162,10 +162,8 @@ export class Links {
     const { agent_signature, machine_signature } = linkM3.decode(m3)
     const machines: LinkMachines = { machine_initiator: peerMachine, machine_responder: this.#own.machineId }
     const theirs = initiatorTranscript(machines, m1, m2)
-    if (!verifyAgent(reply.agentPublicKey, LINK_DOMAINS.initiator_agent, theirs, agent_signature))
-      throw rejected("the agent's signature is wrong")
-    if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature))
-      throw rejected("the machine's signature is wrong")
+    if (!verifyAgent(reply.agentPublicKey, LINK_DOMAINS.initiator_agent, theirs, agent_signature)) throw badSignature('agent')
+    if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature)) throw badSignature('machine')
     const link = this.#admit(peerMachine, reply.agentPublicKey)
     this.#nonces.add(link.pair, reply.nonce)
     return link

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
 import { decodeCardLink, verifyCard } from '../identity/card.ts'
 import { CARD_DOMAIN } from '../protocol/card.ts'
 import { isHexId, type AgentId, type MachineId } from '../protocol/ids.ts'
@@ -7,6 +7,7 @@ import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import { signRevocation, type Revocations } from '../trust/revocations.ts'
+import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { ContactRecord, Operation } from './port/messages.ts'
 import type { Signatures } from './signatures.ts'
@@ -44,7 +45,7 @@ export class Operations {
   async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
     const { contacts, gate } = this.#components
     gate.check(operation, body, proof)
-    const json = new Body(body)
+    const json = new JsonBody(body)
     switch (operation) {
       case 'card_import':
         return this.#import(json.only('card', 'name', 'trust_level'))
@@ -69,7 +70,7 @@ export class Operations {
     }
   }
 
-  async #import(json: Body): Promise<unknown> {
+  async #import(json: JsonBody): Promise<unknown> {
     const { clock, contacts, signatures } = this.#components
     const card = verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now())
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
@@ -108,45 +109,4 @@ const levelOf = (text: string): TrustLevel => {
   const level = TRUST_LEVELS.find((one) => one === text)
   if (level === undefined) throw new AppError('bad_request', `a trust level is one of ${TRUST_LEVELS.join(', ')}`)
   return level
-}
-
-/** A JSON object whose keys are all known. */
-class Body {
-  readonly #fields: Record<string, unknown>
-
-  constructor(bytes: Uint8Array) {
-    let value: unknown
-    try {
-      value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-    } catch (error) {
-      throw new AppError('bad_request', `the body is not JSON: ${errorText(error)}`, { cause: error })
-    }
-    if (typeof value !== 'object' || value === null || Array.isArray(value))
-      throw new AppError('bad_request', 'the body is not a JSON object')
-    this.#fields = value as Record<string, unknown>
-  }
-
-  only(...keys: readonly string[]): this {
-    for (const key of Object.keys(this.#fields))
-      if (!keys.includes(key)) throw new AppError('bad_request', `unknown key ${JSON.stringify(key)}; known are ${keys.join(', ')}`)
-    return this
-  }
-
-  text(key: string): string {
-    const value = Object.hasOwn(this.#fields, key) ? this.#fields[key] : undefined
-    if (typeof value !== 'string') throw new AppError('bad_request', `${key}: ${value === undefined ? 'missing' : 'expected a text'}`)
-    return value
-  }
-
-  all<const K extends string>(keys: readonly K[]): Record<K, string> {
-    return Object.fromEntries(keys.map((key) => [key, this.text(key)])) as Record<K, string>
-  }
-
-  optionalText(key: string): string | undefined {
-    return Object.hasOwn(this.#fields, key) ? this.text(key) : undefined
-  }
-
-  textOrNull(key: string): string | null {
-    return Object.hasOwn(this.#fields, key) && this.#fields[key] === null ? null : this.text(key)
-  }
 }

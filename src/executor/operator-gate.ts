@@ -1,30 +1,51 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { checkOperatorProof } from '../identity/operator-proof.ts'
+import { checkOperatorProof, type RUN_OPERATION } from '../identity/operator-proof.ts'
+import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import type { Operation } from './port/messages.ts'
+
+/** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */
+const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 
 /** Lets through what an operator proved, once. */
 export class OperatorGate {
   readonly #clock: Clock
   readonly #key: Uint8Array
-  /** Nonces of proofs that are still fresh, and until when. Only genuine ones get here, so an operator alone could fill it. */
+  /** Proofs of before our time may have been used with the executor before us. */
+  readonly #since: number
+  /** Nonces that were used, the oldest first, and until when (monotonic) each is remembered. Only genuine ones get here. */
   readonly #used = new Map<string, number>()
 
   constructor(components: { clock: Clock }, init: { key: Uint8Array }) {
     this.#clock = components.clock
     this.#key = init.key
+    this.#since = this.#clock.now()
   }
 
-  /** Throws `operator_proof_required` for a proof that is missing, wrong, stale, or was used before. */
-  check(operation: Operation, body: Uint8Array, proof: string): void {
-    const now = this.#clock.now()
-    for (const [nonce, until] of this.#used) if (until < now) this.#used.delete(nonce)
+  /**
+   * Throws `operator_proof_required` for a proof that is missing, wrong, stale, or was used before, and
+   * `rate_limited` where more are used than can be remembered.
+   */
+  check(operation: Operation | typeof RUN_OPERATION, body: Uint8Array, proof: string): void {
     if (proof === '') throw refused('this needs the proof of an operator; use the x0x command, which makes it from operator.key')
-    const genuine = checkOperatorProof(this.#key, operation, body, proof, now)
+    const genuine = checkOperatorProof(this.#key, operation, body, proof, this.#clock.now())
     if (genuine === null)
       throw refused("the operator's proof is wrong or older than a minute; check that the command uses this daemon's data directory")
+    if (genuine.fresh_until_ms - OPERATOR_PROOF_MS < this.#since)
+      throw refused("the operator's proof is from before this daemon was started; make a new one")
+    this.#forget()
     if (this.#used.has(genuine.nonce)) throw refused("the operator's proof was used before; make a new one")
-    this.#used.set(genuine.nonce, genuine.fresh_until_ms)
+    if (this.#used.size >= MAX_USED_PROOFS) throw new AppError('rate_limited', 'too many proofs of operators at once')
+    this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
+  }
+
+  /** All are kept equally long, so the first that must stay ends the look. */
+  #forget(): void {
+    const now = this.#clock.monotonic()
+    for (const [nonce, until] of this.#used) {
+      if (until >= now) return
+      this.#used.delete(nonce)
+    }
   }
 }
 

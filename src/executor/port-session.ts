@@ -16,7 +16,7 @@ import { portError } from './port/port-error.ts'
 import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Run } from './run.ts'
 import { RunOutlet } from './run-outlet.ts'
-import type { Runs } from './runs.ts'
+import type { RunArrival, Runs } from './runs.ts'
 import type { Views } from './views.ts'
 
 export interface PortSessionComponents {
@@ -39,7 +39,7 @@ export class PortSession {
   readonly #components: PortSessionComponents
   readonly #channel: PortChannel<ToExecutor, ToNetwork>
   /** Runs of this channel by their number there; null while a request is being refused. */
-  readonly #runs = new Map<number, Run | null>()
+  readonly #runs = new Map<number, { readonly run: Run; readonly outlet: RunOutlet } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
   #greeted = false
   #calls = 0
@@ -75,10 +75,9 @@ export class PortSession {
     this.#channel.send({ type: 'stop' })
   }
 
-  /** Contacts or revocations have changed: links are judged again, runs ended first, and the other half is told. */
+  /** Contacts or revocations have changed: links are judged again, and the other half is told. */
   trustChanged(): void {
     const changed = this.#components.links.rejudge()
-    for (const link of changed) this.#components.runs.accessChanged(link)
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
     this.#pushSnapshot()
   }
@@ -103,12 +102,20 @@ export class PortSession {
         for (const nonce of message.nonces) nonces.consume(links.get(message.link).pair, nonce)
         return
       case 'run_open':
-        return this.#openRun(message)
+        return this.#admit(message, (arrival) => this.#components.runs.open(arrival))
+      case 'run_resume':
+        return this.#admit(message, (arrival) => this.#components.runs.resume(arrival))
       case 'run_frame':
         // A run that has just ended is no mistake of the other half.
-        return this.#runs.get(message.run)?.receive(message.frame)
-      case 'run_lost':
-        return this.#runs.get(message.run)?.end('peer_disconnected')
+        return this.#runs.get(message.run)?.run.receive(message.frame)
+      case 'run_lost': {
+        const open = this.#runs.get(message.run)
+        return open?.run.lost(open.outlet)
+      }
+      case 'run_over': {
+        const open = this.#runs.get(message.run)
+        return open?.run.over(open.outlet)
+      }
       case 'network_ready':
         return this.#components.host?.onReady(message.api_port)
       case 'network_failed':
@@ -118,15 +125,15 @@ export class PortSession {
     }
   }
 
-  #openRun(message: Extract<ToExecutor, { type: 'run_open' }>): void {
-    const { links, nonces, runs } = this.#components
+  #admit(message: Extract<ToExecutor, { type: 'run_open' | 'run_resume' }>, take: (arrival: RunArrival) => Run | null): void {
+    const { links, nonces } = this.#components
     const { run: number, stream_nonce: streamNonce, frame } = message
     if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
     const outlet = new RunOutlet({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
     this.#runs.set(number, null)
     try {
-      const run = runs.open({ link: links.get(message.link), nonces, streamNonce, frame, outlet })
-      if (run !== null) this.#runs.set(number, run)
+      const run = take({ link: links.get(message.link), nonces, streamNonce, frame, outlet })
+      if (run !== null) this.#runs.set(number, { run, outlet })
     } catch (error) {
       outlet.close()
       throw error
@@ -182,7 +189,7 @@ export class PortSession {
     log.warn({ error: errorText(error) }, 'a malformed message of the network half')
     const [tag, number] = headOf(payload) ?? []
     const run = tag !== undefined && RUN_TAGS.includes(tag) ? this.#runs.get(number!) : undefined
-    if (run) return run.violated(errorText(error))
+    if (run) return run.run.violated(errorText(error))
     counters.count('malformed_frames')
     if (tag === undefined || number === undefined) this.#channel.close(new AppError('malformed', errorText(error)))
     else if (RUN_TAGS.includes(tag)) this.#channel.send({ type: 'run_closed', run: number })
@@ -201,7 +208,8 @@ export class PortSession {
   }
 
   #end(error: Error | null): void {
-    for (const run of this.#runs.values()) run?.end('peer_disconnected')
+    // Another network half may come, and the requesters with it.
+    for (const open of this.#runs.values()) open?.run.lost(open.outlet)
     this.#runs.clear()
     this.#closed.resolve(error)
   }

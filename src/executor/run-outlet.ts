@@ -2,7 +2,7 @@ import { NO_BYTES } from '../protocol/schema.ts'
 import type { PortChannel } from './port/codec.ts'
 import type { ToExecutor, ToNetwork } from './port/messages.ts'
 
-/** Where the frames of one run leave. */
+/** Where the frames of one run leave: one stream of its requester. */
 export class RunOutlet {
   readonly #channel: PortChannel<ToExecutor, ToNetwork>
   readonly #run: number

@@ -1,11 +1,14 @@
 import type { Clock } from '../base/clock.ts'
-import { errorText } from '../base/errors.ts'
+import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { authorize, type PolicyContext } from '../policy/authorize.ts'
 import type { Guardian } from '../process/guardian.ts'
-import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { execFrame, type ExecFrame } from '../protocol/exec.ts'
+import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import {
+  DENIAL_BURST,
+  DENIALS_PER_SECOND,
   MAX_PORT_RUNS,
   MAX_RUNS_PER_PEER,
   SHUTDOWN_KILL_MS,
@@ -16,12 +19,13 @@ import {
 import type { DenialReason } from '../protocol/reasons.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
 import type { RunSubject } from './exit-writer.ts'
+import { Lingering } from './lingering.ts'
 import { OWN_LINK, type PeerLink } from './links.ts'
 import type { Nonces } from './nonces.ts'
 import type { UnackedTotal } from './outbox.ts'
 import type { RecentRuns } from './recent-runs.ts'
 import type { Reports } from './reports.ts'
-import { Run } from './run.ts'
+import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './run-outlet.ts'
 import { TokenBucket } from './token-bucket.ts'
 import type { TrustJudge } from './trust-judge.ts'
@@ -44,7 +48,7 @@ export interface RunsInit {
   readonly machineId: MachineId
 }
 
-/** A Request that came on a stream of a link. */
+/** A Request, or a Resume, that came on a stream of a link. */
 export interface RunArrival {
   readonly link: PeerLink
   readonly nonces: Nonces
@@ -83,8 +87,13 @@ export class Runs {
   readonly #components: RunsComponents
   readonly #own: RunsInit
   readonly #active = new Map<Active, Promise<void>>()
+  /** Every run that its requester may still ask for, by pair and request id. */
+  readonly #known = new Map<string, Run>()
+  readonly #lingering = new Lingering()
   /** For all links together, because anybody can make another link. */
   readonly #strangersRequests: TokenBucket
+  /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
+  readonly #denials = new Map<AgentId, TokenBucket>()
   #stopping = false
 
   constructor(components: RunsComponents, init: RunsInit) {
@@ -103,7 +112,7 @@ export class Runs {
     counters.count('requests_received')
     const verdict = this.#decide(arrival)
     if ('run' in verdict) {
-      this.#track({ link, run: verdict.run }, verdict.run.execute())
+      this.#track({ link, run: verdict.run }, this.#execute(link.pair, verdict.run))
       return verdict.run
     }
     if ('dropped' in verdict) {
@@ -115,10 +124,31 @@ export class Runs {
     return null
   }
 
-  /** What this link's peer may do has changed: whoever is not accepted any more loses its runs. */
-  accessChanged(link: PeerLink): void {
-    if (link.decision === 'accept') return
-    for (const active of this.#active.keys()) if (active.link === link) active.run?.end('access_revoked')
+  /**
+   * The run that goes on, or null: then the outlet says `gone`, whether there is no such run, it is another
+   * pair's, or the stream's nonce was used before. Who is not accepted gets no answer.
+   */
+  resume(arrival: RunArrival): Run | null {
+    const { counters, judge } = this.#components
+    const { link, nonces, streamNonce, outlet } = arrival
+    const fresh = nonces.consume(link.pair, streamNonce)
+    const frame = readResume(arrival.frame)
+    const accepted = frame !== null && judge.decide(link.agentId, link.machineId) === 'accept'
+    const run = accepted && fresh ? this.#known.get(knownAs(link, frame.request_id)) : undefined
+    if (accepted && run?.resume(outlet, frame) === true) {
+      counters.count('runs_resumed')
+      return run
+    }
+    counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
+    if (accepted) outlet.send(execFrame.encode({ type: 'gone', request_id: frame.request_id }))
+    outlet.close()
+    return null
+  }
+
+  /** Contacts or revocations have changed: whoever is not accepted any more loses its runs, connected or not. */
+  accessChanged(): void {
+    for (const { link, run } of this.#active.keys())
+      if (run !== null && this.#components.judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
   }
 
   /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
@@ -130,6 +160,12 @@ export class Runs {
     }, SHUTDOWN_KILL_MS)
     await Promise.all(this.#active.values())
     timer.cancel()
+    this.#lingering.clear()
+  }
+
+  async #execute(pair: string, run: Run): Promise<void> {
+    await run.execute()
+    if (run.lingers) this.#lingering.add(pair, run)
   }
 
   #track(active: Active, work: Promise<void>): void {
@@ -165,9 +201,31 @@ export class Runs {
     const { argv, cwd, timeout_ms, clamp } = request
     const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
     const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
-    if (verdict.kind === 'denied') return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    if (verdict.kind === 'denied') {
+      if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
+      return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    }
     const { permit, slot } = verdict
-    return { run: new Run(this.#components, { subject, request, permit, slot, outlet: arrival.outlet }) }
+    return { run: this.#makeRun({ subject, request, permit, slot, outlet: arrival.outlet }, link) }
+  }
+
+  #makeRun(init: Pick<RunInit, 'subject' | 'request' | 'permit' | 'slot' | 'outlet'>, link: PeerLink): Run {
+    const key = knownAs(link, init.request.request_id)
+    const onForgotten = (): void => {
+      this.#known.delete(key)
+      this.#lingering.delete(run)
+    }
+    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, onForgotten })
+    this.#known.set(key, run)
+    return run
+  }
+
+  /** Being full is no offence of whoever asks. */
+  #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
+    if (reason === 'concurrency_limit_reached') return true
+    const bucket = this.#denials.get(agentId) ?? new TokenBucket(this.#components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
+    this.#denials.set(agentId, bucket)
+    return bucket.take()
   }
 
   #isFullFor(link: PeerLink): boolean {
@@ -180,10 +238,25 @@ export class Runs {
     const { link, nonces, streamNonce } = arrival
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
     // Only whom we would run for can fill the memory of used ids.
-    const reused = problem === null && trusted && !this.#components.recent.remember(link.pair, read.request.request_id)
+    const { request_id } = read.request
+    const isNew = (): boolean => this.#components.recent.remember(link.pair, request_id) && !this.#known.has(knownAs(link, request_id))
+    const reused = problem === null && trusted && !isNew()
     const found = reused ? 'reused' : problem
     if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
     return found
+  }
+}
+
+const knownAs = (link: PeerLink, requestId: RequestId): string => `${link.pair}:${requestId}`
+
+/** Null when the bytes are no Resume. */
+const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
+  try {
+    const frame = execFrame.decode(bytes)
+    return frame.type === 'resume' ? frame : null
+  } catch (error) {
+    if (isAppError(error, 'malformed')) return null
+    throw error
   }
 }
 

@@ -29,6 +29,7 @@ import { PeerRevocations } from './peer-revocations.ts'
 import { PortSession } from './port-session.ts'
 import { RecentRuns } from './recent-runs.ts'
 import { Reports } from './reports.ts'
+import { Requests } from './requests.ts'
 import { Runs } from './runs.ts'
 import { Signatures } from './signatures.ts'
 import { TrustJudge } from './trust-judge.ts'
@@ -44,6 +45,8 @@ export interface ExecutorComponents {
   /** Null only where the ACL names no journal; then nothing can run. */
   readonly journal: Journal | null
   readonly log: Logger
+  /** Of what this agent asks of others; started before the executor is. */
+  readonly outgoing: Journal
   readonly revocations: Revocations
   readonly signer: AgentSigner
 }
@@ -54,6 +57,8 @@ export interface ExecutorInit {
   readonly machineId: MachineId
   /** A system daemon: its operators read `operator.key` as members of its group. */
   readonly groupMayRead?: boolean
+  /** Requests are signed for operators only. Default: for whoever the network's half speaks for. */
+  readonly requireOperatorProof?: boolean
 }
 
 /** A daemon's directory that its group may enter. */
@@ -69,17 +74,19 @@ export class Executor implements Startable {
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<PortSession>()
-  #operations: Operations | null = null
+  /** What answers to the operator; once `operator.key` is read. */
+  #proven: { readonly operations: Operations; readonly requests: Requests } | null = null
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ExecutorComponents, init: ExecutorInit) {
-    const { acl, clock, contacts, counters, guardian, journal, log, revocations, signer } = components
+    const { acl, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer } = components
     const own = { agentId: signer.agentId, machineId: init.machineId }
     this.#components = components
     this.#init = init
     this.#signatures = new Signatures({ signer, counters, clock })
     this.#judge = new TrustJudge({ contacts, revocations }, own)
-    this.#views = new Views({ acl, contacts, counters, journal, revocations }, own)
+    const requireOperatorProof = init.requireOperatorProof ?? false
+    this.#views = new Views({ acl, contacts, counters, journal, outgoing, revocations }, { ...own, requireOperatorProof })
     this.#revocations = new PeerRevocations(
       { acl: acl.acl, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },
@@ -94,14 +101,16 @@ export class Executor implements Startable {
 
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
   async start(): Promise<void> {
-    const { clock, contacts, revocations } = this.#components
-    const { dataDir, groupMayRead = false } = this.#init
+    const { clock, contacts, counters, outgoing, revocations } = this.#components
+    const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
+    const signatures = this.#signatures
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
-    this.#operations = new Operations(
-      { clock, contacts, gate: new OperatorGate({ clock }, { key }), revocations, signatures: this.#signatures },
-      { onRevoked: () => this.#ownRevoked() },
-    )
+    const gate = new OperatorGate({ clock }, { key })
+    this.#proven = {
+      operations: new Operations({ clock, contacts, gate, revocations, signatures }, { onRevoked: () => this.#ownRevoked() }),
+      requests: new Requests({ clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
+    }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
   }
 
@@ -121,8 +130,7 @@ export class Executor implements Startable {
 
   /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
   attach(duplex: Duplex, host: NetworkHost | null = null): PortSession {
-    const operations = this.#operations
-    if (operations === null) throw new AppError('internal', 'the executor was not started')
+    if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { clock, counters, log } = this.#components
     const { machineId } = this.#init
     const signatures = this.#signatures
@@ -133,7 +141,7 @@ export class Executor implements Startable {
     )
     const [revocations, views, runs] = [this.#revocations, this.#views, this.#runs]
     const init = { machineId, networkSettings: host?.settings ?? null }
-    const calls = new Calls({ clock, links, nonces, operations, revocations, signatures, views }, init)
+    const calls = new Calls({ clock, links, nonces, ...this.#proven, revocations, signatures, views }, init)
     const session = new PortSession({ calls, clock, counters, duplex, host, links, log, nonces, revocations, runs, views })
     this.#sessions.add(session)
     void session.closed.then(() => this.#sessions.delete(session))
@@ -141,6 +149,8 @@ export class Executor implements Startable {
   }
 
   #trustChanged(): void {
+    // Runs are ended first, then the network's halves are told.
+    this.#runs.accessChanged()
     for (const session of this.#sessions) session.trustChanged()
   }
 

@@ -32,6 +32,13 @@ export class Signatures implements AgentSigner {
     this.limited = { publicKey: signer.publicKey, agentId: signer.agentId, sign: (domain, body) => this.#signOnDemand(domain, body) }
   }
 
+  /** Takes one of the signatures that the network's half may have; throws `rate_limited` when too much is asked at once. */
+  admit(): void {
+    if (this.#bucket.take()) return
+    this.#counters.count('signatures_refused')
+    throw new AppError('rate_limited', 'too many signatures at once')
+  }
+
   async sign(domain: string, body: Uint8Array): Promise<Uint8Array> {
     const signature = await this.#signer.sign(domain, body)
     this.#counters.count('signatures_issued')
@@ -39,10 +46,7 @@ export class Signatures implements AgentSigner {
   }
 
   async #signOnDemand(domain: string, body: Uint8Array): Promise<Uint8Array> {
-    if (!this.#bucket.take()) {
-      this.#counters.count('signatures_refused')
-      throw new AppError('rate_limited', 'too many signatures at once')
-    }
+    this.admit()
     return this.sign(domain, body)
   }
 }

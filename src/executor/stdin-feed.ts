@@ -49,6 +49,16 @@ export class StdinFeed {
     this.#init = init
   }
 
+  /** Everything below this number has come. */
+  get received(): number {
+    return this.#next
+  }
+
+  /** The last number that was acknowledged. */
+  get acked(): number {
+    return this.#acked
+  }
+
   /** Throws `malformed` when the peer broke the protocol. */
   accept(frame: { seq: number; data: Uint8Array; eof: boolean }): void {
     if (this.#stopped) return

@@ -12,6 +12,7 @@ export interface ViewsComponents {
   readonly contacts: Contacts
   readonly counters: ExecCounters
   readonly journal: Journal | null
+  readonly outgoing: Journal
   readonly revocations: Revocations
 }
 
@@ -23,21 +24,29 @@ export interface AclStatusView {
   readonly allow_entry_count: number
   readonly command_entry_count: number
   readonly journal: JournalStatus | null
+  /** Of what this agent asks of others. */
+  readonly outgoing_journal: JournalStatus
+}
+
+export interface ViewsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly requireOperatorProof: boolean
 }
 
 /** What the network's half is shown. */
 export class Views {
   readonly #components: ViewsComponents
-  readonly #own: { agentId: AgentId; machineId: MachineId }
+  readonly #init: ViewsInit
 
-  constructor(components: ViewsComponents, init: { agentId: AgentId; machineId: MachineId }) {
+  constructor(components: ViewsComponents, init: ViewsInit) {
     this.#components = components
-    this.#own = init
+    this.#init = init
   }
 
   /** We have taken ourselves back, everywhere or on this machine: nobody will believe us any more. */
   get selfRevoked(): boolean {
-    return this.#components.revocations.isRevoked(this.#own.agentId, this.#own.machineId)
+    return this.#components.revocations.isRevoked(this.#init.agentId, this.#init.machineId)
   }
 
   snapshot(): Snapshot {
@@ -50,6 +59,7 @@ export class Views {
       known_pairs: [...pairs.values()],
       revoked_agents: revocations.agents(),
       self_revoked: this.selfRevoked,
+      require_operator_proof: this.#init.requireOperatorProof,
     }
   }
 
@@ -69,18 +79,19 @@ export class Views {
     return contacts.list().map((contact) => contactRecord(contact, revocations))
   }
 
-  async #diagnostics(): Promise<ExecDiagnostics> {
+  async #diagnostics(): Promise<ExecDiagnostics & { readonly outgoing_journal: JournalPlace }> {
     const { acl, counters } = this.#components
-    const { journal, status, ...summary } = await this.#aclStatus()
-    return counters.snapshot({
+    const { journal, outgoing_journal, status, ...summary } = await this.#aclStatus()
+    const diagnostics = counters.snapshot({
       enabled: acl.acl.enabled,
       acl_summary: { ...summary, disabled_reason: status === 'enabled' ? null : status },
-      journal: journal && { path: journal.path, writable: journal.writable },
+      journal: journal && placeOf(journal),
     })
+    return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal) }
   }
 
   async #aclStatus(): Promise<AclStatusView> {
-    const { acl, journal } = this.#components
+    const { acl, journal, outgoing } = this.#components
     const { allow } = acl.acl
     return {
       status: acl.status,
@@ -89,6 +100,11 @@ export class Views {
       allow_entry_count: allow.length,
       command_entry_count: allow.reduce((sum, entry) => sum + entry.commands.length, 0),
       journal: journal && (await journal.status()),
+      outgoing_journal: await outgoing.status(),
     }
   }
 }
+
+type JournalPlace = Pick<JournalStatus, 'path' | 'writable'>
+
+const placeOf = ({ path, writable }: JournalStatus): JournalPlace => ({ path, writable })

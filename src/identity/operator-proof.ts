@@ -1,11 +1,14 @@
 import { fromHex, toHex } from '../protocol/ids.ts'
-import { OPERATOR_PROOF_MS } from '../protocol/limits.ts'
+import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import { equalBytes, hmac, randomBytes } from './hash.ts'
 
 /** HTTP header of a proof. */
 export const OPERATOR_PROOF_HEADER = 'x-x0x-operator-proof'
 /** Where the shared secret lies in the data directory: 64 hex digits and a line feed. */
 export const OPERATOR_KEY_FILE = 'operator.key'
+
+/** What a proof of a run names as its operation. */
+export const RUN_OPERATION = 'exec_run'
 
 const NONCE_BYTES = 16
 const PROOF = /^v1\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{22})\.([0-9a-f]{64})$/

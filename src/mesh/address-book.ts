@@ -46,7 +46,7 @@ export class AddressBook {
     return [...this.#bootstrap.keys()]
   }
 
-  /** Found by mDNS. */
+  /** A known machine was found by mDNS. */
   learnLocal(machineId: MachineId, addresses: readonly string[]): void {
     this.#local.delete(machineId)
     this.#local.set(machineId, addresses.slice(0, MAX_DIAL_ADDRESSES))

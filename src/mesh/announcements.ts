@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts'
+import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, cardBody, signedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -9,6 +10,7 @@ import {
   MAX_CLOCK_SKEW_MS,
   MAX_STRANGERS,
   RELAYED_ANNOUNCES_PER_MINUTE,
+  STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
 import type { Verdict } from './node.ts'
 import { RateLimit } from './rate-limit.ts'
@@ -27,13 +29,24 @@ export interface AnnouncementsComponents {
   readonly clock: Clock
   /** Contacts are never pushed out by strangers. */
   readonly isContact: (agentId: AgentId) => boolean
+  /** Machines that the contacts or the ACL name: what they publish counts against themselves alone. */
+  readonly isKnown: (machineId: MachineId) => boolean
 }
 
 export interface AnnouncementsInit {
   readonly self: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
+interface Judgement {
+  readonly verdict: Verdict
+  /** An agent or machine appeared that was not known. */
+  readonly newcomer: boolean
+}
+
 const MINUTE_MS = 60_000
+/** All strangers are one source. */
+const STRANGERS = ''
+const LIMITED: Judgement = { verdict: 'ignore', newcomer: false }
 const COUNTED = { accept: 'accepted', ignore: 'ignored', reject: 'rejected' } as const
 
 /**
@@ -43,9 +56,12 @@ const COUNTED = { accept: 'accepted', ignore: 'ignored', reject: 'rejected' } as
 export class Announcements {
   readonly #clock: Clock
   readonly #isContact: (agentId: AgentId) => boolean
+  readonly #isKnown: (machineId: MachineId) => boolean
   readonly #init: AnnouncementsInit
   readonly #publishers: RateLimit
   readonly #neighbours: RateLimit
+  readonly #movedContacts: RateLimit
+  readonly #strangers: RateLimit
   /** Oldest news first, so that the first stranger is the one to forget. */
   readonly #seen = new Map<string, SeenAgent>()
   /** Verdicts so far, for `/diagnostics/mesh`. */
@@ -54,16 +70,20 @@ export class Announcements {
   constructor(components: AnnouncementsComponents, init: AnnouncementsInit) {
     this.#clock = components.clock
     this.#isContact = components.isContact
+    this.#isKnown = components.isKnown
     this.#init = init
     this.#publishers = new RateLimit(components, { limit: ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
     this.#neighbours = new RateLimit(components, { limit: RELAYED_ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
+    this.#movedContacts = new RateLimit(components, { limit: ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
+    this.#strangers = new RateLimit(components, { limit: STRANGER_ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
   }
 
-  /** Judges one message; `newcomer` is true when an agent or machine appeared that was not known. */
-  receive(data: Uint8Array, publisher: MachineId, neighbour: string): { verdict: Verdict; newcomer: boolean } {
-    const limited = !this.#publishers.allows(publisher) || !this.#neighbours.allows(neighbour)
-    const result = limited ? { verdict: 'ignore' as const, newcomer: false } : this.#judge(data, publisher)
-    if (limited) this.counts.rate_limited += 1
+  /** Judges one message. The publisher is proven: the message is signed with that machine's key. */
+  receive(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
+    const known = this.#isKnown(publisher)
+    const allowed = this.#publishers.allows(publisher) && (known || this.#neighbours.allows(neighbour))
+    const result = allowed ? this.#judge(data, publisher, known) : LIMITED
+    if (result === LIMITED) this.counts.rate_limited += 1
     else this.counts[COUNTED[result.verdict]] += 1
     return result
   }
@@ -75,7 +95,7 @@ export class Announcements {
     return [...this.#seen.values()]
   }
 
-  #judge(data: Uint8Array, publisher: MachineId): { verdict: Verdict; newcomer: boolean } {
+  #judge(data: Uint8Array, publisher: MachineId, known: boolean): Judgement {
     if (data.length > MAX_CARD_BYTES) return { verdict: 'reject', newcomer: false }
     try {
       const card = signedCard.decode(data)
@@ -83,10 +103,16 @@ export class Announcements {
       // The machine that published it is the machine it speaks of: two keys stand behind every address.
       if (body.machine_id !== publisher) return { verdict: 'reject', newcomer: false }
       if (publisher === this.#init.self.machineId || this.#isStale(body.issued_at_ms)) return { verdict: 'ignore', newcomer: false }
+      if (!known && !this.#mayBeChecked(agentIdOf(body.agent_public_key))) return LIMITED
       return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, this.#clock.now()))
     } catch {
       return { verdict: 'reject', newcomer: false }
     }
+  }
+
+  /** Of a machine that nobody names: whether its signature is worth the time. That the agent is who it says is not proven yet. */
+  #mayBeChecked(agentId: AgentId): boolean {
+    return this.#isContact(agentId) ? this.#movedContacts.allows(agentId) : this.#strangers.allows(STRANGERS)
   }
 
   /** Beyond any honest clock: not even worth a signature check, and no reason to blame the neighbour. */
@@ -94,7 +120,7 @@ export class Announcements {
     return Math.abs(this.#clock.now() - issuedAtMs) > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
   }
 
-  #remember(card: VerifiedCard): { verdict: Verdict; newcomer: boolean } {
+  #remember(card: VerifiedCard): Judgement {
     const key = `${card.agentId}/${card.machineId}`
     const before = this.#seen.get(key)
     if (before !== undefined && before.issued_at_ms >= card.issuedAt) return { verdict: 'ignore', newcomer: false }

@@ -8,7 +8,7 @@ import { ping, type Ping } from '@libp2p/ping'
 import { tcp } from '@libp2p/tcp'
 import type { Libp2pOptions } from 'libp2p'
 
-import { ANNOUNCE_TOPIC } from '../protocol/card.ts'
+import { ANNOUNCE_TOPIC, MDNS_SERVICE } from '../protocol/card.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
@@ -102,6 +102,6 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     dialTimeout: DIAL_MS,
     addressDialTimeout: ADDRESS_DIAL_MS,
   },
-  peerDiscovery: options.mdns ? [mdns()] : [],
+  peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
   services: { identify: identify(), ping: ping(), pubsub },
 })

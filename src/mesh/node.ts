@@ -1,24 +1,26 @@
 import { type Message, TopicValidatorResult } from '@libp2p/gossipsub'
 import type { Connection, Libp2p, PeerId } from '@libp2p/interface'
-import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
-import { AppError, errorText } from '../base/errors.ts'
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { ADDRESS_DIAL_MS, DIAL_MS, MAX_DIAL_ADDRESSES, MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
-import { parseAddress } from './addresses.ts'
+import { MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
 import { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './forget-peers.ts'
+import { Dialler } from './dialler.ts'
 import { connectionGate } from './gater.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
 import { listenError } from './listen-error.ts'
 import { machineIdOf } from './peer-ids.ts'
+import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 import { MeshStream } from './stream.ts'
 
 export interface MeshNodeComponents {
+  readonly clock: Pick<Clock, 'monotonic'>
   readonly machineKey: MachineKey
   readonly log: Logger
 }
@@ -38,12 +40,6 @@ export type Verdict = 'accept' | 'ignore' | 'reject'
 /** `publisher` signed the message with its machine key; `neighbour` brought it. */
 export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
 
-/** Why an address of a peer did not answer. */
-export interface DialFailure {
-  readonly address: string
-  readonly error: string
-}
-
 const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
 
 /**
@@ -55,13 +51,16 @@ export class MeshNode implements Startable {
   isKnown: (machineId: MachineId) => boolean = () => false
   readonly #machineKey: MachineKey
   readonly #log: Logger
+  readonly #penalties: Penalties
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
+  /** The address at which each machine answered last. */
   readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
   #libp2p: Libp2p<MeshServices> | null = null
+  #dialler: Dialler | null = null
   #topics = new Map<string, TopicValidator>()
   #onNeighbour: (topic: string) => void = () => undefined
   #sweep: NodeJS.Timeout | undefined
@@ -69,6 +68,7 @@ export class MeshNode implements Startable {
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
     this.#log = components.log
+    this.#penalties = new Penalties(components)
     this.#init = init
   }
 
@@ -83,7 +83,8 @@ export class MeshNode implements Startable {
   async start(): Promise<void> {
     const gater = connectionGate({
       isKnown: (machineId) => this.isKnown(machineId),
-      strangerConnections: () => this.connections().filter((one) => !this.isKnown(one.machineId)).length,
+      strangerConnections: () => this.strangerConnections(),
+      isRefused: (machineId, host) => this.refuses({ machineId, host }),
     })
     const options = await libp2pOptions({
       seed: this.#machineKey.seed,
@@ -96,6 +97,7 @@ export class MeshNode implements Startable {
     this.#watch(libp2p)
     for (const [protocol, handler] of this.#handlers) await this.#register(libp2p, protocol, handler)
     this.#libp2p = libp2p
+    this.#dialler = new Dialler({ dial: async (address, options) => libp2p.dial(address, options) })
     try {
       await libp2p.start()
     } catch (error) {
@@ -109,6 +111,7 @@ export class MeshNode implements Startable {
   async stop(): Promise<void> {
     const libp2p = this.#libp2p
     this.#libp2p = null
+    this.#dialler = null
     clearInterval(this.#sweep)
     for (const connection of this.#connections.keys()) connection.abort(new AppError('shutting_down'))
     await libp2p?.stop()
@@ -125,6 +128,28 @@ export class MeshNode implements Startable {
 
   connectionsTo(machineId: MachineId): MeshConnection[] {
     return this.connections().filter((connection) => connection.machineId === machineId)
+  }
+
+  strangerConnections(): number {
+    return this.connections().filter((one) => !this.isKnown(one.machineId)).length
+  }
+
+  /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
+  penalise(connection: MeshConnection, offence: Offence): void {
+    const source = this.#sourceOf(connection)
+    if (!this.#penalties.add(source, offence)) return
+    this.#log.info({ source, offence }, 'a source is refused for a while')
+    const reason = new AppError('rate_limited', 'too many offences')
+    for (const other of this.connections()) if (this.#sourceOf(other) === source) other.abort(reason)
+  }
+
+  refuses(peer: Pick<MeshConnection, 'machineId' | 'host'>): boolean {
+    return this.#penalties.refuses(this.#sourceOf(peer))
+  }
+
+  /** For `/diagnostics/mesh`. */
+  penalties(): PenaltyJson[] {
+    return this.#penalties.list()
   }
 
   /** Answers streams of a protocol; before the start, so that none is missed. */
@@ -149,7 +174,7 @@ export class MeshNode implements Startable {
     this.#onDisconnected.add(listener)
   }
 
-  /** A machine was found on the local network. */
+  /** A machine was found on the local network, or has connected from anywhere for the first time. Nothing of it is proven. */
   onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
     this.#onFound.add(listener)
   }
@@ -159,39 +184,24 @@ export class MeshNode implements Startable {
   }
 
   /**
-   * A connection to this machine: the one there is, or the first address that answers. Throws
+   * A connection to this machine: the one there is, or the first address that answers, beginning with the one that
+   * did the last time: a connection that was lost comes back without waiting for an address that is old. Throws
    * `peer_unreachable` with `data.addresses`: every address tried and what came of it.
    */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
     // The newest: an older one may be what is left of a peer that has restarted.
     const existing = this.connectionsTo(machineId).at(-1)
     if (existing !== undefined) return existing
-    const libp2p = this.#libp2p
-    if (libp2p === null) throw new AppError('shutting_down', 'the mesh is not running')
-    const failures: DialFailure[] = []
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
-    for (const address of [...new Set(addresses)].slice(0, MAX_DIAL_ADDRESSES)) {
-      if (limit.aborted) break
-      try {
-        return await this.#dialOne(libp2p, machineId, address, limit)
-      } catch (error) {
-        failures.push({ address, error: errorText(error) })
-      }
-    }
-    signal.throwIfAborted()
-    throw unreachable(machineId, failures)
+    const dialler = this.#dialler
+    if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
+    const connection = this.#wrap(await dialler.dial(machineId, addresses, signal))
+    if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
+    return connection
   }
 
-  async #dialOne(libp2p: Libp2p<MeshServices>, machineId: MachineId, address: string, limit: AbortSignal): Promise<MeshConnection> {
-    if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    const signal = AbortSignal.any([limit, AbortSignal.timeout(ADDRESS_DIAL_MS)])
-    const connection = await libp2p.dial(multiaddr(address), { signal })
-    const wrapped = this.#wrap(connection)
-    if (wrapped?.machineId !== machineId) {
-      connection.abort(new AppError('peer_rejected', 'another machine answers there'))
-      throw new AppError('peer_rejected', 'another machine answers there')
-    }
-    return wrapped
+  /** Machines that we know answer for themselves, wherever they are; strangers for all strangers of their host. */
+  #sourceOf({ machineId, host }: { machineId: MachineId; host: string }): string {
+    return this.isKnown(machineId) ? machineId : host
   }
 
   #watch(libp2p: Libp2p<MeshServices>): void {
@@ -250,10 +260,4 @@ export class MeshNode implements Startable {
     pubsub.subscribe(topic)
     this.#log.debug({ topic, machine: shortId(this.machineId) }, 'joined')
   }
-}
-
-const unreachable = (machineId: MachineId, addresses: readonly DialFailure[]): AppError => {
-  const tried = addresses.map(({ address, error }) => `${address}: ${error}`)
-  const message = tried.length === 0 ? `no address is known for machine ${shortId(machineId)}` : `no address answered: ${tried.join('; ')}`
-  return new AppError('peer_unreachable', message, { data: { machine_id: machineId, addresses } })
 }

@@ -6,10 +6,13 @@ import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
 import { MAX_PARALLEL_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
 import type { AddressBook } from './address-book.ts'
+import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 
+type DiallingNode = Pick<MeshNode, 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections'>
+
 export interface ReconnectComponents {
-  readonly node: MeshNode
+  readonly node: DiallingNode
   readonly book: AddressBook
   readonly port: Pick<ExecutorClient, 'onSnapshot'>
   readonly clock: Clock
@@ -23,22 +26,25 @@ interface Attempt {
   failures: number
   /** Monotonic milliseconds. */
   nextAt: number
-  dialling: boolean
   lastError: string | null
 }
 
-/** Keeps a connection to every bootstrap peer and every contact worth one; waits longer after each failure. */
+/**
+ * Keeps a connection to every bootstrap peer and every contact worth one; waits longer after each failure.
+ * Machines found on the local network are tried beside them. All dials at once are bounded, and no machine is dialled twice at once.
+ */
 export class Reconnect implements Startable {
-  readonly #node: MeshNode
+  readonly #node: DiallingNode
   readonly #book: AddressBook
   readonly #port: Pick<ExecutorClient, 'onSnapshot'>
   readonly #clock: Clock
   readonly #log: Logger
   readonly #attempts = new Map<MachineId, Attempt>()
+  readonly #found: FoundMachines
+  readonly #dialling = new Set<MachineId>()
   readonly #stop = new AbortController()
   #timer: Timer | null = null
   #look: Timer | null = null
-  #dialling = 0
 
   constructor(components: ReconnectComponents) {
     this.#node = components.node
@@ -46,15 +52,13 @@ export class Reconnect implements Startable {
     this.#port = components.port
     this.#clock = components.clock
     this.#log = components.log
+    this.#found = new FoundMachines(components)
   }
 
   /** After the node's start. */
   start(): void {
     this.#node.onDisconnected((connection) => this.retry(connection.machineId))
-    this.#node.onFound((machineId, addresses) => {
-      this.#book.learnLocal(machineId, addresses)
-      void this.#dial(machineId)
-    })
+    this.#node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
     this.#port.onSnapshot(() => this.look())
     this.#lookNow()
   }
@@ -81,7 +85,7 @@ export class Reconnect implements Startable {
   /** This machine may be back, or has just gone: its waiting starts from the beginning. */
   retry(machineId: MachineId): void {
     const attempt = this.#attempts.get(machineId)
-    if (attempt === undefined || attempt.dialling) return
+    if (attempt === undefined || this.#dialling.has(machineId)) return
     attempt.failures = 0
     attempt.nextAt = this.#clock.monotonic() + jittered(RECONNECT_MIN_MS)
     this.#pump()
@@ -104,19 +108,51 @@ export class Reconnect implements Startable {
     const now = this.#clock.monotonic()
     let wake = Number.POSITIVE_INFINITY
     for (const [machineId, attempt] of this.#attempts) {
-      if (attempt.dialling || this.#node.connectionsTo(machineId).length > 0) continue
+      if (!this.#isFree(machineId)) continue
       if (attempt.nextAt > now) wake = Math.min(wake, attempt.nextAt)
-      else if (this.#dialling < MAX_PARALLEL_DIALS) void this.#try(machineId, attempt)
+      else if (this.#dialling.size < MAX_PARALLEL_DIALS) void this.#try(machineId, attempt)
     }
+    this.#pumpFound()
     if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
   }
 
+  /** Neither connected nor being dialled. */
+  #isFree(machineId: MachineId): boolean {
+    return !this.#dialling.has(machineId) && this.#node.connectionsTo(machineId).length === 0
+  }
+
+  /** The book keeps addresses of known machines only: strangers could fill it with theirs. */
+  #onFound(found: FoundMachine): void {
+    const { machineId, addresses } = found
+    if (addresses.length === 0) return
+    const attempt = this.#attempts.get(machineId)
+    if (attempt !== undefined || this.#node.isKnown(machineId)) this.#book.learnLocal(machineId, addresses)
+    if (attempt !== undefined) Object.assign(attempt, { failures: 0, nextAt: this.#clock.monotonic() })
+    else if (this.#isFree(machineId)) this.#found.add(found)
+    this.#pump()
+  }
+
+  #pumpFound(): void {
+    while (this.#dialling.size < MAX_PARALLEL_DIALS) {
+      const found = this.#found.next()
+      if (found === null) return
+      if (this.#isFree(found.machineId)) void this.#tryFound(found)
+      else this.#found.done(found.machineId)
+    }
+  }
+
+  async #tryFound({ machineId, addresses }: FoundMachine): Promise<void> {
+    this.#dialling.add(machineId)
+    await this.#dial(machineId, addresses)
+    this.#dialling.delete(machineId)
+    this.#found.done(machineId)
+    this.#pump()
+  }
+
   async #try(machineId: MachineId, attempt: Attempt): Promise<void> {
-    attempt.dialling = true
-    this.#dialling += 1
-    const error = await this.#dial(machineId)
-    this.#dialling -= 1
-    attempt.dialling = false
+    this.#dialling.add(machineId)
+    const error = await this.#dial(machineId, this.#book.addressesOf(machineId))
+    this.#dialling.delete(machineId)
     attempt.failures = error === null ? 0 : attempt.failures + 1
     attempt.lastError = error
     const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
@@ -124,9 +160,9 @@ export class Reconnect implements Startable {
     this.#pump()
   }
 
-  async #dial(machineId: MachineId): Promise<string | null> {
+  async #dial(machineId: MachineId, addresses: readonly string[]): Promise<string | null> {
     try {
-      await this.#node.dial(machineId, this.#book.addressesOf(machineId), this.#stop.signal)
+      await this.#node.dial(machineId, addresses, this.#stop.signal)
       return null
     } catch (error) {
       if (!this.#stop.signal.aborted) this.#log.debug({ machine: shortId(machineId), err: errorText(error) }, 'not reached')
@@ -135,7 +171,7 @@ export class Reconnect implements Startable {
   }
 }
 
-const fresh = (): Attempt => ({ failures: 0, nextAt: 0, dialling: false, lastError: null })
+const fresh = (): Attempt => ({ failures: 0, nextAt: 0, lastError: null })
 
 /** Between half of it and all of it, so that a fleet does not come back in step. */
 const jittered = (ms: number): number => Math.ceil(ms * (0.5 + Math.random() / 2))

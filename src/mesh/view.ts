@@ -59,6 +59,7 @@ export class MeshView {
         rtt_ms: connection.rttMs,
       })),
       wanted: reconnect.status(),
+      penalties: node.penalties(),
       announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }

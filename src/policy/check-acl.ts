@@ -1,9 +1,10 @@
 import { statSync } from 'node:fs'
-import { isAbsolute } from 'node:path'
+import { dirname, isAbsolute } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import type { Acl, AllowedCommand, AllowEntry } from './acl.ts'
+import { SCRUBBED_PATH } from './environment.ts'
 import { escapesOf, programName, SCRIPT_RUNNERS } from './escapes.ts'
 import { inspectAcl } from './load-acl.ts'
 import { quote, quoteArgv } from './quote.ts'
@@ -63,8 +64,15 @@ const lintRepeated = (entry: AllowEntry, command: AllowedCommand, firstSeen: Map
   return first === undefined ? [] : [`is never reached: line ${first} allows the same to the same agent and machine`]
 }
 
+/** Only where the system keeps its programs does a name say what a program is. */
+const called = (argv0: string): string => {
+  const name = programName(argv0)
+  const known = !isAbsolute(argv0) || SCRUBBED_PATH.split(':').includes(dirname(argv0))
+  return known ? name : `has the name of ${name}, which`
+}
+
 const lintCommand = (command: AllowedCommand): string[] => [
-  ...escapesOf(command).map(({ risk, remedy }) => `${quoteArgv(command.argv)}: ${programName(command.argv[0] ?? '')} ${risk}; ${remedy}`),
+  ...escapesOf(command).map(({ risk, remedy }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '')} ${risk}; ${remedy}`),
   ...lintScript(command),
   ...lintSlots(command),
 ]

@@ -1,7 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import type { Clock, Timer } from '../base/clock.ts'
-import { DRAIN_MS, DRAIN_PAUSED_MS, DRAIN_TOTAL_MS } from '../protocol/limits.ts'
+import { DRAIN_MS } from '../protocol/limits.ts'
+import { DRAIN_PAUSED_MS, DRAIN_TOTAL_MS } from '../protocol/local-limits.ts'
 
 /** What a drain needs to see of the run. */
 export interface DrainSubject {

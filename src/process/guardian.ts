@@ -5,7 +5,7 @@ import { Socket } from 'node:net'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { GUARDIAN_GRACE_SECONDS } from '../protocol/limits.ts'
+import { GUARDIAN_GRACE_SECONDS } from '../protocol/local-limits.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-import { MAX_DESCENDANTS } from '../protocol/limits.ts'
+import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
 
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 interface Member {

@@ -8,6 +8,8 @@ export const CARD_DOMAIN = 'x0x-card-v1'
 export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
 /** gossipsub topic of announcements. */
 export const ANNOUNCE_TOPIC = 'x0x/announce/1'
+/** mDNS service (RFC 6763) under which daemons find one another on the local network; other libp2p programs do not. */
+export const MDNS_SERVICE = '_x0x._udp.local'
 
 /** Who an agent is and where it can be reached, in its own words. */
 export const cardBody = record('card-body', {

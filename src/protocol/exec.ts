@@ -97,6 +97,12 @@ export const execFrame = union('exec-frame', {
   stdin: [8, { ...chunk, eof: bool }],
   /** Both ways: everything below these sequence numbers has been consumed; 0 where nothing was. */
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
+  /** Client to server, the first frame of a new stream: go on with the run here; everything below these numbers has come. */
+  resume: [10, { request_id: requestId, stdout: uint(), stderr: uint() }],
+  /** Server to client, the first answer to Resume: stdin below this number has come. What is missing follows. */
+  resumed: [11, { request_id: requestId, stdin: uint() }],
+  /** Server to client, the other answer to Resume: there is no such run of this client (any more). */
+  gone: [12, { request_id: requestId }],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

@@ -90,7 +90,8 @@ export const MAX_STDIN_SPOOL = 64 * 1024 * 1024
 export const MAX_AGGREGATED_OUTPUT = 64 * 1024 * 1024
 
 // ---- leases and runs ----
-export const LEASE_RENEW_MS = 2_000
+/** A requester renews at least every two seconds; ours twice as often, so that it notices a silence with time left to resume. */
+export const LEASE_RENEW_MS = 1_000
 /** A requester that is silent this long is gone; the child gets SIGTERM within 5 s of its disappearance. */
 export const LEASE_EXPIRES_MS = 4_000
 /** From SIGTERM to SIGKILL. */
@@ -107,15 +108,34 @@ export const PORT_FINISH_MS = 500
 export const DURATION_TERM_LEAD_MS = 5_000
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
-/** Renewals without any frame in answer before the requester calls the connection dead: 10 s, well beyond the lease. */
-export const MAX_RENEWALS_UNANSWERED = 5
+/** The requester looks for signs of life at this interval. It counts looks, not time: a machine that slept has missed one. */
+export const LIVENESS_CHECK_MS = 500
+/** Looks after an unanswered renewal before the connection counts as silent: 1.5 s, which leaves 1.5 s of the lease to redial. */
+export const SILENT_CHECKS = 3
+/** One try to reach the machine again: six round trips of 300 ms. */
+export const RESUME_ATTEMPT_MS = 2_000
+/** Between the beginnings of two tries: a path that is cut again and again costs little. */
+export const RESUME_PAUSE_MS = 200
+/** When a machine fell silent, connections to it that are younger are still believed in. */
+export const FRESH_CONNECTION_MS = 1_000
+/** How long after the lease of its last frame a requester still tries: that frame may have been on its way for so long. */
+export const RESUME_SLACK_MS = 1_000
+/** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
+export const RESUME_BURST = 32
+export const RESUMES_PER_SECOND = 8
+/** Runs of one peer that have ended and whose Exit is kept until the peer has it; beyond this the oldest are let go. */
+export const MAX_LINGERING_PER_PEER = 64
+/** … and output of them that is kept together; the newest is kept in any case. */
+export const MAX_LINGERING_BYTES_PER_PEER = 8 * 1024 * 1024
+/** … and such runs of all peers. */
+export const MAX_LINGERING = 1_024
 /** Warnings of one run that a requester accepts: every kind once is 14. */
 export const MAX_WARNINGS_PER_RUN = 64
 /** Output that may arrive beyond the window, because it was on its way when the pipe was paused. */
 export const UNACKED_SLACK = 1024 * 1024
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 export const MAX_LOCAL_RUNS = 1_024
-/** Ended runs whose request id is remembered, so that it cannot be used again. */
+/** Ended runs whose request id is remembered, on either side, so that it cannot be used again. */
 export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
@@ -175,6 +195,28 @@ export const STRANGERS_REQUESTS_PER_SECOND = 8
 /** Of the argv of such a request the journal keeps this much. */
 export const STRANGER_ARGV_CHARS = 512
 
+// ---- penalties (as OpenSSH's PerSourcePenalties) ----
+/** What each offence adds to the time for which its source is refused. */
+export const PENALTY_MS = {
+  /** A link handshake whose signature or MAC is wrong: no accident. */
+  bad_signature: 10_000,
+  /** … whose messages make no sense. */
+  malformed: 5_000,
+  /** … that was begun and left. */
+  handshake_failed: 2_000,
+  /** A request of somebody whom the trust rules do not accept. */
+  denied: 1_000,
+} as const
+/** Less than this together refuses nobody. */
+export const MIN_PENALTY_MS = 15_000
+/** Nobody is refused for longer than this at a time. */
+export const MAX_PENALTY_MS = 600_000
+/** Sources remembered, some 100 bytes each. */
+export const MAX_PENALISED_SOURCES = 4_096
+/** Denials answered to one accepted agent on one machine: more than any mistaken script needs to be told; each costs a signature and a line of the journal. */
+export const DENIAL_BURST = 512
+export const DENIALS_PER_SECOND = 32
+
 // ---- mesh ----
 export const ANNOUNCE_MIN_MS = 30_000
 export const ANNOUNCE_MAX_MS = 60_000
@@ -188,6 +230,8 @@ export const MAX_STRANGERS = 1_024
 export const ANNOUNCES_PER_MINUTE = 12
 /** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
 export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
+/** Announcements of strangers whose signatures are checked per minute, from whomever: two for each that we keep, and a third of a second of one core. */
+export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
 /** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
 export const ANNOUNCE_SPACING_MS = 1_000
 /** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
@@ -231,60 +275,13 @@ export const KEEP_ALIVE_MS = 10_000
 export const PEER_STORE_SWEEP_MS = 60_000
 /** How long a stream may take to close in peace. */
 export const STREAM_CLOSE_MS = 5_000
-/** Machines found on the local network by mDNS whose addresses are kept. */
+/** Machines that neither contacts nor ACL name and that mDNS finds: so many are dialled per minute, since anybody on the local network may name any … */
+export const FOUND_STRANGERS_PER_MINUTE = 32
+/** … so many at once, which leaves the other dials to those that are named … */
+export const MAX_STRANGER_DIALS = 2
+/** … and so many wait for their turn; what is left out is found again within a minute or so. */
+export const MAX_FOUND_WAITING = 64
+/** Known machines found on the local network by mDNS whose addresses are kept. */
 export const MAX_MDNS_PEERS = 256
 /** A card is good for this long unless its owner says otherwise. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000
-
-/** Addresses that one setting may list; they travel in one message to the network's half. */
-export const MAX_CONFIG_ADDRESSES = 1_024
-
-// ---- local doors ----
-/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
-export const MAX_JSON_BODY = 96 * 1024 * 1024
-/** A JSON body where no stdin travels. */
-export const MAX_SMALL_BODY = 64 * 1024
-/** A JSON body with one direct message: its payload in base64 and the fields around it. */
-export const MAX_DIRECT_BODY = 68 * 1024
-/** How old an operator's proof may be. */
-export const OPERATOR_PROOF_MS = 60_000
-/** Events a slow listener of /direct/events may lag behind before it is cut off. */
-export const MAX_EVENT_BACKLOG = 1_024
-/** Warnings kept for /diagnostics/exec. */
-export const MAX_RECENT_WARNINGS = 64
-/** An argv in diagnostics: enough to recognise the command. */
-export const MAX_SUMMARY_TEXT = 128
-
-// ---- journal ----
-/** One line: an argv of the largest size, every byte of it escaped as \uXXXX, and the fields around it. */
-export const MAX_JOURNAL_LINE = 256 * 1024
-/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
-export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
-/** One write: larger batches gain nothing and make a torn one worse. */
-export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
-/** Problems that one verification lists; it goes on counting. */
-export const MAX_VERIFY_PROBLEMS = 100
-/** Lines that `audit tail` shows at most before it follows. */
-export const MAX_TAIL_LINES = 100_000
-/** How often a followed journal is looked at. */
-export const TAIL_POLL_MS = 200
-
-// ---- processes ----
-/** After exit, all the time that pipes may still be read while a descendant writes to them. */
-export const DRAIN_TOTAL_MS = 2_000
-/** After exit, how long output waits for a requester that does not take it. */
-export const DRAIN_PAUSED_MS = 30_000
-/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
-export const MAX_DESCENDANTS = 1_024
-/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
-export const GUARDIAN_GRACE_SECONDS = 1
-/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
-export const MAX_NDJSON_LINE = 2 * 1024 * 1024
-/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
-export const SSE_HEARTBEAT_MS = 15_000
-/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
-export const MAX_LOCAL_CONNECTIONS = 2_048
-/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
-export const LOCAL_KEEP_ALIVE_MS = 60_000
-/** How long a local client may take to send the head of a request. */
-export const REST_HEADERS_MS = 10_000

@@ -9,7 +9,7 @@ import { test, type TestContext } from 'node:test'
 import type { JournalLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
-import { MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../../src/protocol/limits.ts'
+import { MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../../src/protocol/local-limits.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
@@ -316,4 +316,22 @@ test('a line beyond the longest, and lines beyond what may wait, are refused at 
 test('the longest argv of the wire, every byte of it a control, fits a line', async (t) => {
   const { journal } = await openJournal(t)
   await journal.append(requestEvent(0, ['\u0001'.repeat(32 * 1024)]))
+})
+
+test('a journal of no runs keeps no marks beside it', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const path = join(directory, 'requests.jsonl')
+  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, runningDir: null })
+  await assert.rejects(journal.append(requestEvent(1)), unavailable)
+  await journal.start()
+  const asked = { event: 'asked', ...runKey(1), argv: ['x'], stdin_bytes: 0, timeout_ms: null, proven: false } as const
+  await Promise.all([journal.append(asked), journal.append({ ...asked, proven: true }), journal.append(requestEvent(2))])
+  await journal.append(exitEvent(2))
+  await journal.stop()
+  assert.deepEqual(
+    (await linesOf(path)).map((line) => typeof line === 'object' && line.event),
+    ['asked', 'asked', 'request', 'exit'],
+  )
+  assert.deepEqual(await readdir(directory), ['requests.jsonl'])
+  assert.equal((await verifyJournal([path])).ok, true)
 })

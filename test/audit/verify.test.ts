@@ -9,7 +9,7 @@ import fc from 'fast-check'
 import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { listRunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/audit/verify.ts'
-import { MAX_JOURNAL_LINE, MAX_VERIFY_PROBLEMS } from '../../src/protocol/limits.ts'
+import { MAX_JOURNAL_LINE, MAX_VERIFY_PROBLEMS } from '../../src/protocol/local-limits.ts'
 import { denialEvent, exitEvent, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -10,27 +12,17 @@ import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
-import { fakeDaemon, json, ndjson, runCli } from '../support/fake-daemon.ts'
+import { MAX_STDIN_SPOOL } from '../../src/protocol/limits.ts'
+import { fakeDaemon, json, ndjson, runCli, type SeenRequest } from '../support/fake-daemon.ts'
+import { exitEvent, RUN_ID } from '../support/exit-event.ts'
 import { denialEvent } from '../support/journal.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
-const exit = {
-  type: 'exit',
-  ok: true,
-  request_id: ID,
-  agent_id: 'a'.repeat(64),
-  machine_id: 'b'.repeat(64),
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-}
+const ID = RUN_ID
+const HELLO_SHA256 = '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824'
+/** Of the fake daemon. */
+const OPERATOR_KEY = Buffer.from('8'.repeat(64), 'hex')
+const exit = exitEvent()
 const data = (text: string | Uint8Array, type = 'stdout') => ({
   type,
   request_id: ID,
@@ -77,6 +69,21 @@ test('without a daemon every command that needs one is 255 and says how to start
     assert.ok(stderr.includes(`start it with: x0xd --data-dir ${dir}`), stderr)
   }
   assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /start it with: x0xd --name x0x-none/)
+})
+
+test('a wrong command line names the help of its own command, and a word that stands before the dashes', async () => {
+  for (const [argv, text] of [
+    [['contacts', 'pin', 'bob'], /^x0x: missing required argument 'machine'\n {5}how to use it: x0x contacts pin --help\n$/],
+    [['contacts', 'bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x contacts --help\n$/],
+    [['peers', 'x'], /^x0x: too many arguments .*\n {5}how to use it: x0x peers --help\n$/],
+    [['bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x --help\n$/],
+    [['exec', 'bob', 'extra', '--', 'x'], /^x0x: "extra" stands before the two dashes .*\n.*\n$/],
+    [['exec', 'bob', 'echo', '42'], /^x0x: no command given\n.*two dashes.*\n$/],
+  ] as const) {
+    const { status, stderr } = await runCli(argv)
+    assert.equal(status, 2)
+    assert.match(stderr, text)
+  }
 })
 
 test('help is on stdout with 0; no command at all is help on stderr with 2', async () => {
@@ -254,9 +261,91 @@ test('stdin of a file is announced, stdin of a pipe is sent as it comes', async 
       .map((line) => JSON.parse(line) as Record<string, unknown>),
   )
   assert.equal(bodies[0]?.[0]?.['stdin_len'], 5)
-  assert.equal(bodies[0]?.[0]?.['stdin_sha256'], '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824')
+  assert.equal(bodies[0]?.[0]?.['stdin_sha256'], HELLO_SHA256)
   assert.equal(bodies[1]?.[0]?.['stdin_len'], undefined)
   for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
+})
+
+const provenBody = (request: SeenRequest | undefined): boolean => {
+  const header = request?.headers['x-x0x-operator-proof']
+  const [head = ''] = request?.body.split('\n') ?? []
+  return typeof header === 'string' && checkOperatorProof(OPERATOR_KEY, 'exec_run', Buffer.from(head), header, Date.now()) !== null
+}
+
+test('a run carries a proof over the very bytes of its request object, also before the stdin of a file', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  await writeFile(join(dir, 'payload'), 'hello')
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'echo', '42'])
+  await runCli(['--data-dir', dir, 'exec', 'b'.repeat(64), '--stdin-file', join(dir, 'payload'), '--', 'cat'])
+  assert.deepEqual(seen.map(provenBody), [true, true])
+  const proofs = new Set(seen.map(({ headers }) => headers['x-x0x-operator-proof']))
+  assert.equal(proofs.size, 2)
+})
+
+test('a daemon that insists is asked again with a proof: where the id is not whole, and where stdin comes by a pipe', async (t) => {
+  let insist = true
+  const { dir, seen } = await fakeDaemon(t, (request, response) => {
+    if (insist && request.headers['x-x0x-operator-proof'] === undefined)
+      json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' })
+    else ndjson(response, exit)
+  })
+  const ask = async (agent: string, ...more: string[]): Promise<number> =>
+    (await runCli(['--data-dir', dir, 'exec', agent, ...more, '--', 'cat'], { stdin: 'hello' })).status
+  const statuses = [await ask('b0b0b0'), await ask('bob', '--stdin-file', '-')]
+  insist = false
+  statuses.push(await ask('b0b0b0'), await ask('bob', '--stdin-file', '-'))
+  assert.deepEqual(statuses, [0, 0, 0, 0])
+  assert.deepEqual(seen.map(provenBody), [false, true, false, true, false, false])
+  const [head = '', stdin] = seen[3]!.body.trimEnd().split('\n')
+  const { stdin_len, stdin_sha256 } = JSON.parse(head) as Record<string, unknown>
+  assert.deepEqual([stdin_len, stdin_sha256, stdin], [5, HELLO_SHA256, '{"stdin_b64":"aGVsbG8="}'])
+  const ids = seen.map(({ body }) => (JSON.parse(body.split('\n')[0]!) as { request_id: string }).request_id)
+  assert.equal(new Set(ids).size, 4)
+})
+
+test('without what proves it, a daemon that insists is answered by 255 and what to do', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) =>
+    json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' }),
+  )
+  await rm(join(dir, 'operator.key'))
+  const missing = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(missing.status, 255)
+  assert.match(missing.stderr, /^x0x: .*operator\.key is missing\n +run this as the user of the daemon: it needs operator\.key/)
+  await writeFile(join(dir, 'operator.key'), 'nonsense')
+  const broken = await runCli(['--data-dir', dir, '--json', 'exec', 'bob', '--', 'x'])
+  assert.deepEqual([broken.status, (JSON.parse(broken.stdout) as { error: string }).error], [255, 'bad_key_file'])
+  assert.deepEqual(
+    seen.map(({ headers }) => headers['x-x0x-operator-proof']),
+    [undefined, undefined],
+  )
+})
+
+test('a proof goes to the daemon of this data directory alone, whatever --api names', async (t) => {
+  const seen: (string | undefined)[] = []
+  const server = createServer((request, response) => {
+    seen.push(request.headers['x-x0x-operator-proof']?.slice(0, 3) as string | undefined)
+    json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const ask = async () => runCli(['--data-dir', dir, '--api', `http://127.0.0.1:${port}`, 'exec', 'bob', '--', 'x'])
+  assert.match((await ask()).stderr, /--api leads to another daemon/)
+  await writeFile(join(dir, 'api.port'), `127.0.0.1:${port === 1 ? 2 : port - 1}\n`)
+  await ask()
+  await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
+  assert.match((await ask()).stderr, /operators only/)
+  assert.deepEqual(seen, [undefined, undefined, 'v1.'])
+})
+
+test('more stdin from a pipe than can be kept is too_large, with what to do instead', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], {
+    stdin: 'x'.repeat(MAX_STDIN_SPOOL + 1),
+  })
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: stdin is longer than 67108864 bytes: give it as a file/)
 })
 
 test('a request asks for clamping and its timeout in milliseconds', async (t) => {
@@ -332,6 +421,30 @@ test('without a journal the daemon says which command wants a file', async (t) =
     assert.match((await runCli(['--data-dir', dir, 'audit', command])).stderr, new RegExp(`name the file: x0x audit ${command} FILE`))
 })
 
+test('audit --outgoing reads the journal of what was asked, and wants no file beside it', async (t) => {
+  const path = join(await tempDir(t), 'requests.jsonl')
+  const asked = {
+    event: 'asked',
+    request_id: ID,
+    agent_id: exit.agent_id,
+    machine_id: exit.machine_id,
+    argv: ['x'],
+    stdin_bytes: 0,
+    timeout_ms: null,
+    proven: true,
+  } as const
+  const [line] = new Chain({ id: ID }).encode([prepareLine(asked, 0)])
+  await writeFile(path, `${line!.bytes.toString()}\n`)
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 200, { ok: true, journal: null, outgoing_journal: { path, writable: true } }),
+  )
+  const tail = await runCli(['--data-dir', dir, 'audit', 'tail', '--outgoing'])
+  assert.match(tail.stdout, /asked .*argv=\["x"\] {2}stdin_bytes=0 {2}timeout_ms=null {2}proven=true\n$/)
+  assert.match((await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])).stdout, /no break found: 1 line/)
+  for (const command of ['tail', 'verify'])
+    assert.equal((await runCli(['--data-dir', dir, 'audit', command, '--outgoing', path])).status, 2)
+})
+
 test('audit verify prints the head of each chain and claims no more than it saw', async (t) => {
   const file = join(await tempDir(t), 'exec.log')
   const [line] = new Chain({ id: ID }).encode([prepareLine(denialEvent(0), 0)])
@@ -343,4 +456,18 @@ test('audit verify prints the head of each chain and claims no more than it saw'
     stdout,
     `head     chain ${ID}: 1 line, SHA-256 of the last ${sha256}\nok       no break found: 1 line, 1 chain, 0 runs going on\n`,
   )
+})
+
+test('a direct message above its limit is too_large before anything is sent, and names the limit', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
+  const whole = 'x'.repeat(48 * 1024)
+  for (const [argv, stdin] of [
+    [[`${whole}x`], ''],
+    [[], `${whole}x`],
+  ] as const) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...argv], { stdin })
+    assert.deepEqual([status, stderr], [ERROR_TABLE.too_large.exit, 'x0x: a message has at most 49152 bytes (48 KiB)\n'])
+  }
+  assert.equal(seen.length, 0)
+  assert.equal((await runCli(['--data-dir', dir, 'direct', 'send', 'bob'], { stdin: whole })).status, 0)
 })

@@ -3,24 +3,7 @@ import { test } from 'node:test'
 
 import { outcomeLines, statusOf, type ExitEvent } from '../../src/cli/outcome.ts'
 import { DENIAL_REASONS, WARNING_KINDS, type DenialReason } from '../../src/protocol/reasons.ts'
-
-const exit = (more: Partial<ExitEvent> = {}): ExitEvent => ({
-  type: 'exit',
-  ok: true,
-  request_id: '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc',
-  agent_id: 'a'.repeat(64),
-  machine_id: 'b'.repeat(64),
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-  ...more,
-})
+import { exitEvent as exit } from '../support/exit-event.ts'
 
 const facts = { agent: 'bob', argv: ['echo', 'it is'], timed: false, own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
 

@@ -129,6 +129,7 @@ test('the doctor names each part of an installation that is not there yet, and f
     'revocations',
     'acl',
     'journal',
+    'outgoing journal',
     'clock',
     'daemon',
     'api port',
@@ -181,5 +182,23 @@ test('a journal that cannot be written and a missing default_cwd warn before a s
       assert.ok(finding.text.includes(place), finding.text)
       assert.equal(finding.remedy, `sudo install -d -o ${userInfo().username} -m 0700 ${place}`)
     }
+  }
+})
+
+test('a journal of what is asked that cannot be written warns before a start and fails the doctor', async (t) => {
+  const file = join(await tempDir(t), 'file')
+  await writeFile(file, '')
+  const dir = join(file, 'data')
+  const flags = ['--json', '--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  for (const [mode, standing, status] of [
+    ['--check', 'warn', 0],
+    ['--doctor', 'fail', 2],
+  ] as const) {
+    const result = await runDaemonCommand([mode, ...flags])
+    assert.equal(result.status, status, result.stdout)
+    const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text', string>[] }
+    const finding = findings.find(({ topic }) => topic === 'outgoing journal')
+    assert.equal(finding?.standing, standing)
+    assert.match(finding.text, /requests\.jsonl cannot be written: .*; no other agent could be asked for anything/)
   }
 })

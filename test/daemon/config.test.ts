@@ -172,3 +172,8 @@ test('a data directory whose socket the kernel could not bind is refused', async
   assert.equal(problems.length, 1)
   assert.match(problems[0] ?? '', /shorter --data-dir/)
 })
+
+test('a wrong command line is one line that names the help', () => {
+  for (const argv of [['--bogus'], ['extra'], ['--listen'], ['--json'], ['--check', '--doctor']])
+    assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]; how to use it: x0xd --help$/ })
+})

@@ -27,7 +27,7 @@ test('without an ACL file it starts, and exec is disabled', async (t) => {
   assert.match(own.stderr, /exec_disabled/)
 })
 
-test('its files are for its user alone, and nothing but the identity is left when it stops', async (t) => {
+test('its files are for its user alone, and nothing but the identity and the journal of what it asked is left when it stops', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await daemon.start()
   for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
@@ -35,7 +35,14 @@ test('its files are for its user alone, and nothing but the identity is left whe
   }
   assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
   assert.equal(await daemon.stop(), 0)
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'x0xd.log'])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
+    'agent.key',
+    'api-token',
+    'machine.key',
+    'operator.key',
+    'requests.jsonl',
+    'x0xd.log',
+  ])
 })
 
 test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
@@ -91,6 +98,7 @@ test('the doctor asks a daemon that runs', async (t) => {
   assert.equal(status, 0, stdout)
   assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${daemon.pid}: agent ${daemon.agentId.slice(0, 8)}`))
   assert.match(stdout, /warn {2}peers .*none is connected/)
+  assert.ok(stdout.includes(`${join(daemon.dir, 'requests.jsonl')}; the running daemon can write it`), stdout)
 })
 
 test('two instances of one user run side by side by --name, and each is asked by its name', async (t) => {
@@ -154,7 +162,7 @@ test('it stops when the launcher that waits for it is killed, and its children g
   launcher.kill('SIGKILL')
   // The daemon holds the same pipe: it ends with the last of both.
   await once(launcher, 'close')
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key'])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'requests.jsonl'])
 })
 
 test('a port that is taken is one line that says which and what to do', async (t) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { cp, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { before, test } from 'node:test'
+import { before, beforeEach, test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { FrameStream } from '../../src/dm/frame-stream.ts'
@@ -9,7 +9,7 @@ import type { LinkPort } from '../../src/dm/link-port.ts'
 import { equalBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
-import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
+import { MAX_LINK_FRAME, MAX_PENALTY_MS } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { connect, flip, handshake, signalOf, type Tamper } from '../support/hostile-link.ts'
 import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
@@ -17,14 +17,21 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const LIMIT = { timeout: 60_000 }
 
+let forgiving = 0
+const penaltyClock = { monotonic: () => forgiving }
 const afters: (() => Promise<void>)[] = []
 let alice: Peer
 let bob: Peer
 
 before(async () => {
   const keeper = { after: (fn: () => Promise<void>) => void afters.push(fn) } as Parameters<typeof startPeer>[0]
-  alice = await startPeer(keeper, { name: 'alice' })
-  bob = await startPeer(keeper, { name: 'bob' })
+  alice = await startPeer(keeper, { name: 'alice', penaltyClock })
+  bob = await startPeer(keeper, { name: 'bob', penaltyClock })
+})
+
+// What one test does wrong is forgiven before the next.
+beforeEach(() => {
+  forgiving += MAX_PENALTY_MS
 })
 
 test.after(async () => {

@@ -8,12 +8,12 @@ import { NonceSupply } from '../../src/dm/nonce-supply.ts'
 import { Turnstile } from '../../src/dm/turnstile.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import {
-  MAX_EVENT_BACKLOG,
   MAX_KNOWN_HANDSHAKES,
   MAX_STRANGER_HANDSHAKES,
   MAX_STRANGER_HANDSHAKES_PER_ADDRESS,
   NONCE_BATCH,
 } from '../../src/protocol/limits.ts'
+import { MAX_EVENT_BACKLOG } from '../../src/protocol/local-limits.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
 

@@ -2,10 +2,13 @@ import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
+import { systemClock } from '../../src/base/clock.ts'
 import { AppError } from '../../src/base/errors.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
-import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
-import { execPair, ownHost, type ExecPair } from '../support/exec-pair.ts'
+import { Sessions } from '../../src/exec/sessions.ts'
+import { EXEC_PREFIX, execFrame } from '../../src/protocol/exec.ts'
+import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
+import { execPair, ownHost, type ExecPair, type LocalChannel } from '../support/exec-pair.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
 
@@ -114,8 +117,11 @@ test('a caller that leaves ends the child', async (t) => {
   assert.equal(sink.text('stdout'), 'ready\n')
 })
 
-test('a lost stream makes the run incomplete here and ends the child there', async (t) => {
+test('a lost stream that nothing follows makes the run incomplete here and ends the child there', async (t) => {
   const pair = await execPair(t, { scripts: { waits: WAITS } })
+  pair.reopen = async () => {
+    throw new AppError('peer_unreachable', 'nobody answers')
+  }
   const sink = new WaitingSink()
   const outcome = ask(pair, [pair.responder.program('waits')], {}, sink)
   await sink.saw('ready')
@@ -126,6 +132,82 @@ test('a lost stream makes the run incomplete here and ends the child there', asy
   while (!(await pair.responder.events(request_id)).includes('exit')) await new Promise((resolve) => setTimeout(resolve, 20))
   assert.ok((await pair.responder.events(request_id)).includes('warning'))
 })
+
+/** Resets the present stream again and again, each time after so many bodies. */
+const cutting = (pair: ExecPair, bodies: number): { cuts: number } => {
+  const count = { cuts: 0 }
+  const watch = (channel: LocalChannel): void => {
+    let heard = 0
+    const { send } = channel
+    channel.send = (id, ...body) => {
+      if (++heard === bodies) {
+        count.cuts += 1
+        setImmediate(() => channel.end(new Error('reset')))
+      }
+      return send.call(channel, id, ...body)
+    }
+  }
+  pair.onIncoming = watch
+  return count
+}
+
+test('ten mebibytes each way arrive whole however often the stream is lost, and the exit code is kept', async (t) => {
+  const pair = await execPair(t, {
+    scripts: { copy: 'cat; exit 7' },
+    keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
+  })
+  const data = randomBytes(10 * 1024 * 1024)
+  const count = cutting(pair, 16)
+  const sink = new RecordingSink()
+  const outcome = await ask(pair, [pair.responder.program('copy')], { stdin: stdinOf(data) }, sink)
+  assert.deepEqual([outcome.message, outcome.code, outcome.incomplete, outcome.warnings], [undefined, 7, false, []])
+  const out = Buffer.concat(sink.events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])))
+  assert.equal(createHash('sha256').update(out).digest('hex'), createHash('sha256').update(data).digest('hex'))
+  assert.ok(count.cuts >= 10, `${count.cuts} losses`)
+  // The last may have come behind the Exit.
+  const resumed = [pair.counters.snapshot()['runs_resumed'] ?? 0, pair.responder.totals().runs_resumed]
+  assert.ok(
+    resumed.every((times) => times === count.cuts || times === count.cuts - 1),
+    `${String(resumed)} times`,
+  )
+  assert.deepEqual(await pair.responder.events(outcome.request_id), ['request', 'started', 'exit'])
+})
+
+test('an Exit whose stream is lost behind it is fetched, and nothing of the run is kept', async (t) => {
+  const pair = await execPair(t, { scripts: { hello: 'echo out; exit 3' } })
+  pair.onIncoming = (channel) => {
+    pair.onIncoming = () => undefined
+    const { send } = channel
+    channel.send = (id, ...body) => {
+      const frame = execFrame.decode(Buffer.concat(body).subarray(EXEC_PREFIX.length))
+      if (frame.type !== 'exit') return send.call(channel, id, ...body)
+      channel.end(new Error('reset'))
+      return true
+    }
+  }
+  const sink = new RecordingSink()
+  const outcome = await ask(pair, [pair.responder.program('hello')], {}, sink)
+  assert.deepEqual([outcome.code, outcome.incomplete, sink.text('stdout')], [3, false, 'out\n'])
+  assert.equal(pair.channels.length, 2)
+})
+
+test('renewals are answered on a stream that was resumed, with what was acknowledged before', async (t) => {
+  const pair = await execPair(t, { scripts: { copy: 'head -c 5; sleep 4; cat' } })
+  const sink = new WaitingSink()
+  const data = Buffer.from('12345678')
+  const source = { len: 8, sha256: stdinOf(data).sha256, chunks: slowly(data) }
+  const outcome = ask(pair, [pair.responder.program('copy')], { stdin: source }, sink)
+  await sink.saw('12345')
+  pair.channels[0]!.end(new Error('reset'))
+  const { code, message } = await outcome
+  assert.deepEqual([code, message, sink.text('stdout')], [0, undefined, '12345678'])
+})
+
+const slowly = async function* (data: Buffer): AsyncGenerator<Buffer> {
+  yield data.subarray(0, 5)
+  await new Promise((resolve) => setTimeout(resolve, 3_000))
+  yield data.subarray(5)
+}
 
 test('a sink that does not consume holds the child, and the run goes on when it does', async (t) => {
   const pair = await execPair(t, { scripts: { big: 'head -c 33554432 /dev/zero' }, keys: 'max_stdout_bytes = 67108864' })
@@ -186,11 +268,13 @@ test('what a peer sends that is no exec frame ends its stream and its child, and
 
 test('a stream whose first frame is no request opens nothing', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo' } })
-  pair.onIncoming = (channel) =>
+  pair.onIncoming = (channel) => {
+    pair.onIncoming = () => undefined
     channel.onBody(
       '01890a5d-ac96-774b-bcce-b302099a8057',
       encodeExecBody({ type: 'cancel', request_id: '01890a5d-ac96-774b-bcce-b302099a8057' }),
     )
+  }
   const outcome = await ask(pair, [pair.responder.program('hello')])
   assert.equal(outcome.incomplete, true)
   assert.deepEqual([pair.serviceCounters.snapshot()['peer_runs'], pair.serviceCounters.snapshot()['peer_malformed']], [0, 1])
@@ -238,10 +322,38 @@ test('a request id in use is a conflict, and a stopped runner takes nothing', as
   const sink = new WaitingSink()
   const outcome = runner.run(specFor(own, [host.program('waits')], { request_id }), sink)
   await sink.saw('ready')
-  await assert.rejects(runner.run(specFor(own, ['id'], { request_id }), sink), { code: 'conflict' })
+  await assert.rejects(runner.run(specFor(own, ['id'], { request_id }), sink), { code: 'conflict', message: /has not ended/ })
   await runner.stop()
   assert.equal((await outcome).code, 9)
   await assert.rejects(runner.run(specFor(own, ['id']), sink), { code: 'shutting_down' })
+})
+
+test('the request id of a run that was sent is used up, of one that was not is free', async (t) => {
+  const { host, runner } = await ownHost(t, { scripts: { hello: 'echo out' } })
+  const own = host.own.signer.agentId
+  const request_id = '01890a5d-ac96-774b-bcce-b302099a8057'
+  const sink = new RecordingSink()
+  const elsewhere = specFor('e'.repeat(64), ['id'], { request_id })
+  for (let i = 0; i < 2; i++) await assert.rejects(runner.run(elsewhere, sink), { code: 'peer_unreachable' })
+  const spec = specFor(own, [host.program('hello')], { request_id })
+  assert.equal((await runner.run(spec, sink)).ok, true)
+  await assert.rejects(runner.run(spec, sink), { code: 'conflict', message: /^request_id: the run with this id has ended/ })
+  const denied = specFor(own, ['id'], { request_id: '01890a5d-ac96-774b-bcce-b302099a8058' })
+  assert.equal((await runner.run(denied, sink)).denial_reason, 'argv_not_allowed')
+  await assert.rejects(runner.run(denied, sink), { code: 'conflict' })
+})
+
+test('no more than a fixed number of used ids is remembered, the latest', () => {
+  const sessions = new Sessions({ clock: systemClock })
+  const spec = specFor('e'.repeat(64), ['id'])
+  const use = (number: number): void => {
+    const session = sessions.open(`id-${number}`, spec)
+    session.requested('f'.repeat(64))
+    session.close()
+  }
+  for (let number = 0; number <= MAX_RECENT_RUNS; number++) use(number)
+  assert.throws(() => use(1), { code: 'conflict' })
+  use(0)
 })
 
 const waitFor = async <T>(probe: () => T | null): Promise<T> => {

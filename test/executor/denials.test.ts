@@ -89,6 +89,7 @@ test('above the concurrency cap a request is denied, and a slot is free again af
   const ends: ((run: Awaited<ReturnType<FakeLink['ask']>>) => void)[] = [
     (run) => run.cancel(),
     (run) => run.lost(),
+    (run) => run.over(),
     (run) => run.sendBytes(Buffer.from('nonsense')),
     (run) => run.send({ type: 'ack', request_id: run.id, stdin: 0, stdout: 99, stderr: 0 }),
   ]

@@ -193,6 +193,7 @@ const someFrame = fc.oneof(
   fc.uint8Array({ minLength: 1, maxLength: 60 }),
   fc.constantFrom(
     execFrame.encode({ type: 'cancel', request_id: ID }),
+    execFrame.encode({ type: 'resume', request_id: ID, stdout: 0, stderr: 0 }),
     execFrame.encode({ type: 'ack', request_id: ID, stdin: 1, stdout: 1, stderr: 1 }),
     execFrame.encode({ type: 'request', body: Buffer.from('x'), signature: new Uint8Array(3309) }),
   ),
@@ -209,7 +210,8 @@ const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
   fc.record({ type: fc.constant('drop_nonces' as const), link: small, nonces: fc.array(nonce, { maxLength: 3 }) }),
   fc.record({ type: fc.constant('run_open' as const), run: small, link: small, stream_nonce: nonce, frame: someFrame }),
   fc.record({ type: fc.constant('run_frame' as const), run: small, frame: someFrame }),
-  fc.record({ type: fc.constant('run_lost' as const), run: small }),
+  fc.record({ type: fc.constantFrom('run_lost' as const, 'run_over' as const), run: small }),
+  fc.record({ type: fc.constant('run_resume' as const), run: small, link: small, stream_nonce: nonce, frame: someFrame }),
   fc.record({
     type: fc.constant('operate' as const),
     id: small,

@@ -5,6 +5,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { Outbox, UnackedTotal } from '../../src/executor/outbox.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
 import {
+  AGENT_SIGNATURE_BYTES,
   FIRST_UNACKED_PER_RUN,
   FRAME_COST,
   MAX_UNACKED_PER_RUN,
@@ -18,20 +19,26 @@ const DATA = new Uint8Array(1024 - FRAME_COST)
 const FIRST = FIRST_UNACKED_PER_RUN / 1024
 const PER_RUN = MAX_UNACKED_PER_RUN / 1024
 
+const START = { stdout: 0, stderr: 0 }
+const NOTE = execFrame.encode({ type: 'started', request_id: ID, pid: 7 })
+const EXIT = execFrame.encode({ type: 'exit', body: new Uint8Array(1), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
+
 const boxOf = (total = new UnackedTotal()) => {
   const sent: { type: string; seq: number }[] = []
   const state = { rooms: 0, full: false, drained: Promise.withResolvers<void>() }
-  const outlet = {
+  const line = {
     send: (...parts: readonly Uint8Array[]): void => {
       const frame = execFrame.decode(Buffer.concat(parts))
-      if (frame.type === 'stdout' || frame.type === 'stderr') sent.push({ type: frame.type, seq: frame.seq })
+      sent.push({ type: frame.type, seq: 'seq' in frame ? frame.seq : -1 })
     },
     get full() {
       return state.full
     },
     drained: () => state.drained.promise,
   }
-  return { outbox: new Outbox({ outlet, total }, { requestId: ID, onRoom: () => state.rooms++ }), sent, state }
+  const outbox = new Outbox({ total }, { requestId: ID, onRoom: () => state.rooms++ })
+  outbox.attach(line, START)
+  return { outbox, line, sent, state }
 }
 
 /** One whose reader has taken so much that its window is the largest; answers the next number. */
@@ -150,13 +157,90 @@ test('the end of a run frees what it held of the common limit', () => {
   assert.equal(boxes[0]!.outbox.push('stdout', DATA), true)
 })
 
-test('a full port holds the run until it has drained', async () => {
-  const { outbox, state } = boxOf()
+test('a full port gets nothing until it has drained; the run goes on to its window', async () => {
+  const { outbox, state, sent } = boxOf()
   state.full = true
+  for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
   assert.equal(outbox.push('stdout', DATA), false)
+  outbox.finish(EXIT)
+  assert.equal(sent.length, 0)
   state.full = false
-  assert.equal(state.rooms, 0)
   state.drained.resolve()
   await state.drained.promise
+  assert.equal(sent.length, FIRST + 1)
+  assert.deepEqual(sent[FIRST], { type: 'exit', seq: -1 })
+  assert.equal(state.rooms, 0)
+})
+
+test('what was written first is sent first again, after the notes and before the Exit', () => {
+  const { outbox, sent } = boxOf()
+  outbox.note(NOTE)
+  for (const stream of ['stdout', 'stderr', 'stderr', 'stdout'] as const) outbox.push(stream, DATA)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  outbox.finish(EXIT)
+  const before = sent.splice(0)
+  assert.deepEqual(
+    before.map(({ type }) => type),
+    ['started', 'stdout', 'stderr', 'stderr', 'stdout', 'exit'],
+  )
+  const again = boxOf()
+  outbox.attach(again.line, { stdout: 1, stderr: 1 }, [NOTE])
+  assert.deepEqual(again.sent, [
+    { type: 'started', seq: -1 },
+    { type: 'started', seq: -1 },
+    { type: 'stderr', seq: 1 },
+    { type: 'stdout', seq: 1 },
+    { type: 'exit', seq: -1 },
+  ])
+  assert.deepEqual(sent, [])
+})
+
+test('nobody there: output is kept up to the window, and nothing else than that is sent later', () => {
+  const { outbox, sent, state } = boxOf()
+  outbox.detach()
+  for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
+  assert.equal(outbox.push('stdout', DATA), false)
+  assert.deepEqual([sent.length, outbox.unacked], [0, FIRST_UNACKED_PER_RUN])
+  const later = boxOf()
+  outbox.attach(later.line, START)
+  assert.equal(later.sent.length, FIRST)
+  outbox.ack({ stdout: 1, stderr: 0 })
   assert.equal(state.rooms, 1)
+})
+
+test('there is no going on from what was never sent, though it is kept, nor from what was acknowledged', () => {
+  const { outbox, line } = boxOf()
+  outbox.push('stdout', DATA)
+  outbox.push('stdout', DATA)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  outbox.detach()
+  outbox.push('stdout', DATA)
+  for (const from of [
+    { stdout: 0, stderr: 0 },
+    { stdout: 3, stderr: 0 },
+    { stdout: 2, stderr: 1 },
+  ])
+    assert.throws(
+      () => outbox.attach(line, from),
+      (error) => isAppError(error, 'malformed'),
+    )
+  // Once said, a second hearing may begin anywhere between the two.
+  outbox.attach(line, { stdout: 2, stderr: 0 })
+  outbox.attach(line, { stdout: 1, stderr: 0 })
+  outbox.attach(line, { stdout: 3, stderr: 0 })
+})
+
+test('the last chance hands over everything, room or not, and once', () => {
+  const { outbox, state, sent } = boxOf()
+  state.full = true
+  outbox.push('stdout', DATA)
+  outbox.finish(EXIT)
+  outbox.flush()
+  outbox.flush()
+  assert.deepEqual(
+    sent.map(({ type }) => type),
+    ['stdout', 'exit'],
+  )
+  outbox.close()
+  assert.deepEqual([outbox.closed, outbox.unacked], [true, 0])
 })

@@ -10,14 +10,8 @@ import { TokenBucket } from '../../src/executor/token-bucket.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
 import type { StdinSink } from '../../src/process/stdin.ts'
-import {
-  ACK_EVERY_MS,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  MAX_NONCES_PER_PEER,
-  MAX_STDIN_UNACKED,
-  OPERATOR_PROOF_MS,
-} from '../../src/protocol/limits.ts'
+import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
@@ -187,4 +181,45 @@ test("an operator's proof is good once, for its operation and body, for a minute
   await clock.advance(OPERATOR_PROOF_MS + 1)
   assert.throws(() => gate.check('contact_trust', body, older), unproven)
   assert.throws(() => gate.check('contact_trust', body, old), unproven)
+})
+
+test('a proof from before the start of the gate is refused: the gate before may have let it through', async () => {
+  const clock = new ManualClock()
+  const key = randomBytes(32)
+  const body = Buffer.from('{}')
+  const before = proveOperation(key, 'contact_trust', body, clock.now())
+  await clock.advance(1)
+  const gate = new OperatorGate({ clock }, { key })
+  assert.throws(() => gate.check('contact_trust', body, before), /before this daemon was started/)
+  gate.check('contact_trust', body, proveOperation(key, 'contact_trust', body, clock.now()))
+})
+
+test('a proof dated ahead is remembered for as long as it is fresh', async () => {
+  const clock = new ManualClock()
+  const key = randomBytes(32)
+  const gate = new OperatorGate({ clock }, { key })
+  const body = Buffer.from('{}')
+  const ahead = proveOperation(key, 'contact_trust', body, clock.now() + OPERATOR_PROOF_MS)
+  gate.check('contact_trust', body, ahead)
+  await clock.advance(2 * OPERATOR_PROOF_MS)
+  assert.throws(() => gate.check('contact_trust', body, ahead), /used before/)
+  await clock.advance(1)
+  assert.throws(() => gate.check('contact_trust', body, ahead), /older than a minute/)
+})
+
+test('so many proofs are remembered and no more, and what is forgotten makes room', async () => {
+  const clock = new ManualClock()
+  const key = randomBytes(32)
+  const gate = new OperatorGate({ clock }, { key })
+  const body = Buffer.from('{}')
+  const use = (): void => gate.check('exec_run', body, proveOperation(key, 'exec_run', body, clock.now()))
+  use()
+  await clock.advance(1)
+  for (let used = 1; used < MAX_USED_PROOFS; used += 1) use()
+  assert.throws(use, (error) => isAppError(error, 'rate_limited'))
+  await clock.advance(2 * OPERATOR_PROOF_MS)
+  use()
+  assert.throws(use, (error) => isAppError(error, 'rate_limited'))
+  await clock.advance(1)
+  use()
 })

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 
 import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, execRequest } from '../../src/protocol/exec.ts'
-import { KILL_GRACE_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, type ProbeRun } from '../support/fake-network.ts'
 
@@ -158,13 +158,16 @@ test("another run's Cancel on this run's stream touches neither and is counted",
   assert.equal((await first.exit()).code, 9)
 })
 
-test('a lost stream ends the child at once', async (t) => {
+test('a peer that closes its stream in peace before the Exit ends the child at once', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const run = await link.ask([host.program('waits')])
   const pid = await ready(run)
-  run.lost()
+  const clock = performance.now()
+  run.over()
   await run.closed
-  assert.equal(existsSync(`/proc/${pid}`), false)
+  while (existsSync(`/proc/${pid}`)) await new Promise(setImmediate)
+  assert.ok(performance.now() - clock < LEASE_EXPIRES_MS - 1_000, 'before the lease')
+  await host.executor.endRuns()
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   const warning = (await host.lines()).find((line) => line.event === 'warning')
   assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
@@ -225,12 +228,14 @@ for (const [listed, outcome] of [
     assert.equal(run.output().toString(), listed ? 'hi\n' : '')
   })
 
-test('the end of the port ends every run that it carried', async (t) => {
+test('the end of the port ends every run that it carried, when its lease is over', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const run = await link.ask([host.program('waits')])
-  await ready(run)
+  const pid = await ready(run)
   network.client.stop()
   await host.sessions[0]?.closed
+  assert.equal(existsSync(`/proc/${pid}`), true)
+  while (existsSync(`/proc/${pid}`)) await new Promise((resolve) => setTimeout(resolve, 20))
   await host.executor.endRuns()
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   const warning = (await host.lines()).find((line) => line.event === 'warning')

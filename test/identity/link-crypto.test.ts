@@ -67,39 +67,22 @@ const derive = (parts: Parts) => {
 
 type Derived = keyof ReturnType<typeof derive>
 
+const ALL_BUT_SECRET: Derived[] = [
+  'responder_transcript',
+  'initiator_transcript',
+  'final_transcript',
+  'responder_mac',
+  'initiator_mac',
+  'link_id',
+  'opener_key',
+  'responder_key',
+]
+
 /** What each part reaches; everything else must not change. */
 const REACHES: Record<keyof Parts, Derived[]> = {
-  initiator: [
-    'responder_transcript',
-    'initiator_transcript',
-    'final_transcript',
-    'responder_mac',
-    'initiator_mac',
-    'link_id',
-    'opener_key',
-    'responder_key',
-  ],
-  responder: [
-    'responder_transcript',
-    'initiator_transcript',
-    'final_transcript',
-    'responder_mac',
-    'initiator_mac',
-    'link_id',
-    'opener_key',
-    'responder_key',
-  ],
-  m1: [
-    'responder_transcript',
-    'initiator_transcript',
-    'final_transcript',
-    'secret',
-    'responder_mac',
-    'initiator_mac',
-    'link_id',
-    'opener_key',
-    'responder_key',
-  ],
+  initiator: ALL_BUT_SECRET,
+  responder: ALL_BUT_SECRET,
+  m1: [...ALL_BUT_SECRET, 'secret'],
   core: ['responder_transcript', 'secret', 'responder_mac', 'initiator_mac', 'opener_key', 'responder_key'],
   m2: ['initiator_transcript', 'final_transcript', 'initiator_mac', 'link_id', 'opener_key', 'responder_key'],
   agent: ['final_transcript', 'responder_mac', 'initiator_mac', 'link_id', 'opener_key', 'responder_key'],

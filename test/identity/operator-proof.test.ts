@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { checkOperatorProof, decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
-import { OPERATOR_PROOF_MS } from '../../src/protocol/limits.ts'
+import { OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 
 const key = new Uint8Array(32).fill(1)
 const body = Buffer.from('{"contact":"bob"}')

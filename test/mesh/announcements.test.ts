@@ -8,14 +8,16 @@ import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
-import { ANNOUNCE_DOMAIN, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import { ANNOUNCE_DOMAIN, cardBody, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import {
+  AGENT_SIGNATURE_BYTES,
   ANNOUNCE_TTL_MS,
   ANNOUNCES_PER_MINUTE,
   MAX_CARD_BYTES,
   MAX_CLOCK_SKEW_MS,
   MAX_STRANGERS,
   RELAYED_ANNOUNCES_PER_MINUTE,
+  STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -54,9 +56,10 @@ const announce = async ({
     ),
   )
 
-const setUp = (contacts: string[] = []) => {
+const setUp = (contacts: string[] = [], machines: string[] = []) => {
   const clock = new ManualClock()
-  const announcements = new Announcements({ clock, isContact: (agentId) => contacts.includes(agentId) }, { self: SELF })
+  const [isContact, isKnown] = [(agentId: string) => contacts.includes(agentId), (machineId: string) => machines.includes(machineId)]
+  const announcements = new Announcements({ clock, isContact, isKnown }, { self: SELF })
   let source = 0
   const receive = (data: Uint8Array, publisher = machineOf(1)) => announcements.receive(data, publisher, `neighbour${source++}`)
   return { clock, announcements, receive }
@@ -120,6 +123,60 @@ test('a machine and a neighbour may announce so much a minute', async () => {
   assert.equal(announcements.counts.rate_limited, 2)
   await clock.advance(60_000)
   assert.equal(announcements.receive(noise, 'm', 'relay').verdict, 'reject')
+})
+
+/** Decodes, and is checked at the price of any other; its signature is not one. */
+const forged = (agentKey: Uint8Array, machine: string, issued: number): Uint8Array =>
+  signedCard.encode({
+    body: cardBody.encode({
+      version: 1,
+      agent_public_key: agentKey,
+      machine_id: machine,
+      name: 'forged',
+      addresses: [],
+      issued_at_ms: issued,
+      expires_at_ms: issued + ANNOUNCE_TTL_MS,
+    }),
+    signature: new Uint8Array(AGENT_SIGNATURE_BYTES),
+  })
+
+test('strangers together may announce so much a minute, and use up nothing of those we know', async () => {
+  const [named, moved] = [machineOf(1), machineOf(2)]
+  const { clock, announcements, receive } = setUp([signer.agentId], [named])
+  const stranger = agentSignerOf(new Uint8Array(32).fill(2))
+  const fromStranger = (i: number) => receive(forged(stranger.publicKey, machineOf(100 + i), clock.now()), machineOf(100 + i)).verdict
+  for (let i = 0; i < STRANGER_ANNOUNCES_PER_MINUTE; i++) assert.equal(fromStranger(i), 'reject')
+  assert.equal(fromStranger(STRANGER_ANNOUNCES_PER_MINUTE), 'ignore')
+  assert.equal(announcements.counts.rate_limited, 1)
+  const fromNamed = await announce({ issued: clock.now(), machine: named })
+  assert.equal(receive(fromNamed, named).verdict, 'accept')
+  const fromMoved = await announce({ issued: clock.now(), machine: moved })
+  assert.equal(receive(fromMoved, moved).verdict, 'accept')
+  await clock.advance(60_000)
+  assert.equal(fromStranger(0), 'reject')
+})
+
+test('a neighbour that relays too much still brings what machines we know publish', async () => {
+  const named = machineOf(1)
+  const { clock, announcements } = setUp([], [named])
+  for (let i = 0; i <= RELAYED_ANNOUNCES_PER_MINUTE; i++) announcements.receive(new Uint8Array([1]), machineOf(100 + i), 'relay')
+  const valid = await announce({ issued: clock.now() })
+  assert.equal(announcements.receive(valid, machineOf(99), 'relay').verdict, 'ignore')
+  assert.equal(announcements.receive(valid, named, 'relay').verdict, 'accept')
+  for (let i = 1; i < ANNOUNCES_PER_MINUTE; i++) announcements.receive(valid, named, 'relay')
+  const newer = await announce({ issued: clock.now() + 1 })
+  assert.equal(announcements.receive(newer, named, 'relay').verdict, 'ignore')
+})
+
+test('who claims to be a contact on other machines uses up what that contact may say from there, and nothing else', async () => {
+  const [named, other] = [machineOf(1), agentSignerOf(new Uint8Array(32).fill(2))]
+  const { clock, receive } = setUp([signer.agentId, other.agentId], [named])
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) {
+    assert.equal(receive(forged(signer.publicKey, machineOf(100 + i), clock.now()), machineOf(100 + i)).verdict, 'reject')
+  }
+  assert.equal(receive(await announce({ issued: clock.now(), machine: machineOf(2) }), machineOf(2)).verdict, 'ignore')
+  assert.equal(receive(await announce({ issued: clock.now(), machine: named }), named).verdict, 'accept')
+  assert.equal(receive(forged(other.publicKey, machineOf(3), clock.now()), machineOf(3)).verdict, 'reject')
 })
 
 test('strangers push out strangers, never a contact', async () => {

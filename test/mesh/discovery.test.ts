@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { systemClock } from '../../src/base/clock.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, until } from '../support/peer.ts'
@@ -90,7 +91,7 @@ test('addresses that cannot be listened on stop the start', LIMIT, async (t) => 
   const taken = alice.node.addresses()[0]!.replace(/\/p2p\/.*/, '')
   const { MeshNode } = await import('../../src/mesh/node.ts')
   const { silentLogger } = await import('../../src/base/log.ts')
-  const other = new MeshNode({ machineKey: alice.machineKey, log: silentLogger }, { listen: [taken], mdns: false })
+  const other = new MeshNode({ clock: systemClock, machineKey: alice.machineKey, log: silentLogger }, { listen: [taken], mdns: false })
   t.after(() => other.stop())
   await assert.rejects(other.start(), (error) => isAppError(error, 'conflict') && error.message.includes(`${taken}: the port is in use`))
   assert.deepEqual(other.addresses(), [])

@@ -4,6 +4,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
 
 import { peerIdFromString } from '@libp2p/peer-id'
+import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
@@ -106,15 +107,23 @@ test("Noise's first message goes out behind its proposal, before the peer has sa
   await assert.rejects(dialling)
 })
 
-test('the gate lets machines we know in when strangers have used up their places, and only Ed25519 machines at all', async () => {
+test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', async () => {
   let strangers = MAX_STRANGER_CONNECTIONS - 1
+  const refused = new Set<string>()
   const known = machineKeyOf(new Uint8Array(32).fill(6)).machineId
   const stranger = machineKeyOf(new Uint8Array(32).fill(7)).machineId
-  const gate = connectionGate({ isKnown: (machineId) => machineId === known, strangerConnections: () => strangers })
-  const denies = (peer: string): unknown => gate.denyInboundEncryptedConnection?.(peerIdFromString(peer), {} as never)
+  const gate = connectionGate({
+    isKnown: (machineId) => machineId === known,
+    strangerConnections: () => strangers,
+    isRefused: (_machineId, host) => refused.has(host),
+  })
+  const remoteAddr = multiaddr('/ip4/192.0.2.9/tcp/4711')
+  const denies = (peer: string): unknown => gate.denyInboundEncryptedConnection?.(peerIdFromString(peer), { remoteAddr } as never)
   assert.equal(denies(peerIdOf(stranger)), false)
   strangers += 1
   assert.equal(denies(peerIdOf(stranger)), true)
   assert.equal(denies(peerIdOf(known)), false)
+  refused.add('192.0.2.9')
+  assert.equal(denies(peerIdOf(known)), true)
   assert.equal(denies('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'), true)
 })

@@ -200,3 +200,9 @@ test('each escape says a risk and a remedy in one line', () => {
     assert.doesNotMatch(remedy, /\.$/)
   }
 })
+
+test('a program is what its name says only where the system keeps its programs', async () => {
+  for (const argv0 of ['ex', '/usr/bin/ex', '/sbin/ex']) assert.match((await warningsOf(argv0))[0] ?? '', /: ex is an editor: /, argv0)
+  for (const argv0 of ['/opt/acme/bin/ex', '/usr/lib/acme/ex', '/usr/bin/../lib/ex'])
+    assert.match((await warningsOf(argv0))[0] ?? '', /: has the name of ex, which is an editor: /, argv0)
+})

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'
 
-import { DRAIN_MS, DRAIN_PAUSED_MS, DRAIN_TOTAL_MS, KILL_GRACE_MS } from '../../src/protocol/limits.ts'
+import { DRAIN_MS, KILL_GRACE_MS } from '../../src/protocol/limits.ts'
+import { DRAIN_PAUSED_MS, DRAIN_TOTAL_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { hasProc, isAlive, run, script, start, until, type StartedProcess } from '../support/processes.ts'
 

@@ -36,7 +36,7 @@ test('one frame carries the data limit and not a byte more', () => {
 test('a body without the prefix, with an unknown tag, with a field too few or too many is malformed', () => {
   const body = encodeExecBody({ type: 'cancel', request_id: REQUEST_ID })
   assert.throws(() => decodeExecBody(body.subarray(1)), malformed)
-  for (const hex of ['820a01', '8107', '8307500192d3a000007000800000000000000100', '07', '80', '8120'])
+  for (const hex of ['820d01', '8107', '8307500192d3a000007000800000000000000100', '07', '80', '8120', ...BAD_RESUMES])
     assert.throws(() => decodeExecBody(Buffer.concat([EXEC_PREFIX, Buffer.from(hex, 'hex')])), malformed, hex)
 })
 
@@ -46,6 +46,17 @@ test('argv is limited in tokens and in bytes, at the edge', () => {
   assert.doesNotThrow(() => checkArgvSize(['é'.repeat(MAX_ARGV_BYTES / 2)]))
   assert.throws(() => checkArgvSize(['é'.repeat(MAX_ARGV_BYTES / 2), 'a']), malformed)
 })
+
+const ID_HEX = '500192d3a0000070008000000000000001'
+/** Without stderr, with one number too many, with a negative one, with a text; without stdin; a short id. */
+const BAD_RESUMES = [
+  `830a${ID_HEX}00`,
+  `850a${ID_HEX}000000`,
+  `840a${ID_HEX}0020`,
+  `840a${ID_HEX}006130`,
+  `820b${ID_HEX}`,
+  `820c4f${ID_HEX.slice(4)}`,
+]
 
 /** Random damage: flipped, cut, grown, spliced. */
 const damage = (bytes: Uint8Array, random: () => number): Uint8Array => {

@@ -4,10 +4,17 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 export class CuttableProxy {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
+  /** What goes silent says nothing of its end either. */
+  readonly #mute = new Set<Socket>()
   #silent = false
+  #refusing = false
 
   private constructor(target: () => number) {
     this.#server = createServer((near) => {
+      if (this.#refusing) {
+        near.resetAndDestroy()
+        return
+      }
       const far = connect({ host: '127.0.0.1', port: target() })
       this.#join(near, far)
       this.#join(far, near)
@@ -37,7 +44,25 @@ export class CuttableProxy {
   /** Nothing passes any more, in either direction, and nobody is told. */
   silence(): void {
     this.#silent = true
-    for (const socket of this.#sockets) socket.pause()
+    this.stall()
+  }
+
+  /** What is connected now goes silent; whoever connects anew gets through. */
+  stall(): void {
+    for (const socket of this.#sockets) {
+      this.#mute.add(socket)
+      socket.pause()
+    }
+  }
+
+  /** Every connection is reset, and nobody gets through until `allow`. */
+  refuse(): void {
+    this.#refusing = true
+    this.cut()
+  }
+
+  allow(): void {
+    this.#refusing = false
   }
 
   async close(): Promise<void> {
@@ -47,19 +72,26 @@ export class CuttableProxy {
 
   #join(from: Socket, to: Socket): void {
     this.#sockets.add(from)
-    if (this.#silent) from.pause()
+    if (this.#silent) {
+      this.#mute.add(from)
+      from.pause()
+    }
+    const passes = (): boolean => !this.#mute.has(from)
     from.on('data', (bytes) => {
-      if (to.write(bytes) || this.#silent) return
+      if (to.write(bytes) || !passes()) return
       from.pause()
       to.once('drain', () => {
-        if (!this.#silent) from.resume()
+        if (passes()) from.resume()
       })
     })
     from.on('error', () => undefined)
-    from.on('end', () => to.end())
+    from.on('end', () => {
+      if (passes()) to.end()
+    })
     from.on('close', () => {
       this.#sockets.delete(from)
-      to.destroy()
+      if (passes()) to.destroy()
+      this.#mute.delete(from)
     })
   }
 }

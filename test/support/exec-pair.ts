@@ -86,8 +86,12 @@ export interface ExecPair {
   readonly responderNetwork: FakeNetwork
   /** The requester's ends of the streams opened so far. */
   readonly channels: LocalChannel[]
+  /** Who was held to be a stranger and refused. */
+  readonly strangersDenied: RunPeer[]
   /** The responder's end, before the service has seen it. */
   onIncoming: (channel: LocalChannel) => void
+  /** What a try to reach the responder again comes to; default: another stream. */
+  reopen: (silent: boolean, signal: AbortSignal, openChannel: () => Promise<LocalChannel>) => Promise<LocalChannel>
 }
 
 /** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
@@ -105,7 +109,13 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     agentPublicKey: party.signer.publicKey,
   })
   const [counters, serviceCounters] = [new RequesterCounters(), new RequesterCounters()]
-  const service = new ExecService({ executor: answering.client, counters: serviceCounters, log: silent })
+  const strangersDenied: RunPeer[] = []
+  const service = new ExecService({
+    executor: answering.client,
+    counters: serviceCounters,
+    log: silent,
+    onStrangerDenied: (peer) => strangersDenied.push(peer),
+  })
   const channels: LocalChannel[] = []
   const openChannel = async (): Promise<LocalChannel> => {
     const nonce = await back.nonce()
@@ -120,7 +130,12 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecRunner({ links: { openChannel }, executor: asking.client, clock: systemClock, counters })
+  const runner = new ExecRunner({
+    links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) },
+    executor: asking.client,
+    clock: systemClock,
+    counters,
+  })
   const pair: ExecPair = {
     requester,
     responder,
@@ -129,7 +144,9 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     serviceCounters,
     responderNetwork: answering,
     channels,
+    strangersDenied,
     onIncoming: () => undefined,
+    reopen: async (_silent, _signal, open) => open(),
   }
   return pair
 }

@@ -35,6 +35,8 @@ export interface HostOptions {
   /** False: there is no ACL file. */
   readonly acl?: boolean
   readonly clock?: Clock
+  /** Requests are signed for operators only. */
+  readonly requireOperatorProof?: boolean
 }
 
 /** An executor with real keys, files, journal and programs, and a fake network half on its port. */
@@ -48,6 +50,8 @@ export class ExecutorHost {
   counters!: ExecCounters
   executor!: Executor
   journal: Journal | null = null
+  /** Of what this host asks of others. */
+  outgoing!: Journal
   /** The executor's side of each connection. */
   readonly sessions: PortSession[] = []
   #guardian!: Guardian
@@ -99,6 +103,10 @@ export class ExecutorHost {
     return join(this.dir, 'log', 'exec.log')
   }
 
+  get outgoingPath(): string {
+    return join(this.dir, 'requests.jsonl')
+  }
+
   program(name: string): string {
     return join(this.dir, 'bin', name)
   }
@@ -115,9 +123,11 @@ export class ExecutorHost {
       acl.acl.audit_log_path === null
         ? null
         : new Journal({ clock, log: silent }, { path: acl.acl.audit_log_path, runningDir: join(this.dir, 'running') })
+    this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, runningDir: null })
     await this.contacts.load()
     await this.revocations.load()
     await this.journal?.start()
+    await this.outgoing.start()
     this.#guardian.start()
     this.executor = new Executor(
       {
@@ -128,10 +138,11 @@ export class ExecutorHost {
         guardian: this.#guardian,
         journal: this.journal,
         log: silent,
+        outgoing: this.outgoing,
         revocations: this.revocations,
         signer: this.own.signer,
       },
-      { dataDir: this.dir, machineId: this.own.machine.machineId },
+      { dataDir: this.dir, machineId: this.own.machine.machineId, requireOperatorProof: this.#options.requireOperatorProof ?? false },
     )
     await this.executor.start()
   }
@@ -140,6 +151,7 @@ export class ExecutorHost {
     await this.executor.stop()
     await this.#guardian.stop()
     await this.journal?.stop()
+    await this.outgoing.stop()
   }
 
   /** A greeted network half. */

@@ -119,6 +119,8 @@ export interface AskOptions {
   readonly ack?: boolean
   /** Renew the lease; default true. */
   readonly renew?: boolean
+  /** Say, at the Exit, that the peer has all it wants; default true. */
+  readonly over?: boolean
 }
 
 /** One proven peer, as the network's half holds it. */
@@ -172,6 +174,13 @@ export class FakeLink {
     return this.open(nonce, frame, request, options)
   }
 
+  /** The peer comes back for a run, on a stream of this link. Default: from where it was. */
+  async resume(run: ProbeRun, from = run.position, options: AskOptions = {}): Promise<ProbeRun> {
+    const nonce = options.nonce ?? (await this.nonce())
+    const frame = execFrame.encode({ type: 'resume', request_id: run.id, ...from })
+    return new ProbeRun(this.client, this.client.resumeRun(this.number, nonce, frame), run.request, options, from)
+  }
+
   /** Hands exactly these bytes to the executor. */
   open(nonce: Uint8Array, frame: Uint8Array, request: ExecRequest, options: AskOptions = {}): ProbeRun {
     return new ProbeRun(this.client, this.client.openRun(this.number, nonce, frame), request, options)
@@ -194,14 +203,17 @@ export class ProbeRun {
   readonly closed: Promise<void>
   readonly #client: ExecutorClient
   readonly #port: RunPort
-  readonly #request: ExecRequest
+  readonly request: ExecRequest
+  readonly #options: AskOptions
   readonly #waiting: { type: ExecFrameType; test: (frame: ExecFrame) => boolean; resolve: (frame: ExecFrame) => void }[] = []
-  readonly #next = { stdout: 0, stderr: 0 }
+  readonly #next: { stdout: number; stderr: number }
 
-  constructor(client: ExecutorClient, port: RunPort, request: ExecRequest, options: AskOptions) {
+  constructor(client: ExecutorClient, port: RunPort, request: ExecRequest, options: AskOptions, from = { stdout: 0, stderr: 0 }) {
     this.#client = client
     this.#port = port
-    this.#request = request
+    this.request = request
+    this.#options = options
+    this.#next = { ...from }
     this.id = request.request_id
     const { promise, resolve } = Promise.withResolvers<void>()
     this.closed = promise
@@ -211,10 +223,11 @@ export class ProbeRun {
       clearInterval(renewal)
       resolve()
     }
-    port.onFrame = (bytes) => this.#take(execFrame.decode(bytes), options.ack !== false)
+    port.onFrame = (bytes) => this.#take(execFrame.decode(bytes))
   }
 
-  get acks(): { stdout: number; stderr: number } {
+  /** The numbers of the frames that come next. */
+  get position(): { stdout: number; stderr: number } {
     return { ...this.#next }
   }
 
@@ -226,8 +239,14 @@ export class ProbeRun {
     this.#port.send(bytes)
   }
 
+  /** The stream is gone: nothing more is heard here. */
   lost(): void {
+    this.#port.onFrame = () => undefined
     this.#port.lost()
+  }
+
+  over(): void {
+    this.#port.over()
   }
 
   cancel(): void {
@@ -256,7 +275,7 @@ export class ProbeRun {
     const { agentId, machineId } = this.#client.identity
     assert.deepEqual([exit.from_agent, exit.from_machine], [agentId, machineId])
     assert.equal(exit.request_id, this.id)
-    assert.deepEqual(Buffer.from(exit.request_sha256), Buffer.from(sha256(execRequest.encode(this.#request))))
+    assert.deepEqual(Buffer.from(exit.request_sha256), Buffer.from(sha256(execRequest.encode(this.request))))
     return exit
   }
 
@@ -272,12 +291,14 @@ export class ProbeRun {
     return this.frames.flatMap((frame) => (frame.type === 'warning' ? [frame.kind] : []))
   }
 
-  #take(frame: ExecFrame, ack: boolean): void {
+  #take(frame: ExecFrame): void {
     this.frames.push(frame)
+    // As a requester does that has all it wants.
+    if (frame.type === 'exit' && this.#options.over !== false) this.#port.over()
     if (frame.type === 'stdout' || frame.type === 'stderr') {
       assert.equal(frame.seq, this.#next[frame.type])
       this.#next[frame.type] += 1
-      if (ack) this.ack()
+      if (this.#options.ack !== false) this.ack()
     }
     for (const waiting of this.#waiting.filter(({ test }) => test(frame))) {
       this.#waiting.splice(this.#waiting.indexOf(waiting), 1)

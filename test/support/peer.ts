@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { duplexPair } from 'node:stream'
 import type { TestContext } from 'node:test'
 
+import { Journal } from '../../src/audit/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { startAll, stopAll, type StartableEntry } from '../../src/base/startable.ts'
@@ -40,6 +41,10 @@ export interface PeerInit {
   readonly listen?: string
   readonly bootstrap?: readonly string[]
   readonly clock?: Clock
+  /** By which penalties pass. */
+  readonly penaltyClock?: Pick<Clock, 'monotonic'>
+  /** Look for others on the local network; default false. */
+  readonly mdns?: boolean
 }
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
@@ -56,6 +61,8 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   await contacts.load()
   await revocations.load()
   const acl = await loadAcl({ path: join(dataDir, 'exec-acl.toml'), explicit: false })
+  const outgoing = new Journal({ clock, log }, { path: join(dataDir, 'requests.jsonl'), runningDir: null })
+  await outgoing.start()
   const executor = new Executor(
     {
       acl,
@@ -64,6 +71,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
       counters: new ExecCounters({ clock }),
       guardian: new Guardian({ log }),
       journal: null,
+      outgoing,
       log,
       revocations,
       signer,
@@ -83,6 +91,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     stopped = true
     await stopAll(network.startables)
     await executor.stop()
+    await outgoing.stop()
     port.stop()
     if (!outside.destroyed) outside.destroy()
     if (!inside.closed) await Promise.race([once(inside, 'close'), Promise.resolve(inside.destroy())])
@@ -127,9 +136,12 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
   const { clock, port } = components
-  const node = new MeshNode(components, { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: false })
+  const node = new MeshNode(
+    { ...components, clock: init.penaltyClock ?? clock },
+    { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false },
+  )
   const isContact = (agentId: string): boolean => port.snapshot.contacts.some((contact) => contact.agent_id === agentId)
-  const announcements = new Announcements({ clock, isContact }, { self: port.identity })
+  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })
   const book = new AddressBook(
     { contacts: () => port.snapshot.contacts, seen: () => announcements.list() },
     { bootstrap: init.bootstrap ?? [] },

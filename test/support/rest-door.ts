@@ -24,7 +24,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
   directory: { resolve: (agent) => agent },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },
-    snapshot: { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false },
+    snapshot: { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false },
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),
     signCard: refuse('a signature'),

@@ -39,8 +39,11 @@ export class ScriptedPeer implements RunChannel {
   readonly #waiting: { type: ExecFrameType; resolve: (frame: ExecFrame) => void }[] = []
   #drain: PromiseWithResolvers<void> | null = null
   #taken = 0
+  /** The run's Request where it came on an earlier stream. */
+  readonly #earlier: FrameOf<'request'> | null
 
-  constructor(init: { party?: Party; requester: Party }) {
+  constructor(init: { party?: Party; requester: Party; request?: FrameOf<'request'> }) {
+    this.#earlier = init.request ?? null
     this.party = init.party ?? newParty()
     this.requester = init.requester
     const { signer, machine } = this.party
@@ -88,7 +91,7 @@ export class ScriptedPeer implements RunChannel {
   }
 
   get request(): FrameOf<'request'> {
-    return this.frames[0] as FrameOf<'request'>
+    return this.#earlier ?? (this.frames[0] as FrameOf<'request'>)
   }
 
   get id(): RequestId {
@@ -166,13 +169,20 @@ export interface ScriptedRun {
 }
 
 /** A run of ours on a scripted peer; the Request has reached it. */
-export const scriptedRun = async (clock: Clock, spec: Partial<RunSpec> = {}): Promise<ScriptedRun> => {
+export const scriptedRun = async (
+  clock: Clock,
+  spec: Partial<RunSpec> = {},
+  /** What a try to reach the peer again comes to; default: nobody is reached. */
+  reopen: (silent: boolean, signal: AbortSignal, peer: ScriptedPeer) => Promise<ScriptedPeer> = async () => {
+    throw new Error('nobody answers')
+  },
+): Promise<ScriptedRun> => {
   const requester = newParty()
   const peer = new ScriptedPeer({ requester })
   const counters = new RequesterCounters()
   const { signer, machine } = requester
   const runner = new ExecRunner({
-    links: { openChannel: async () => peer },
+    links: { openChannel: async () => peer, reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer) },
     executor: {
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
       mintNonces: async () => [],

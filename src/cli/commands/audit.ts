@@ -10,17 +10,27 @@ import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, shownJson, write } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
-/** The journal that the running daemon writes. */
-const runningJournal = async (context: CliContext, command: string): Promise<string> => {
-  const { journal } = await context.api.json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec' })
-  if (typeof journal?.path === 'string') return journal.path
+interface JournalPlaces {
+  readonly journal?: { readonly path?: string | null } | null
+  readonly outgoing_journal?: { readonly path?: string }
+}
+
+/** The journal that the running daemon writes: of what runs here, or of what it asks of others. */
+const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
+  const places = await context.api.json<JournalPlaces>({ method: 'GET', path: '/diagnostics/exec' })
+  const path = (outgoing ? places.outgoing_journal : places.journal)?.path
+  if (typeof path === 'string') return path
   throw new AppError('not_found', 'this daemon keeps no journal: exec is not configured', {
     data: { next: `name the file: ${command} FILE` },
   })
 }
 
+const oneJournal = (): Error => usageError('--outgoing names a journal already: leave out the file')
+
 export interface TailOptions {
   readonly file: string | null
+  /** Instead of a file: what this daemon asked of others. */
+  readonly outgoing: boolean
   /** As typed. */
   readonly lines: string
   readonly follow: boolean
@@ -41,7 +51,8 @@ const rendered = (text: string): string => {
 /** `x0x audit tail`. */
 export const runAuditTail = async (context: CliContext, options: TailOptions): Promise<number> => {
   if (!/^[0-9]{1,7}$/.test(options.lines)) throw usageError(`--lines: ${JSON.stringify(options.lines)} is not a count`)
-  const path = options.file ?? (await runningJournal(context, 'x0x audit tail'))
+  if (options.outgoing && options.file !== null) throw oneJournal()
+  const path = options.file ?? (await runningJournal(context, 'x0x audit tail', options.outgoing))
   const ending = new AbortController()
   const stop = context.onSignal(() => ending.abort())
   const gone = (): void => ending.abort()
@@ -60,13 +71,16 @@ export const runAuditTail = async (context: CliContext, options: TailOptions): P
 
 export interface VerifyOptions {
   readonly files: readonly string[]
+  /** Instead of files: what this daemon asked of others. */
+  readonly outgoing: boolean
   /** Older files were rotated away. */
   readonly continued: boolean
 }
 
 /** `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy whether an end was cut off. */
 export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
-  const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify')]
+  if (options.outgoing && options.files.length > 0) throw oneJournal()
+  const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
   const running = await listRunningMarks(context.api.paths.runs).catch(() => [])
   const report = await verifyJournal(paths, { running, continued: options.continued })

@@ -1,6 +1,6 @@
+import { AppError } from '../../base/errors.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
-import { usageError } from '../failure.ts'
 import { linesOf } from '../lines.ts'
 import { printJson, printLine, shownJson, write } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
@@ -32,7 +32,7 @@ const payloadOf = async (context: CliContext, text: string | null): Promise<Buff
 /** `x0x direct send AGENT [TEXT]`: one message, answered when the other side has it. */
 export const runDirectSend = async (context: CliContext, agent: string, options: SendOptions): Promise<number> => {
   const payload = await payloadOf(context, options.text)
-  if (payload.length > MAX_DIRECT_PAYLOAD) throw usageError(`a message has at most ${MAX_DIRECT_PAYLOAD} bytes`)
+  if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
   const body = { agent, content_type: options.contentType, payload_b64: payload.toString('base64') }
   const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
   if (context.json) await printJson(context, answer)

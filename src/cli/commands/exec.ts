@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { constants } from 'node:os'
+import type { Readable } from 'node:stream'
 
 import { v7 as uuidv7 } from 'uuid'
 
@@ -9,10 +10,11 @@ import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { linesOf } from '../lines.ts'
+import { runProver, type RunProver } from '../operator.ts'
 import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
-import { openStdin, streamedBody } from '../stdin-source.ts'
+import { declaredStdin, openStdin, streamedBody, type CliStdin } from '../stdin-source.ts'
 import { shownLine } from '../terminal-text.ts'
 
 export interface ExecOptions {
@@ -31,6 +33,19 @@ const timeoutMs = (text: string): number => {
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
 
+/** May mean an agent that is no contact, which a proof can only name in full. */
+const ID_BEGINNING = /^[0-9a-f]{1,63}$/
+
+/** What proves our requests, or why nothing does. */
+const proverOf = (context: CliContext): RunProver | AppError => {
+  try {
+    return runProver(context)
+  } catch (error) {
+    if (isAppError(error)) return error
+    throw error
+  }
+}
+
 /** One `x0x exec`: the request, the events, and the signals that end it. */
 class ExecCommand {
   readonly #context: CliContext
@@ -39,6 +54,9 @@ class ExecCommand {
   readonly #closing = new AbortController()
   /** Ours, so that the run can be cancelled before its first word. */
   readonly #requestId = uuidv7()
+  #stdin: CliStdin | null = null
+  /** What carries stdin. */
+  #body: Readable | null = null
   #begun = false
   #outputLost = false
   #interrupted: NodeJS.Signals | null = null
@@ -50,12 +68,10 @@ class ExecCommand {
   }
 
   async run(): Promise<number> {
-    const call = await this.#call()
     const stopListening = this.#context.onSignal((signal) => this.#interrupt(signal))
     for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', () => (this.#outputLost = true))
     try {
-      const response = await this.#context.api.open(call)
-      return await this.#follow(response)
+      return await this.#follow(await this.#ask())
     } catch (error) {
       // Ended before the other side was asked, or not waited for: what a shell reports of us.
       const unheard = !this.#begun || this.#closing.signal.aborted
@@ -64,26 +80,46 @@ class ExecCommand {
     } finally {
       stopListening()
       this.#closing.abort()
-      call.stream?.destroy()
-      // A read that waits for a terminal or a pipe would keep the process alive.
-      if (this.#options.stdinFile === '-') this.#context.stdin.destroy()
+      this.#body?.destroy()
+      this.#stdin?.destroy()
     }
   }
 
-  async #call(): Promise<ApiCall> {
-    const { agent, argv, timeout, stdinFile } = this.#options
-    const request = {
-      agent,
-      argv,
-      clamp: true,
-      request_id: this.#requestId,
-      ...(timeout === null ? {} : { timeout_ms: timeoutMs(timeout) }),
+  /**
+   * With a proof wherever one can be made at once, because then the daemon's journal says whose word it was. An
+   * id that is not whole, and stdin whose end has not come, are sent without one first: few daemons insist.
+   */
+  async #ask(): Promise<IncomingMessage> {
+    const { agent, stdinFile } = this.#options
+    const request = this.#request()
+    const prover = proverOf(this.#context)
+    const able = typeof prover === 'function'
+    const { stdin: own, api } = this.#context
+    const stdin = stdinFile === null ? null : await openStdin(stdinFile, own, this.#closing.signal)
+    this.#stdin = stdin
+    if (able && !ID_BEGINNING.test(agent) && stdin?.declared !== null) return api.open(this.#call(request, stdin, prover))
+    try {
+      return await api.open(this.#call(request, stdin, null))
+    } catch (error) {
+      if (!isAppError(error, 'operator_proof_required')) throw error
+      if (!able) throw prover
+      return api.open(this.#call(request, stdin && (await declaredStdin(stdin)), prover))
     }
+  }
+
+  #request(): object {
+    const { agent, argv, timeout } = this.#options
+    const request = { agent, argv, clamp: true, request_id: this.#requestId }
+    return timeout === null ? request : { ...request, timeout_ms: timeoutMs(timeout) }
+  }
+
+  #call(request: object, stdin: CliStdin | null, prover: RunProver | null): ApiCall {
+    const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
-    const headers = { accept: 'application/x-ndjson' }
-    if (stdinFile === null) return { ...call, headers, body: request }
-    const stdin = await openStdin(stdinFile, this.#context.stdin)
-    return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: streamedBody(request, stdin) }
+    const headers = { accept: 'application/x-ndjson', ...prover?.(head) }
+    if (stdin === null) return { ...call, headers, body: head }
+    this.#body = streamedBody(head, stdin)
+    return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
   }
 
   /** The first signal asks for the end and waits for it; the second does not wait. Closing the request cancels the run as well. */

@@ -1,12 +1,17 @@
-import type { FastifyError, FastifyReply } from 'fastify'
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Definition } from './definition.ts'
 
 /** What the framework itself refuses, in our words. */
-const toAppError = (error: FastifyError): AppError => {
+const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']): AppError => {
   if (isAppError(error)) return error
-  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') return new AppError('too_large', undefined, { cause: error })
+  if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
+    const { bodyHolds } = route.config as Pick<Definition, 'bodyHolds'>
+    const meaning = bodyHolds === undefined ? '' : `: ${bodyHolds}`
+    return new AppError('too_large', `the body is larger than ${route.bodyLimit} bytes${meaning}`, { cause: error })
+  }
   if (error.code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') {
     return new AppError('bad_request', 'Content-Type: expected application/json', { cause: error })
   }
@@ -19,7 +24,7 @@ const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_do
 
 /** One row of the error table as JSON. What went wrong inside is for the log alone. */
 export const answerError = (log: Logger, thrown: unknown, reply: FastifyReply): object => {
-  const error = toAppError(thrown as FastifyError)
+  const error = toAppError(thrown as FastifyError, reply.request.routeOptions)
   if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
   else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
   if (HANGS_UP.has(error.code)) reply.header('connection', 'close')

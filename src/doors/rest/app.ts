@@ -5,7 +5,8 @@ import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { MAX_SMALL_BODY } from '../../protocol/limits.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
+import { MAX_SMALL_BODY } from '../../protocol/local-limits.ts'
 import { answerError } from './answer-error.ts'
 import { checkHost, TokenCheck, type Listener } from './access.ts'
 import type { RestComponents, RestInit } from './components.ts'
@@ -59,8 +60,8 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   )
   app.setSerializerCompiler(() => JSON.stringify)
   app.setErrorHandler(async (error, _request, reply) => answerError(components.log, error, reply))
-  app.setNotFoundHandler(async () => {
-    throw new AppError('not_found', 'there is no such route; GET /routes lists them')
+  app.setNotFoundHandler(async (request, reply) => {
+    throw noRoute(request, reply)
   })
   addChecks(app, init, definitions)
   addJsonParser(app, bodies)
@@ -70,6 +71,15 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   })
   await app.ready()
   return app
+}
+
+/** A known path with another method is told apart, with the `Allow` header that RFC 9110 §15.5.6 asks for. */
+const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError => {
+  const path = url.split('?', 1)[0]!
+  const methods = ROUTES.filter((row) => row.path === path).map((row) => row.method)
+  if (methods.length === 0) return new AppError('not_found', 'there is no such route; GET /routes lists them')
+  reply.header('allow', methods.join(', '))
+  return new AppError('method_not_allowed', `${path}: expected ${methods.join(' or ')}, not ${method}`)
 }
 
 /** What the check of the host says of a request, where it says anything; else the error. */
@@ -111,9 +121,13 @@ const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
   scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
     const streamed = new StreamedBody({ body: payload })
     bodies.streamed.set(request, streamed)
-    return streamed.head()
+    const head = await streamed.head()
+    bodies.raw.set(request, head.bytes)
+    return head.value
   })
 }
+
+const proofOf = (header: string | string[] | undefined): string => (typeof header === 'string' ? header : '')
 
 const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, bodies: Bodies): void => {
   parent.register(async (scope) => {
@@ -122,6 +136,7 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
       method: row.method,
       url: row.path,
       bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
+      config: definition.bodyHolds === undefined ? {} : { bodyHolds: definition.bodyHolds },
       schema: schemaOf(row, definition),
       handler: async (request, reply) =>
         definition.handle(
@@ -129,6 +144,7 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
             body: request.body,
             rawBody: bodies.raw.get(request) ?? new Uint8Array(0),
             streamed: bodies.streamed.get(request) ?? null,
+            proof: proofOf(request.headers[OPERATOR_PROOF_HEADER]),
             headers: request.headers,
           },
           reply,

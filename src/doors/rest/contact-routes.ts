@@ -2,7 +2,6 @@ import type { z } from 'zod'
 
 import type { Operation } from '../../executor/port/messages.ts'
 import { encodeCardLink } from '../../identity/card.ts'
-import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import { CARD_TTL_MS } from '../../protocol/limits.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
@@ -26,10 +25,9 @@ export const contactRoutes = (components: RestComponents, init: RestInit): Defin
     define({
       body,
       response: okObject,
-      proof: true,
-      handle: async ({ rawBody, headers }) => {
-        const proof = headers[OPERATOR_PROOF_HEADER]
-        const result = await executor.operate(name, rawBody, typeof proof === 'string' ? proof : '')
+      proof: 'needed',
+      handle: async ({ rawBody, proof }) => {
+        const result = await executor.operate(name, rawBody, proof)
         return { ok: true, ...(result as object) }
       },
     })

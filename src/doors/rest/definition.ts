@@ -7,10 +7,12 @@ import type { StreamedBody } from './run-request.ts'
 /** A request whose body fits its route's schema. */
 export interface RestRequest<B> {
   readonly body: B
-  /** The bytes of the body as they came, for what is proven over them. */
+  /** The bytes of the body as they came, of a streamed one its first line without the line feed: what is proven. */
   readonly rawBody: Uint8Array
   /** The rest of a streamed body; null for a plain one. */
   readonly streamed: StreamedBody | null
+  /** The text of an operator's proof; "" where there is none. */
+  readonly proof: string
   readonly headers: FastifyRequest['headers']
 }
 
@@ -22,12 +24,14 @@ export interface Definition {
   readonly streams?: readonly string[]
   /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
   readonly bodyLimit?: number
+  /** What that means to a caller whose body is larger. */
+  readonly bodyHolds?: string
   /** Takes `application/x-ndjson` bodies too. */
   readonly takesLines?: boolean
   /** Needs no token. */
   readonly open?: boolean
-  /** Carries an operator's proof in its header. */
-  readonly proof?: boolean
+  /** Carries an operator's proof in its header, or may. */
+  readonly proof?: 'needed' | 'taken'
   handle(request: RestRequest<unknown>, reply: FastifyReply): Promise<unknown>
 }
 

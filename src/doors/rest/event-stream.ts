@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
 import type { Clock, Timer } from '../../base/clock.ts'
-import { SSE_HEARTBEAT_MS } from '../../protocol/limits.ts'
+import { SSE_HEARTBEAT_MS } from '../../protocol/local-limits.ts'
 
 /** One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data. */
 export type StreamFormat = 'ndjson' | 'sse'

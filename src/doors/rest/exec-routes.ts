@@ -1,6 +1,8 @@
 import type { FastifyReply } from 'fastify'
 
-import { MAX_JSON_BODY } from '../../protocol/limits.ts'
+import { AppError } from '../../base/errors.ts'
+import type { RequestProof } from '../../executor/port/messages.ts'
+import { MAX_JSON_BODY, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -17,6 +19,7 @@ export const execRoutes = (components: RestComponents): Definitions<ExecRoute> =
     streams: ['application/x-ndjson', 'text/event-stream'],
     bodyLimit: MAX_JSON_BODY,
     takesLines: true,
+    proof: 'taken',
     handle: async (request, reply) => run(components, request, reply),
   }),
   'POST /exec/cancel': define({
@@ -41,7 +44,8 @@ export const execRoutes = (components: RestComponents): Definitions<ExecRoute> =
 const run = async (components: RestComponents, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
   // First of all, so that a caller who leaves while stdin is still being read is noticed.
   const gone = callerGone(reply)
-  const spec = await toRunSpec(request.body, request.streamed, components.directory)
+  const proof = proofOf(components, request)
+  const spec = { ...(await toRunSpec(request.body, request.streamed, components.directory)), ...proof }
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
@@ -56,4 +60,17 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
     if (!sink.fail(error)) throw error
   }
   return reply
+}
+
+/** Only the executor can check a proof; that there is none can be said before anybody is dialled. */
+const proofOf = ({ executor }: RestComponents, { proof, rawBody }: RestRequest<RunRequest>): { readonly proof?: RequestProof } => {
+  if (proof === '' && !executor.snapshot.require_operator_proof) return {}
+  if (proof === '')
+    throw new AppError(
+      'operator_proof_required',
+      'this daemon asks others for operators only (require_operator_proof): use the x0x command, which proves it with operator.key',
+    )
+  if (rawBody.length > MAX_PROVEN_REQUEST)
+    throw new AppError('too_large', `what an operator proves has at most ${MAX_PROVEN_REQUEST} bytes; let stdin follow in lines of its own`)
+  return { proof: { proven: rawBody, proof } }
 }

@@ -1,4 +1,6 @@
-import { MAX_DIRECT_BODY } from '../../protocol/limits.ts'
+import { AppError } from '../../base/errors.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
+import { MAX_DIRECT_BODY } from '../../protocol/local-limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -14,6 +16,8 @@ type MeshRoute =
   | 'GET /direct/events'
   | 'GET /diagnostics/dm'
   | 'GET /diagnostics/mesh'
+
+const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
 
 /** Links, and what agents say to each other beside runs. `stopping` ends the streams of events. */
 export const meshRoutes = (components: RestComponents, stopping: AbortSignal): Definitions<MeshRoute> => {
@@ -31,10 +35,12 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
     'POST /direct/send': define({
       body: sendRequest,
       bodyLimit: MAX_DIRECT_BODY,
+      bodyHolds: PAYLOAD_LIMIT,
       response: okObject,
       handle: async ({ body }, reply) => {
         const { content_type } = body
         const payload = decodeBase64(body.payload_b64, 'payload_b64')
+        if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `payload_b64: ${PAYLOAD_LIMIT}, not ${payload.length}`)
         return { ok: true, ...(await messages.send(targetOf(directory, body), { content_type, payload }, callerGone(reply))) }
       },
     }),

@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_NDJSON_LINE } from '../../protocol/limits.ts'
+import { MAX_NDJSON_LINE } from '../../protocol/local-limits.ts'
 
 const LINE_FEED = 0x0a
 
@@ -64,14 +64,14 @@ export const decodeBase64 = (text: string, key: string): Uint8Array => {
   return bytes
 }
 
-/** One JSON value per line that is not blank. */
-export async function* jsonLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<unknown, void, undefined> {
+/** The lines that are not blank, without their ends. */
+export async function* bodyLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
   const splitter = new LineSplitter()
   for await (const chunk of body) {
-    for (const line of splitter.push(chunk)) if (!isBlank(line)) yield parseJson(line)
+    for (const line of splitter.push(chunk)) if (!isBlank(line)) yield line
   }
   const rest = splitter.rest()
-  if (!isBlank(rest)) yield parseJson(rest)
+  if (!isBlank(rest)) yield rest
 }
 
 const isBlank = (line: Uint8Array): boolean => line.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d)

@@ -25,12 +25,18 @@ export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions
 const streamedContent = (definition: Definition): object =>
   Object.fromEntries((definition.streams ?? []).map((type) => [type, { schema: runEvent }]))
 
+/** Alternatives, each with all that it needs. */
+const securityOf = ({ open, proof }: Definition): object[] => [
+  ...(open === true || proof === 'needed' ? [] : [{ token: [] }]),
+  ...(proof === undefined ? [] : [{ token: [], proof: [] }]),
+]
+
 /** What fastify and the document need of a route. */
 export const schemaOf = (row: Route, definition: Definition): object => ({
   operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
   summary: row.description,
   tags: [row.category],
-  security: definition.open === true ? [] : [definition.proof === true ? { token: [], proof: [] } : { token: [] }],
+  security: securityOf(definition),
   ...(definition.body === undefined ? {} : { body: definition.body }),
   ...(definition.takesLines === true ? { consumes: ['application/json', 'application/x-ndjson'] } : {}),
   response: {

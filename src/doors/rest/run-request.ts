@@ -7,7 +7,7 @@ import { sha256 } from '../../identity/hash.ts'
 import { fromHex, type AgentId } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import type { RestDirectory } from './components.ts'
-import { decodeBase64, jsonLines } from './ndjson.ts'
+import { bodyLines, decodeBase64, parseJson } from './ndjson.ts'
 import { parseWith, stdinLine, type RunRequest } from './schemas.ts'
 
 /** A caller who is still writing after this has had time to read. */
@@ -16,18 +16,18 @@ const DISCARD_MS = 2_000
 /** A body in lines: the request object, then stdin. */
 export class StreamedBody {
   readonly #body: Readable
-  readonly #lines: AsyncGenerator<unknown, void, undefined>
+  readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
 
   constructor(init: { body: Readable }) {
     this.#body = init.body
     // A run that ends before its stdin does still owes its answer on the same connection.
-    this.#lines = jsonLines(init.body.iterator({ destroyOnReturn: false }))
+    this.#lines = bodyLines(init.body.iterator({ destroyOnReturn: false }))
   }
 
-  /** The request object; null where the body is empty. */
-  async head(): Promise<unknown> {
+  /** The request object and its bytes as they came; null where the body is empty. */
+  async head(): Promise<{ readonly value: unknown; readonly bytes: Uint8Array }> {
     const first = await this.#lines.next()
-    return first.done === true ? null : first.value
+    return first.done === true ? { value: null, bytes: new Uint8Array(0) } : { value: parseJson(first.value), bytes: first.value }
   }
 
   /**
@@ -52,7 +52,7 @@ export class StreamedBody {
   /** The bytes of the lines after the head, as they come. */
   async *stdin(): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const line of this.#lines) {
-      const bytes = decodeBase64(parseWith(stdinLine, line).stdin_b64, 'stdin_b64')
+      const bytes = decodeBase64(parseWith(stdinLine, parseJson(line)).stdin_b64, 'stdin_b64')
       if (bytes.length > 0) yield bytes
     }
   }

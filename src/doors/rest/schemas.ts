@@ -1,16 +1,23 @@
 import { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { MAX_DIRECT_PAYLOAD, MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
+import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { describeIssue, MAX_ISSUES_SHOWN } from './describe-issue.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
  * misunderstanding. The OpenAPI document is made from these same schemas.
  */
 
-const hexId = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hex characters')
-const requestId = z.string().regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/, 'expected a UUID in lower case')
+const hexId = z
+  .string()
+  .regex(/^[0-9a-f]{64}$/)
+  .describe('64 lower-case hex characters')
+const requestId = z
+  .string()
+  .regex(/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
+  .describe('a UUID in lower case')
 const base64 = z.string().describe('standard base64 with padding')
 const agentName = z.string().min(1).max(MAX_NAME).describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
 
@@ -39,7 +46,7 @@ export const cancelRequest = z.strictObject({ request_id: requestId })
 export const connectRequest = z.strictObject(target)
 export const sendRequest = z.strictObject({
   ...target,
-  payload_b64: z.string().max(Math.ceil(MAX_DIRECT_PAYLOAD / 3) * 4),
+  payload_b64: base64,
   content_type: z.string().max(MAX_NAME).default('application/octet-stream'),
 })
 
@@ -91,25 +98,11 @@ export const failure = z
 /** An answer whose fields its owner documents. */
 export const okObject = z.looseObject({ ok: z.literal(true) })
 
-const MAX_ISSUES_SHOWN = 5
-
-const describeIssue = (issue: z.core.$ZodIssue): string => {
-  const at = issue.path.reduce<string>(
-    (text, part) => (typeof part === 'number' ? `${text}[${part}]` : text ? `${text}.${String(part)}` : String(part)),
-    '',
-  )
-  if (issue.code === 'unrecognized_keys') {
-    const keys = issue.keys.map((key) => (at ? `${at}.${key}` : key))
-    return `${keys.join(', ')}: unknown key${keys.length > 1 ? 's' : ''}`
-  }
-  return `${at || 'body'}: ${issue.message}`
-}
-
 /** The value in its schema's type, or a `bad_request` that names every key that is wrong. */
 export const checkWith = <T>(schema: z.ZodType<T>, value: unknown): { value: T } | { error: AppError } => {
   const result = schema.safeParse(value)
   if (result.success) return { value: result.data }
-  const issues = result.error.issues.slice(0, MAX_ISSUES_SHOWN).map(describeIssue)
+  const issues = result.error.issues.slice(0, MAX_ISSUES_SHOWN).map((issue) => describeIssue(issue, schema, value))
   return { error: new AppError('bad_request', issues.join('; '), { cause: result.error }) }
 }
 

@@ -6,41 +6,23 @@ import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
+import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import { PortChannel } from './codec.ts'
 import { portError } from './port-error.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
+  NO_PROOF,
   PORT_VERSION,
   toExecutor,
   toNetwork,
   type NetworkSettings,
   type Operation,
   type Query,
+  type RequestProof,
   type Snapshot,
   type ToExecutor,
   type ToNetwork,
 } from './messages.ts'
-
-/** Which answer belongs to which call. */
-const ANSWERS = {
-  hello: 'welcome',
-  link_open: 'link_opened',
-  link_confirm: 'link_ready',
-  link_accept: 'link_accepted',
-  link_finish: 'link_ready',
-  mint_nonces: 'nonces',
-  sign_request: 'signed',
-  sign_card: 'signed',
-  operate: 'result',
-  query: 'result',
-  revocations: 'result',
-  settings: 'settings',
-} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
-type Answers = typeof ANSWERS
-type CallType = keyof Answers
-type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
-type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
-type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>
 
 export interface PortIdentity {
   readonly agentId: AgentId
@@ -73,7 +55,7 @@ export class ExecutorClient implements Startable {
   #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
-  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false }
+  #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
 
   constructor(components: ExecutorClientComponents) {
     this.#log = components.log
@@ -180,8 +162,11 @@ export class ExecutorClient implements Startable {
     this.#channel.send({ type: 'drop_nonces', link, nonces })
   }
 
-  async signRequest(call: Arguments<'sign_request'>): Promise<Answer<'sign_request'>> {
-    return this.#call('sign_request', call)
+  async signRequest(
+    call: Omit<Arguments<'sign_request'>, keyof RequestProof>,
+    proof: RequestProof = NO_PROOF,
+  ): Promise<Answer<'sign_request'>> {
+    return this.#call('sign_request', { ...call, ...proof })
   }
 
   async signCard(call: Arguments<'sign_card'>): Promise<Answer<'sign_card'>> {
@@ -205,6 +190,15 @@ export class ExecutorClient implements Startable {
 
   /** `frame` is the peer's encoded `request` frame, `streamNonce` ours of the stream it came on. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_open', link, streamNonce, frame)
+  }
+
+  /** `frame` is the peer's encoded `resume` frame: a run that goes on on another stream. */
+  resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+    return this.#newRun('run_resume', link, streamNonce, frame)
+  }
+
+  #newRun(type: 'run_open' | 'run_resume', link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
     const run = ++this.#lastRun
     const port = new OpenRun({ channel: this.#channel }, { run })
     if (this.#channel.closed) {
@@ -212,7 +206,7 @@ export class ExecutorClient implements Startable {
       return port
     }
     this.#runs.set(run, port)
-    this.#channel.send({ type: 'run_open', run, link, stream_nonce: streamNonce, frame })
+    this.#channel.send({ type, run, link, stream_nonce: streamNonce, frame })
     return port
   }
 

@@ -9,7 +9,6 @@ import {
   MAX_ARGV_TOKENS,
   MAX_CARD_ADDRESSES,
   MAX_CARD_BYTES,
-  MAX_CONFIG_ADDRESSES,
   MAX_LINK_FRAME,
   MAX_NAME,
   MAX_NONCES_PER_PEER,
@@ -20,8 +19,23 @@ import {
   MAX_PORT_MESSAGE,
   SEED_BYTES,
 } from '../../protocol/limits.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
-import { bool, bytes, id32, list, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
+import {
+  bool,
+  bytes,
+  id32,
+  list,
+  NO_BYTES,
+  nullable,
+  oneOf,
+  record,
+  requestId,
+  text,
+  uint,
+  union,
+  type ValueOf,
+} from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
 const address = text(MAX_ADDRESS_TEXT)
@@ -63,7 +77,10 @@ export const toExecutor = union('to-executor', {
   mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
   /** Streams closed unused. */
   drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
-  /** Sign an outgoing Request to the peer of a link (link 0: to ourselves). Answer: signed. */
+  /**
+   * Sign an outgoing Request to the peer of a link (link 0: to ourselves). `proven` is the request object
+   * exactly as an operator proved it, `proof` the header's text; both empty where there is none. Answer: signed.
+   */
   sign_request: [
     9,
     {
@@ -76,6 +93,8 @@ export const toExecutor = union('to-executor', {
       timeout_ms: nullable(uint()),
       cwd: nullable(text(MAX_TEXT)),
       clamp: bool,
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
     },
   ],
   /** Sign our own card or announcement. Answer: signed. */
@@ -93,7 +112,7 @@ export const toExecutor = union('to-executor', {
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Any later frame of the peer for this run. */
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** The run's stream ended without the peer's Cancel. */
+  /** The run's stream was lost. The run goes on for the rest of its lease, and may be resumed. */
   run_lost: [13, run],
   /** A change by an operator: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Answer: result. */
   operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
@@ -101,17 +120,25 @@ export const toExecutor = union('to-executor', {
   query: [15, { ...call, what: oneOf(QUERIES) }],
   /** Revocations that a peer handed over. Answer: result with the number accepted. */
   revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Answers as for run_open. */
+  run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** The peer is done with the run: it closed the stream in peace, because it has the Exit or wants none, or it broke the protocol. */
+  run_over: [18, run],
   /** Everything that this half has to be told, since it opens no file. Answer: settings. */
-  settings: [17, call],
+  settings: [19, call],
   /** It listens; `api_port` is the TCP port of its API. */
-  network_ready: [18, { api_port: uint(MAX_TCP_PORT) }],
+  network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
   /** It could not begin: a code of the error table and its text. It ends after this. */
-  network_failed: [19, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
+  network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
-export const RUN_TAGS: readonly number[] = [11, 12, 13]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 18, 19]
+export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21]
 export type ToExecutor = ValueOf<typeof toExecutor>
+
+/** An operator's proof of a run, as `sign_request` carries it. */
+export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
+export const NO_PROOF: RequestProof = { proven: NO_BYTES, proof: '' }
 
 /** A contact as the network's half needs it: to show, to resolve a name, to dial. */
 export interface ContactRecord {
@@ -136,6 +163,8 @@ export interface Snapshot {
   revoked_agents: string[]
   /** This agent itself is revoked, or its presence on this machine. */
   self_revoked: boolean
+  /** Requests are signed for operators only: whoever has no proof may be refused before anybody is dialled. */
+  require_operator_proof: boolean
 }
 
 /** From the executor to the network's half. */

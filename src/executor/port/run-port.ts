@@ -10,8 +10,10 @@ export interface RunPort {
   onClosed: () => void
   /** A later frame of the peer. False = the channel is full: wait for `ExecutorClient.drained()`. */
   send(frame: Uint8Array): boolean
-  /** The peer's stream is gone without a Cancel. Frames and `onClosed` still come. */
+  /** The peer's stream was lost: the run waits for a resumption. `onClosed` still comes. */
   lost(): void
+  /** The peer is done with the run: it has the Exit, wants none, or broke the protocol. `onClosed` still comes. */
+  over(): void
 }
 
 const nothing = (): void => undefined
@@ -22,7 +24,7 @@ export class OpenRun implements RunPort {
   onClosed: () => void = nothing
   readonly #run: number
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
-  #over = false
+  #ended = false
 
   constructor(components: { channel: PortChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
     this.#channel = components.channel
@@ -30,16 +32,20 @@ export class OpenRun implements RunPort {
   }
 
   send(frame: Uint8Array): boolean {
-    return this.#over || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
+    return this.#ended || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
   }
 
   lost(): void {
-    if (!this.#over) this.#channel.send({ type: 'run_lost', run: this.#run })
+    if (!this.#ended) this.#channel.send({ type: 'run_lost', run: this.#run })
+  }
+
+  over(): void {
+    if (!this.#ended) this.#channel.send({ type: 'run_over', run: this.#run })
   }
 
   ended(): void {
-    if (this.#over) return
-    this.#over = true
+    if (this.#ended) return
+    this.#ended = true
     this.onClosed()
   }
 }

@@ -39,7 +39,14 @@ test('a message is sent as it was given, and its receipt is the answer', async (
   assert.deepEqual(sent, [[OTHER_AGENT, 'text/plain', Buffer.from([0, 1])]])
   const [whole, over] = [0, 1].map((more) => Buffer.alloc(MAX_DIRECT_PAYLOAD + more * 3).toString('base64'))
   assert.equal((await ask({ agent_id: OTHER_AGENT, payload_b64: whole })).status, 200)
-  assert.equal((await ask({ agent_id: OTHER_AGENT, payload_b64: over })).status, 400)
+  for (const [payload_b64, text] of [
+    [over, /^payload_b64: a payload has at most 49152 bytes \(48 KiB\), not 49155$/],
+    ['A'.repeat(100_000), /^the body is larger than 69632 bytes: a payload has at most 49152 bytes \(48 KiB\)$/],
+  ] as const) {
+    const { status, json: error } = await ask({ agent_id: OTHER_AGENT, payload_b64 })
+    assert.deepEqual([status, error.error], [413, 'too_large'])
+    assert.match(error.message, text)
+  }
 })
 
 test('a message that cannot be delivered has the status of its error', async (t) => {

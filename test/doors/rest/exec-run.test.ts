@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { connect } from 'node:net'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import type { RestRunner } from '../../../src/doors/rest/components.ts'
 import { runEvent, runResult } from '../../../src/doors/rest/schemas.ts'
 import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exec/run-spec.ts'
-import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL, SSE_HEARTBEAT_MS } from '../../../src/protocol/limits.ts'
+import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
+import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
+import { MAX_PROVEN_REQUEST, SSE_HEARTBEAT_MS } from '../../../src/protocol/local-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
-import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const OUTCOME: RunOutcome = {
@@ -482,4 +484,66 @@ test('a line that is too long gets its 413 while it is still being sent', async 
   request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'] }))
   request.write('x'.repeat(3 * 1024 * 1024))
   assert.equal((await readAnswer(await response(request))).status, 413)
+})
+
+/** A door whose executor signs for operators only, or for all. */
+const provenDoor = async (t: TestContext, required: boolean) => {
+  const specs: RunSpec[] = []
+  const { executor } = restComponents()
+  const door = await startDoor(t, {
+    runner: runnerOf(async (spec) => {
+      specs.push(spec)
+      return OUTCOME
+    }),
+    executor: { ...executor, snapshot: { ...executor.snapshot, require_operator_proof: required } },
+  })
+  return { door, specs }
+}
+
+test('the exact bytes of the request object go on with their proof, of a streamed body those of its first line', async (t) => {
+  for (const required of [true, false]) {
+    const { door, specs } = await provenDoor(t, required)
+    const body = `{ "argv": ["caf\\u00e9"],\n "agent_id":"${OTHER_AGENT}" }`
+    const head = `{"agent_id": "${OTHER_AGENT}", "argv":[ ], "stdin_len":1,"stdin_sha256":"${sha256(Buffer.from('x'))}"}`
+    const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
+    assert.equal((await door.call('POST', '/exec/run', { body, headers })).status, 200)
+    const streamed = `\n${head}\r\n{"stdin_b64":"eA=="}\n`
+    assert.equal((await door.call('POST', '/exec/run', { body: streamed, headers: { ...headers, ...NDJSON } })).status, 200)
+    assert.deepEqual(
+      specs.map(({ proof }) => proof && [Buffer.from(proof.proven).toString(), proof.proof]),
+      [
+        [body, 'v1.proof'],
+        [`${head}\r`, 'v1.proof'],
+      ],
+    )
+  }
+})
+
+test('without a proof nothing is handed on where operators must prove, and stdin is not waited for', async (t) => {
+  const { door, specs } = await provenDoor(t, true)
+  const body = { agent_id: OTHER_AGENT, argv: ['id'] }
+  const plain = await door.call('POST', '/exec/run', { body })
+  assert.deepEqual([plain.status, plain.json.error], [403, 'operator_proof_required'])
+  assert.match(plain.json.message, /require_operator_proof.*use the x0x command/)
+  const request = door.open('POST', '/exec/run', { headers: { ...NDJSON, accept: 'application/x-ndjson' } })
+  request.on('error', () => undefined)
+  request.write(lines(body))
+  const refusal = await readAnswer(await response(request))
+  request.destroy()
+  assert.deepEqual([refusal.status, refusal.json.error], [403, 'operator_proof_required'])
+  assert.deepEqual(specs, [])
+})
+
+test('what an operator proves may be so long and no longer', async (t) => {
+  const { door, specs } = await provenDoor(t, false)
+  const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
+  const bodyOf = (length: number): string => `{"agent_id":"${OTHER_AGENT}","argv":[]}`.padEnd(length)
+  const over = await door.call('POST', '/exec/run', { body: bodyOf(MAX_PROVEN_REQUEST + 1), headers })
+  assert.deepEqual([over.status, over.json.error], [413, 'too_large'])
+  assert.equal((await door.call('POST', '/exec/run', { body: bodyOf(MAX_PROVEN_REQUEST), headers })).status, 200)
+  assert.equal((await door.call('POST', '/exec/run', { body: bodyOf(MAX_PROVEN_REQUEST + 1) })).status, 200)
+  assert.deepEqual(
+    specs.map(({ proof }) => proof?.proven.length),
+    [MAX_PROVEN_REQUEST, undefined],
+  )
 })

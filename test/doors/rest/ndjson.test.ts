@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { decodeBase64, jsonLines, LineSplitter } from '../../../src/doors/rest/ndjson.ts'
-import { MAX_NDJSON_LINE } from '../../../src/protocol/limits.ts'
+import { bodyLines, decodeBase64, LineSplitter, parseJson } from '../../../src/doors/rest/ndjson.ts'
+import { MAX_NDJSON_LINE } from '../../../src/protocol/local-limits.ts'
 
 /** The bytes in pieces that end anywhere, also inside a character. */
 const cut = (bytes: Uint8Array, at: readonly number[]): Uint8Array[] => {
@@ -25,7 +25,7 @@ test('lines come out whole wherever the chunks end', async () => {
       async (values, at, ended) => {
         const text = values.map((value) => JSON.stringify(value)).join('\r\n\n') + (ended ? '\n' : '')
         const read: unknown[] = []
-        for await (const value of jsonLines(from(cut(Buffer.from(text), at)))) read.push(value)
+        for await (const line of bodyLines(from(cut(Buffer.from(text), at)))) read.push(parseJson(line))
         assert.deepEqual(read, JSON.parse(JSON.stringify(values)))
       },
     ),

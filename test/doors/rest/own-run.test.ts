@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
+import { sha256 } from '../../../src/identity/hash.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
+import { toHex } from '../../../src/protocol/ids.ts'
 import { ownHost } from '../../support/exec-pair.ts'
-import { response, startDoor, type TestDoor } from '../../support/rest-door.ts'
+import { response, startDoor, type Answer, type TestDoor } from '../../support/rest-door.ts'
 import type { HostOptions } from '../../support/executor-host.ts'
 import type { TestContext } from 'node:test'
 import type { ExecutorHost } from '../../support/executor-host.ts'
@@ -106,4 +109,37 @@ test('an operation needs the proof of an operator over its very bytes', async (t
   const done = await ask(body, proof)
   assert.deepEqual([done.status, done.json.contact.trust], [200, 'known'])
   assert.equal((await ask(body, proof)).status, 403, 'a proof is good once')
+})
+
+test('where operators must prove, the token alone runs nothing, and a proof runs what it proves once', async (t) => {
+  const { door, host, own } = await realDoor(t, { scripts: { hello: 'cat' }, requireOperatorProof: true })
+  const argv = [host.program('hello')]
+  const body = Buffer.from(JSON.stringify({ agent: own, argv, stdin_b64: 'aGk=' }))
+  const ask = async (bytes: Buffer, proof?: string) =>
+    door.call('POST', '/exec/run', { body: bytes, headers: { [OPERATOR_PROOF_HEADER]: proof } })
+  const none = await ask(body)
+  assert.deepEqual([none.status, none.json.error], [403, 'operator_proof_required'])
+  const proof = await host.prove('exec_run', body)
+  const other = Buffer.from(body.toString().replace('aGk=', 'aG8='))
+  assert.deepEqual((await ask(other, proof)).json.error, 'operator_proof_required')
+  const ran = await ask(body, proof)
+  assert.deepEqual([ran.status, ran.json.ok, ran.json.stdout_b64], [200, true, 'aGk='])
+  assert.equal((await ask(body, proof)).status, 403, 'a proof is good once')
+
+  const head = JSON.stringify({ agent: own, argv })
+  const streamed = async (first: string): Promise<Answer> =>
+    door.call('POST', '/exec/run', {
+      body: `${first}\n{"stdin_b64":"aGk="}\n`,
+      headers: { 'content-type': 'application/x-ndjson', [OPERATOR_PROOF_HEADER]: await host.prove('exec_run', Buffer.from(first)) },
+    })
+  const open = await streamed(head)
+  assert.deepEqual([open.status, open.json.error], [403, 'operator_proof_required'])
+  assert.match(open.json.message, /give stdin_len and stdin_sha256/)
+  const pinned = { stdin_len: 2, stdin_sha256: toHex(sha256(Buffer.from('hi'))) }
+  assert.equal((await streamed(JSON.stringify({ ...(JSON.parse(head) as object), ...pinned }))).json.stdout_b64, 'aGk=')
+  const asked = (await readFile(host.outgoingPath, 'utf8')).trimEnd().split('\n')
+  assert.deepEqual(
+    asked.map((line) => (JSON.parse(line) as { proven: boolean }).proven),
+    [true, true],
+  )
 })

@@ -24,6 +24,7 @@ test('the OpenAPI document has every route, its body and its security', async (t
   assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream'])
   assert.deepEqual(json.paths['/health'].get.security, [])
   assert.deepEqual(json.paths['/contacts/pin'].post.security, [{ token: [], proof: [] }])
+  assert.deepEqual(run.security, [{ token: [] }, { token: [], proof: [] }])
   const refs = JSON.stringify(json).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)
   for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
 })
@@ -68,14 +69,30 @@ test('what is unknown is not_found, whatever the method', async (t) => {
   const door = await startDoor(t)
   for (const [method, path] of [
     ['GET', '/nowhere'],
-    ['DELETE', '/agent'],
-    ['GET', '/exec/run'],
-    ['HEAD', '/agent'],
-    ['POST', '/agent'],
+    ['DELETE', '/nowhere'],
+    ['GET', '/exec/run/'],
+    ['GET', '/'],
   ] as const) {
-    assert.equal((await door.call(method, path, method === 'POST' ? { body: {} } : {})).status, 404, `${method} ${path}`)
+    const { status, json, headers } = await door.call(method, path)
+    assert.deepEqual([status, json.error, headers.allow], [404, 'not_found', undefined], `${method} ${path}`)
   }
-  assert.deepEqual((await door.call('GET', '/nowhere')).json.error, 'not_found')
+})
+
+test('a known path with another method is 405, and the answer names the right one', async (t) => {
+  const door = await startDoor(t)
+  for (const [method, path, allow] of [
+    ['DELETE', '/agent', 'GET'],
+    ['POST', '/agent', 'GET'],
+    ['GET', '/exec/run', 'POST'],
+    ['PUT', '/exec/run?x=1', 'POST'],
+  ] as const) {
+    const { status, json, headers } = await door.call(method, path, method === 'POST' ? { body: {} } : {})
+    assert.deepEqual([status, json.error, headers.allow], [405, 'method_not_allowed', allow], `${method} ${path}`)
+    assert.equal(json.message, `${path.split('?')[0]}: expected ${allow}, not ${method}`)
+  }
+  const head = await door.call('HEAD', '/agent')
+  assert.deepEqual([head.status, head.headers.allow, head.text], [405, 'GET', ''])
+  assert.equal((await door.call('DELETE', '/agent', { token: null })).status, 401)
 })
 
 test('an operation goes to the executor byte for byte, with its proof', async (t) => {
@@ -127,6 +144,34 @@ test('bodies are closed, and the answer names what is wrong', async (t) => {
     ['/contacts/pin', { contact: '', machine_id: MACHINE }, /contact: /],
     ['/agent/revoke', {}, /machine_id: /],
     ['/exec/cancel', { request_id: 'x' }, /request_id: .*UUID/],
+    ['/contacts/trust', { contact: 'bob', level: 7 }, /^level: expected one of blocked, unknown, known, trusted, not 7$/],
+    ['/contacts/trust', { contact: 'bob' }, /^level: missing; expected one of blocked, unknown, known, trusted$/],
+    ['/contacts/trust', { contact: 'bob', leve: 'known' }, /level: missing.*; leve: unknown key \(did you mean level\?\)$/],
+    ['/contacts/trust', {}, /^contact: missing; expected .*name of a contact; level: missing/],
+    ['/contacts/remove', { contact: 'b'.repeat(65) }, /^contact: expected at most 64 characters, not "b{40}"… of 65 characters$/],
+    ['/contacts/remove', { contact: '' }, /^contact: expected at least 1 character, not ""$/],
+    ['/contacts/remove', { contact: {} }, /^contact: expected .*, not an object$/],
+    ['/agent/revoke', {}, /^machine_id: missing; expected 64 lower-case hex characters, or null$/],
+    ['/agent/revoke', { machine_id: 5 }, /^machine_id: expected 64 lower-case hex characters, or null, not 5$/],
+    ['/agent/card/import', { card: null }, /^card: expected a string, not null$/],
+    ['/exec/cancel', {}, /^request_id: missing; expected a UUID in lower case$/],
+    ['/exec/cancel', Object.fromEntries([...'abcdefg'].map((key) => [key.repeat(70), 1])), /a{64}…: unknown key; .*; 2 more$/],
+    ['/exec/run', { agent: 'bob' }, /^argv: missing; expected a list of strings$/],
+    ['/exec/run', { agent: 'bob', argv: 'id' }, /^argv: expected a list of strings, not "id"$/],
+    ['/exec/run', { agent: 'bob', argv: ['id', 5] }, /^argv\[1\]: expected a string, not 5$/],
+    ['/exec/run', { agent: 'bob', argv: ['\ud800'] }, /^argv\[0\]: not valid Unicode$/],
+    ['/exec/run', { agent: 'bob', argv: [], timeout_ms: '5' }, /^timeout_ms: expected a whole number of at least 1, not "5"$/],
+    ['/exec/run', { agent: 'bob', argv: [], timeout_ms: 0 }, /^timeout_ms: expected a whole number of at least 1, not 0$/],
+    ['/exec/run', { agent: 'bob', argv: [], timeout_ms: 1.5 }, /^timeout_ms: expected a whole number of at least 1, not 1\.5$/],
+    [
+      '/exec/run',
+      { agent: 'bob', argv: [], timeout_ms: 2 ** 53 },
+      /^timeout_ms: expected a whole number .*at most 9007199254740991, not 90/,
+    ],
+    ['/exec/run', { agent: 'bob', argv: [], clamp: 'yes' }, /^clamp: expected true or false, not "yes"$/],
+    ['/exec/run', { agent: 'bob', argv: [], stdin_sha256: 'x' }, /^stdin_sha256: expected 64 lower-case hex characters, not "x"$/],
+    ['/exec/run', { agent: 'bob', argv: [], stdin_b64: [] }, /^stdin_b64: expected standard base64 with padding, not a list$/],
+    ['/exec/run', 'null', /^body: expected a JSON object, not null$/],
     ['/agents/connect', {}, /exactly one/],
     ['/agents/connect', { agent_id: OTHER_AGENT, agent: 'bob' }, /exactly one/],
     ['/agents/connect', [], /body: /],

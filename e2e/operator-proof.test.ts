@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { chmod, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { request as httpRequest } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { aliceBobCharlie, MeshOfDaemons, type JournalLineJson, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
+
+// Alice asks for operators only; bob runs what she asks.
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let charlie: TestDaemon
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;({ alice, bob, charlie } = await aliceBobCharlie(mesh, [['echo', '<INT>'], ['sha256sum']]))
+  await writeFile(join(alice.dir, 'config.toml'), 'require_operator_proof = true\n', { mode: 0o600 })
+  await alice.restart()
+})
+
+after(async () => mesh.stop())
+
+const asked = async (daemon: TestDaemon): Promise<JournalLineJson[]> => {
+  const text = await readFile(join(daemon.dir, 'requests.jsonl'), 'utf8').catch(() => '')
+  return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
+}
+
+/** What a program does that has the bearer token and nothing else. */
+const withToken = async (daemon: TestDaemon, path: string, body: string, type = 'application/json'): Promise<Answer> => {
+  const token = (await readFile(join(daemon.dir, 'api-token'), 'utf8')).trim()
+  const headers = { authorization: `Bearer ${token}`, 'content-type': type }
+  const request = httpRequest({ host: '127.0.0.1', port: daemon.apiPort, method: 'POST', path, agent: false, headers })
+  request.end(body)
+  return readAnswer(await response(request))
+}
+
+const sum = (bytes: Uint8Array): string => `${createHash('sha256').update(bytes).digest('hex')}  -\n`
+
+test('the token alone runs nothing, is told why, and reaches nobody', async () => {
+  const before = (await bob.diagnostics()).totals['requests_received']
+  const object = JSON.stringify({ agent: 'bob', argv: ['echo', '1'] })
+  for (const [body, type] of [
+    [object, 'application/json'],
+    [`${object}\n{"stdin_b64":"YQ=="}\n`, 'application/x-ndjson'],
+  ] as const) {
+    const { status, json } = await withToken(alice, '/exec/run', body, type)
+    assert.deepEqual([status, json.ok, json.error], [403, false, 'operator_proof_required'])
+    assert.match(json.message, /require_operator_proof/)
+  }
+  assert.equal((await bob.diagnostics()).totals['requests_received'], before)
+  assert.deepEqual(await asked(alice), [])
+})
+
+test('the command line proves what it asks: without stdin, with that of a file, of a pipe, and by the beginning of an id', async () => {
+  const payload = randomBytes(3_000_000)
+  const file = join(mesh.root, 'payload')
+  await writeFile(file, payload)
+  assert.equal((await alice.exec(bob, ['echo', '42'])).stdout.toString(), '42\n')
+  assert.equal((await alice.exec(bob.agentId.slice(0, 8), ['echo', '43'])).stdout.toString(), '43\n')
+  const small = payload.subarray(0, 700_000)
+  await writeFile(file, small)
+  const fromFile = await alice.exec(bob, ['sha256sum'], ['--stdin-file', file])
+  assert.equal(fromFile.stdout.toString(), sum(small), fromFile.stderr)
+  const fromPipe = await alice.exec(bob, ['sha256sum'], ['--stdin-file', '-'], { stdin: small })
+  assert.equal(fromPipe.stdout.toString(), sum(small), fromPipe.stderr)
+  const lines = await asked(alice)
+  assert.deepEqual(
+    lines.map(({ event, agent_id, machine_id, argv, stdin_bytes, proven }) => [event, agent_id, machine_id, argv, stdin_bytes, proven]),
+    [
+      [['echo', '42'], 0],
+      [['echo', '43'], 0],
+      [['sha256sum'], 700_000],
+      [['sha256sum'], 700_000],
+    ].map(([argv, bytes]) => ['asked', bob.agentId, bob.machineId, argv, bytes, true]),
+  )
+  // The other side's journal speaks of the same requests.
+  const there = new Set((await bob.journal()).map(({ request_id }) => request_id))
+  for (const { request_id } of lines) assert.ok(there.has(request_id))
+})
+
+test('without operator.key the command line says what is missing, with 255', async () => {
+  const key = join(alice.dir, 'operator.key')
+  await rename(key, `${key}.away`)
+  try {
+    const { status, stderr } = await alice.exec(bob, ['echo', '1'])
+    assert.equal(status, 255)
+    assert.match(stderr, /^x0x: .*operator\.key is missing\n +run this as the user of the daemon/)
+  } finally {
+    await rename(`${key}.away`, key)
+  }
+})
+
+test('a daemon that does not insist journals who asked: the operator, or the token', async () => {
+  assert.equal((await charlie.exec(bob, ['echo', '1'])).status, 255, 'denied there')
+  const { status, json } = await withToken(charlie, '/exec/run', JSON.stringify({ agent: 'bob', argv: ['echo', '2'] }))
+  assert.deepEqual([status, json.denial_reason], [200, 'agent_machine_not_in_acl'])
+  assert.deepEqual(
+    (await asked(charlie)).map(({ argv, proven }) => [argv, proven]),
+    [
+      [['echo', '1'], true],
+      [['echo', '2'], false],
+    ],
+  )
+})
+
+test('what was asked can be followed and verified, and where it cannot be journalled nothing is asked', async () => {
+  assert.match(await alice.ok('audit', 'tail', '--outgoing'), /asked .*argv=\["echo","42"\]/)
+  assert.match(await alice.ok('audit', 'verify', '--outgoing'), /no break found: 4 lines, 1 chain/)
+  const path = join(alice.dir, 'requests.jsonl')
+  const received = (await bob.diagnostics()).totals['requests_received']
+  await rename(path, `${path}.1`)
+  await writeFile(path, '')
+  await chmod(path, 0o666)
+  const { status, stderr } = await alice.exec(bob, ['echo', '1'])
+  assert.equal(status, 255)
+  assert.ok(stderr.includes(`nothing was asked, because ${path} cannot be written`), stderr)
+  assert.equal((await bob.diagnostics()).totals['requests_received'], received)
+  await rm(path)
+  assert.equal((await alice.exec(bob, ['echo', '1'])).status, 0)
+  assert.match(await alice.ok('audit', 'verify', `${path}.1`, path), /no break found: 5 lines, 1 chain/)
+})

@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
+import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// A path that is lost while a command runs, and comes back: nobody but the counters can tell.
+
+const MIB = 1024 * 1024
+/** What a daemon may keep beside its ordinary needs: the windows, and what the copies on their way leave behind. */
+const GROWTH = 64 * MIB
+
+interface Stage {
+  readonly mesh: MeshOfDaemons
+  readonly alice: TestDaemon
+  readonly bob: TestDaemon
+  readonly proxy: CuttableProxy
+}
+
+/** Alice may run `programs` on bob, whom she reaches by a path that can be cut. */
+const stageOf = async (
+  t: TestContext,
+  programs: Readonly<Record<string, string>>,
+  prepare?: (root: string) => Promise<void>,
+): Promise<Stage> => {
+  const mesh = await MeshOfDaemons.create()
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
+  t.after(async () => {
+    await mesh.stop()
+    await proxy.close()
+  })
+  await prepare?.(mesh.root)
+  const paths = await Promise.all(Object.entries(programs).map(async ([name, text]) => mesh.program(name, `cd ${mesh.root}\n${text}`)))
+  await alice.start()
+  await bob.start()
+  await bob.writeAcl(
+    [{ agent: alice, commands: paths.map((path) => [path]) }],
+    'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
+  )
+  await bob.restart()
+  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
+  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
+  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  return { mesh, alice, bob, proxy }
+}
+
+/** Does it again and again, a while after each resumption, until the command is done. */
+const disturb = async (
+  running: RunningCli,
+  { bob }: Stage,
+  trouble: () => void,
+  pause: () => number,
+): Promise<{ count: number; result: CliResult }> => {
+  let count = 0
+  let done = false
+  void running.finished.then(() => (done = true))
+  await until('the command runs', async () => (await bob.journal()).some(({ event }) => event === 'started'))
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, pause()))
+    if (done) return { count, result: await running.finished }
+    trouble()
+    count += 1
+    await until('the run goes on, or is done', async () => done || (await resumedAt(bob)) >= count)
+  }
+}
+
+const resumedAt = async (bob: TestDaemon): Promise<number> => (await bob.diagnostics()).totals['runs_resumed'] ?? 0
+const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex')
+
+const assertClean = async ({ bob }: Stage, events: readonly string[]): Promise<void> => {
+  assert.deepEqual(
+    (await bob.journal()).map(({ event }) => event),
+    events,
+  )
+  assert.equal((await bob.diagnostics()).active_sessions, 0)
+  assert.equal((await bob.cli(['audit', 'verify'])).status, 0)
+}
+
+test('ten mebibytes of output arrive whole over a path that is cut a dozen times, and the exit code is kept', async (t) => {
+  const data = randomBytes(10 * MIB)
+  const source = `for i in $(seq 0 79); do dd if=data bs=131072 skip=$i count=1 2>/dev/null; sleep 0.1; done; echo done >&2; exit 7`
+  const stage = await stageOf(t, { source }, async (root) => writeFile(join(root, 'data'), data))
+  const { alice, bob, mesh, proxy } = stage
+  const before = [await alice.memory(), await bob.memory()]
+  const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'source')])
+  const { count, result } = await disturb(
+    running,
+    stage,
+    () => proxy.cut(),
+    () => 100 + Math.random() * 200,
+  )
+  assert.deepEqual([result.status, result.stderr], [7, 'done\n'])
+  assert.equal(sha256(result.stdout), sha256(data))
+  assert.ok(count >= 10, `${count} cuts`)
+  const { requester } = await alice.json<{ requester: Record<string, number> }>('diagnostics', 'exec')
+  assert.ok((requester['runs_resumed'] ?? 0) >= 10)
+  const grown = [(await alice.memory()) - before[0]!, (await bob.memory()) - before[1]!]
+  t.diagnostic(`${count} cuts; alice grew by ${Math.round(grown[0]! / MIB)} MiB, bob by ${Math.round(grown[1]! / MIB)} MiB`)
+  assert.ok(
+    grown.every((bytes) => bytes < GROWTH),
+    `grew by ${String(grown)} bytes`,
+  )
+  await assertClean(stage, ['request', 'started', 'exit'])
+})
+
+test('four mebibytes of stdin arrive whole over a path that is cut a dozen times', async (t) => {
+  const data = randomBytes(4 * MIB)
+  const sink = `while dd bs=65536 count=1 iflag=fullblock 2>/dev/null | { dd of=part 2>/dev/null; [ -s part ]; }; do cat part >> got; sleep 0.1; done; sha256sum < got; exit 5`
+  const stage = await stageOf(t, { sink })
+  const { alice, mesh, proxy } = stage
+  const running = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', join(mesh.root, 'sink')], { stdin: data })
+  const { count, result } = await disturb(
+    running,
+    stage,
+    () => proxy.cut(),
+    () => 100 + Math.random() * 200,
+  )
+  assert.deepEqual([result.status, result.stderr, result.stdout.toString()], [5, '', `${sha256(data)}  -\n`])
+  assert.ok(count >= 10, `${count} cuts`)
+  await assertClean(stage, ['request', 'started', 'exit'])
+})
+
+test('a path that goes silent is left for a new one while the lease lasts, output and stdin whole', async (t) => {
+  const data = randomBytes(MIB)
+  const slow = `for i in $(seq 16); do dd bs=65536 count=1 iflag=fullblock 2>/dev/null; sleep 0.6; done; exit 3`
+  const stage = await stageOf(t, { slow })
+  const { alice, mesh, proxy } = stage
+  const running = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', join(mesh.root, 'slow')], { stdin: data })
+  const { count, result } = await disturb(
+    running,
+    stage,
+    () => proxy.stall(),
+    () => 700,
+  )
+  assert.deepEqual([result.status, result.stderr], [3, ''])
+  assert.equal(sha256(result.stdout), sha256(data))
+  assert.ok(count >= 2, `${count} times`)
+  t.diagnostic(`${count} silences in ${Math.round(result.ms)} ms`)
+  await assertClean(stage, ['request', 'started', 'exit'])
+})
+
+test('a silence that ends in a reset is survived as well', async (t) => {
+  const stage = await stageOf(t, { ticks: 'for i in $(seq 12); do echo $i; sleep 0.5; done' })
+  const { alice, mesh, proxy } = stage
+  const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'ticks')])
+  await running.printed('2\n')
+  proxy.stall()
+  setTimeout(() => proxy.cut(), 1_000)
+  const result = await running.finished
+  assert.deepEqual([result.status, result.stderr], [0, ''])
+  assert.equal(result.stdout.toString(), Array.from({ length: 12 }, (_, index) => `${index + 1}\n`).join(''))
+  await assertClean(stage, ['request', 'started', 'exit'])
+})
+
+test('Ctrl-C while the path is away ends the command when it is back', async (t) => {
+  const stage = await stageOf(t, { waits: 'echo ready; exec sleep 60' })
+  const { alice, bob, mesh, proxy } = stage
+  const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'waits')])
+  await running.printed('ready')
+  proxy.refuse()
+  running.child.kill('SIGINT')
+  await until(
+    'the command line was heard',
+    async () => (await alice.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0,
+    500,
+  ).catch(() => undefined)
+  proxy.allow()
+  const result = await running.finished
+  assert.notEqual(result.status, 0)
+  const warnings = (await bob.journal()).filter(({ event }) => event === 'warning').map(({ kind }) => kind)
+  assert.deepEqual(warnings, ['cancelled'])
+  await assertClean(stage, ['request', 'started', 'warning', 'exit'])
+})

@@ -1,0 +1,74 @@
+import { z } from 'zod'
+
+import { didYouMean } from '../../base/nearest.ts'
+import { MAX_NAME } from '../../protocol/limits.ts'
+
+/** Problems of one body, and keys of one problem, that a message shows. */
+export const MAX_ISSUES_SHOWN = 5
+/** Characters of a wrong value that a message shows. */
+const MAX_SHOWN = 40
+
+/** What the schema means behind `optional`, `default` and `nullable`. */
+const bare = (schema: z.ZodType): z.ZodType =>
+  schema instanceof z.ZodOptional || schema instanceof z.ZodDefault || schema instanceof z.ZodNullable
+    ? bare(schema.unwrap() as z.ZodType)
+    : schema
+
+const takesNull = (schema: z.ZodType): boolean =>
+  schema instanceof z.ZodNullable ||
+  ((schema instanceof z.ZodOptional || schema instanceof z.ZodDefault) && takesNull(schema.unwrap() as z.ZodType))
+
+/** A schema's own description says what belongs there; without one its kind does. */
+const kindOf = (schema: z.ZodType): string => {
+  if (schema instanceof z.ZodObject) return 'a JSON object'
+  if (schema.description !== undefined) return schema.description
+  if (schema instanceof z.ZodArray) return `a list of ${kindOf(bare(schema.element as z.ZodType)).replace(/^a /, '')}s`
+  if (schema instanceof z.ZodEnum) return `one of ${schema.options.join(', ')}`
+  if (schema instanceof z.ZodNumber) return `a whole number of at least ${schema.minValue}`
+  return schema instanceof z.ZodBoolean ? 'true or false' : 'a string'
+}
+
+const expectation = (schema: z.ZodType, issue: z.core.$ZodIssue): string => {
+  const inner = bare(schema)
+  if (issue.code === 'too_big')
+    return inner instanceof z.ZodString ? `at most ${issue.maximum} characters` : `${kindOf(inner)} and at most ${issue.maximum}`
+  if (issue.code === 'too_small' && inner instanceof z.ZodString) return `at least ${issue.minimum} character`
+  return takesNull(schema) ? `${kindOf(inner)}, or null` : kindOf(inner)
+}
+
+const shownValue = (value: unknown): string => {
+  if (Array.isArray(value)) return 'a list'
+  if (typeof value === 'object' && value !== null) return 'an object'
+  if (typeof value !== 'string' || value.length <= MAX_SHOWN) return JSON.stringify(value)
+  return `${JSON.stringify(value.slice(0, MAX_SHOWN))}… of ${value.length} characters`
+}
+
+/** The schema and the value at a path of both. */
+const descend = (schema: z.ZodType, value: unknown, path: readonly PropertyKey[]): { schema: z.ZodType; value: unknown } => {
+  const [first, ...rest] = path
+  if (first === undefined) return { schema, value }
+  const outer = bare(schema)
+  const part = (
+    outer instanceof z.ZodArray ? outer.element : outer instanceof z.ZodObject ? outer.shape[String(first)] : outer
+  ) as z.ZodType
+  return descend(part, (value as Record<PropertyKey, unknown>)[first], rest)
+}
+
+const unknownKeys = (keys: readonly string[], known: readonly string[]): string => {
+  const shown = keys.slice(0, MAX_ISSUES_SHOWN).map((key) => {
+    const long = key.length > MAX_NAME
+    return `${long ? `${key.slice(0, MAX_NAME)}…` : key}: unknown key${long ? '' : didYouMean(key, known)}`
+  })
+  return [...shown, ...(keys.length > shown.length ? [`${keys.length - shown.length} more`] : [])].join('; ')
+}
+
+/** One problem of a body: which field, what belongs there, and what stands there instead. */
+export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: unknown): string => {
+  const { schema, value } = descend(whole, body, issue.path)
+  const at = issue.path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('')
+  const field = at === '' ? 'body' : at.slice(1)
+  if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, schema instanceof z.ZodObject ? Object.keys(schema.shape) : [])
+  if (issue.code === 'custom') return `${field}: ${issue.message}`
+  const expected = expectation(schema, issue)
+  return value === undefined ? `${field}: missing; expected ${expected}` : `${field}: expected ${expected}, not ${shownValue(value)}`
+}

@@ -1,0 +1,233 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import type { ExecFrame } from '../protocol/exec.ts'
+import type { RequestId } from '../protocol/ids.ts'
+import {
+  LEASE_EXPIRES_MS,
+  LEASE_RENEW_MS,
+  LIVENESS_CHECK_MS,
+  RESUME_ATTEMPT_MS,
+  RESUME_PAUSE_MS,
+  RESUME_SLACK_MS,
+  SILENT_CHECKS,
+} from '../protocol/limits.ts'
+import type { RunPeer, RunWire } from './wire.ts'
+
+/** Another wire to the agent and machine of the lost one. `silent`: it was not closed, nothing came on it any more. */
+export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunWire>
+
+export interface AttachmentComponents {
+  readonly wire: RunWire
+  readonly clock: Clock
+  /** Null where there is no network in between: then nothing can be lost but the other end itself. */
+  readonly reopen: Reopen | null
+}
+
+export interface AttachmentInit {
+  readonly requestId: RequestId
+  /** Numbers of the next frames of output. */
+  position(): { readonly stdout: number; readonly stderr: number }
+  onFrame(frame: ExecFrame): void
+  /** The run goes on on another wire; stdin below this number has come there. */
+  onResumed(stdin: number): void
+  /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
+  onLost(message: string, foreign: boolean): void
+}
+
+type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
+
+/**
+ * Where the frames of one run come and go: a wire and, when that one is lost or falls silent, another to
+ * the same agent on the same machine, for as long as the lease may last over there. What is sent while
+ * there is none is dropped; what matters of it is sent again after `onResumed`.
+ */
+export class Attachment {
+  readonly #clock: Clock
+  readonly #reopen: Reopen | null
+  readonly #init: AttachmentInit
+  readonly #timers = new Map<TimerName, Timer>()
+  /** The present wire, or the one that is tried; null while there is neither. */
+  #wire: RunWire | null
+  /** False while no wire carries the run. */
+  #attached = true
+  #peer: RunPeer
+  #attempt: AbortController | null = null
+  #attemptedAt = Number.NEGATIVE_INFINITY
+  #sentAt: number
+  /** Checks since the first renewal that is not answered, and it; 0 while there is none. */
+  #unanswered = 0
+  #checks = 0
+  #resumes = 0
+  #silent = false
+  /** What ended the last wire or try. */
+  #cause = ''
+  #over = false
+
+  constructor(components: AttachmentComponents, init: AttachmentInit) {
+    this.#clock = components.clock
+    this.#reopen = components.reopen
+    this.#wire = components.wire
+    this.#peer = components.wire.peer
+    this.#init = init
+    this.#sentAt = this.#clock.monotonic()
+  }
+
+  /** Who answers: the same on every wire. */
+  get peer(): RunPeer {
+    return this.#peer
+  }
+
+  /** True once the run has gone on on another wire than its first. */
+  get resumed(): boolean {
+    return this.#resumes > 0
+  }
+
+  /** Begins to receive, and to renew the lease. */
+  start(): void {
+    const wire = this.#wire!
+    if (wire.closed) return this.#giveUp('the connection to the agent was lost before the request was sent')
+    this.#listen(wire)
+    this.#checkLater()
+  }
+
+  /** False = wait for `drained()`. */
+  send(frame: ExecFrame): boolean {
+    if (!this.#attached || this.#wire === null) return true
+    this.#sentAt = this.#clock.monotonic()
+    return this.#wire.send(frame)
+  }
+
+  async drained(): Promise<void> {
+    if (this.#attached) await this.#wire?.drained()
+  }
+
+  /** What was sent still arrives. */
+  close(): void {
+    this.#end()
+    this.#wire?.close()
+  }
+
+  /** At once, and the other side is told to end the run. */
+  abort(): void {
+    this.send({ type: 'cancel', request_id: this.#init.requestId })
+    this.#end()
+    this.#wire?.abort()
+  }
+
+  #end(): void {
+    this.#over = true
+    for (const timer of this.#timers.values()) timer.cancel()
+    this.#attempt?.abort(new AppError('conflict', 'the run is over'))
+  }
+
+  #giveUp(message: string, foreign = false): void {
+    if (this.#over) return
+    this.#end()
+    this.#wire?.abort()
+    this.#init.onLost(message, foreign)
+  }
+
+  #listen(wire: RunWire): void {
+    wire.onFrame = (frame) => this.#receive(wire, frame)
+    wire.onClosed = (error) => this.#closed(wire, error)
+  }
+
+  #receive(wire: RunWire, frame: ExecFrame): void {
+    if (this.#over || wire !== this.#wire) return
+    this.#unanswered = 0
+    if (this.#attached) return this.#init.onFrame(frame)
+    if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#goOn(frame.stdin)
+    if (frame.type === 'gone')
+      return this.#giveUp(
+        `the connection to the agent was lost (${this.#cause}), and the run is not there any more: it was ended, or never began`,
+      )
+    this.#giveUp(`a ${frame.type} frame came instead of an answer to resume`, true)
+  }
+
+  #goOn(stdin: number): void {
+    this.#attached = true
+    this.#resumes += 1
+    for (const name of ['deadline', 'attempt'] as const) this.#timers.get(name)?.cancel()
+    this.#init.onResumed(stdin)
+  }
+
+  #closed(wire: RunWire, error: Error | null): void {
+    if (this.#over || wire !== this.#wire) return
+    if (error === null) return this.#giveUp('the agent ended the stream before the Exit')
+    const foreign = isAppError(error, 'malformed')
+    if (this.#reopen === null || foreign || isAppError(error, 'shutting_down'))
+      return this.#giveUp(`the stream to the agent ended before the Exit: ${errorText(error)}`, foreign)
+    this.#lose(errorText(error), false)
+  }
+
+  /** The wire is of no use any more: look for another until the lease over there must be over. */
+  #lose(cause: string, silent: boolean): void {
+    this.#wire = null
+    this.#cause = cause
+    this.#silent = silent
+    this.#unanswered = 0
+    if (this.#attached) {
+      this.#attached = false
+      const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
+      this.#after('deadline', left, () =>
+        this.#giveUp(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
+      )
+    }
+    const pause = this.#attemptedAt + RESUME_PAUSE_MS - this.#clock.monotonic()
+    if (pause > 0) this.#after('pause', pause, () => void this.#try())
+    else void this.#try()
+  }
+
+  async #try(): Promise<void> {
+    const attempt = new AbortController()
+    const silent = this.#silent
+    this.#attempt = attempt
+    this.#attemptedAt = this.#clock.monotonic()
+    this.#after('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
+    try {
+      const wire = await this.#reopen!(silent, attempt.signal)
+      if (this.#over) return wire.abort()
+      if (wire.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
+      this.#ask(wire)
+    } catch (error) {
+      if (!this.#over) this.#lose(errorText(error), silent)
+    }
+  }
+
+  #ask(wire: RunWire): void {
+    this.#wire = wire
+    this.#peer = wire.peer
+    this.#listen(wire)
+    this.#unanswered = 1
+    wire.send({ type: 'resume', request_id: this.#init.requestId, ...this.#init.position() })
+  }
+
+  /** A renewal is answered by the other side's network half, so silence means that nobody is there. */
+  #check(): void {
+    this.#checks += 1
+    if (this.#unanswered > 0 && ++this.#unanswered > SILENT_CHECKS) this.#fellSilent()
+    if (this.#checks % RENEW_EVERY_CHECKS === 0 && this.#attached) this.#renew()
+    this.#checkLater()
+  }
+
+  #renew(): void {
+    if (this.#reopen !== null && this.#unanswered === 0) this.#unanswered = 1
+    this.send({ type: 'lease_renew', request_id: this.#init.requestId })
+  }
+
+  #fellSilent(): void {
+    this.#wire?.abort()
+    this.#lose('the agent fell silent', true)
+  }
+
+  #checkLater(): void {
+    if (!this.#over) this.#after('check', LIVENESS_CHECK_MS, () => this.#check())
+  }
+
+  #after(name: TimerName, ms: number, work: () => void): void {
+    this.#timers.get(name)?.cancel()
+    this.#timers.set(name, this.#clock.setTimeout(work, ms))
+  }
+}
+
+const RENEW_EVERY_CHECKS = LEASE_RENEW_MS / LIVENESS_CHECK_MS

@@ -1,0 +1,71 @@
+import { AppError, errorText } from '../base/errors.ts'
+
+/** A JSON object whose keys are all known, read key by key. Everything throws `bad_request` naming the key. */
+export class JsonBody {
+  readonly #fields: Record<string, unknown>
+
+  constructor(bytes: Uint8Array) {
+    let value: unknown
+    try {
+      value = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes))
+    } catch (error) {
+      throw new AppError('bad_request', `the body is not JSON: ${errorText(error)}`, { cause: error })
+    }
+    if (typeof value !== 'object' || value === null || Array.isArray(value))
+      throw new AppError('bad_request', 'the body is not a JSON object')
+    this.#fields = value as Record<string, unknown>
+  }
+
+  only(...keys: readonly string[]): this {
+    for (const key of Object.keys(this.#fields))
+      if (!keys.includes(key)) throw new AppError('bad_request', `unknown key ${JSON.stringify(key)}; known are ${keys.join(', ')}`)
+    return this
+  }
+
+  has(key: string): boolean {
+    return Object.hasOwn(this.#fields, key)
+  }
+
+  text(key: string): string {
+    const value = this.#get(key)
+    return typeof value === 'string' ? value : wrong(key, value, 'a text')
+  }
+
+  all<const K extends string>(keys: readonly K[]): Record<K, string> {
+    return Object.fromEntries(keys.map((key) => [key, this.text(key)])) as Record<K, string>
+  }
+
+  optionalText(key: string): string | undefined {
+    return this.has(key) ? this.text(key) : undefined
+  }
+
+  textOrNull(key: string): string | null {
+    return this.#get(key) === null ? null : this.text(key)
+  }
+
+  texts(key: string): readonly string[] {
+    const value = this.#get(key)
+    return Array.isArray(value) && value.every((item) => typeof item === 'string') ? value : wrong(key, value, 'a list of texts')
+  }
+
+  /** Of 0 or more; undefined where the key is absent. */
+  optionalCount(key: string): number | undefined {
+    const value = this.#get(key)
+    if (!this.has(key)) return undefined
+    return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : wrong(key, value, 'a whole number of 0 or more')
+  }
+
+  optionalFlag(key: string): boolean | undefined {
+    const value = this.#get(key)
+    if (!this.has(key)) return undefined
+    return typeof value === 'boolean' ? value : wrong(key, value, 'true or false')
+  }
+
+  #get(key: string): unknown {
+    return this.has(key) ? this.#fields[key] : undefined
+  }
+}
+
+const wrong = (key: string, value: unknown, expected: string): never => {
+  throw new AppError('bad_request', `${key}: ${value === undefined ? 'missing' : `expected ${expected}`}`)
+}

@@ -1,0 +1,78 @@
+import type { Connection } from '@libp2p/interface'
+import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
+
+import { AppError, errorText } from '../base/errors.ts'
+import { shortId, type MachineId } from '../protocol/ids.ts'
+import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
+import { parseAddress } from './addresses.ts'
+import { machineIdOf } from './peer-ids.ts'
+
+/** Why an address of a peer did not answer. */
+export interface DialFailure {
+  readonly address: string
+  readonly error: string
+}
+
+export interface DiallerComponents {
+  /** Of libp2p. */
+  dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
+}
+
+/** Tries the addresses of a machine, one after the other, beginning with the one that answered the last time. */
+export class Dialler {
+  readonly #components: DiallerComponents
+  readonly #reached = new Map<MachineId, string>()
+
+  constructor(components: DiallerComponents) {
+    this.#components = components
+  }
+
+  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each. */
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<Connection> {
+    const failures: DialFailure[] = []
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
+    for (const address of this.#ordered(machineId, addresses)) {
+      if (limit.aborted) break
+      try {
+        return await this.#dialOne(machineId, address, limit)
+      } catch (error) {
+        failures.push({ address, error: errorText(error) })
+      }
+    }
+    signal.throwIfAborted()
+    throw unreachable(machineId, failures)
+  }
+
+  /** A connection that was lost comes back without waiting for an address that is old. */
+  #ordered(machineId: MachineId, addresses: readonly string[]): string[] {
+    const known = new Set(addresses)
+    const reached = this.#reached.get(machineId)
+    const ordered = reached !== undefined && known.has(reached) ? new Set([reached, ...known]) : known
+    return [...ordered].slice(0, MAX_DIAL_ADDRESSES)
+  }
+
+  async #dialOne(machineId: MachineId, address: string, limit: AbortSignal): Promise<Connection> {
+    if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
+    const signal = AbortSignal.any([limit, AbortSignal.timeout(ADDRESS_DIAL_MS)])
+    const connection = await this.#components.dial(multiaddr(address), { signal })
+    if (machineIdOf(connection.remotePeer) !== machineId) {
+      connection.abort(new AppError('peer_rejected', 'another machine answers there'))
+      throw new AppError('peer_rejected', 'another machine answers there')
+    }
+    this.#noteReached(machineId, address)
+    return connection
+  }
+
+  #noteReached(machineId: MachineId, address: string): void {
+    this.#reached.delete(machineId)
+    this.#reached.set(machineId, address)
+    const [oldest] = this.#reached.keys()
+    if (this.#reached.size > MAX_CONNECTIONS && oldest !== undefined) this.#reached.delete(oldest)
+  }
+}
+
+const unreachable = (machineId: MachineId, addresses: readonly DialFailure[]): AppError => {
+  const tried = addresses.map(({ address, error }) => `${address}: ${error}`)
+  const message = tried.length === 0 ? `no address is known for machine ${shortId(machineId)}` : `no address answered: ${tried.join('; ')}`
+  return new AppError('peer_unreachable', message, { data: { machine_id: machineId, addresses } })
+}

@@ -1,0 +1,63 @@
+import type { Clock } from '../base/clock.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { FOUND_STRANGERS_PER_MINUTE, MAX_FOUND_WAITING, MAX_STRANGER_CONNECTIONS, MAX_STRANGER_DIALS } from '../protocol/limits.ts'
+import type { MeshNode } from './node.ts'
+import { RateLimit } from './rate-limit.ts'
+
+export interface FoundMachinesComponents {
+  readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections'>
+  readonly clock: Pick<Clock, 'monotonic'>
+}
+
+/** A machine to be tried once, at addresses that anybody may have made up. */
+export interface FoundMachine {
+  readonly machineId: MachineId
+  readonly addresses: readonly string[]
+}
+
+/** All strangers are one source. */
+const STRANGERS = ''
+
+/**
+ * Machines that were found and that nobody waits for. Each is tried once: those that the contacts or the
+ * ACL name first, strangers few at a time and so many a minute, because any host of the local network
+ * may name as many machines and addresses as it likes.
+ */
+export class FoundMachines {
+  readonly #node: Pick<MeshNode, 'isKnown' | 'strangerConnections'>
+  readonly #admitted: RateLimit
+  readonly #waiting = new Map<MachineId, FoundMachine>()
+  readonly #strangers = new Set<MachineId>()
+
+  constructor(components: FoundMachinesComponents) {
+    this.#node = components.node
+    this.#admitted = new RateLimit(components, { limit: FOUND_STRANGERS_PER_MINUTE, windowMs: 60_000 })
+  }
+
+  /** Takes it in, unless it is one stranger too many. */
+  add(found: FoundMachine): void {
+    const { machineId } = found
+    const welcome = this.#waiting.has(machineId) || this.#node.isKnown(machineId)
+    if (welcome || (this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(STRANGERS))) this.#waiting.set(machineId, found)
+  }
+
+  /** Whom to try now; null when nobody's turn has come. Each is handed out once and given back with `done`. */
+  next(): FoundMachine | null {
+    const known = [...this.#waiting.keys()].find((machineId) => this.#node.isKnown(machineId))
+    const machineId = known ?? this.#firstStranger()
+    const found = machineId === undefined ? undefined : this.#waiting.get(machineId)
+    if (found === undefined) return null
+    this.#waiting.delete(found.machineId)
+    if (known === undefined) this.#strangers.add(found.machineId)
+    return found
+  }
+
+  done(machineId: MachineId): void {
+    this.#strangers.delete(machineId)
+  }
+
+  #firstStranger(): MachineId | undefined {
+    const room = this.#strangers.size < MAX_STRANGER_DIALS && this.#node.strangerConnections() < MAX_STRANGER_CONNECTIONS
+    return room ? this.#waiting.keys().next().value : undefined
+  }
+}

@@ -1,0 +1,72 @@
+import type { Clock } from '../base/clock.ts'
+import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../protocol/limits.ts'
+
+/** What a source is penalised for. */
+export type Offence = keyof typeof PENALTY_MS
+
+interface Penalty {
+  /** Monotonic milliseconds. */
+  until: number
+  /** Enough has come together: the source is refused until then. */
+  refused: boolean
+}
+
+/** One source as `/diagnostics/mesh` shows it. */
+export interface PenaltyJson {
+  source: string
+  refused: boolean
+  /** Seconds that are left. */
+  secs: number
+}
+
+/**
+ * Who has cost us work for nothing, and for how long it is refused: each offence adds time, as OpenSSH's
+ * PerSourcePenalties do. Little is forgiven by waiting; from `MIN_PENALTY_MS` on the source is refused until
+ * all of it has passed.
+ */
+export class Penalties {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  readonly #sources = new Map<string, Penalty>()
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+  }
+
+  /** True when the source is refused from now on. */
+  add(source: string, offence: Offence): boolean {
+    const now = this.#clock.monotonic()
+    const before = this.#current(source)
+    const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[offence], now + MAX_PENALTY_MS)
+    const refused = before?.refused === true || until - now >= MIN_PENALTY_MS
+    this.#sources.delete(source)
+    this.#sources.set(source, { until, refused })
+    if (this.#sources.size > MAX_PENALISED_SOURCES) this.#forgetOne()
+    return refused
+  }
+
+  refuses(source: string): boolean {
+    return this.#current(source)?.refused === true
+  }
+
+  list(): PenaltyJson[] {
+    const now = this.#clock.monotonic()
+    return [...this.#sources.keys()].flatMap((source) => {
+      const penalty = this.#current(source)
+      return penalty === null ? [] : [{ source, refused: penalty.refused, secs: Math.ceil((penalty.until - now) / 1000) }]
+    })
+  }
+
+  #current(source: string): Penalty | null {
+    const penalty = this.#sources.get(source)
+    if (penalty === undefined) return null
+    if (penalty.until > this.#clock.monotonic()) return penalty
+    this.#sources.delete(source)
+    return null
+  }
+
+  /** Somebody who is not refused yet, rather than somebody who is: a crowd of newcomers sets nobody free. */
+  #forgetOne(): void {
+    for (const [source, { refused }] of this.#sources) if (!refused) return void this.#sources.delete(source)
+    this.#sources.delete(this.#sources.keys().next().value!)
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * Limits of what never leaves this machine: its doors, its journals, its processes. Each with its reason;
+ * times are milliseconds unless the name says seconds, sizes are bytes. Those of the network are in `limits.ts`.
+ */
+
+// ---- local doors ----
+/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
+export const MAX_JSON_BODY = 96 * 1024 * 1024
+/** A JSON body where no stdin travels. */
+export const MAX_SMALL_BODY = 64 * 1024
+/** A JSON body with one direct message: its payload in base64 and the fields around it. */
+export const MAX_DIRECT_BODY = 68 * 1024
+/** How old an operator's proof may be. */
+export const OPERATOR_PROOF_MS = 60_000
+/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
+export const MAX_USED_PROOFS = 131_072
+/** A request object that an operator proved: as long as the first line of a streamed body may be. */
+export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
+/** Events a slow listener of /direct/events may lag behind before it is cut off. */
+export const MAX_EVENT_BACKLOG = 1_024
+/** Warnings kept for /diagnostics/exec. */
+export const MAX_RECENT_WARNINGS = 64
+/** An argv in diagnostics: enough to recognise the command. */
+export const MAX_SUMMARY_TEXT = 128
+
+// ---- journal ----
+/** One line: an argv of the largest size, every byte of it escaped as \uXXXX, and the fields around it. */
+export const MAX_JOURNAL_LINE = 256 * 1024
+/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
+export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
+/** One write: larger batches gain nothing and make a torn one worse. */
+export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
+/** Problems that one verification lists; it goes on counting. */
+export const MAX_VERIFY_PROBLEMS = 100
+/** Lines that `audit tail` shows at most before it follows. */
+export const MAX_TAIL_LINES = 100_000
+/** How often a followed journal is looked at. */
+export const TAIL_POLL_MS = 200
+
+// ---- processes ----
+/** After exit, all the time that pipes may still be read while a descendant writes to them. */
+export const DRAIN_TOTAL_MS = 2_000
+/** After exit, how long output waits for a requester that does not take it. */
+export const DRAIN_PAUSED_MS = 30_000
+/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
+export const MAX_DESCENDANTS = 1_024
+/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
+export const GUARDIAN_GRACE_SECONDS = 1
+/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
+export const MAX_NDJSON_LINE = 2 * 1024 * 1024
+/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
+export const SSE_HEARTBEAT_MS = 15_000
+/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
+export const MAX_LOCAL_CONNECTIONS = 2_048
+/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
+export const LOCAL_KEEP_ALIVE_MS = 60_000
+/** How long a local client may take to send the head of a request. */
+export const REST_HEADERS_MS = 10_000
+
+// ---- the two halves ----
+/** How long the network's half may take until it listens: loading it takes most of that on a small machine. */
+export const NETWORK_START_MS = 30_000
+/** How long it may take to give its callers their outcomes and end. */
+export const NETWORK_STOP_MS = 4_000
+/** How long it may live on when its channel is closed. */
+export const NETWORK_EXIT_MS = 1_000
+/** Wait before one that died is started again: first, doubled each time, and at most. */
+export const NETWORK_RESPAWN_MIN_MS = 100
+export const NETWORK_RESPAWN_MAX_MS = 10_000
+/** One that lived this long was well: the wait begins anew. */
+export const NETWORK_WELL_MS = 60_000
+/** Addresses that one setting may list; they travel in one message to the network's half. */
+export const MAX_CONFIG_ADDRESSES = 1_024

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { randomBytes } from '../../src/identity/hash.ts'
+import { DENIAL_BURST, MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/limits.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { execPair } from '../support/exec-pair.ts'
+import { newParty } from '../support/fake-network.ts'
+import { connect, flip, handshake, signalOf } from '../support/hostile-link.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { introduce, startPeer, until } from '../support/peer.ts'
+
+const LIMIT = { timeout: 60_000 }
+
+test('who signs wrongly again and again is refused with all strangers of its host, and those we know are not', LIMIT, async (t) => {
+  const [bob, mallory, eve, alice] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'mallory' }),
+    await startPeer(t, { name: 'eve' }),
+    await startPeer(t, { name: 'alice' }),
+  ]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  await connect(eve, bob)
+  const forged = { machineKey: { ...machineKeyOf(randomBytes(32)), machineId: mallory.machineId } }
+  for (let i = 0; i < MIN_PENALTY_MS / PENALTY_MS.bad_signature; i++) {
+    const failed = bob.counters.get('links_failed')
+    // Mallory's own end is content: it is bob who finds the machine's signature wrong.
+    await handshake(mallory, bob, {}, forged)
+    await until(() => bob.counters.get('links_failed') > failed)
+  }
+  await until(() => bob.node.strangerConnections() === 0)
+  assert.equal(bob.node.penalties()[0]?.refused, true)
+  await until(() => eve.node.connections().length === 0)
+  await assert.rejects(async () => eve.links.link(bob.agentId, signalOf()))
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+})
+
+test('a machine that we know and that misbehaves is refused by itself', LIMIT, async (t) => {
+  const [bob, mallory, alice] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'mallory' }),
+    await startPeer(t, { name: 'alice' }),
+  ]
+  for (const friend of [mallory, alice]) {
+    await introduce(friend, bob, 'trusted')
+    await introduce(bob, friend, 'trusted')
+  }
+  const isRefused = (): boolean => bob.node.penalties().some(({ refused }) => refused)
+  while (!isRefused()) {
+    const failed = bob.counters.get('links_failed')
+    await handshake(mallory, bob, { sent: (frame) => flip(frame) }).catch(() => undefined)
+    await until(() => bob.counters.get('links_failed') > failed || isRefused())
+  }
+  assert.deepEqual(
+    bob.node.penalties().map(({ source, refused }) => ({ source, refused })),
+    [{ source: mallory.machineId, refused: true }],
+  )
+  // Bob may dial his contact, and still answers no handshake of hers.
+  const opened = bob.counters.get('links_opened')
+  await assert.rejects(async () => handshake(mallory, bob))
+  assert.equal(bob.counters.get('links_opened'), opened)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+})
+
+test('a refusal of somebody whom the trust rules do not accept is reported as an offence, and no other', LIMIT, async (t) => {
+  const pair = await execPair(t, {})
+  const sink = { event: () => undefined }
+  const spec = {
+    agent_id: pair.responder.own.signer.agentId,
+    argv: ['/not/allowed'],
+    stdin: null,
+    timeout_ms: null,
+    cwd: null,
+    clamp: false,
+  }
+  assert.equal((await pair.runner.run(spec, sink)).denial_reason, 'argv_not_allowed')
+  assert.equal(pair.strangersDenied.length, 0)
+  await pair.responder.contacts.setTrust(pair.requester.own.signer.agentId, 'unknown')
+  assert.equal((await pair.runner.run(spec, sink)).denial_reason, 'trust_rejected')
+  assert.deepEqual(
+    pair.strangersDenied.map(({ agentId }) => agentId),
+    [pair.requester.own.signer.agentId],
+  )
+})
+
+test('an accepted agent that is refused without end is answered no more, and others are', LIMIT, async (t) => {
+  const peers = [newParty(), newParty()] as const
+  const host = await ExecutorHost.start(t, { peers, clock: new ManualClock() })
+  for (const peer of peers) await host.befriend(peer)
+  const network = await host.connect()
+  let answered = 0
+  for (let sent = 0; sent < DENIAL_BURST + 128; sent += 64) {
+    // On a new link each time: the agent counts, not the link.
+    const link = await network.link(peers[0])
+    const asked = await Promise.all(Array.from({ length: 64 }, () => link.ask(['/not/allowed'])))
+    await Promise.all(asked.map((one) => one.closed))
+    answered += asked.filter((one) => one.frames.length > 0).length
+  }
+  assert.equal(answered, DENIAL_BURST)
+  assert.equal(host.totals().requests_ignored, 128)
+  assert.equal(await (await (await network.link(peers[1])).ask(['/not/allowed'])).denial(), 'argv_not_allowed')
+})

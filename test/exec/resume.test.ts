@@ -1,0 +1,324 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import { AppError } from '../../src/base/errors.ts'
+import {
+  LEASE_EXPIRES_MS,
+  LEASE_RENEW_MS,
+  LIVENESS_CHECK_MS,
+  MAX_FRAME_DATA,
+  MAX_STDIN_UNACKED,
+  RESUME_ATTEMPT_MS,
+  RESUME_PAUSE_MS,
+  RESUME_SLACK_MS,
+  SILENT_CHECKS,
+} from '../../src/protocol/limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
+
+/** When silence is noticed: after the first renewal, which nobody answered. */
+const SILENCE_MS = LEASE_RENEW_MS + SILENT_CHECKS * LIVENESS_CHECK_MS
+const RESET = new Error('reset')
+
+interface Stage extends ScriptedRun {
+  readonly clock: ManualClock
+  /** The streams that were opened after the first. */
+  readonly streams: ScriptedPeer[]
+  /** What each try was told. */
+  readonly tries: boolean[]
+  /** What the next tries come to instead of a stream. */
+  readonly failures: Error[]
+  /** The next stream, once the requester asked on it to go on. */
+  next(): Promise<ScriptedPeer>
+}
+
+const stage = async (spec: Parameters<typeof scriptedRun>[1] = {}): Promise<Stage> => {
+  const clock = new ManualClock()
+  const [streams, tries, failures]: [ScriptedPeer[], boolean[], Error[]] = [[], [], []]
+  const run = await scriptedRun(clock, spec, async (silent, _signal, first) => {
+    tries.push(silent)
+    const failure = failures.shift()
+    if (failure !== undefined) throw failure
+    const stream = new ScriptedPeer({ party: first.party, requester: first.requester, request: first.request })
+    streams.push(stream)
+    return stream
+  })
+  const next = async (): Promise<ScriptedPeer> => {
+    await clock.advance(RESUME_PAUSE_MS)
+    await settle()
+    return streams.at(-1)!
+  }
+  return { ...run, clock, streams, tries, failures, next }
+}
+
+const resumed = (peer: ScriptedPeer, stdin = 0): void => peer.say({ type: 'resumed', request_id: peer.id, stdin })
+const frames = (peer: ScriptedPeer): string[] => peer.frames.map(({ type }) => type)
+
+test('a stream that is lost is followed by another that goes on where it was, and the sink sees each event once', async () => {
+  const { peer, sink, outcome, next, counters, clock, tries } = await stage()
+  peer.started()
+  peer.output('stdout', 0, 'a')
+  peer.output('stderr', 0, 'e')
+  peer.output('stdout', 1, 'b')
+  peer.say({ type: 'warning', request_id: peer.id, kind: 'stdout_approaching_cap', message: 'half' })
+  peer.onClosed(RESET)
+  const second = await next()
+  assert.deepEqual(second.frames, [{ type: 'resume', request_id: second.id, stdout: 2, stderr: 1 }])
+  resumed(second)
+  second.started()
+  second.say({ type: 'warning', request_id: peer.id, kind: 'stdout_approaching_cap', message: 'half' })
+  second.output('stdout', 2, 'c')
+  await second.exit('abc', 'e', { code: 3 })
+  const { ok, code, incomplete, warnings } = await outcome
+  assert.deepEqual([ok, code, incomplete, warnings], [true, 3, false, ['stdout_approaching_cap']])
+  assert.deepEqual(
+    sink.events.map(({ type }) => type),
+    ['started', 'stdout', 'stderr', 'stdout', 'warning', 'stdout'],
+  )
+  assert.deepEqual([sink.text('stdout'), second.left, tries], ['abc', 'closed', [false]])
+  const { runs_resumed, runs_completed, foreign_frames } = counters.snapshot()
+  assert.deepEqual([runs_resumed, runs_completed, foreign_frames], [1, 1, 0])
+  assert.equal(clock.pending, 0)
+})
+
+test('what comes on the lost stream afterwards is not heard', async () => {
+  const { peer, sink, outcome, next } = await stage()
+  peer.started()
+  peer.onClosed(RESET)
+  const second = await next()
+  resumed(second)
+  peer.output('stdout', 0, 'x')
+  peer.onClosed(null)
+  second.output('stdout', 0, 'a')
+  await second.exit('a')
+  assert.equal((await outcome).ok, true)
+  assert.equal(sink.text('stdout'), 'a')
+})
+
+test('a run that is lost before its start, and again and again, is still one run', async () => {
+  const { peer, sink, outcome, next, counters } = await stage()
+  peer.onClosed(RESET)
+  let stream = await next()
+  assert.deepEqual(stream.frames.at(-1), { type: 'resume', request_id: stream.id, stdout: 0, stderr: 0 })
+  for (let seq = 0; seq < 10; seq++) {
+    resumed(stream)
+    stream.started()
+    stream.output('stdout', seq, String(seq))
+    stream.onClosed(RESET)
+    stream = await next()
+  }
+  // Lost while it was asked for.
+  stream.onClosed(RESET)
+  stream = await next()
+  resumed(stream)
+  await stream.exit('0123456789')
+  assert.equal((await outcome).ok, true)
+  assert.equal(sink.events.filter(({ type }) => type === 'started').length, 1)
+  assert.equal(counters.snapshot()['runs_resumed'], 11)
+})
+
+test('an Exit that was lost is fetched', async () => {
+  const { peer, outcome, next } = await stage()
+  peer.started()
+  peer.output('stdout', 0, 'a')
+  peer.onClosed(RESET)
+  const second = await next()
+  resumed(second)
+  second.started()
+  await second.exit('a')
+  assert.equal((await outcome).ok, true)
+})
+
+test('acknowledgements and a Cancel that were lost are said again', async () => {
+  const { peer, runner, outcome, next, clock, failures } = await stage()
+  peer.started()
+  peer.output('stdout', 0, 'a')
+  failures.push(new Error('not yet'))
+  peer.onClosed(RESET)
+  runner.cancel(peer.id)
+  const second = await next()
+  resumed(second)
+  assert.deepEqual(frames(second), ['resume', 'cancel', 'ack'])
+  assert.deepEqual(second.frames.at(-1), { type: 'ack', request_id: peer.id, stdin: 0, stdout: 1, stderr: 0 })
+  await second.exit('a', '', { code: null, signal: 15 })
+  assert.equal((await outcome).signal, 15)
+  assert.equal(clock.pending, 0)
+})
+
+test('stdin is kept until it is acknowledged, and sent again from where it had come', async () => {
+  const data = randomBytes(2 * MAX_STDIN_UNACKED)
+  const { peer, outcome, next } = await stage({ stdin: stdinOf(data) })
+  await settle()
+  const count = Math.ceil(data.length / MAX_FRAME_DATA)
+  const sent = peer.frames.filter(({ type }) => type === 'stdin').length
+  assert.ok(sent >= 5 && sent < count)
+  peer.say({ type: 'ack', request_id: peer.id, stdin: 2, stdout: 0, stderr: 0 })
+  peer.onClosed(RESET)
+  await settle()
+  const second = await next()
+  resumed(second, 4)
+  await settle()
+  let acked = 4
+  const got = (): Extract<(typeof second.frames)[number], { type: 'stdin' }>[] =>
+    second.frames.flatMap((frame) => (frame.type === 'stdin' ? [frame] : []))
+  while (acked < count) {
+    acked = 4 + got().length
+    second.say({ type: 'ack', request_id: peer.id, stdin: acked, stdout: 0, stderr: 0 })
+    await settle()
+  }
+  assert.deepEqual(
+    got().map(({ seq }) => seq),
+    Array.from({ length: count - 4 }, (_, index) => index + 4),
+  )
+  assert.deepEqual(Buffer.concat(got().map(({ data: part }) => part)), data.subarray(4 * MAX_FRAME_DATA))
+  assert.deepEqual(
+    got().map(({ eof }) => eof),
+    got().map((_frame, index) => index === count - 5),
+  )
+  await second.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('the end of stdin alone is sent again as such', async () => {
+  const { peer, outcome, next } = await stage({ stdin: stdinOf() })
+  await settle()
+  peer.onClosed(RESET)
+  const second = await next()
+  resumed(second)
+  assert.deepEqual(second.frames.at(-1), { type: 'stdin', request_id: peer.id, seq: 0, data: Buffer.alloc(0), eof: true })
+  await second.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('a silent stream is given up for a new one, with time left of the lease', async () => {
+  const { peer, outcome, next, clock, tries } = await stage()
+  peer.started()
+  assert.ok(SILENCE_MS + RESUME_ATTEMPT_MS / 2 < LEASE_EXPIRES_MS)
+  await clock.advance(SILENCE_MS - 1)
+  assert.deepEqual([peer.left, tries], [null, []])
+  await clock.advance(1)
+  assert.deepEqual([peer.left, tries], ['aborted', [true]])
+  const second = await next()
+  resumed(second)
+  await second.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('a new stream on which nobody answers is silent too', async () => {
+  const { peer, outcome, next, clock, tries } = await stage()
+  peer.started()
+  peer.onClosed(RESET)
+  const second = await next()
+  await clock.advance(SILENT_CHECKS * LIVENESS_CHECK_MS)
+  assert.equal(second.left, 'aborted')
+  const third = await next()
+  assert.deepEqual(tries, [false, true])
+  resumed(third)
+  await third.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('a path that answers renewals is never silent, whatever is quiet', async () => {
+  const { peer, outcome, clock, tries } = await stage()
+  peer.started()
+  for (let count = 0; count < 20; count++) {
+    await clock.advance(LEASE_RENEW_MS)
+    peer.say({ type: 'ack', request_id: peer.id, stdin: 0, stdout: 0, stderr: 0 })
+  }
+  assert.deepEqual(tries, [])
+  await peer.exit()
+  await outcome
+})
+
+test('nobody answers: tries go on, paced, until the lease must be over; then the run is incomplete and says why', async () => {
+  const { peer, outcome, clock, tries, failures, counters } = await stage()
+  failures.push(...Array.from({ length: 100 }, () => new AppError('peer_unreachable', 'no address answered')))
+  peer.started()
+  await clock.advance(LEASE_RENEW_MS)
+  peer.onClosed(RESET)
+  await clock.advance(LEASE_EXPIRES_MS + RESUME_SLACK_MS - 1)
+  const before = tries.length
+  assert.ok(before > 5 && before <= (LEASE_EXPIRES_MS + RESUME_SLACK_MS) / RESUME_PAUSE_MS + 1, `${before} tries`)
+  await clock.advance(1)
+  const { incomplete, message } = await outcome
+  assert.equal(incomplete, true)
+  assert.match(message ?? '', /lost and could not be resumed in time: no address answered/)
+  await clock.advance(60_000)
+  assert.equal(tries.length, before)
+  assert.deepEqual([counters.snapshot()['runs_incomplete'], counters.snapshot()['runs_resumed'], clock.pending], [1, 0, 0])
+})
+
+test('one try that hangs does not use up the time of the next, and a stream that comes too late is left', async () => {
+  const clock = new ManualClock()
+  const signals: AbortSignal[] = []
+  const { peer, outcome } = await scriptedRun(clock, {}, async (_silent, signal) => {
+    signals.push(signal)
+    return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true }))
+  })
+  peer.started()
+  peer.onClosed(RESET)
+  await clock.advance(RESUME_ATTEMPT_MS)
+  await settle()
+  await clock.advance(LEASE_EXPIRES_MS + RESUME_SLACK_MS - RESUME_ATTEMPT_MS)
+  assert.match((await outcome).message ?? '', /not reached in time/)
+  assert.deepEqual([signals.length >= 2, signals.every(({ aborted }) => aborted), clock.pending], [true, true, 0])
+})
+
+test('a run that is not there any more is incomplete at once, in words that say so', async () => {
+  const { peer, outcome, next, clock, tries } = await stage()
+  peer.started()
+  peer.onClosed(RESET)
+  const second = await next()
+  second.say({ type: 'gone', request_id: peer.id })
+  const { incomplete, message } = await outcome
+  assert.equal(incomplete, true)
+  assert.match(message ?? '', /lost \(reset\), and the run is not there any more/)
+  assert.deepEqual([second.left, tries.length, clock.pending], ['aborted', 1, 0])
+})
+
+test('a stream that the agent ends in peace instead of an answer is no answer', async () => {
+  const { peer, outcome, next } = await stage()
+  peer.onClosed(RESET)
+  const second = await next()
+  second.onClosed(null)
+  assert.match((await outcome).message ?? '', /ended the stream/)
+})
+
+const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void>, RegExp]> = {
+  'output instead of an answer': [(peer) => peer.output('stdout', 0, 'a'), /stdout frame came instead of an answer/],
+  'an answer about another run': [
+    (peer) => peer.say({ type: 'resumed', request_id: '01890a5d-ac96-774b-bcce-b302099a8057', stdin: 0 }),
+    /instead of an answer/,
+  ],
+  'stdin that was never sent': [(peer) => resumed(peer, 1), /stdin is said to have come/],
+  'another process': [(peer) => (resumed(peer), peer.say({ type: 'started', request_id: peer.id, pid: 1 })), /started twice/],
+  'output that came before': [(peer) => (resumed(peer), peer.output('stdout', 0, 'a')), /bytes of stdout are missing/],
+  'output that leaves a hole': [(peer) => (resumed(peer), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],
+  'a second answer': [(peer) => (resumed(peer), resumed(peer)), /no place here/],
+  'bytes that are no frame': [(peer) => peer.onBody(peer.id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')), /ended before the Exit/],
+  'an Exit for less': [async (peer) => (resumed(peer), await peer.exit('')), /1 of 0 bytes/],
+}
+
+for (const [name, [lie, message]] of Object.entries(LIES))
+  test(`${name} where a run is resumed makes it incomplete, never a success`, async () => {
+    const { peer, outcome, next, clock, counters } = await stage()
+    peer.started()
+    peer.output('stdout', 0, 'a')
+    peer.onClosed(RESET)
+    await lie(await next())
+    const { ok, incomplete, message: said } = await outcome
+    assert.deepEqual([ok, incomplete], [false, true])
+    assert.match(said ?? '', message)
+    assert.equal(counters.snapshot()['runs_incomplete'], 1)
+    assert.equal(clock.pending, 0)
+  })
+
+test('a requester that gives up says Cancel before it leaves', async () => {
+  const { peer, outcome } = await stage()
+  peer.started()
+  peer.output('stdout', 1, 'b')
+  await outcome
+  assert.equal(peer.frames.at(-1)?.type, 'cancel')
+  assert.equal(peer.left, 'aborted')
+})

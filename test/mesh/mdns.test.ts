@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { signCard, verifyCard } from '../../src/identity/card.ts'
+import { CARD_DOMAIN } from '../../src/protocol/card.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { noMulticast } from '../support/multicast.ts'
+import { startPeer, until, type Peer } from '../support/peer.ts'
+
+/** Whoever else is on this network may be found too: only the machine that is expected counts. */
+const LIMIT = { timeout: 60_000, skip: await noMulticast() }
+
+const connected = (who: Peer, other: Peer): boolean => who.node.connectionsTo(other.machineId).length > 0
+
+test('two that know nothing of each other find each other on the local network', LIMIT, async (t) => {
+  const alice = await startPeer(t, { name: 'alice', mdns: true })
+  const bob = await startPeer(t, { name: 'bob', mdns: true })
+  await until(() => connected(alice, bob) && connected(bob, alice))
+  // Found is not trusted: a link proves the agents, and the rules know neither.
+  assert.deepEqual([alice.port.snapshot.contacts, bob.port.snapshot.contacts], [[], []])
+  await until(() => alice.announcements.list().some((one) => one.agent_id === bob.agentId))
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).decision, 'unknown')
+})
+
+test('a contact whose card names no address is found on the local network', LIMIT, async (t) => {
+  const bob = await startPeer(t, { name: 'bob', mdns: true })
+  const alice = await startPeer(t, { name: 'alice', mdns: true })
+  const now = Date.now()
+  const body = {
+    version: 1 as const,
+    agent_public_key: bob.signer.publicKey,
+    machine_id: bob.machineId,
+    name: 'bob',
+    addresses: [],
+    issued_at_ms: now,
+    expires_at_ms: now + 60_000,
+  }
+  await alice.contacts.importCard(verifyCard(await signCard(bob.signer, body, CARD_DOMAIN), CARD_DOMAIN, now), { trust: 'trusted' })
+  await alice.contacts.pin(bob.agentId, bob.machineId)
+  await until(() => connected(alice, bob))
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).machineId, bob.machineId)
+})
+
+test('who does not look on the local network is not found there', LIMIT, async (t) => {
+  const hidden = await startPeer(t, { name: 'hidden' })
+  const alice = await startPeer(t, { name: 'alice', mdns: true })
+  const bob = await startPeer(t, { name: 'bob', mdns: true })
+  await until(() => connected(alice, bob))
+  assert.equal(connected(alice, hidden), false)
+})

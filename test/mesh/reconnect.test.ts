@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { silentLogger } from '../../src/base/log.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { AddressBook } from '../../src/mesh/address-book.ts'
+import { Reconnect } from '../../src/mesh/reconnect.ts'
+import {
+  FOUND_STRANGERS_PER_MINUTE,
+  MAX_FOUND_WAITING,
+  MAX_PARALLEL_DIALS,
+  MAX_STRANGER_CONNECTIONS,
+  MAX_STRANGER_DIALS,
+} from '../../src/protocol/limits.ts'
+import { agentNumber, machineNumber } from '../support/agents.ts'
+import { FakeNode } from '../support/fake-node.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const machineOf = (n: number): string => machineNumber(n).machineId
+const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`
+const strangers = (first: number, count: number): number[] => Array.from({ length: count }, (_, i) => first + i)
+
+/** Trusts one contact for each of these machines and knows no address of them. */
+const setUp = (t: TestContext, pinned: readonly number[]) => {
+  const [node, clock] = [new FakeNode(), new ManualClock()]
+  const contacts = pinned.map((n) => ({
+    agent_id: agentNumber(n).agentId,
+    trust: 'trusted' as const,
+    machines: [machineOf(n)],
+    addresses: [],
+  }))
+  for (const n of pinned) node.known.add(machineOf(n))
+  const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
+  const reconnect = new Reconnect({ node, book, clock, log: silentLogger, port: { onSnapshot: () => () => undefined } })
+  reconnect.start()
+  t.after(() => reconnect.stop())
+  const find = (n: number): void => node.find(machineOf(n), addressOf(n))
+  return { node, clock, book, reconnect, find }
+}
+
+test('a contact is dialled at once while strangers flood the local network, and dials at once are bounded', async (t) => {
+  const { node, find } = setUp(t, [1])
+  assert.deepEqual(node.dialled, [machineOf(1)])
+  await node.failAll()
+  for (const n of strangers(10, 100)) find(n)
+  assert.equal(node.dials.length, MAX_STRANGER_DIALS)
+  find(1)
+  assert.equal(node.dials.length, MAX_STRANGER_DIALS + 1)
+  assert.deepEqual([node.dials.at(-1)?.machineId, node.dials.at(-1)?.addresses], [machineOf(1), [addressOf(1)]])
+})
+
+test('machines that are wanted, known and strange share one bound of dials at once, and strangers come last', async (t) => {
+  const wanted = strangers(1, MAX_PARALLEL_DIALS - 2)
+  const { node, find } = setUp(t, wanted)
+  const listed = strangers(20, 4)
+  for (const n of listed) node.known.add(machineOf(n))
+  for (const n of [...strangers(30, 5), ...listed]) find(n)
+  assert.equal(node.dials.length, MAX_PARALLEL_DIALS)
+  assert.deepEqual(
+    node.dials.map((dial) => dial.machineId),
+    [...wanted, 30, 31].map(machineOf),
+  )
+  await node.failAll()
+  assert.deepEqual(
+    node.dials.map((dial) => dial.machineId),
+    [...listed, 32, 33].map(machineOf),
+  )
+})
+
+test('a machine that is found again and again has one attempt at a time', async (t) => {
+  const { node, find } = setUp(t, [1])
+  for (let i = 0; i < 5; i++) for (const n of [1, 2]) find(n)
+  assert.deepEqual(
+    node.dials.map((dial) => dial.machineId),
+    [1, 2].map(machineOf),
+  )
+})
+
+test('strangers are dialled so often a minute, and a machine that is known however many there are', async (t) => {
+  const { node, clock, find } = setUp(t, [])
+  const tryAll = async (numbers: readonly number[]): Promise<number> => {
+    const before = node.dialled.length
+    for (const n of numbers) find(n)
+    while (node.dials.length > 0) await node.failAll()
+    return node.dialled.length - before
+  }
+  assert.equal(await tryAll(strangers(1, FOUND_STRANGERS_PER_MINUTE + 10)), FOUND_STRANGERS_PER_MINUTE)
+  assert.equal(await tryAll([100]), 0)
+  node.known.add(machineOf(100))
+  assert.equal(await tryAll([100]), 1)
+  await clock.advance(60_000)
+  assert.equal(await tryAll([101]), 1)
+})
+
+test('strangers that wait for their turn are bounded too', async (t) => {
+  const { node, clock, find } = setUp(t, [])
+  for (let minute = 0; minute < 6; minute++) {
+    for (const n of strangers(1 + minute * FOUND_STRANGERS_PER_MINUTE, FOUND_STRANGERS_PER_MINUTE)) find(n)
+    await clock.advance(60_000)
+  }
+  while (node.dials.length > 0) await node.failAll()
+  assert.equal(node.dialled.length, MAX_FOUND_WAITING + MAX_STRANGER_DIALS)
+})
+
+test('no stranger is dialled who is connected, names no address, or finds the places of strangers taken', async (t) => {
+  const { node, find } = setUp(t, [])
+  node.connect(machineOf(1))
+  find(1)
+  node.find(machineOf(2))
+  node.strangers = MAX_STRANGER_CONNECTIONS
+  find(3)
+  assert.deepEqual(node.dialled, [])
+  node.strangers -= 1
+  find(4)
+  assert.deepEqual(node.dialled, [3, 4].map(machineOf))
+})
+
+test('strangers leave the addresses alone that the local network told of a contact', async (t) => {
+  const { node, book, find } = setUp(t, [1])
+  find(1)
+  for (const n of strangers(2, 200)) find(n)
+  node.find(machineOf(1))
+  assert.deepEqual(book.addressesOf(machineOf(1)), [addressOf(1)])
+  assert.deepEqual(book.addressesOf(machineOf(2)), [])
+})

@@ -1,0 +1,66 @@
+import { AppError } from '../../src/base/errors.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+
+interface Dial {
+  readonly machineId: MachineId
+  readonly addresses: readonly string[]
+  readonly outcome: PromiseWithResolvers<MeshConnection>
+}
+
+/** A mesh node whose dials last until the test ends them: for floods that no real network could hold still. */
+export class FakeNode {
+  readonly known = new Set<MachineId>()
+  /** Dials at work, oldest first. */
+  readonly dials: Dial[] = []
+  /** Every machine that was ever dialled. */
+  readonly dialled: MachineId[] = []
+  strangers = 0
+  #connected = new Set<MachineId>()
+  #find: (machineId: MachineId, addresses: string[]) => void = () => undefined
+
+  isKnown = (machineId: MachineId): boolean => this.known.has(machineId)
+
+  strangerConnections(): number {
+    return this.strangers
+  }
+
+  connectionsTo(machineId: MachineId): MeshConnection[] {
+    return this.#connected.has(machineId) ? [{ machineId } as MeshConnection] : []
+  }
+
+  onDisconnected(): void {
+    // Nothing is lost here.
+  }
+
+  onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
+    this.#find = listener
+  }
+
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
+    const dial: Dial = { machineId, addresses, outcome: Promise.withResolvers() }
+    this.dials.push(dial)
+    this.dialled.push(machineId)
+    signal.addEventListener('abort', () => dial.outcome.reject(new AppError('shutting_down')))
+    try {
+      return await dial.outcome.promise
+    } finally {
+      this.dials.splice(this.dials.indexOf(dial), 1)
+    }
+  }
+
+  /** As if mDNS had named it. */
+  find(machineId: MachineId, ...addresses: string[]): void {
+    this.#find(machineId, addresses)
+  }
+
+  connect(machineId: MachineId): void {
+    this.#connected.add(machineId)
+  }
+
+  /** Ends the dials at work without success, and lets what follows happen. */
+  async failAll(): Promise<void> {
+    for (const { outcome } of this.dials) outcome.reject(new AppError('peer_unreachable'))
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
