@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { readdir, readFile, readlink } from 'node:fs/promises'
+import { readdir, readFile, readlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
@@ -14,13 +15,19 @@ interface Stage {
   /** A command of alice's on bob that never ends by itself. */
   readonly running: RunningCli
   readonly childPid: number
+  /** Once this file is there the command prints `after`. */
+  readonly marker: string
 }
 
 const stageOf = async (t: TestContext): Promise<Stage> => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const ticker = await mesh.program('ticker', 'echo ready\nwhile :; do sleep 0.05; done')
+  const marker = join(mesh.root, 'marker')
+  const ticker = await mesh.program(
+    'ticker',
+    `echo ready\nwhile [ ! -e ${marker} ]; do sleep 0.05; done\necho after\nwhile :; do sleep 0.05; done`,
+  )
   await Promise.all([alice.start(), bob.start()])
   await bob.writeAcl([{ agent: alice, commands: [[ticker], ['echo', '<INT>']] }])
   await Promise.all([alice.restart(), bob.restart()])
@@ -30,7 +37,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
   await running.printed('ready')
   const childPid = Number((await bob.journal()).find((line) => line.event === 'started')?.['pid'])
   assert.ok(isRunning(childPid))
-  return { alice, bob, running, childPid }
+  return { alice, bob, running, childPid, marker }
 }
 
 const assertChildDies = async ({ childPid }: Stage, since: number): Promise<void> => {
@@ -47,24 +54,36 @@ const assertWorks = async ({ alice, bob }: Stage): Promise<void> => {
 
 const linesOf = async ({ bob }: Stage, event: string) => (await bob.journal()).filter((line) => line.event === event)
 
-test("SIGKILL of the responder's network half: the run ends and is journalled, the executor goes on, and a new one comes", async (t) => {
+test("SIGKILL of the responder's network half: the executor goes on, a new one comes, and the run goes on through it", async (t) => {
   const stage = await stageOf(t)
-  const { bob, running } = stage
+  const { bob, running, childPid } = stage
   const [executor, network] = [bob.pid, await bob.networkPid()]
-  const since = performance.now()
   process.kill(network, 'SIGKILL')
+  await until('another network half answers', async () => (await bob.cli(['id'])).status === 0 && (await bob.networkPid()) !== network)
+  await writeFile(stage.marker, '')
+  await running.printed('after')
+  assert.ok(isRunning(childPid), 'the same program')
+  assert.equal(bob.pid, executor, 'the same executor')
+  const since = performance.now()
+  running.child.kill('SIGINT')
+  assert.equal((await running.finished).status, 128 + 15)
   await assertChildDies(stage, since)
-  const result = await running.finished
-  assert.equal(result.status, 255)
-  assert.match(result.stderr, /incomplete/)
-  await until('the run has its end in the journal', async () => (await linesOf(stage, 'exit')).length === 1)
-  assert.ok((await linesOf(stage, 'warning')).some((line) => line['kind'] === 'peer_disconnected'))
+  assert.equal((await linesOf(stage, 'exit')).length, 1)
   await assertWorks(stage)
-  assert.equal(bob.pid, executor)
-  assert.ok(bob.running)
-  assert.notEqual(await bob.networkPid(), network)
   const { totals } = await bob.diagnostics()
   assert.ok((totals['requests_allowed'] ?? 0) >= 2, 'the counters went on')
+})
+
+test("SIGKILL of both network halves: the run has its end in the executor's journal, and its child dies", async (t) => {
+  const stage = await stageOf(t)
+  const { alice, bob, running } = stage
+  const pids = [await alice.networkPid(), await bob.networkPid()]
+  const since = performance.now()
+  for (const pid of pids) process.kill(pid, 'SIGKILL')
+  assert.equal((await running.finished).status, 255)
+  await assertChildDies(stage, since)
+  await until('the run has its end in the journal', async () => (await linesOf(stage, 'exit')).length === 1)
+  await assertWorks(stage)
 })
 
 test("SIGKILL of the responder's executor: its network half is gone at once, the child dies, and the next start says lost", async (t) => {
