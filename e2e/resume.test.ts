@@ -21,7 +21,11 @@ interface Stage {
 }
 
 /** Alice may run `programs` on bob, whom she reaches by a path that can be cut. */
-const stageOf = async (t: TestContext, programs: Readonly<Record<string, string>>, prepare?: (root: string) => Promise<void>): Promise<Stage> => {
+const stageOf = async (
+  t: TestContext,
+  programs: Readonly<Record<string, string>>,
+  prepare?: (root: string) => Promise<void>,
+): Promise<Stage> => {
   const mesh = await MeshOfDaemons.create()
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
@@ -33,7 +37,10 @@ const stageOf = async (t: TestContext, programs: Readonly<Record<string, string>
   const paths = await Promise.all(Object.entries(programs).map(async ([name, text]) => mesh.program(name, `cd ${mesh.root}\n${text}`)))
   await alice.start()
   await bob.start()
-  await bob.writeAcl([{ agent: alice, commands: paths.map((path) => [path]) }], 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432')
+  await bob.writeAcl(
+    [{ agent: alice, commands: paths.map((path) => [path]) }],
+    'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
+  )
   await bob.restart()
   await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
   await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
@@ -42,7 +49,12 @@ const stageOf = async (t: TestContext, programs: Readonly<Record<string, string>
 }
 
 /** Does it again and again, a while after each resumption, until the command is done. */
-const disturb = async (running: RunningCli, { bob }: Stage, trouble: () => void, pause: () => number): Promise<{ count: number; result: CliResult }> => {
+const disturb = async (
+  running: RunningCli,
+  { bob }: Stage,
+  trouble: () => void,
+  pause: () => number,
+): Promise<{ count: number; result: CliResult }> => {
   let count = 0
   let done = false
   void running.finished.then(() => (done = true))
@@ -151,9 +163,11 @@ test('Ctrl-C while the path is away ends the command when it is back', async (t)
   await running.printed('ready')
   proxy.refuse()
   running.child.kill('SIGINT')
-  await until('the command line was heard', async () => (await alice.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0, 500).catch(
-    () => undefined,
-  )
+  await until(
+    'the command line was heard',
+    async () => (await alice.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0,
+    500,
+  ).catch(() => undefined)
   proxy.allow()
   const result = await running.finished
   assert.notEqual(result.status, 0)

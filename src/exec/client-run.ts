@@ -1,13 +1,7 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
-import {
-  EXIT_WAIT_SLACK_MS,
-  KILL_GRACE_MS,
-  MAX_UNACKED_PER_RUN,
-  MAX_WARNINGS_PER_RUN,
-  UNACKED_SLACK,
-} from '../protocol/limits.ts'
+import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { Attachment, type AttachmentComponents } from './attachment.ts'
 import type { RequesterCounters } from './counters.ts'

@@ -226,11 +226,14 @@ export class Outbox {
     const line = this.#line
     if (line === null || this.#draining === line) return
     if (this.#send(line, () => !line.full)) return
+    void this.#pumpLater(line)
+  }
+
+  async #pumpLater(line: Line): Promise<void> {
     this.#draining = line
-    void line.drained().then(() => {
-      if (this.#draining === line) this.#draining = null
-      this.#pump()
-    })
+    await line.drained()
+    if (this.#draining === line) this.#draining = null
+    this.#pump()
   }
 
   /** Sends in order while `mayGoOn`; true when everything was sent. */

@@ -7,7 +7,7 @@ import type { Slot } from '../policy/slots.ts'
 import type { Guardian } from '../process/guardian.ts'
 import { startProcess, type RunningProcess } from '../process/running-process.ts'
 import { execFrame, type ExecFrame, type ExecRequest } from '../protocol/exec.ts'
-import { RESUME_BURST, RESUMES_PER_SECOND } from '../protocol/limits.ts'
+import { RESUME_BURST, RESUMES_PER_SECOND } from '../protocol/resume-limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { factsOf, neverRan, type RunSubject } from './exit-writer.ts'
 import { Lease } from './lease.ts'
@@ -79,7 +79,8 @@ export class Run {
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
     this.#lease = new Lease({ clock }, { onExpired: () => this.#expired() })
     this.#resumes = new TokenBucket({ clock }, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
-    const onAck = (stdin: number): void => this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
+    const onAck = (stdin: number): void =>
+      this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
     this.#stdin = request.stdin && new StdinFeed({ clock }, { ...request.stdin, onAck, onMismatch: () => this.end('stdin_mismatch') })
   }
 

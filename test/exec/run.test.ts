@@ -150,7 +150,10 @@ const cutting = (pair: ExecPair, bodies: number): { cuts: number } => {
 }
 
 test('ten mebibytes each way arrive whole however often the stream is lost, and the exit code is kept', async (t) => {
-  const pair = await execPair(t, { scripts: { copy: 'cat; exit 7' }, keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432' })
+  const pair = await execPair(t, {
+    scripts: { copy: 'cat; exit 7' },
+    keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
+  })
   const data = randomBytes(10 * 1024 * 1024)
   const count = cutting(pair, 16)
   const sink = new RecordingSink()

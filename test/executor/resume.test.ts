@@ -7,14 +7,8 @@ import { test } from 'node:test'
 
 import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, type ExecExit } from '../../src/protocol/exec.ts'
-import {
-  FIRST_UNACKED_PER_RUN,
-  FRAME_COST,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  MAX_LINGERING_PER_PEER,
-  RESUME_BURST,
-} from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { MAX_LINGERING_PER_PEER, RESUME_BURST } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type ProbeRun } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -234,7 +228,9 @@ test("another peer's run, one that never was and a used nonce are all answered a
   const never = link.open(await link.nonce(), execFrame.encode({ type: 'cancel', request_id: run.id }), link.request(nonce, ['x']))
   await never.closed
   const used = link.handshakeNonce!
-  await (await link.resume(never, { stdout: 0, stderr: 0 }, { nonce: used })).closed
+  await (
+    await link.resume(never, { stdout: 0, stderr: 0 }, { nonce: used })
+  ).closed
   const tries = [await foreign.resume(run), await link.resume(never), await link.resume(run, run.position, { nonce: used })]
   for (const one of tries) {
     await one.closed

@@ -122,7 +122,12 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecRunner({ links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) }, executor: asking.client, clock: systemClock, counters })
+  const runner = new ExecRunner({
+    links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) },
+    executor: asking.client,
+    clock: systemClock,
+    counters,
+  })
   const pair: ExecPair = {
     requester,
     responder,
