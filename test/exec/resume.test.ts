@@ -3,17 +3,8 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import {
-  LEASE_EXPIRES_MS,
-  LEASE_RENEW_MS,
-  LIVENESS_CHECK_MS,
-  MAX_FRAME_DATA,
-  MAX_STDIN_UNACKED,
-  RESUME_ATTEMPT_MS,
-  RESUME_PAUSE_MS,
-  RESUME_SLACK_MS,
-  SILENT_CHECKS,
-} from '../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../../src/protocol/resume-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
 
