@@ -291,19 +291,21 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'an Exit for less': [async (peer) => (resumed(peer), await peer.exit('')), /1 of 0 bytes/],
 }
 
-for (const [name, [lie, message]] of Object.entries(LIES))
-  test(`${name} where a run is resumed makes it incomplete, never a success`, async () => {
-    const { peer, outcome, next, clock, counters } = await stage()
-    peer.started()
-    peer.output('stdout', 0, 'a')
-    peer.onClosed(RESET)
-    await lie(await next())
-    const { ok, incomplete, message: said } = await outcome
-    assert.deepEqual([ok, incomplete], [false, true])
-    assert.match(said ?? '', message)
-    assert.equal(counters.snapshot()['runs_incomplete'], 1)
-    assert.equal(clock.pending, 0)
-  })
+test('a lie where a run is resumed makes it incomplete, never a success', async (t) => {
+  for (const [name, [lie, message]] of Object.entries(LIES))
+    await t.test(name, async () => {
+      const { peer, outcome, next, clock, counters } = await stage()
+      peer.started()
+      peer.output('stdout', 0, 'a')
+      peer.onClosed(RESET)
+      await lie(await next())
+      const { ok, incomplete, message: said } = await outcome
+      assert.deepEqual([ok, incomplete], [false, true])
+      assert.match(said ?? '', message)
+      assert.equal(counters.snapshot()['runs_incomplete'], 1)
+      assert.equal(clock.pending, 0)
+    })
+})
 
 test('a requester that gives up says Cancel before it leaves', async () => {
   const { peer, outcome } = await stage()
