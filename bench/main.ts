@@ -10,8 +10,9 @@ import { randomBytes } from '../src/identity/hash.ts'
 import { machineKeyOf } from '../src/identity/machine-key.ts'
 import { MeshNode } from '../src/mesh/node.ts'
 import { CLI, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { halves } from './halves.ts'
 import { hasOpenSsh, OpenSsh } from './openssh.ts'
-import { report, type Row } from './report.ts'
+import { report, reportAgain, type Row } from './report.ts'
 import { RestClient } from './rest-client.ts'
 import { interleaved, summarize, timed } from './stats.ts'
 
@@ -177,14 +178,27 @@ const measure = async (mesh: MeshOfDaemons, ssh: OpenSsh, plan: Plan): Promise<R
     }
     say('throughput')
     rows.push(await throughput(pair, plan))
-    return [...rows, ...held]
+    say('the two halves')
+    return [...rows, ...held, ...(await halves(mesh, plan.rounds))]
   } finally {
     pair.client.close()
   }
 }
 
+/** These alone, beside the rows that are there. */
+const measureHalves = async ({ rounds }: Plan): Promise<number> => {
+  const mesh = await MeshOfDaemons.create('x0x-bench-')
+  try {
+    await reportAgain(await halves(mesh, rounds))
+    return 0
+  } finally {
+    await mesh.stop()
+  }
+}
+
 const main = async (argv: readonly string[]): Promise<number> => {
   const mode = argv.includes('quick') ? 'quick' : 'full'
+  if (argv.includes('halves')) return measureHalves(PLANS[mode])
   if (!hasOpenSsh()) throw new Error('OpenSSH is needed as the peer: apt-get install openssh-server openssh-client')
   const mesh = await MeshOfDaemons.create('x0x-bench-')
   const ssh = await OpenSsh.start()

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { cpus, release, totalmem } from 'node:os'
 import { promisify } from 'node:util'
 
@@ -45,11 +45,20 @@ group is in force.
 ${rows.map(tableRow).join('\n')}
 `
 
+const RAW = new URL('results.json', import.meta.url)
+
 /** Prints the table, and writes it to `bench/RESULTS.md` with the raw figures in `bench/results.json` beside it; a quick run only prints. */
 export const report = async (rows: readonly Row[], mode: 'full' | 'quick'): Promise<void> => {
   const text = await markdown(rows, mode)
   process.stdout.write(text)
   if (mode === 'quick') return
   await writeFile(new URL('RESULTS.md', import.meta.url), text)
-  await writeFile(new URL('results.json', import.meta.url), `${JSON.stringify(rows, null, 1)}\n`)
+  await writeFile(RAW, `${JSON.stringify(rows, null, 1)}\n`)
+}
+
+/** Puts rows in the place of those of the same name in the last full report, or behind them. */
+export const reportAgain = async (rows: readonly Row[]): Promise<void> => {
+  const last = JSON.parse(await readFile(RAW, 'utf8')) as Row[]
+  const kept = last.filter(({ what }) => !rows.some((row) => row.what.split('(')[0] === what.split('(')[0]))
+  await report([...kept, ...rows], 'full')
 }

@@ -22,8 +22,30 @@ import { setFlagsFromString as __setFlags } from 'node:v8'
 __setFlags('--semi-space-growth-factor=1')`
 
 export const TARGETS = {
-  x0x: { entry: 'src/cli/main.ts', out: 'dist/x0x.cjs', format: 'cjs', target: 'node20', banner: SHEBANG },
-  x0xd: { entry: 'src/daemon/main.ts', out: 'dist/x0xd.mjs', format: 'esm', target: 'node24', banner: DAEMON_PRELUDE },
+  x0x: {
+    entry: 'src/cli/main.ts',
+    out: 'dist/x0x.cjs',
+    format: 'cjs',
+    target: 'node20',
+    banner: SHEBANG,
+    supported: { 'dynamic-import': false },
+  },
+  x0xd: {
+    entry: 'src/daemon/main.ts',
+    out: 'dist/x0xd.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+  },
+  'x0xd-network': {
+    entry: 'src/daemon/network-main.ts',
+    out: 'dist/x0xd-network.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+  },
 }
 
 /** A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. */
@@ -35,7 +57,7 @@ main(process.argv.slice(2), process.env).then(
 )`
 
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
-export const bundle = async ({ entry, format, target, banner }) => {
+export const bundle = async ({ entry, format, target, banner, supported }) => {
   const { build } = await import('esbuild')
   const result = await build({
     stdin: { contents: starter(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
@@ -44,6 +66,7 @@ export const bundle = async ({ entry, format, target, banner }) => {
     platform: 'node',
     format,
     target,
+    supported,
     banner: { js: banner },
     // Prefer ES modules: what is not used is left out.
     mainFields: ['module', 'main'],

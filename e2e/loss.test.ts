@@ -156,7 +156,7 @@ test('a connection that goes silent ends the command there, and the caller is to
 test('a requester daemon that hangs ends the command there', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
-  const { pid } = stage.alice
+  const pid = await stage.alice.networkPid()
   process.kill(pid, 'SIGSTOP')
   try {
     await assertEnded(stage, since)

@@ -22,6 +22,7 @@ const STATEMENTS: Record<RuleName, string> = {
   pureProtocol: 'protocol/ takes bytes and gives values, without I/O, clock or chance',
   noShell: 'nothing is ever started through a shell',
   seam: "the network's half knows the executor's half by its port alone",
+  halves: 'neither process loads the half of the other',
   quietImports: 'importing a file does nothing',
   entryPoints: 'the entry points are these and no others, and no file is forgotten',
   sizes: 'a file has at most 300 lines and a function at most 60',
@@ -88,6 +89,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/protocol/a.ts': "import { Decoder } from 'cbor-x'" },
     { 'src/executor/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/executor/a.ts': "export const f = () => import('child_process')" },
+    { 'src/daemon/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/exec/a.ts': "import left from 'left-pad'" },
   ],
   identityCrypto: [
@@ -119,9 +121,22 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/identity/agent-key.ts': 'export const c = 1',
     },
   ],
+  halves: [
+    { 'src/daemon/main.ts': "import { d } from '../doors/d.ts'", 'src/doors/d.ts': 'export const d = 1' },
+    { 'src/daemon/main.ts': "import { a } from './a.ts'", 'src/daemon/a.ts': "import { createLibp2p } from 'libp2p'" },
+    {
+      'src/daemon/network-main.ts': "import { a } from './a.ts'",
+      'src/daemon/a.ts': "import type { P } from '../policy/p.ts'",
+      'src/policy/p.ts': 'export type P = 1',
+    },
+    { 'src/daemon/network-main.ts': "import { k } from '../identity/agent-key.ts'", 'src/identity/agent-key.ts': 'export const k = 1' },
+    { 'src/daemon/network-main.ts': "import { run } from '../executor/run.ts'", 'src/executor/run.ts': 'export const run = 1' },
+    { 'src/daemon/network-main.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/daemon/network-main.ts': "export const f = () => import('node:worker_threads')" },
+  ],
   quietImports: [{ 'src/cli/a.ts': "console.log('hello')" }, { 'src/cli/a.ts': 'if (Math.PI > 3) throw new Error()' }],
   entryPoints: [
-    { 'src/cli/main.ts': '', 'src/daemon/main.ts': '', 'src/dm/forgotten.ts': 'export const a = 1' },
+    { 'src/cli/main.ts': '', 'src/daemon/main.ts': '', 'src/daemon/network-main.ts': '', 'src/dm/forgotten.ts': 'export const a = 1' },
     { 'src/cli/main.ts': '' },
   ],
   sizes: [
@@ -145,7 +160,8 @@ test('what the rules allow passes all of them', () => {
     'src/base/log.ts': "import { pino } from 'pino'\nexport const log = () => pino()",
     'src/executor/port/client.ts': "import { log } from '../../base/log.ts'\nexport const client = () => log()",
     'src/exec/run.ts': "import { client } from '../executor/port/client.ts'\nexport const run = () => client()",
-    'src/daemon/main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
+    'src/daemon/main.ts': 'export const main = async () => 0',
+    'src/daemon/network-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
     'src/cli/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })
   for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])

@@ -1,7 +1,3 @@
-import { rm } from 'node:fs/promises'
-import type { Duplex } from 'node:stream'
-
-import { writeFileAtomic } from '../base/files.ts'
 import type { StartableEntry } from '../base/startable.ts'
 import { VERSION } from '../base/version.ts'
 import { DmCounters } from '../dm/counters.ts'
@@ -13,8 +9,7 @@ import { AgentDirectory } from '../exec/agents.ts'
 import { RequesterCounters } from '../exec/counters.ts'
 import { ExecRunner } from '../exec/run.ts'
 import { ExecService } from '../exec/service.ts'
-import { ExecutorClient } from '../executor/port/client.ts'
-import { loadOrCreateSeed } from '../identity/key-file.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
 import { primitives } from '../identity/primitives.ts'
 import { AddressBook } from '../mesh/address-book.ts'
 import { Announcements } from '../mesh/announcements.ts'
@@ -24,29 +19,25 @@ import { Reconnect } from '../mesh/reconnect.ts'
 import { MeshView } from '../mesh/view.ts'
 import { toHex, type AgentId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS } from '../protocol/limits.ts'
-import type { Grounds } from './grounds.ts'
-import { dataDirMode } from './settings.ts'
+import type { NetworkGrounds } from './grounds.ts'
 
 export interface NetworkHalf {
-  readonly agentId: AgentId
   readonly entries: readonly StartableEntry[]
-  /** Resolves when the executor is gone; without it this half can do nothing. */
-  readonly closed: Promise<Error | null>
   /** Once started. */
   apiPort(): number
 }
 
 /** Everything about where others are and how to reach them. */
-const composeMesh = ({ config, clock, log, machineKey }: Grounds, port: ExecutorClient) => {
+const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port: ExecutorClient) => {
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const node = new MeshNode({ machineKey, clock, log }, { listen: config.listen, announce: config.announce, mdns: config.mdns })
+  const node = new MeshNode({ machineKey, clock, log }, { listen: settings.listen, announce: settings.announce, mdns: settings.mdns })
   const isContact = (id: AgentId): boolean => contacts().some((contact) => contact.agent_id === id)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
-  const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: config.bootstrap })
+  const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
   const signAnnouncement = async (addresses: string[]) =>
-    port.signCard({ kind: 'announcement', name: config.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
+    port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
   const reconnect = new Reconnect({ node, book, port, clock, log })
   const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log })
   return { node, announcements, book, discovery, reconnect }
@@ -55,7 +46,7 @@ const composeMesh = ({ config, clock, log, machineKey }: Grounds, port: Executor
 type Mesh = ReturnType<typeof composeMesh>
 
 /** Links and messages over them; bodies of exec go to the executor. */
-const composeDm = ({ clock, log, machineKey }: Grounds, port: ExecutorClient, { node, book }: Mesh) => {
+const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book }: Mesh) => {
   const counters = new DmCounters()
   const links = new Links({ node, book, port, machineKey, primitives: primitives(), counters, clock, log })
   const dispatcher = new Dispatcher({ links, counters, log })
@@ -69,8 +60,7 @@ const composeDm = ({ clock, log, machineKey }: Grounds, port: ExecutorClient, { 
 
 type Dm = ReturnType<typeof composeDm>
 
-const composeRest = async ({ config, clock, log }: Grounds, port: ExecutorClient, mesh: Mesh, dm: Dm): Promise<RestDoor> => {
-  const { paths, share_with_group: groupMayRead } = config
+const composeRest = ({ settings, clock, log, apiSocket }: NetworkGrounds, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
   const { counters, links, messages, runner } = dm
   const directory = new AgentDirectory({
@@ -79,7 +69,6 @@ const composeRest = async ({ config, clock, log }: Grounds, port: ExecutorClient
     discovered: () => announcements.list().map((agent) => agent.agent_id),
   })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
-  const token = toHex(await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config)))
   return new RestDoor(
     {
       runner,
@@ -94,34 +83,23 @@ const composeRest = async ({ config, clock, log }: Grounds, port: ExecutorClient
       log,
     },
     {
-      port: config.api_port,
-      socketPath: paths.apiSocket,
-      socketMode: groupMayRead ? 0o660 : 0o600,
-      token,
-      displayName: config.display_name,
+      port: settings.api_port,
+      socket: apiSocket,
+      token: toHex(settings.api_token),
+      displayName: settings.display_name,
       version: VERSION,
     },
   )
 }
 
-/** The half that parses the network's bytes. It can ask the executor, and start nothing. */
-export const composeNetwork = async (grounds: Grounds, duplex: Duplex): Promise<NetworkHalf> => {
-  const { config, log } = grounds
-  const port = new ExecutorClient({ duplex, log })
-  await port.start()
+/** The half that parses the network's bytes. It can ask the executor, which it has greeted, and start nothing. */
+export const composeNetwork = (grounds: NetworkGrounds, port: ExecutorClient): NetworkHalf => {
   const mesh = composeMesh(grounds, port)
   const dm = composeDm(grounds, port, mesh)
-  const rest = await composeRest(grounds, port, mesh, dm)
-  const portFile = {
-    start: async () => writeFileAtomic(config.paths.apiPort, `127.0.0.1:${rest.port}\n`, 0o600),
-    stop: async () => rm(config.paths.apiPort, { force: true }),
-  }
+  const rest = composeRest(grounds, port, mesh, dm)
   return {
-    agentId: port.identity.agentId,
-    closed: port.closed,
     apiPort: () => rest.port,
     entries: [
-      { name: 'executor port', startable: { stop: () => port.stop() } },
       { name: 'messages', startable: dm.messages },
       { name: 'links', startable: dm.links },
       { name: 'discovery', startable: mesh.discovery },
@@ -129,7 +107,6 @@ export const composeNetwork = async (grounds: Grounds, duplex: Duplex): Promise<
       { name: 'reconnect', startable: mesh.reconnect },
       { name: 'runs', startable: dm.runner },
       { name: 'api', startable: rest },
-      { name: 'api port file', startable: portFile },
     ],
   }
 }

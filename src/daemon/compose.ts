@@ -1,34 +1,35 @@
-import { duplexPair } from 'node:stream'
-
 import { Journal } from '../audit/journal.ts'
-import { systemClock } from '../base/clock.ts'
-import { AppError } from '../base/errors.ts'
+import { systemClock, type Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
-import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
+import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../base/startable.ts'
 import { ensurePrivateDir } from '../base/files.ts'
 import { ExecCounters } from '../diagnostics/exec-counters.ts'
+import type { NetworkSettings } from '../executor/port/messages.ts'
 import { Executor } from '../executor/server.ts'
 import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
-import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { loadOrCreateMachineKey, type MachineKey } from '../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { NETWORK_START_MS } from '../protocol/local-limits.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { composeNetwork } from './compose-network.ts'
 import type { DaemonConfig } from './config.ts'
-import type { Grounds } from './grounds.ts'
 import { DataDirLock } from './lock.ts'
+import { networkProgram } from './network-process.ts'
+import { NetworkSocket } from './network-socket.ts'
+import { NetworkSupervisor } from './network-supervisor.ts'
+import { checkReachable, checkUnreadable, networkUserOf, type NetworkUser } from './network-user.ts'
 import { dataDirMode } from './settings.ts'
 
 /** A daemon that runs. */
 export interface Daemon {
   readonly agentId: AgentId
   readonly machineId: MachineId
-  readonly apiPort: number
+  /** Where the API is: its address, or the socket that a network half started by others connects to. */
+  readonly where: string
   readonly execStatus: AclStatus
-  /** Resolves when it cannot go on by itself. */
-  readonly failed: Promise<Error>
   /** Ends every child first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
 }
@@ -36,53 +37,99 @@ export interface Daemon {
 /** Ending all children takes at most 3 s, and their last lines in the journal a little more. */
 const EXECUTOR_STOP_MS = 5_000
 
+/** What this half is made from. */
+interface Grounds {
+  readonly config: DaemonConfig
+  readonly clock: Clock
+  readonly log: Logger
+  readonly machineKey: MachineKey
+}
+
 interface ExecutorHalf {
   readonly executor: Executor
+  readonly agentId: AgentId
   readonly acl: LoadedAcl
   readonly entries: readonly StartableEntry[]
 }
 
-/** Starts the two halves on the two ends of a byte stream. Throws what was wrong; then nothing is left running. */
+/** The network's half, seen from here. */
+interface NetworkSide {
+  readonly startable: Startable
+  /** Once started. */
+  where(): string
+}
+
+/** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
 export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Daemon> => {
+  const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
   const lock = [{ name: 'data directory', startable: new DataDirLock(config.paths.lock) }]
   await startAll(lock)
-  return startHalves(config, log, lock).catch(async (error: unknown) => {
+  return startHalves(config, log, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)
     throw error
   })
 }
 
-const startHalves = async (config: DaemonConfig, log: Logger, lock: readonly StartableEntry[]): Promise<Daemon> => {
+/** Null: as we do, or as whoever else starts it. */
+const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
+  if (executor_socket !== null) return null
+  const user = await networkUserOf(network_user, paths.dir)
+  if (user !== null) await checkReachable([process.execPath, networkProgram()], user)
+  else if (process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
+  return user
+}
+
+const startHalves = async (
+  config: DaemonConfig,
+  log: Logger,
+  lock: readonly StartableEntry[],
+  user: NetworkUser | null,
+): Promise<Daemon> => {
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const grounds: Grounds = { config, clock: systemClock, log, machineKey }
   const half = await composeExecutor(grounds)
-  await startAll(half.entries)
-  try {
-    return await startNetwork(grounds, half, lock)
-  } catch (error) {
-    await stopAll(half.entries)
-    throw error
+  const network = composeNetworkSide(grounds, half, await networkSettings(grounds), user)
+  const { agentKey, operatorKey } = config.paths
+  const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
+  // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
+  const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
+  const started: StartableEntry[] = [
+    ...half.entries,
+    { name: 'secrets', startable: secrets },
+    { name: 'network', startable: network.startable, deadlineMs: NETWORK_START_MS },
+    programs,
+  ]
+  await startAll(started)
+  let stopping: Promise<readonly StopFailure[]> | null = null
+  return {
+    agentId: half.agentId,
+    machineId: machineKey.machineId,
+    where: network.where(),
+    execStatus: half.acl.status,
+    stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
 }
 
-const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly StartableEntry[]): Promise<Daemon> => {
-  const [ours, theirs] = duplexPair()
-  half.executor.attach(ours)
-  const network = await composeNetwork(grounds, theirs)
-  await startAll(network.entries)
-  // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
-  const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
-  let stopping: Promise<readonly StopFailure[]> | null = null
-  const everything = [...lock, ...half.entries, ...network.entries, programs]
-  return {
-    agentId: network.agentId,
-    machineId: grounds.machineKey.machineId,
-    apiPort: network.apiPort(),
-    execStatus: half.acl.status,
-    failed: network.closed.then((error) => error ?? new AppError('internal', "the executor's port closed")),
-    stop: async () => (stopping ??= stopAll(everything)),
-  }
+/** All that the other half is told; it opens no file. */
+const networkSettings = async ({ config, machineKey }: Grounds): Promise<NetworkSettings> => {
+  const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, log_level } = config
+  const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
+  const api_token = await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config))
+  return { display_name, api_port, listen, announce, bootstrap, mdns, log_level, machine_seed: machineKey.seed, api_token }
+}
+
+const composeNetworkSide = (
+  { config, clock, log }: Grounds,
+  { executor }: ExecutorHalf,
+  settings: NetworkSettings,
+  user: NetworkUser | null,
+): NetworkSide => {
+  const { executor_socket: path, paths, share_with_group } = config
+  if (path !== null) return { startable: new NetworkSocket({ executor, clock, log }, { settings, path }), where: () => `executor ${path}` }
+  const socketMode = share_with_group ? 0o660 : 0o600
+  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode })
+  return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }
 }
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
@@ -106,6 +153,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   )
   return {
     executor,
+    agentId: signer.agentId,
     acl,
     entries: [
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),

@@ -16,6 +16,8 @@ export interface DaemonConfig extends Settings {
   readonly config_file: string | null
   /** True when somebody named the ACL: then it must exist. */
   readonly exec_acl_explicit: boolean
+  /** Where a network half that others start connects to; null: we start it. */
+  readonly executor_socket: string | null
 }
 
 /** `process.env`, or what a test gives instead. */
@@ -40,6 +42,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   mdns: true,
   log_level: 'warn',
   share_with_group: false,
+  network_user: null,
   require_operator_proof: false,
 })
 
@@ -129,7 +132,11 @@ export const readConfig = async (flags: DaemonFlags, env: Environment): Promise<
 
   const settings = layers.over(defaultsFor(name, paths))
   const config_file = file?.path ?? null
-  return { config: { ...settings, name, paths, config_file, exec_acl_explicit: layers.has('exec_acl') }, problems: layers.problems }
+  const executor_socket = flags.executorSocket === null ? null : resolve(flags.executorSocket)
+  return {
+    config: { ...settings, name, paths, config_file, exec_acl_explicit: layers.has('exec_acl'), executor_socket },
+    problems: layers.problems,
+  }
 }
 
 /** As `readConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */

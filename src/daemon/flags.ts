@@ -9,6 +9,7 @@ export interface DaemonFlags {
   readonly name: string | null
   readonly config: string | null
   readonly dataDir: string | null
+  readonly executorSocket: string | null
   /** Settings given as flags, by the flag's name. */
   readonly settings: Readonly<Record<string, string | readonly string[]>>
   /** The text of `--help` and `--version`. */
@@ -42,6 +43,7 @@ const buildCommand = (): Command =>
     .addOption(new Option('--api-port <port>', 'port of the API on 127.0.0.1; 0 = any free one'))
     .addOption(new Option('--listen <multiaddr>', 'listen here for peers; may be repeated').argParser(collect))
     .addOption(new Option('--bootstrap <multiaddr>', 'dial this peer at start; may be repeated').argParser(collect))
+    .addOption(new Option('--executor-socket <path>', 'start no network half; one that others start connects here'))
     .addOption(new Option('--check', 'check configuration and ACL, start nothing').conflicts('doctor'))
     .addOption(new Option('--doctor', 'examine this installation, start nothing'))
     .addOption(new Option('--json', 'with --check or --doctor: one JSON object'))
@@ -70,7 +72,7 @@ export const parseDaemonFlags = (argv: readonly string[], version: string): Daem
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.code !== 'commander.helpDisplayed') throw usage(error.message)
-    return { mode: 'help', json: false, name: null, config: null, dataDir: null, settings: {}, text }
+    return { mode: 'help', json: false, name: null, config: null, dataDir: null, executorSocket: null, settings: {}, text }
   }
   const options = command.opts<Record<string, string | boolean | readonly string[] | undefined>>()
   const settings = Object.entries(SETTING_FLAGS).flatMap(([option, flag]) => {
@@ -87,6 +89,7 @@ export const parseDaemonFlags = (argv: readonly string[], version: string): Daem
     name: one('name'),
     config: one('config'),
     dataDir: one('dataDir'),
+    executorSocket: one('executorSocket'),
     settings: Object.fromEntries(settings),
     text: `x0xd ${version}\n`,
   }

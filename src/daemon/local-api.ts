@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders, type RequestOptions } from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeaders, RequestOptions } from 'node:http'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
@@ -118,8 +118,10 @@ const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
 
-const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMessage> =>
-  new Promise((resolve, reject) => {
+const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMessage> => {
+  // Only when something is sent: the daemon has this file for its doctor, and HTTP takes 15 MB.
+  const { request: httpRequest } = await import('node:http')
+  return new Promise((resolve, reject) => {
     const outgoing = httpRequest({ ...options, agent: false, ...(call.signal === undefined ? {} : { signal: call.signal }) })
     outgoing.on('error', reject)
     outgoing.on('response', (response) => {
@@ -134,6 +136,7 @@ const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMes
       call.stream.pipe(outgoing)
     }
   })
+}
 
 const readAll = async (response: IncomingMessage): Promise<string> => {
   const parts: Buffer[] = []

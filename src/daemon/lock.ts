@@ -1,45 +1,12 @@
 import { randomBytes } from 'node:crypto'
-import { link, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { link, readdir, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
 import type { Startable } from '../base/startable.ts'
-
-/** Who wants or holds a data directory. `started` tells a process from a later one with the same pid. */
-interface Claim {
-  readonly pid: number
-  readonly token: string
-  readonly started: string
-}
-
-/** Boot id and start time in clock ticks (proc(5)); empty where the system does not tell. */
-const startOf = async (pid: number): Promise<string> => {
-  try {
-    const [boot, stat] = await Promise.all([readFile('/proc/sys/kernel/random/boot_id', 'utf8'), readFile(`/proc/${pid}/stat`, 'utf8')])
-    return `${boot.trim()} ${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`
-  } catch {
-    return ''
-  }
-}
-
-const isAlive = async (claim: Claim): Promise<boolean> => {
-  try {
-    process.kill(claim.pid, 0)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
-  }
-  return claim.started === '' || (await startOf(claim.pid)) === claim.started
-}
-
-const encodeClaim = ({ pid, token, started }: Claim): string => `${pid} ${token} ${started}\n`
-
-const readClaim = async (path: string): Promise<Claim | null> => {
-  const text = await readFile(path, 'utf8').catch(() => '')
-  const [pid = '', token = '', ...started] = text.trim().split(' ')
-  return /^[1-9][0-9]{0,9}$/.test(pid) && token !== '' ? { pid: Number(pid), token, started: started.join(' ') } : null
-}
+import { claimOf, encodeClaim, isAlive, readClaim, type ProcessClaim } from './process-claim.ts'
 
 /** Two that begin at once see each other and both step back; this often they try again. */
 const ATTEMPTS = 40
@@ -69,7 +36,7 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder. */
   async start(): Promise<void> {
-    const claim: Claim = { pid: process.pid, token: this.#token, started: await startOf(process.pid) }
+    const claim = await claimOf(process.pid, this.#token)
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       await this.#putDown(claim)
       const rival = await this.#livingRival()
@@ -94,7 +61,7 @@ export class DataDirLock implements Startable {
   }
 
   /** By link(2), so that it is there whole or not at all. */
-  async #putDown(claim: Claim): Promise<void> {
+  async #putDown(claim: ProcessClaim): Promise<void> {
     const draft = `${this.#ownClaim}.new`
     try {
       await writeFile(draft, encodeClaim(claim), { mode: 0o600 })
@@ -108,7 +75,7 @@ export class DataDirLock implements Startable {
     await rm(this.#ownClaim, { force: true })
   }
 
-  async #livingRival(): Promise<Claim | null> {
+  async #livingRival(): Promise<ProcessClaim | null> {
     const directory = dirname(this.#path)
     const names = (await readdir(directory)).filter((name) => isClaimName(name, basename(this.#path)))
     for (const name of names) {
@@ -122,7 +89,7 @@ export class DataDirLock implements Startable {
   }
 }
 
-const inUse = (holder: Claim, path: string): AppError =>
+const inUse = (holder: ProcessClaim, path: string): AppError =>
   new AppError('conflict', `the data directory is in use by the daemon with pid ${holder.pid} (${path})`, {
     data: { pid: holder.pid, file: path },
   })

@@ -1,5 +1,5 @@
 import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
-import { createLogger, type Logger } from '../base/log.ts'
+import { createLogger } from '../base/log.ts'
 import { VERSION } from '../base/version.ts'
 import { check } from './check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
@@ -7,6 +7,7 @@ import { loadConfig, readConfig, type DaemonConfig, type Environment } from './c
 import { doctor } from './doctor.ts'
 import { findingsJson, findingsText, isWell, type Finding } from './findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
+import { onMistake } from './mistakes.ts'
 
 /** Configuration, flags or ACL are wrong. */
 const EXIT_BAD_CONFIG = 2
@@ -43,18 +44,8 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-/** A mistake of ours must not leave a daemon that half works: it stops, its children first. A stray rejection is only told. */
-const onMistake = (log: Logger): Promise<Error> =>
-  new Promise((resolve) => {
-    process.on('unhandledRejection', (reason) => log.error({ err: errorText(reason) }, 'a promise failed and nobody had waited for it'))
-    process.once('uncaughtException', (error) => {
-      log.error({ err: error.message, stack: error.stack }, 'stopping after a mistake')
-      resolve(error)
-    })
-  })
-
 const readyLine = (config: DaemonConfig, daemon: Daemon): string =>
-  `x0xd ${VERSION} ready: agent ${daemon.agentId}, machine ${daemon.machineId}, api 127.0.0.1:${daemon.apiPort}, exec ${daemon.execStatus}, data ${config.paths.dir}\n`
+  `x0xd ${VERSION} ready: agent ${daemon.agentId}, machine ${daemon.machineId}, ${daemon.where}, exec ${daemon.execStatus}, data ${config.paths.dir}\n`
 
 const run = async (config: DaemonConfig): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
@@ -63,7 +54,7 @@ const run = async (config: DaemonConfig): Promise<number> => {
   const mistake = onMistake(log)
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))
-  const reason = await Promise.race([stopping, mistake, daemon.failed])
+  const reason = await Promise.race([stopping, mistake])
   const failures = await daemon.stop()
   for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
   const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE

@@ -23,6 +23,8 @@ export interface DataPaths {
   readonly config: string
   readonly execAcl: string
   readonly lock: string
+  /** Which process the network's half is. */
+  readonly networkPid: string
   /** Marks of the runs that are going on, read after a crash. */
   readonly runs: string
   /** Journal of the Requests that this agent signs. */
@@ -61,6 +63,7 @@ export const pathsIn = (dir: string): DataPaths => ({
   config: join(dir, 'config.toml'),
   execAcl: join(dir, 'exec-acl.toml'),
   lock: join(dir, 'x0xd.lock'),
+  networkPid: join(dir, 'network.pid'),
   runs: join(dir, 'runs'),
   outgoing: join(dir, 'requests.jsonl'),
 })

@@ -4,6 +4,7 @@ import { checkAcl } from './check.ts'
 import type { DaemonConfig, Environment } from './config.ts'
 import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkHalves } from './halves.ts'
 import { LocalApi } from './local-api.ts'
 
 interface RunningAnswers {
@@ -61,6 +62,7 @@ export const checkRunning = async (config: DaemonConfig, pid: number, env: Envir
     const { agent, peers, exec } = await ask(config, env)
     return [
       ok('daemon', `runs with pid ${pid}: agent ${shortId(agent.agent_id)}, machine ${shortId(agent.machine_id)}`),
+      await checkHalves(config.paths, pid),
       checkPeers(peers),
       ...(await checkExec(exec)),
       checkOutgoing(exec.outgoing_journal),

@@ -1,6 +1,8 @@
 import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
+import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
+import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
 
 /** What `config.toml`, the environment and flags may set. The names are those of the file. */
 export interface Settings {
@@ -20,6 +22,8 @@ export interface Settings {
   readonly log_level: LogLevel
   /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
   readonly share_with_group: boolean
+  /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
+  readonly network_user: string | null
   /** Who has no operator's proof may ask no other agent to run anything. */
   readonly require_operator_proof: boolean
 }
@@ -37,6 +41,8 @@ interface Setting<T> {
   readonly flag: string | null
 }
 
+/** As useradd(8) takes them. */
+const USER_NAME = /^[A-Za-z_][A-Za-z0-9_.-]{0,31}$/
 const DISPLAY_NAME = /^[A-Za-z0-9._-]{1,64}$/
 const MULTIADDR =
   /^\/(?:ip4\/[0-9.]+|ip6\/[0-9A-Fa-f:.]+|dns[46]?\/[A-Za-z0-9.-]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
@@ -46,10 +52,12 @@ const string =
   (value: unknown): Parsed<T> =>
     typeof value === 'string' && test(value) ? { value: value as T } : { problem: `must be ${expected}` }
 
-const isAddress = (text: string): boolean => Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
+const isAddress = (text: string): boolean =>
+  Buffer.byteLength(text) <= MAX_ADDRESS_TEXT && Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
 
 const addresses = (value: unknown): Parsed<readonly string[]> => {
   if (!Array.isArray(value)) return { problem: 'must be a list of addresses such as "/ip4/0.0.0.0/tcp/5483"' }
+  if (value.length > MAX_CONFIG_ADDRESSES) return { problem: `must have at most ${MAX_CONFIG_ADDRESSES} addresses` }
   const bad: unknown = value.find((item) => typeof item !== 'string' || !isAddress(item))
   return bad === undefined
     ? { value: value as string[] }
@@ -100,6 +108,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   announce: { parse: addresses, fromText: list, flag: null },
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   log_level: {

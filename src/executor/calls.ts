@@ -8,7 +8,7 @@ import type { Links, PeerLink } from './links.ts'
 import type { Nonces } from './nonces.ts'
 import type { Operations } from './operations.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
-import { PORT_VERSION, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import { PORT_VERSION, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Requests } from './requests.ts'
 import type { Signatures } from './signatures.ts'
 import type { Views } from './views.ts'
@@ -31,10 +31,12 @@ export interface CallsComponents {
 export class Calls {
   readonly #components: CallsComponents
   readonly #machineId: MachineId
+  readonly #networkSettings: NetworkSettings | null
 
-  constructor(components: CallsComponents, init: { machineId: MachineId }) {
+  constructor(components: CallsComponents, init: { machineId: MachineId; networkSettings: NetworkSettings | null }) {
     this.#components = components
     this.#machineId = init.machineId
+    this.#networkSettings = init.networkSettings
   }
 
   async answer(call: Call): Promise<ToNetwork> {
@@ -65,6 +67,8 @@ export class Calls {
         return result(id, await operations.run(call.operation, call.body, call.proof))
       case 'query':
         return result(id, await views.query(call.what))
+      case 'settings':
+        return { type: 'settings', id, ...this.#settings() }
       case 'revocations':
         return result(id, { accepted: await revocations.take(links.get(call.link), call.items) })
     }
@@ -74,6 +78,11 @@ export class Calls {
     if (call.version !== PORT_VERSION) throw new AppError('conflict', `this executor speaks version ${PORT_VERSION} of the port`)
     const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
+  }
+
+  #settings(): NetworkSettings {
+    if (this.#networkSettings === null) throw new AppError('not_found', 'this network half was given no settings')
+    return this.#networkSettings
   }
 
   async #signCard(call: Extract<Call, { type: 'sign_card' }>): Promise<ToNetwork> {

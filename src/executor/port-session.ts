@@ -8,9 +8,11 @@ import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
 import { MAX_PORT_CALLS, MAX_SEALED_FRAME, MAX_TEXT, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links.ts'
+import type { NetworkHost } from './network-host.ts'
 import type { Nonces } from './nonces.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
+import { portError } from './port/port-error.ts'
 import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Run } from './run.ts'
 import { RunOutlet } from './run-outlet.ts'
@@ -24,6 +26,8 @@ export interface PortSessionComponents {
   readonly duplex: Duplex
   readonly links: Links
   readonly log: Logger
+  /** Who started the other half and wants to know how it fares. */
+  readonly host: NetworkHost | null
   readonly nonces: Nonces
   readonly revocations: PeerRevocations
   readonly runs: Runs
@@ -64,6 +68,11 @@ export class PortSession {
     this.#channel.finish()
     await this.closed
     timer.cancel()
+  }
+
+  /** Asks the other half to give its callers their outcomes and to end. */
+  askToStop(): void {
+    this.#channel.send({ type: 'stop' })
   }
 
   /** Contacts or revocations have changed: links are judged again, and the other half is told. */
@@ -107,6 +116,10 @@ export class PortSession {
         const open = this.#runs.get(message.run)
         return open?.run.over(open.outlet)
       }
+      case 'network_ready':
+        return this.#components.host?.onReady(message.api_port)
+      case 'network_failed':
+        return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
       default:
         void this.#answer(message)
     }
@@ -201,6 +214,9 @@ export class PortSession {
     this.#closed.resolve(error)
   }
 }
+
+/** For a terminal, which must not obey what a captured network half says. */
+const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')
 
 /** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
 const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {

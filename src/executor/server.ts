@@ -20,6 +20,7 @@ import type { Revocations } from '../trust/revocations.ts'
 import { Calls } from './calls.ts'
 import { ExitWriter } from './exit-writer.ts'
 import { Links } from './links.ts'
+import type { NetworkHost } from './network-host.ts'
 import { Nonces } from './nonces.ts'
 import { Operations } from './operations.ts'
 import { OperatorGate } from './operator-gate.ts'
@@ -127,8 +128,8 @@ export class Executor implements Startable {
     await Promise.all([...this.#sessions].map((session) => session.finish()))
   }
 
-  /** Serves a network half on the other end of this byte stream, until it ends. */
-  attach(duplex: Duplex): PortSession {
+  /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
+  attach(duplex: Duplex, host: NetworkHost | null = null): PortSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { clock, counters, log } = this.#components
     const { machineId } = this.#init
@@ -139,8 +140,9 @@ export class Executor implements Startable {
       { agentId: signatures.agentId, agentPublicKey: signatures.publicKey, machineId },
     )
     const [revocations, views, runs] = [this.#revocations, this.#views, this.#runs]
-    const calls = new Calls({ clock, links, nonces, ...this.#proven, revocations, signatures, views }, { machineId })
-    const session = new PortSession({ calls, clock, counters, duplex, links, log, nonces, revocations, runs, views })
+    const init = { machineId, networkSettings: host?.settings ?? null }
+    const calls = new Calls({ clock, links, nonces, ...this.#proven, revocations, signatures, views }, init)
+    const session = new PortSession({ calls, clock, counters, duplex, host, links, log, nonces, revocations, runs, views })
     this.#sessions.add(session)
     void session.closed.then(() => this.#sessions.delete(session))
     return session

@@ -4,9 +4,8 @@ import { dirname, join, parse } from 'node:path'
 import { AppError, isAppError } from '../base/errors.ts'
 import { ensurePrivateDir, readPrivateFile } from '../base/files.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
+import { SEED_BYTES } from '../protocol/limits.ts'
 import { randomBytes } from './hash.ts'
-
-const SEED_BYTES = 32
 
 /** Keys' directory: nobody else. A system daemon shares its directory with its group for reading the token and the socket. */
 const PRIVATE_DIR = 0o700

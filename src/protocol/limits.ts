@@ -22,6 +22,8 @@ export const NONCE_BYTES = 32
 export const AEAD_TAG_BYTES = 16
 /** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
 export const MAX_PUBLIC_KEYS = 256
+/** The secret that a key is made from: ML-DSA-65 (FIPS 204, ξ) and Ed25519 (RFC 8032) alike; also a token of the API. */
+export const SEED_BYTES = 32
 /** A prefix of an id that a human may type. */
 export const MIN_ID_PREFIX = 6
 

@@ -73,12 +73,28 @@ test('the command line is bundled without the mesh, the doors and the log', asyn
   assert.ok(packages.includes('commander'))
 })
 
-test('the daemon is bundled whole, without native code', async () => {
-  const { metafile } = await bundle(TARGETS.x0xd)
-  const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
+test('the executor is bundled without what parses the network, and the network half without the command line', async () => {
+  const network = /libp2p|chainsafe|multiformats|fastify|^zod$|^ajv/
+  const executor = [...(await packagesIn(TARGETS.x0xd))]
   assert.deepEqual(
-    outside.filter((path) => !path.startsWith('node:') && !process.getBuiltinModule(path)),
+    executor.filter((name) => network.test(name)),
     [],
   )
-  assert.ok(!Object.keys(metafile.inputs).some((path) => path.endsWith('.node') || path.includes('cbor-extract')))
+  const names = [...(await packagesIn(TARGETS['x0xd-network']))]
+  assert.ok(names.some((name) => network.test(name)))
+  assert.deepEqual(
+    names.filter((name) => /^commander$/.test(name)),
+    [],
+  )
 })
+
+for (const name of ['x0xd', 'x0xd-network'] as const)
+  test(`${name} is bundled whole, without native code`, async () => {
+    const { metafile } = await bundle(TARGETS[name])
+    const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
+    assert.deepEqual(
+      outside.filter((path) => !path.startsWith('node:') && !process.getBuiltinModule(path)),
+      [],
+    )
+    assert.ok(!Object.keys(metafile.inputs).some((path) => path.endsWith('.node') || path.includes('cbor-extract')))
+  })

@@ -6,7 +6,15 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { PortChannel } from '../../src/executor/port/codec.ts'
-import { OPERATIONS, QUERIES, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
+import {
+  OPERATIONS,
+  PORT_VERSION,
+  QUERIES,
+  toExecutor,
+  toNetwork,
+  type ToExecutor,
+  type ToNetwork,
+} from '../../src/executor/port/messages.ts'
 import { encodeCbor } from '../../src/protocol/cbor.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
@@ -35,7 +43,7 @@ const rawHalf = (
 const greeted = async (t: TestContext): Promise<ReturnType<typeof rawHalf> & { host: ExecutorHost }> => {
   const host = await ExecutorHost.start(t)
   const half = rawHalf(host)
-  half.channel.send({ type: 'hello', id: 1, version: 1 })
+  half.channel.send({ type: 'hello', id: 1, version: PORT_VERSION })
   await heardOf(half.heard, 2)
   return { ...half, host }
 }
@@ -55,7 +63,7 @@ test('a channel that does not begin with hello is closed', async (t) => {
 test('another version of the port is refused', async (t) => {
   const host = await ExecutorHost.start(t)
   const half = rawHalf(host)
-  half.channel.send({ type: 'hello', id: 1, version: 2 })
+  half.channel.send({ type: 'hello', id: 1, version: PORT_VERSION + 1 })
   await heardOf(half.heard, 1)
   assert.equal(half.heard[0]?.type === 'failed' && half.heard[0].code, 'conflict')
   half.channel.send({ type: 'query', id: 2, what: 'contacts' })
@@ -192,6 +200,9 @@ const someFrame = fc.oneof(
 )
 const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
   fc.record({ type: fc.constant('hello' as const), id: small, version: small }),
+  fc.record({ type: fc.constant('settings' as const), id: small }),
+  fc.record({ type: fc.constant('network_ready' as const), api_port: fc.nat(65_535) }),
+  fc.record({ type: fc.constant('network_failed' as const), code: fc.string({ maxLength: 16 }), message: fc.string({ maxLength: 64 }) }),
   fc.record({ type: fc.constant('link_confirm' as const), id: small, handle: small, m2: fc.uint8Array({ minLength: 1, maxLength: 40 }) }),
   fc.record({ type: fc.constant('link_dropped' as const), handle: small }),
   fc.record({ type: fc.constant('link_closed' as const), link: small }),
@@ -240,7 +251,7 @@ test('whatever the other half says, the executor stays whole and serves the next
   await fc.assert(
     fc.asyncProperty(fc.array(damaged, { maxLength: 30 }), async (messages) => {
       const half = rawHalf(host)
-      half.channel.send({ type: 'hello', id: 0, version: 1 })
+      half.channel.send({ type: 'hello', id: 0, version: PORT_VERSION })
       for (const bytes of messages) half.duplex.write(encodeFrame(bytes))
       half.duplex.end()
       await half.closed

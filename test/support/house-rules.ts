@@ -9,7 +9,13 @@ const PORT = 'src/executor/port/'
 /** What the port may stand on. */
 const UNDER_THE_PORT = ['src/base/', 'src/protocol/', 'src/identity/', PORT]
 /** The files that something outside `src/` starts; every other file must be imported by one of ours. */
-const ENTRY_POINTS = ['src/cli/main.ts', 'src/daemon/main.ts']
+const EXECUTOR_ENTRY = 'src/daemon/main.ts'
+const NETWORK_ENTRY = 'src/daemon/network-main.ts'
+const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY]
+
+/** Packages that parse or serve the network, and what starts programs: each in one process alone. */
+const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/
+const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 
 const MAX_FILE_LINES = 300
 const MAX_FUNCTION_LINES = 60
@@ -25,7 +31,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['daemon/', 'cli/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
-  [/^(node:)?child_process$/, ['process/']],
+  [/^(node:)?child_process$/, ['process/', 'daemon/network-process.ts']],
   [/^node:/, ['']],
 ]
 
@@ -145,6 +151,25 @@ const seam: Rule = (sources) => {
   })
 }
 
+/** The executor's process loads nothing of the network's half, and the network's nothing of the executor's but its port. */
+const halves: Rule = (sources) => {
+  const reach = reachOf(sources)
+  const from = (entry: string, banned: (file: string) => boolean, packages: RegExp): string[] => {
+    const reached = reach(entry)
+    const imports = sources.filter(({ path }) => reached.has(path)).flatMap((source) => source.imports)
+    return [
+      ...[...reached].filter(banned).map((file) => `${entry}: reaches ${file}`),
+      ...imports.filter((it) => packages.test(it.from)).map((it) => `${entry}: loads ${it.from}`),
+    ]
+  }
+  const ofExecutor = (file: string): boolean =>
+    (isIn(file, EXECUTOR_HALF) && !file.startsWith(PORT)) || file === 'src/identity/agent-key.ts'
+  return [
+    ...from(EXECUTOR_ENTRY, (file) => isIn(file, NETWORK_HALF), NETWORK_PACKAGES),
+    ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
+  ]
+}
+
 const quietImports: Rule = (sources) =>
   sources.filter(({ topLevelEffects }) => topLevelEffects > 0).map(({ path }) => `${path}: does something when imported`)
 
@@ -175,6 +200,7 @@ export const RULES = {
   pureProtocol,
   noShell,
   seam,
+  halves,
   quietImports,
   entryPoints,
   sizes,

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir, userInfo } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
@@ -109,10 +109,18 @@ const cleanEnvironment = (): Record<string, string> => ({
   HOME: userInfo().homedir,
 })
 
+/** Root's daemons run their network half as somebody else, who cannot read a clone below a closed directory. */
+const daemonEnvironment = (): Record<string, string> => {
+  const closed = [process.execPath, DAEMON].some((file) => parentsOf(file).some((path) => (statSync(path).mode & 0o001) === 0))
+  return { ...cleanEnvironment(), X0X_MDNS: 'false', ...(closed && process.geteuid?.() === 0 ? { X0X_NETWORK_USER: 'root' } : {}) }
+}
+
+const parentsOf = (path: string): string[] => (dirname(path) === path ? [] : [dirname(path), ...parentsOf(dirname(path))])
+
 /** Runs `x0xd` to its end: for what does not go on. */
 export const runDaemonCommand = async (argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
   const child = spawn(process.execPath, [DAEMON, ...argv], {
-    env: { ...cleanEnvironment(), X0X_MDNS: 'false' },
+    env: daemonEnvironment(),
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const output = { stdout: '', stderr: '' }
@@ -202,7 +210,7 @@ export class TestDaemon {
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
     const log = await open(this.logFile, 'w', 0o600)
     const child = spawn(process.execPath, [DAEMON, ...this.selector, ...flags], {
-      env: { ...cleanEnvironment(), X0X_MDNS: 'false', X0X_DISPLAY_NAME: this.name },
+      env: { ...daemonEnvironment(), X0X_DISPLAY_NAME: this.name },
       stdio: ['ignore', 'pipe', log.fd],
       detached: this.options.detached ?? false,
     })
@@ -316,10 +324,14 @@ export class TestDaemon {
     return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
   }
 
-  /** Resident memory in bytes. */
+  /** The process of its network half; that of the executor is `pid`. */
+  async networkPid(): Promise<number> {
+    return Number((await readFile(join(this.dir, 'network.pid'), 'utf8')).split(' ')[0])
+  }
+
+  /** Resident memory of both halves in bytes. */
   async memory(): Promise<number> {
-    const status = await readFile(`/proc/${this.pid}/status`, 'utf8')
-    return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
+    return (await residentOf(this.pid)) + (await residentOf(await this.networkPid()))
   }
 }
 
@@ -390,6 +402,12 @@ export const processesNaming = async (text: string): Promise<number[]> => {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
   const lines = await Promise.all(pids.map(async (pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
   return pids.filter((pid, i) => pid !== process.pid && lines[i]?.includes(text) === true)
+}
+
+/** Resident memory of a process in bytes. */
+export const residentOf = async (pid: number): Promise<number> => {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8')
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
 }
 
 /** False also for one that ended and that nobody has waited for. */

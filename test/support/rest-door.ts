@@ -69,7 +69,14 @@ export interface Answer {
 export const startDoor = async (t: TestContext, over: Partial<RestComponents> = {}, init: Partial<RestInit> = {}): Promise<TestDoor> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   const socketPath = join(directory, 'api.sock')
-  const door = new RestDoor(restComponents(over), { port: 0, socketPath, token: TOKEN, displayName: 'tester', version: '1.2.3', ...init })
+  const door = new RestDoor(restComponents(over), {
+    port: 0,
+    socket: { path: socketPath },
+    token: TOKEN,
+    displayName: 'tester',
+    version: '1.2.3',
+    ...init,
+  })
   t.after(async () => {
     await door.stop()
     await rm(directory, { recursive: true })

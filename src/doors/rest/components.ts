@@ -52,15 +52,18 @@ export interface RestComponents {
   readonly log: Logger
 }
 
+/**
+ * The unix socket: one that listens already, or the path of one to make, in a directory that only its
+ * users may enter. `mode`: 0660 for a system daemon that is used by its group; default 0600.
+ */
+export type ApiSocket = { readonly fd: number } | { readonly path: string; readonly mode?: number }
+
 export interface RestInit {
   /** A loopback address; anything else is refused. Default 127.0.0.1. */
   readonly host?: string
   /** 0 = any free one, then read `port`. */
   readonly port: number
-  /** Path of the unix socket, in a directory that only its users may enter. */
-  readonly socketPath: string
-  /** 0660 for a system daemon that is used by its group. Default 0600. */
-  readonly socketMode?: number
+  readonly socket: ApiSocket
   /** The bearer token: content of `api-token`. */
   readonly token: string
   /** The name on our card. */

@@ -11,7 +11,7 @@ import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../
 import type { Listener } from './access.ts'
 import { buildApp } from './app.ts'
 import type { RestComponents, RestInit } from './components.ts'
-import { claimSocketPath } from './unix-socket.ts'
+import { claimSocketPath } from '../../base/unix-socket.ts'
 
 const LOOPBACK = new Set(['127.0.0.1', '::1'])
 /** Only its owner may connect. */
@@ -42,18 +42,18 @@ export class RestDoor implements Startable {
 
   /** Errors: `bad_config` (host, token, path), `conflict` (the port or the socket belongs to another). */
   async start(): Promise<void> {
-    const { host = '127.0.0.1', port, socketPath, socketMode = PRIVATE_SOCKET } = this.#init
+    const { host = '127.0.0.1', port, socket } = this.#init
     if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST door listens on loopback alone, not on ${host}`)
     const listenerOf = (request: IncomingMessage): Listener =>
       this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
     const app = await buildApp(this.#components, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
     this.#app = app
-    await claimSocketPath(socketPath)
-    await this.#listen({ path: socketPath }, (request, response) => {
+    if ('path' in socket) await claimSocketPath(socket.path)
+    await this.#listen('path' in socket ? { path: socket.path } : { fd: socket.fd }, (request, response) => {
       this.#unixRequests.add(request)
       app.routing(request, response)
     })
-    await chmod(socketPath, socketMode)
+    if ('path' in socket) await chmod(socket.path, socket.mode ?? PRIVATE_SOCKET)
     const tcp = await this.#listen({ host, port }, (request, response) => app.routing(request, response))
     this.#port = (tcp.address() as AddressInfo).port
   }
@@ -77,7 +77,7 @@ export class RestDoor implements Startable {
     for (const server of this.#servers) server.closeAllConnections()
   }
 
-  async #listen(where: ListenOptions, answer: RequestListener): Promise<Server> {
+  async #listen(where: ListenOptions & { fd?: number }, answer: RequestListener): Promise<Server> {
     const server = createServer({
       requestTimeout: 0,
       headersTimeout: REST_HEADERS_MS,
@@ -108,7 +108,7 @@ export class RestDoor implements Startable {
 /** A stop that waits longer than this for callers keeps the daemon from ending its children in time. */
 const HANG_UP_MS = SHUTDOWN_MS - 500
 
-const inUse = (where: ListenOptions, cause: Error): AppError =>
+const inUse = (where: ListenOptions & { fd?: number }, cause: Error): AppError =>
   where.path === undefined
     ? new AppError(
         'conflict',

@@ -1,17 +1,21 @@
 import type { Duplex } from 'node:stream'
 
-import { AppError, ERROR_TABLE, errorText, type ErrorCode } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
+import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import { PortChannel } from './codec.ts'
+import { portError } from './port-error.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
   NO_PROOF,
   PORT_VERSION,
   toExecutor,
   toNetwork,
+  type NetworkSettings,
   type Operation,
   type Query,
   type RequestProof,
@@ -19,26 +23,6 @@ import {
   type ToExecutor,
   type ToNetwork,
 } from './messages.ts'
-
-/** Which answer belongs to which call. */
-const ANSWERS = {
-  hello: 'welcome',
-  link_open: 'link_opened',
-  link_confirm: 'link_ready',
-  link_accept: 'link_accepted',
-  link_finish: 'link_ready',
-  mint_nonces: 'nonces',
-  sign_request: 'signed',
-  sign_card: 'signed',
-  operate: 'result',
-  query: 'result',
-  revocations: 'result',
-} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
-type Answers = typeof ANSWERS
-type CallType = keyof Answers
-type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
-type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
-type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>
 
 export interface PortIdentity {
   readonly agentId: AgentId
@@ -67,6 +51,7 @@ export class ExecutorClient implements Startable {
   readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
+  readonly #stopAsked = Promise.withResolvers<void>()
   #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
@@ -109,6 +94,27 @@ export class ExecutorClient implements Startable {
   /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
   get closed(): Promise<Error | null> {
     return this.#closed.promise
+  }
+
+  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
+  get stopAsked(): Promise<void> {
+    return this.#stopAsked.promise
+  }
+
+  async settings(): Promise<NetworkSettings> {
+    return this.#call('settings', {})
+  }
+
+  /** This half listens. */
+  ready(apiPort: number): void {
+    this.#channel.send({ type: 'network_ready', api_port: apiPort })
+  }
+
+  /** This half cannot begin: the last message; answers when the executor has it, or is gone. */
+  async failed(error: AppError): Promise<void> {
+    this.#channel.send({ type: 'network_failed', code: error.code, message: error.message.slice(0, MAX_TEXT / 4) })
+    this.#channel.finish()
+    await this.closed
   }
 
   /** Called at every change from now on; the answer ends it. */
@@ -246,6 +252,8 @@ export class ExecutorClient implements Startable {
       case 'link_revocations':
         for (const listener of this.#revocationListeners) listener(message.link, message.items)
         return
+      case 'stop':
+        return this.#stopAsked.resolve()
       default:
         this.#settle(message)
     }
@@ -264,7 +272,7 @@ export class ExecutorClient implements Startable {
       return
     }
     this.#calls.delete(message.id)
-    if (message.type === 'failed') pending.reject(failure(message))
+    if (message.type === 'failed') pending.reject(portError(message))
     else if (message.type === pending.answer) pending.resolve(message)
     else pending.reject(new AppError('internal', `the executor answered ${message.type} instead of ${pending.answer}`))
   }
@@ -283,8 +291,3 @@ const subscribe = <L>(listeners: Set<L>, listener: L): (() => void) => {
 }
 
 const parseResult = (answer: { json: string }): unknown => JSON.parse(answer.json)
-
-const failure = (message: { code: string; message: string; data: string }): AppError => {
-  const code = Object.hasOwn(ERROR_TABLE, message.code) ? (message.code as ErrorCode) : 'internal'
-  return new AppError(code, message.message, { data: JSON.parse(message.data) as Record<string, unknown> })
-}

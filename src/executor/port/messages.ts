@@ -1,3 +1,4 @@
+import { LOG_LEVELS } from '../../base/log.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
   AGENT_SIGNATURE_BYTES,
@@ -16,8 +17,9 @@ import {
   MAX_TEXT,
   NONCE_BYTES,
   MAX_PORT_MESSAGE,
+  SEED_BYTES,
 } from '../../protocol/limits.ts'
-import { MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
 import {
   bool,
@@ -35,8 +37,11 @@ import {
   type ValueOf,
 } from '../../protocol/schema.ts'
 
+const MAX_TCP_PORT = 65_535
+const address = text(MAX_ADDRESS_TEXT)
+
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 1
+export const PORT_VERSION = 2
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -119,10 +124,16 @@ export const toExecutor = union('to-executor', {
   run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** The peer is done with the run: it closed the stream in peace, because it has the Exit or wants none, or it broke the protocol. */
   run_over: [18, run],
+  /** Everything that this half has to be told, since it opens no file. Answer: settings. */
+  settings: [19, call],
+  /** It listens; `api_port` is the TCP port of its API. */
+  network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
+  /** It could not begin: a code of the error table and its text. It ends after this. */
+  network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 /** An operator's proof of a run, as `sign_request` carries it. */
@@ -189,5 +200,28 @@ export const toNetwork = union('to-network', {
   link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
   /** Revocations of ours and of those we know, to hand to the peer of a link that just opened. */
   link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
+  /** The settings of docs/config.md by their names, and the two secrets that this half needs: Noise's and the API's. */
+  settings: [
+    13,
+    {
+      ...call,
+      display_name: text(MAX_NAME),
+      api_port: uint(MAX_TCP_PORT),
+      listen: list(address, MAX_CONFIG_ADDRESSES),
+      announce: list(address, MAX_CONFIG_ADDRESSES),
+      bootstrap: list(address, MAX_CONFIG_ADDRESSES),
+      mdns: bool,
+      log_level: oneOf(LOG_LEVELS),
+      /** The seed of the machine's Ed25519 key. */
+      machine_seed: bytes(SEED_BYTES),
+      /** What a caller of the API must show, in hex. */
+      api_token: bytes(SEED_BYTES),
+    },
+  ],
+  /** Give callers their outcomes and end: every program is over. */
+  stop: [14, {}],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
+
+/** What the executor tells a network half of the daemon's configuration. */
+export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { createLogger } from '../../../src/base/log.ts'
@@ -12,12 +12,12 @@ import { AGENT, MACHINE, restComponents, startDoor, TOKEN } from '../../support/
 
 const doorAt = async (
   t: TestContext,
-  init: { socketPath?: string; host?: string; port?: number; token?: string } = {},
+  init: { socket?: { path: string }; host?: string; port?: number; token?: string } = {},
 ): Promise<RestDoor> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   const door = new RestDoor(restComponents(), {
     port: 0,
-    socketPath: join(directory, 'api.sock'),
+    socket: { path: join(directory, 'api.sock') },
     token: TOKEN,
     displayName: 'tester',
     version: '1',
@@ -50,8 +50,9 @@ test('both listeners answer with the same routes', async (t) => {
 test('the socket is open to its owner alone, or to the group when asked', async (t) => {
   const own = await startDoor(t)
   assert.equal((await stat(own.socketPath)).mode & 0o777, 0o600)
-  const shared = await startDoor(t, {}, { socketMode: 0o660 })
-  assert.equal((await stat(shared.socketPath)).mode & 0o777, 0o660)
+  const path = join(dirname(own.socketPath), 'shared.sock')
+  await startDoor(t, {}, { socket: { path, mode: 0o660 } })
+  assert.equal((await stat(path)).mode & 0o777, 0o660)
 })
 
 test('a socket that a crash left behind is replaced', async (t) => {
@@ -61,14 +62,14 @@ test('a socket that a crash left behind is replaced', async (t) => {
   const crash = `require('node:net').createServer().listen(${JSON.stringify(socketPath)}, () => process.kill(process.pid, 'SIGKILL'))`
   spawnSync(process.execPath, ['-e', crash])
   assert.ok((await stat(socketPath)).isSocket())
-  const door = await doorAt(t, { socketPath })
+  const door = await doorAt(t, { socket: { path: socketPath } })
   await door.start()
   assert.ok(door.port > 0)
 })
 
 test('a live socket is a conflict and stays where it is', async (t) => {
   const live = await startDoor(t)
-  const door = await doorAt(t, { socketPath: live.socketPath })
+  const door = await doorAt(t, { socket: { path: live.socketPath } })
   await assert.rejects(door.start(), { code: 'conflict', message: /another daemon answers/ })
   assert.equal((await live.call('GET', '/agent', { viaSocket: true })).status, 200)
 })
@@ -78,12 +79,12 @@ test('a file in the place of the socket is never taken away', async (t) => {
   t.after(async () => rm(directory, { recursive: true }))
   const socketPath = join(directory, 'api.sock')
   await writeFile(socketPath, 'mine')
-  await assert.rejects((await doorAt(t, { socketPath })).start(), { code: 'conflict', message: /is not a socket/ })
+  await assert.rejects((await doorAt(t, { socket: { path: socketPath } })).start(), { code: 'conflict', message: /is not a socket/ })
   assert.ok((await stat(socketPath)).isFile())
 })
 
 test('a path that no socket can have is a configuration error', async (t) => {
-  await assert.rejects((await doorAt(t, { socketPath: `/tmp/${'x'.repeat(120)}/api.sock` })).start(), { code: 'bad_config' })
+  await assert.rejects((await doorAt(t, { socket: { path: `/tmp/${'x'.repeat(120)}/api.sock` } })).start(), { code: 'bad_config' })
 })
 
 test('a port in use is a conflict, and a start that failed stops cleanly', async (t) => {

@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict'
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+
+// A daemon is two processes. Either may be killed at any moment, with a run in work.
+
+const CHILD_DEAD_WITHIN_MS = 5_000
+
+interface Stage {
+  readonly alice: TestDaemon
+  readonly bob: TestDaemon
+  /** A command of alice's on bob that never ends by itself. */
+  readonly running: RunningCli
+  readonly childPid: number
+}
+
+const stageOf = async (t: TestContext): Promise<Stage> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const ticker = await mesh.program('ticker', 'echo ready\nwhile :; do sleep 0.05; done')
+  await Promise.all([alice.start(), bob.start()])
+  await bob.writeAcl([{ agent: alice, commands: [[ticker], ['echo', '<INT>']] }])
+  await Promise.all([alice.restart(), bob.restart()])
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+  const running = alice.startCli(['exec', 'bob', '--', ticker])
+  await running.printed('ready')
+  const childPid = Number((await bob.journal()).find((line) => line.event === 'started')?.['pid'])
+  assert.ok(isRunning(childPid))
+  return { alice, bob, running, childPid }
+}
+
+const assertChildDies = async ({ childPid }: Stage, since: number): Promise<void> => {
+  await until('the child is gone', () => !isRunning(childPid))
+  assert.ok(performance.now() - since < CHILD_DEAD_WITHIN_MS, 'the child lived on too long')
+}
+
+const assertWorks = async ({ alice, bob }: Stage): Promise<void> => {
+  await until('a new command runs', async () => (await alice.exec(bob, ['echo', '7'])).stdout.toString() === '7\n')
+  await until('the slots are free', async () => (await bob.diagnostics()).active_sessions === 0)
+  const verify = await bob.cli(['audit', 'verify'])
+  assert.equal(verify.status, 0, verify.stdout.toString())
+}
+
+const linesOf = async ({ bob }: Stage, event: string) => (await bob.journal()).filter((line) => line.event === event)
+
+test("SIGKILL of the responder's network half: the run ends and is journalled, the executor goes on, and a new one comes", async (t) => {
+  const stage = await stageOf(t)
+  const { bob, running } = stage
+  const [executor, network] = [bob.pid, await bob.networkPid()]
+  const since = performance.now()
+  process.kill(network, 'SIGKILL')
+  await assertChildDies(stage, since)
+  const result = await running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete/)
+  await until('the run has its end in the journal', async () => (await linesOf(stage, 'exit')).length === 1)
+  assert.ok((await linesOf(stage, 'warning')).some((line) => line['kind'] === 'peer_disconnected'))
+  await assertWorks(stage)
+  assert.equal(bob.pid, executor)
+  assert.ok(bob.running)
+  assert.notEqual(await bob.networkPid(), network)
+  const { totals } = await bob.diagnostics()
+  assert.ok((totals['requests_allowed'] ?? 0) >= 2, 'the counters went on')
+})
+
+test("SIGKILL of the responder's executor: its network half is gone at once, the child dies, and the next start says lost", async (t) => {
+  const stage = await stageOf(t)
+  const { bob, running } = stage
+  const network = await bob.networkPid()
+  const since = performance.now()
+  await bob.stop('SIGKILL')
+  await until('the network half is gone', () => !isRunning(network))
+  await assertChildDies(stage, since)
+  const result = await running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete/)
+  await bob.start()
+  assert.equal((await linesOf(stage, 'lost')).length, 1)
+  await assertWorks(stage)
+})
+
+test("SIGKILL of the requester's network half: the caller is told, the child dies, and the same daemon asks again", async (t) => {
+  const stage = await stageOf(t)
+  const { alice, running } = stage
+  const [executor, network] = [alice.pid, await alice.networkPid()]
+  const since = performance.now()
+  process.kill(network, 'SIGKILL')
+  const result = await running.finished
+  assert.equal(result.status, 255)
+  assert.match(result.stderr, /incomplete: the local daemon went away/)
+  await assertChildDies(stage, since)
+  await assertWorks(stage)
+  assert.equal(alice.pid, executor)
+})
+
+test("SIGKILL of the requester's executor: its network half is gone at once, and the child dies", async (t) => {
+  const stage = await stageOf(t)
+  const network = await stage.alice.networkPid()
+  const since = performance.now()
+  await stage.alice.stop('SIGKILL')
+  await until('the network half is gone', () => !isRunning(network))
+  assert.equal((await stage.running.finished).status, 255)
+  await assertChildDies(stage, since)
+  await stage.alice.start()
+  await assertWorks(stage)
+})
+
+test('a network half that is killed again and again comes again, and a signal to stop does not end it alone', async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const daemon = mesh.add('alice')
+  await daemon.start()
+  for (let round = 0; round < 3; round++) {
+    const before = await daemon.networkPid()
+    process.kill(before, 'SIGKILL')
+    await until('another answers', async () => (await daemon.cli(['id'])).status === 0 && (await daemon.networkPid()) !== before)
+  }
+  const last = await daemon.networkPid()
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.kill(last, signal)
+  assert.equal((await daemon.cli(['id'])).status, 0)
+  assert.equal(await daemon.networkPid(), last)
+  assert.match(await daemon.log(), /"name":"x0xd",.*the network's half ended; the executor goes on/)
+  assert.equal(await daemon.stop(), 0)
+  assert.equal(isRunning(last), false)
+})
+
+test('the executor has no socket of the network, and a program that it starts nothing of either half', async (t) => {
+  const stage = await stageOf(t)
+  const inodesIn = async (pid: number): Promise<string[]> => {
+    const fds = await readdir(`/proc/${pid}/fd`)
+    const targets = await Promise.all(fds.map(async (fd) => readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')))
+    return targets.flatMap((target) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? [])
+  }
+  const network = new Set(
+    (await Promise.all(['tcp', 'tcp6', 'udp', 'udp6'].map(async (name) => readFile(`/proc/net/${name}`, 'utf8').catch(() => ''))))
+      .flatMap((text) => text.split('\n').slice(1))
+      .map((line) => line.trim().split(/\s+/)[9]),
+  )
+  const inet = async (pid: number): Promise<number> => (await inodesIn(pid)).filter((inode) => network.has(inode)).length
+  assert.equal(await inet(stage.bob.pid), 0)
+  assert.ok((await inet(await stage.bob.networkPid())) > 0, 'the network half has them')
+  const held = new Set([...(await inodesIn(stage.bob.pid)), ...(await inodesIn(await stage.bob.networkPid()))])
+  assert.ok(held.size >= 4)
+  assert.deepEqual(
+    (await inodesIn(stage.childPid)).filter((inode) => held.has(inode)),
+    [],
+  )
+})
+
+test('a network half that hangs keeps neither a stop nor, when its executor was killed, the next start from going on', async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const daemon = mesh.add('alice')
+  await daemon.start()
+  const first = await daemon.networkPid()
+  process.kill(first, 'SIGSTOP')
+  await daemon.stop('SIGKILL')
+  assert.ok(isRunning(first), 'it cannot see that it is alone')
+  // It still holds the port of the mesh.
+  await daemon.start()
+  assert.equal(isRunning(first), false)
+  const second = await daemon.networkPid()
+  process.kill(second, 'SIGSTOP')
+  assert.equal(await daemon.stop(), 0)
+  assert.equal(isRunning(second), false)
+})

@@ -1,0 +1,60 @@
+import { renameSync } from 'node:fs'
+import { chmod, rm } from 'node:fs/promises'
+import { createServer, type Server } from 'node:net'
+import { dirname, join } from 'node:path'
+
+import { AppError } from '../base/errors.ts'
+import { claimSocketPath } from '../base/unix-socket.ts'
+
+/** Beside the socket and shorter than its name, so that the path fits where the socket's does. */
+const DRAFT = 'api.new'
+
+/**
+ * The API's unix socket, bound here for the network's half to listen on: it stands in a directory that
+ * the other half need not enter, and nobody but us says where its path leads.
+ */
+export class HandedSocket {
+  /** The listening descriptor, to be inherited. */
+  readonly fd: number
+  readonly #server: Server
+  readonly #path: string
+  readonly #draft: string
+
+  private constructor(server: Server, path: string, draft: string) {
+    this.#server = server
+    this.#path = path
+    this.#draft = draft
+    // The runtime has no public way to ask a server for its descriptor; `spawn` takes nothing else.
+    const { fd } = (server as unknown as { _handle: { fd: number } })._handle
+    if (!Number.isInteger(fd) || fd < 0) throw new AppError('internal', 'the socket of the API has no descriptor')
+    this.fd = fd
+  }
+
+  /** Throws `conflict` where the path is somebody else's, `bad_config` where it is too long. */
+  static async bind(path: string, mode: number): Promise<HandedSocket> {
+    await claimSocketPath(path)
+    const draft = join(dirname(path), DRAFT)
+    await rm(draft, { force: true })
+    const server = createServer()
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    server.once('error', reject)
+    server.listen(draft, resolve)
+    await promise
+    await chmod(draft, mode)
+    return new HandedSocket(server, path, draft)
+  }
+
+  /**
+   * In the very turn in which the other half was started: from now on the path is its, and we accept
+   * nobody. The runtime removes the name under which it bound, which is another by then.
+   */
+  handOver(): void {
+    renameSync(this.#draft, this.#path)
+    this.#server.close()
+  }
+
+  /** Nobody came to take it. */
+  giveUp(): void {
+    this.#server.close()
+  }
+}

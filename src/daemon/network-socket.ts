@@ -1,0 +1,77 @@
+import { chmod, rm } from 'node:fs/promises'
+import { createServer, type Server, type Socket } from 'node:net'
+
+import type { Clock } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { claimSocketPath } from '../base/unix-socket.ts'
+import type { PortSession } from '../executor/port-session.ts'
+import type { NetworkSettings } from '../executor/port/messages.ts'
+import type { Executor } from '../executor/server.ts'
+import { NETWORK_STOP_MS } from '../protocol/local-limits.ts'
+import { activatedSocket } from './socket-activation.ts'
+
+export interface NetworkSocketInit {
+  readonly settings: NetworkSettings
+  readonly path: string
+}
+
+/** A network half that somebody else starts: it connects here. One at a time; the next may come when the last is gone. */
+export class NetworkSocket implements Startable {
+  readonly #executor: Executor
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #init: NetworkSocketInit
+  readonly #activated = activatedSocket()
+  #server: Server | null = null
+  #session: PortSession | null = null
+
+  constructor(components: { executor: Executor; clock: Clock; log: Logger }, init: NetworkSocketInit) {
+    this.#executor = components.executor
+    this.#clock = components.clock
+    this.#log = components.log
+    this.#init = init
+  }
+
+  /** On the socket that systemd made and keeps, or else one of our own, 0600. */
+  async start(): Promise<void> {
+    const { path } = this.#init
+    if (this.#activated === null) await claimSocketPath(path)
+    const server = createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket))
+    this.#server = server
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    server.once('error', reject)
+    server.listen(this.#activated === null ? { path } : { fd: this.#activated }, resolve)
+    await promise
+    server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
+    if (this.#activated === null) await chmod(path, 0o600)
+  }
+
+  async stop(): Promise<void> {
+    this.#server?.close()
+    const session = this.#session
+    if (session !== null) {
+      session.askToStop()
+      const timer = this.#clock.setTimeout(() => void session.finish(), NETWORK_STOP_MS)
+      await session.closed
+      timer.cancel()
+    }
+    if (this.#activated === null && this.#server !== null) await rm(this.#init.path, { force: true })
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#session !== null) {
+      this.#log.warn('a second network half was turned away')
+      socket.destroy()
+      return
+    }
+    const session = this.#executor.attach(socket, {
+      settings: this.#init.settings,
+      onReady: (port) => this.#log.info({ port }, 'the network half listens'),
+      onFailed: (error) => this.#log.error({ err: error.message }, 'the network half could not begin'),
+    })
+    this.#session = session
+    void session.closed.then(() => (this.#session = null))
+  }
+}

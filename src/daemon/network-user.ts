@@ -1,0 +1,102 @@
+import { readFile, realpath, stat } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+import { dirname } from 'node:path'
+
+import { AppError } from '../base/errors.ts'
+import { sha256 } from '../identity/hash.ts'
+
+/** Whom the network's half runs as, where that is not ourselves. */
+export interface NetworkUser {
+  /** Null for a number that no user has. */
+  readonly name: string | null
+  readonly uid: number
+  readonly gid: number
+}
+
+const DEFAULT_USER = 'x0x'
+
+/** Numbers that neither distributions nor systemd give to anybody (systemd's UIDS-GIDS table), also within a small user namespace. */
+const SPARE_FIRST = 60_578
+const SPARE_COUNT = 606
+
+/** What makes a system user of that name. */
+export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
+
+const passwdEntry = async (name: string): Promise<NetworkUser | null> => {
+  const lines = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n')
+  const [, , uid, gid] = lines.map((line) => line.split(':')).find(([user]) => user === name) ?? []
+  return uid === undefined || gid === undefined ? null : { name, uid: Number(uid), gid: Number(gid) }
+}
+
+/** The name of a number, or the number itself. */
+export const userNameOf = async (uid: number): Promise<string> => {
+  const lines = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n')
+  return lines.map((line) => line.split(':')).find(([, , other]) => other === String(uid))?.[0] ?? String(uid)
+}
+
+/** Another for each data directory, the same at each start. */
+const spareUser = (dataDir: string): NetworkUser => {
+  const id = SPARE_FIRST + (Buffer.from(sha256(Buffer.from(dataDir))).readUInt32BE(0) % SPARE_COUNT)
+  return { name: null, uid: id, gid: id }
+}
+
+const ownName = (): string => {
+  try {
+    return userInfo().username
+  } catch {
+    return String(process.geteuid?.())
+  }
+}
+
+/**
+ * Null: it runs as we do, because we are no root, or because `network_user = "root"` says so. Without the
+ * setting it is the user x0x, or, where there is none, a number that nobody has. Throws `bad_config`.
+ */
+export const networkUserOf = async (wanted: string | null, dataDir: string): Promise<NetworkUser | null> => {
+  if (process.geteuid?.() !== 0) {
+    if (wanted === null || wanted === ownName()) return null
+    throw new AppError('bad_config', `network_user: only root can run the network's half as ${wanted}; leave it out, or start x0xd as root`)
+  }
+  if (wanted === 'root') return null
+  const user = await passwdEntry(wanted ?? DEFAULT_USER)
+  if (user === null && wanted === null) return spareUser(dataDir)
+  if (user === null)
+    throw new AppError('bad_config', `network_user: there is no user ${wanted}; make it with: ${userCommand(String(wanted))}`)
+  if (user.uid === 0) throw new AppError('bad_config', `network_user: ${user.name} is another name of root`)
+  return user
+}
+
+const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
+  (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
+
+/** `path` itself and every directory above it. */
+const upwards = (path: string): string[] => (dirname(path) === path ? [path] : [path, ...upwards(dirname(path))])
+
+/** Throws `bad_config` where that user cannot read the program that it is to run. */
+export const checkReachable = async (files: readonly string[], user: NetworkUser): Promise<void> => {
+  const who = user.name ?? `uid ${user.uid}`
+  for (const file of files) {
+    const [itself = file, ...above] = upwards(await realpath(file))
+    const closed = [
+      ...(allows(await stat(itself), user, 4) ? [] : [itself]),
+      ...(await Promise.all(above.map(async (path) => (allows(await stat(path), user, 1) ? [] : [path])))).flat(),
+    ]
+    if (closed.length === 0) continue
+    throw new AppError(
+      'bad_config',
+      `the network's half runs as ${who}, who may not enter ${closed.at(-1)}: install x0x where every user can read it, such as /usr/local, or set network_user = "root" and lose that wall`,
+    )
+  }
+}
+
+/** Throws `loose_permissions` where that user could read a secret that is the executor's alone. */
+export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {
+  for (const path of secrets) {
+    if (!allows(await stat(path), user, 4)) continue
+    const who = user.name ?? `uid ${user.uid}`
+    const remedy = 'let network_user be a user outside the group of the data directory'
+    throw new AppError('loose_permissions', `${path} can be read by ${who}, as whom the network's half runs; ${remedy}`, {
+      data: { file: path, remedy },
+    })
+  }
+}

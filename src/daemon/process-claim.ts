@@ -1,0 +1,39 @@
+import { readFile } from 'node:fs/promises'
+
+/** A process by its pid, and what tells it from a later one with the same pid. */
+export interface ProcessClaim {
+  readonly pid: number
+  readonly token: string
+  readonly started: string
+}
+
+/** Boot id and start time in clock ticks (proc(5)); empty where the system does not tell. */
+const startOf = async (pid: number): Promise<string> => {
+  try {
+    const [boot, stat] = await Promise.all([readFile('/proc/sys/kernel/random/boot_id', 'utf8'), readFile(`/proc/${pid}/stat`, 'utf8')])
+    return `${boot.trim()} ${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`
+  } catch {
+    return ''
+  }
+}
+
+export const claimOf = async (pid: number, token: string): Promise<ProcessClaim> => ({ pid, token, started: await startOf(pid) })
+
+/** True while that very process lives. */
+export const isAlive = async (claim: ProcessClaim): Promise<boolean> => {
+  try {
+    process.kill(claim.pid, 0)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
+  }
+  return claim.started === '' || (await startOf(claim.pid)) === claim.started
+}
+
+export const encodeClaim = ({ pid, token, started }: ProcessClaim): string => `${pid} ${token} ${started}\n`
+
+/** Null where there is none, or none of ours. */
+export const readClaim = async (path: string): Promise<ProcessClaim | null> => {
+  const text = await readFile(path, 'utf8').catch(() => '')
+  const [pid = '', token = '', ...started] = text.trim().split(' ')
+  return /^[1-9][0-9]{0,9}$/.test(pid) && token !== '' ? { pid: Number(pid), token, started: started.join(' ') } : null
+}

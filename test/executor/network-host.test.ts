@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import { duplexPair } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+
+import { AppError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { ExecutorClient } from '../../src/executor/port/client.ts'
+import type { NetworkSettings } from '../../src/executor/port/messages.ts'
+import type { PortSession } from '../../src/executor/port-session.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+
+const SETTINGS: NetworkSettings = {
+  display_name: 'bob',
+  api_port: 12_700,
+  listen: ['/ip4/0.0.0.0/tcp/5483'],
+  announce: [],
+  bootstrap: ['/dns4/bob.example/tcp/5483/p2p/12D3KooWHpwmeP8QTYRsP6DiFoAEKRmTNYjyViNgbozydCaDqwrh'],
+  mdns: false,
+  log_level: 'info',
+  machine_seed: Buffer.alloc(32, 1),
+  api_token: Buffer.alloc(32, 2),
+}
+
+interface Started {
+  readonly client: ExecutorClient
+  readonly session: PortSession
+  readonly ready: number[]
+  readonly failed: AppError[]
+}
+
+/** A network half that the executor's process started. */
+const startHalf = async (t: TestContext): Promise<Started> => {
+  const host = await ExecutorHost.start(t)
+  const [ours, theirs] = duplexPair()
+  const [ready, failed]: [number[], AppError[]] = [[], []]
+  const session = host.executor.attach(ours, {
+    settings: SETTINGS,
+    onReady: (port) => void ready.push(port),
+    onFailed: (error) => void failed.push(error),
+  })
+  const client = new ExecutorClient({ duplex: theirs, log: silentLogger })
+  t.after(() => client.stop())
+  await client.start()
+  return { client, session, ready, failed }
+}
+
+test('a network half is told its settings, and says when it listens', async (t) => {
+  const { client, ready, failed } = await startHalf(t)
+  const { machine_seed, api_token, ...settings } = await client.settings()
+  assert.deepEqual({ ...settings, machine_seed: Buffer.from(machine_seed), api_token: Buffer.from(api_token) }, SETTINGS)
+  client.ready(40_000)
+  await client.query('contacts')
+  assert.deepEqual([ready, failed], [[40_000], []])
+})
+
+test('one that cannot begin says why and ends; what it says cannot steer a terminal', async (t) => {
+  const { client, session, ready, failed } = await startHalf(t)
+  await client.failed(new AppError('conflict', 'the port is in use\u001b[2J\nchoose another'))
+  assert.equal(await session.closed, null)
+  assert.deepEqual(ready, [])
+  assert.deepEqual(
+    failed.map(({ code, message }) => [code, message]),
+    [['conflict', 'the port is in use?[2J\nchoose another']],
+  )
+})
+
+test('one that is asked to stop hears of it, and its calls are answered to the end', async (t) => {
+  const { client, session } = await startHalf(t)
+  session.askToStop()
+  await client.stopAsked
+  assert.deepEqual(await client.query('contacts'), [])
+})
+
+test('who was not started with settings gets none', async (t) => {
+  const host = await ExecutorHost.start(t)
+  const [ours, theirs] = duplexPair()
+  host.executor.attach(ours)
+  const client = new ExecutorClient({ duplex: theirs, log: silentLogger })
+  t.after(() => client.stop())
+  await client.start()
+  await assert.rejects(client.settings(), { code: 'not_found' })
+})
