@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -25,6 +25,7 @@ const stageOf = async (
   t: TestContext,
   programs: Readonly<Record<string, string>>,
   prepare?: (root: string) => Promise<void>,
+  keys = '',
 ): Promise<Stage> => {
   const mesh = await MeshOfDaemons.create()
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
@@ -35,17 +36,24 @@ const stageOf = async (
   })
   await prepare?.(mesh.root)
   const paths = await Promise.all(Object.entries(programs).map(async ([name, text]) => mesh.program(name, `cd ${mesh.root}\n${text}`)))
+  await Promise.all([alice, bob].map(announceNowhere))
   await alice.start()
   await bob.start()
   await bob.writeAcl(
     [{ agent: alice, commands: paths.map((path) => [path]) }],
-    'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
+    `max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432\n${keys}`,
   )
   await bob.restart()
   await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
   await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
   await bob.ok('contacts', 'trust', 'alice', 'trusted')
   return { mesh, alice, bob, proxy }
+}
+
+/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
+const announceNowhere = async ({ dir }: TestDaemon): Promise<void> => {
+  await mkdir(dir, { recursive: true, mode: 0o700 })
+  await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
 }
 
 /** Does it again and again, a while after each resumption, until the command is done. */
@@ -154,6 +162,26 @@ test('a silence that ends in a reset is survived as well', async (t) => {
   assert.deepEqual([result.status, result.stderr], [0, ''])
   assert.equal(result.stdout.toString(), Array.from({ length: 12 }, (_, index) => `${index + 1}\n`).join(''))
   await assertClean(stage, ['request', 'started', 'exit'])
+})
+
+test('several commands over one path are all lost and all go on', async (t) => {
+  const data = randomBytes(MIB)
+  const names = ['c1', 'c2', 'c3', 'c4', 'c5', 'c6']
+  const text = (code: number): string =>
+    `for i in $(seq 0 15); do dd if=data bs=65536 skip=$i count=1 2>/dev/null; sleep 0.2; done; exit ${code}`
+  const programs = Object.fromEntries(names.map((name, code) => [name, text(code)]))
+  const keys = 'max_concurrent_per_agent = 8\nmax_concurrent_total = 8'
+  const stage = await stageOf(t, programs, async (root) => writeFile(join(root, 'data'), data), keys)
+  const { alice, bob, mesh, proxy } = stage
+  const running = names.map((name) => alice.startCli(['exec', 'bob', '--', join(mesh.root, name)]))
+  await until('all run', async () => (await bob.diagnostics()).active_sessions === names.length)
+  for (let cuts = 1; cuts <= 3; cuts++) {
+    proxy.cut()
+    await until('all go on', async () => (await resumedAt(bob)) >= cuts * names.length)
+  }
+  const results = await Promise.all(running.map(async ({ finished }) => finished))
+  for (const [code, { status, stdout, stderr }] of results.entries())
+    assert.deepEqual([status, stderr, sha256(stdout)], [code, '', sha256(data)])
 })
 
 test('Ctrl-C while the path is away ends the command when it is back', async (t) => {

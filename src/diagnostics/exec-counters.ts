@@ -10,7 +10,7 @@ export const EXEC_COUNTERS = {
   requests_denied: 'requests that were refused, for any reason',
   sessions_started: 'runs whose process was started',
   sessions_completed: 'runs that ended, in whatever way',
-  sessions_cancelled: 'runs ended by a Cancel, a lost lease or connection, withdrawn access, or a stop of the daemon',
+  sessions_cancelled: 'runs ended by a Cancel, a requester that is gone, withdrawn access, or a stop of the daemon',
   malformed_frames: 'frames and messages that could not be understood and were dropped',
   audit_write_failures: 'journal lines that could not be written',
   signatures_issued: 'signatures made for requests, exits, cards and links',

@@ -2,15 +2,8 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import {
-  LEASE_EXPIRES_MS,
-  LEASE_RENEW_MS,
-  LIVENESS_CHECK_MS,
-  RESUME_ATTEMPT_MS,
-  RESUME_PAUSE_MS,
-  RESUME_SLACK_MS,
-  SILENT_CHECKS,
-} from '../protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
+import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../protocol/resume-limits.ts'
 import type { RunPeer, RunWire } from './wire.ts'
 
 /** Another wire to the agent and machine of the lost one. `silent`: it was not closed, nothing came on it any more. */

@@ -1,4 +1,4 @@
-import { MAX_LINGERING, MAX_LINGERING_BYTES_PER_PEER, MAX_LINGERING_PER_PEER } from '../protocol/limits.ts'
+import { MAX_LINGERING, MAX_LINGERING_BYTES_PER_PEER, MAX_LINGERING_PER_PEER } from '../protocol/resume-limits.ts'
 
 /** A run that has ended and is kept until its requester has the Exit. */
 export interface LingeringRun {

@@ -226,11 +226,11 @@ export class Outbox {
     const line = this.#line
     if (line === null || this.#draining === line) return
     if (this.#send(line, () => !line.full)) return
-    this.#draining = line
-    void this.#goOnWith(line)
+    void this.#pumpLater(line)
   }
 
-  async #goOnWith(line: Line): Promise<void> {
+  async #pumpLater(line: Line): Promise<void> {
+    this.#draining = line
     await line.drained()
     if (this.#draining === line) this.#draining = null
     this.#pump()

@@ -6,7 +6,7 @@ import { AppError, isAppError } from '../../src/base/errors.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
-import { FRESH_CONNECTION_MS } from '../../src/protocol/limits.ts'
+import { FRESH_CONNECTION_MS } from '../../src/protocol/resume-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
 

@@ -3,17 +3,8 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import {
-  LEASE_EXPIRES_MS,
-  LEASE_RENEW_MS,
-  LIVENESS_CHECK_MS,
-  MAX_FRAME_DATA,
-  MAX_STDIN_UNACKED,
-  RESUME_ATTEMPT_MS,
-  RESUME_PAUSE_MS,
-  RESUME_SLACK_MS,
-  SILENT_CHECKS,
-} from '../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../../src/protocol/resume-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
 
@@ -300,19 +291,21 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'an Exit for less': [async (peer) => (resumed(peer), await peer.exit('')), /1 of 0 bytes/],
 }
 
-for (const [name, [lie, message]] of Object.entries(LIES))
-  test(`${name} where a run is resumed makes it incomplete, never a success`, async () => {
-    const { peer, outcome, next, clock, counters } = await stage()
-    peer.started()
-    peer.output('stdout', 0, 'a')
-    peer.onClosed(RESET)
-    await lie(await next())
-    const { ok, incomplete, message: said } = await outcome
-    assert.deepEqual([ok, incomplete], [false, true])
-    assert.match(said ?? '', message)
-    assert.equal(counters.snapshot()['runs_incomplete'], 1)
-    assert.equal(clock.pending, 0)
-  })
+test('a lie where a run is resumed makes it incomplete, never a success', async (t) => {
+  for (const [name, [lie, message]] of Object.entries(LIES))
+    await t.test(name, async () => {
+      const { peer, outcome, next, clock, counters } = await stage()
+      peer.started()
+      peer.output('stdout', 0, 'a')
+      peer.onClosed(RESET)
+      await lie(await next())
+      const { ok, incomplete, message: said } = await outcome
+      assert.deepEqual([ok, incomplete], [false, true])
+      assert.match(said ?? '', message)
+      assert.equal(counters.snapshot()['runs_incomplete'], 1)
+      assert.equal(clock.pending, 0)
+    })
+})
 
 test('a requester that gives up says Cancel before it leaves', async () => {
   const { peer, outcome } = await stage()

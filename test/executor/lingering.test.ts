@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { Lingering, type LingeringRun } from '../../src/executor/lingering.ts'
-import { MAX_LINGERING, MAX_LINGERING_BYTES_PER_PEER, MAX_LINGERING_PER_PEER } from '../../src/protocol/limits.ts'
+import { MAX_LINGERING, MAX_LINGERING_BYTES_PER_PEER, MAX_LINGERING_PER_PEER } from '../../src/protocol/resume-limits.ts'
 
 const stage = () => {
   const lingering = new Lingering()

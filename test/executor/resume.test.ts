@@ -7,14 +7,8 @@ import { test } from 'node:test'
 
 import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, type ExecExit } from '../../src/protocol/exec.ts'
-import {
-  FIRST_UNACKED_PER_RUN,
-  FRAME_COST,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  MAX_LINGERING_PER_PEER,
-  RESUME_BURST,
-} from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { MAX_LINGERING_PER_PEER, RESUME_BURST } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type ProbeRun } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'

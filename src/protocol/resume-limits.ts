@@ -1,0 +1,23 @@
+/** The limits of runs whose connection is lost, beside those in `limits.ts`. Times are milliseconds, sizes bytes. */
+
+/** The requester looks for signs of life at this interval. It counts looks, not time: a machine that slept has missed one. */
+export const LIVENESS_CHECK_MS = 500
+/** Looks after an unanswered renewal before the connection counts as silent: 1.5 s, which leaves 1.5 s of the lease to redial. */
+export const SILENT_CHECKS = 3
+/** One try to reach the machine again: six round trips of 300 ms. */
+export const RESUME_ATTEMPT_MS = 2_000
+/** Between the beginnings of two tries: a path that is cut again and again costs little. */
+export const RESUME_PAUSE_MS = 200
+/** When a machine fell silent, connections to it that are younger are still believed in. */
+export const FRESH_CONNECTION_MS = 1_000
+/** How long after the lease of its last frame a requester still tries: that frame may have been on its way for so long. */
+export const RESUME_SLACK_MS = 1_000
+/** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
+export const RESUME_BURST = 32
+export const RESUMES_PER_SECOND = 8
+/** Runs of one peer that have ended and whose Exit is kept until the peer has it; beyond this the oldest are let go. */
+export const MAX_LINGERING_PER_PEER = 64
+/** … and output of them that is kept together; the newest is kept in any case. */
+export const MAX_LINGERING_BYTES_PER_PEER = 8 * 1024 * 1024
+/** … and such runs of all peers. */
+export const MAX_LINGERING = 1_024
