@@ -11,6 +11,7 @@ import { Executor } from '../executor/server.ts'
 import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
 import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
+import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
@@ -88,7 +89,13 @@ const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead } = config
-  const acl = await loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit }, clock)
+  const guardian = new Guardian({ log })
+  const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
+  const { exec_acl: path, exec_acl_explicit: explicit } = config
+  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch((error: unknown) => {
+    cells.stop()
+    throw error
+  })
   for (const warning of acl.warnings) log.warn(warning)
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
@@ -97,10 +104,9 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const journalPath = acl.acl.audit_log_path
   const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
-  const guardian = new Guardian({ log })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
-    { acl, clock, contacts, counters, guardian, journal, log, revocations, signer },
+    { acl, cells, clock, contacts, counters, guardian, journal, log, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead },
   )
   return {
@@ -108,6 +114,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
     acl,
     entries: [
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      { name: 'cells', startable: cells },
       { name: 'guardian', startable: guardian },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],

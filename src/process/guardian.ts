@@ -9,14 +9,18 @@ import { GUARDIAN_GRACE_SECONDS } from '../protocol/limits.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
- * Reads `+ GROUP` and `- GROUP` until our end of the pipe is closed, by us or by our death; then ends
- * the groups that are left. A constant text: nothing that anyone asks for becomes part of it.
+ * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
+ * the pipe is closed, by us or by our death; then ends what is left. A constant text: nothing that
+ * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
  */
 const SCRIPT = `
 trap '' HUP INT QUIT TERM
+set -f
 groups=
+cells=
 while read -r change group; do
   case $change in
+    =) cells="$cells $group" ;;
     +) groups="$groups $group" ;;
     -) left=
        for other in $groups; do [ "$other" = "$group" ] || left="$left $other"; done
@@ -27,7 +31,18 @@ done
 for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+for cell in $cells; do
+  if [ -e "$cell/cgroup.kill" ]; then echo 1 >"$cell/cgroup.kill"; continue; fi
+  set +f
+  for members in "$cell"/*/cgroup.procs; do
+    while read -r member; do kill -KILL "$member"; done <"$members"
+  done
+  set -f
+done 2>/dev/null
 `
+
+/** An absolute path without blanks. */
+const CELLS_PATH = /^\/\S+$/
 
 /**
  * A small process beside the daemon that outlives it and leaves no orphan: when the daemon dies, in
@@ -36,6 +51,7 @@ for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 export class Guardian implements Startable {
   readonly #log: Logger
   readonly #groups = new Set<number>()
+  readonly #cells = new Set<string>()
   #helper: ChildProcess | null = null
   #running = false
 
@@ -70,12 +86,22 @@ export class Guardian implements Startable {
     this.#tell('+', group)
   }
 
+  /** What lives below these control groups when we die ends with us, if any run of ours was left. */
+  watchCells(parents: readonly string[]): void {
+    for (const path of parents) {
+      if (!CELLS_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
+      if (this.#cells.has(path)) continue
+      this.#cells.add(path)
+      this.#tell('=', path)
+    }
+  }
+
   /** The group's leader was reaped and the rest of it killed. */
   release(group: number): void {
     if (this.#groups.delete(group)) this.#tell('-', group)
   }
 
-  #tell(change: '+' | '-', group: number): void {
+  #tell(change: '+' | '-' | '=', group: number | string): void {
     this.#helper?.stdin?.write(`${change} ${group}\n`)
   }
 
@@ -96,6 +122,7 @@ export class Guardian implements Startable {
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
+    for (const path of this.#cells) this.#tell('=', path)
     for (const group of this.#groups) this.#tell('+', group)
   }
 
