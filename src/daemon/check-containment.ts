@@ -30,7 +30,7 @@ export const tryContainment = async <T>(
   try {
     return await work(findingOf({ in_force: cells.inForce, stronger: cells.stronger }, 'runs would be held together by'), cells.judge)
   } finally {
-    cells.stop()
+    await cells.stop()
   }
 }
 

@@ -92,8 +92,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
   const { exec_acl: path, exec_acl_explicit: explicit } = config
-  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch((error: unknown) => {
-    cells.stop()
+  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch(async (error: unknown) => {
+    await cells.stop()
     throw error
   })
   for (const warning of acl.warnings) log.warn(warning)

@@ -1,4 +1,4 @@
-import { MAX_CPU_SECS, MAX_PROCESSES, MIN_MEMORY_BYTES } from '../protocol/limits.ts'
+import { MAX_CPU_SECS, MAX_PROCESSES, MIN_MEMORY_BYTES } from '../protocol/containment-limits.ts'
 
 /** Whether a run may go on where only its process group holds it together. */
 export const CONTAIN_VALUES = ['best_effort', 'required'] as const

@@ -1,4 +1,5 @@
-import { realpath } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { realpath, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { AppError, errorText } from '../base/errors.ts'
@@ -9,7 +10,7 @@ import { accountProblem, findAccount, type Account } from '../policy/account.ts'
 import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import type { EnforcementJudge, Unenforceable } from '../policy/enforceable.ts'
 import type { Permit } from '../policy/permit.ts'
-import { NAMESPACE_PROCESSES } from '../protocol/limits.ts'
+import { NAMESPACE_PROCESSES } from '../protocol/containment-limits.ts'
 import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
 import { Cell } from './cell.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
@@ -35,7 +36,7 @@ export type CellOpening =
 
 export interface CellsComponents {
   readonly guardian: Pick<Guardian, 'watchCells'> | null
-  readonly log: Logger
+  readonly log: Pick<Logger, 'warn'>
 }
 
 export interface CellsInit {
@@ -140,8 +141,10 @@ export class Cells implements Startable {
   }
 
   /** Takes the groups away; those that are not empty are left to the next start. */
-  stop(): void {
+  async stop(): Promise<void> {
     this.#cgroups.close()
+    if (this.#file === null || (await this.#parents()).some((path) => existsSync(path))) return
+    await rm(this.#file, { force: true })
   }
 
   #weakness(): string {
@@ -192,8 +195,11 @@ export class Cells implements Startable {
   /** Written before the first leaf is made, so that every leaf is found again. */
   async #record(left: readonly string[] | null = null): Promise<void> {
     if (this.#file === null) return
-    const old = left ?? (await readContainmentRecord(this.#file))?.parents ?? []
-    const parents = [...new Set([...old, ...this.#cgroups.parents])]
+    const parents = [...new Set([...(left ?? (await this.#parents())), ...this.#cgroups.parents])]
     await writeContainmentRecord(this.#file, { in_force: left === null ? this.#inForce : null, stronger: this.#stronger, parents })
+  }
+
+  async #parents(): Promise<readonly string[]> {
+    return this.#file === null ? [] : ((await readContainmentRecord(this.#file))?.parents ?? [])
   }
 }

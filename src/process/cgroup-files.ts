@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileS
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { CELL_END_MS, CELL_LOOK_MS, CGROUP_KILL_ROUNDS } from '../protocol/limits.ts'
+import { CELL_END_MS, CELL_LOOK_MS, CGROUP_KILL_ROUNDS } from '../protocol/containment-limits.ts'
 import { send } from './signals.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */

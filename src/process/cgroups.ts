@@ -3,7 +3,7 @@ import { once } from 'node:events'
 
 import { errorText } from '../base/errors.ts'
 import { findExecutable } from '../policy/executable.ts'
-import { PROBE_MEMORY_BYTES, PROBE_MS } from '../protocol/limits.ts'
+import { PROBE_MEMORY_BYTES, PROBE_MS } from '../protocol/containment-limits.ts'
 import { Hierarchy, type LimitController } from './cgroup-hierarchy.ts'
 import { CgroupLeaf, type LeafLimits } from './cgroup-leaf.ts'
 import type { CgroupPlace } from './cgroup-places.ts'

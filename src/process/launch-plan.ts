@@ -3,7 +3,7 @@ import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
 import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
-import { CPU_KILL_LEAD_SECS } from '../protocol/limits.ts'
+import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
 
 /** Programs of the system that confine another before they become it, or hold it. */
 export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const

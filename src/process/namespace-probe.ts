@@ -5,7 +5,7 @@ import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
 import type { Confinement } from '../policy/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
-import { MAX_WRAPPER_TEXT, PROBE_MS } from '../protocol/limits.ts'
+import { MAX_WRAPPER_TEXT, PROBE_MS } from '../protocol/containment-limits.ts'
 import { findTool, namespaceArguments } from './launch-plan.ts'
 
 /** Runs `true` in such a namespace, as this user. Says why that does not work. */

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { CELL_END_MS, CELL_LOOK_MS, MAX_WRAPPER_TEXT, NAMESPACE_START_MS } from '../protocol/limits.ts'
+import { CELL_END_MS, CELL_LOOK_MS, MAX_WRAPPER_TEXT, NAMESPACE_START_MS } from '../protocol/containment-limits.ts'
 import { descendantsOf } from './process-tree.ts'
 import { birthOf, childrenOf, isChildOrIn, isLiving, nameOf, send, type Member } from './signals.ts'
 

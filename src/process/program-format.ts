@@ -3,7 +3,7 @@ import { dirname } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
-import { MAX_INTERPRETERS } from '../protocol/limits.ts'
+import { MAX_INTERPRETERS } from '../protocol/containment-limits.ts'
 
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
 const HEAD_BYTES = 4_096

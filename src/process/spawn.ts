@@ -5,7 +5,7 @@ import { Readable, type Writable } from 'node:stream'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { isPermit, type Permit } from '../policy/permit.ts'
-import { MAX_WRAPPER_TEXT } from '../protocol/limits.ts'
+import { MAX_WRAPPER_TEXT } from '../protocol/containment-limits.ts'
 import type { Cell } from './cell.ts'
 import type { CellOpening, Cells } from './cells.ts'
 import type { Guardian } from './guardian.ts'

@@ -34,8 +34,8 @@ export const needs = {
 /** Cells of a kind, whose groups are gone with the test; judged for what a run asks of them. */
 export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<Cells> => {
   const cells = await Cells.open({ guardian: null, log: silent }, { choice, dataDir: null })
-  t.after(() => {
-    cells.stop()
+  t.after(async () => {
+    await cells.stop()
     assert.deepEqual(cells.groups.filter(existsSync), [], 'a control group was left behind')
   })
   assert.deepEqual(await cells.judge({ ...UNCONFINED, ...asked }), [])

@@ -1,4 +1,3 @@
-import { silentLogger } from '../../base/log.ts'
 import { checkAclFile, type AclCheck } from '../../policy/check-acl.ts'
 import type { EnforcementJudge } from '../../policy/enforceable.ts'
 import { explain, explanationText } from '../../policy/explain.ts'
@@ -14,13 +13,13 @@ import { shown, shownLine } from '../terminal-text.ts'
 const checkHere = async (file: string): Promise<AclCheck> => {
   let cells: Cells | null = null
   const judge: EnforcementJudge = async (confinement) => {
-    cells ??= await Cells.open({ guardian: null, log: silentLogger }, { choice: 'auto', dataDir: null })
+    cells ??= await Cells.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
     return cells.judge(confinement)
   }
   try {
     return await checkAclFile(file, judge)
   } finally {
-    ;(cells as Cells | null)?.stop()
+    await (cells as Cells | null)?.stop()
   }
 }
 
