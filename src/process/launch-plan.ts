@@ -29,10 +29,15 @@ export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 
   ...(no_network ? ['--unshare-net'] : []),
   // A /dev of its own, because the real one has places that can be written.
   ...(read_only ? ['--ro-bind', '/', '/', '--dev', '/dev'] : ['--dev-bind', '/', '/']),
-  ...['--proc', '/proc'],
+  '--proc',
+  '/proc',
   // Root could undo either with its capabilities.
   ...(no_network || read_only ? ['--cap-drop', 'ALL'] : []),
-  ...['--chdir', cwd, '--json-status-fd', String(STATUS_DESCRIPTOR), '--'],
+  '--chdir',
+  cwd,
+  '--json-status-fd',
+  String(STATUS_DESCRIPTOR),
+  '--',
 ]
 
 /** What is really started, and what it is to become. */

@@ -43,10 +43,8 @@ export class PidNamespace {
 
   /** Settles when the program runs, or when bwrap has ended before that. */
   async begun(ended: Promise<unknown>): Promise<void> {
-    let over = false
-    void ended.then(() => (over = true))
     const deadline = performance.now() + NAMESPACE_START_MS
-    while (!over && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
+    while (!this.#over && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
   }
 
   /** bwrap has ended, and as far as it said so without having executed the program. */

@@ -1,3 +1,4 @@
+import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { constants } from 'node:os'
@@ -84,6 +85,16 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
   return result
 }
 
+/** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
+const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | null): Promise<ProcessExit | null> =>
+  new Promise((resolve) => {
+    child.once('exit', (code, signal) => {
+      const exit = toExit(code, signal)
+      // Called in this very moment: from now on the pid may be another's.
+      resolve(cell.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
+    })
+  })
+
 const spawnIn = async (
   { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
   permit: Permit,
@@ -105,15 +116,7 @@ const spawnIn = async (
   const status = child.stdio[3]
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
   guardian.protect(pid)
-  const exited = new Promise<ProcessExit | null>((resolve) => {
-    child.once('exit', (code, signal) => {
-      void cell.end().then(() => {
-        guardian.release(pid)
-        const exit = toExit(code, signal)
-        resolve(namespace === null ? exit : namespace.translate(exit))
-      })
-    })
-  })
+  const exited = endOf(child, cell, namespace).finally(() => guardian.release(pid))
   try {
     cell.adopt(pid, namespace)
     if (cell.containment === 'group' && permit.confinement.contain === 'required') throw new Error('the run could not be contained')
