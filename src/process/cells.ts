@@ -1,11 +1,10 @@
 import { existsSync } from 'node:fs'
-import { realpath, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { randomBytes, sha256 } from '../identity/hash.ts'
 import { accountProblem, findAccount, type Account } from '../policy/account.ts'
 import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import type { EnforcementJudge, Unenforceable } from '../policy/enforceable.ts'
@@ -16,7 +15,14 @@ import { Cell } from './cell.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
 import { Cgroups } from './cgroups.ts'
-import { endLeftovers, readContainmentRecord, writeContainmentRecord, type NotInForce } from './containment-record.ts'
+import {
+  endLeftovers,
+  parentNamesOf,
+  readContainmentRecord,
+  writeContainmentRecord,
+  type NotInForce,
+  type ParentNames,
+} from './containment-record.ts'
 import type { Guardian } from './guardian.ts'
 import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
@@ -47,15 +53,6 @@ export interface CellsInit {
   readonly places?: readonly CgroupPlace[]
 }
 
-/** The name that the groups of a data directory have in every hierarchy. */
-const parentNameOf = async (dataDir: string | null): Promise<string> => {
-  if (dataDir === null) return `x0x-check-${Buffer.from(randomBytes(8)).toString('hex')}`
-  const path = await realpath(dataDir)
-  return `x0x-${Buffer.from(sha256(Buffer.from(path)))
-    .toString('hex')
-    .slice(0, 16)}`
-}
-
 /** Makes the cells that runs live in, of the strongest kind that was asked for and can be had. */
 export class Cells implements Startable {
   readonly #components: CellsComponents
@@ -72,10 +69,10 @@ export class Cells implements Startable {
 
   /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
   static async open(components: CellsComponents, { choice, dataDir, places = findCgroupPlaces() }: CellsInit): Promise<Cells> {
-    const parentName = await parentNameOf(dataDir)
+    const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
-    const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName, places }) })
-    await cells.#endLeftovers(parentName)
+    const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places }) })
+    await cells.#endLeftovers(names)
     try {
       await cells.#choose(choice)
       await cells.#record()
@@ -182,11 +179,10 @@ export class Cells implements Startable {
     return containment === 'cgroup' ? this.#cgroups.holdingProblem() : namespaceProblem({ no_network: false, read_only: false }, null)
   }
 
-  async #endLeftovers(parentName: string): Promise<void> {
+  async #endLeftovers(names: ParentNames): Promise<void> {
     if (this.#file === null) return
     const { log, guardian } = this.#components
-    const before = await readContainmentRecord(this.#file)
-    const left = await endLeftovers([...(before?.parents ?? []), ...this.#cgroups.parents], parentName)
+    const left = await endLeftovers(await this.#parents(), this.#cgroups.parents, names)
     if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
     await this.#record(left)
     guardian?.watchCells(this.#cgroups.parents)

@@ -46,7 +46,7 @@ test(
     const mesh = await meshOf(t)
     const { bob } = mesh
     const { running, pid, group } = await escaping(mesh)
-    assert.match(group, /^0::.*\/x0x-[0-9a-f]{16}\/run-\d+$/m)
+    assert.match(group, /^0::.*\/x0x-[0-9a-f]{16}-[0-9a-f]{16}\/run-\d+$/m)
     const { in_force, parents } = await recordOf(bob)
     assert.equal(in_force, 'cgroup')
     await bob.stop('SIGKILL')

@@ -163,10 +163,18 @@ test('a record cannot make a start kill or remove what is not ours', needs.cgrou
   const foreign = join(place!.own, `x0x-test-foreign-${process.pid}`)
   makeGroup(foreign)
   t.after(async () => endGroup(foreign))
-  const outside = join(await temporaryDirectory(t), 'x0x-p')
+  const outside = join(await temporaryDirectory(t), 'x0x-p-0123456789abcdef')
   await mkdir(outside)
-  const paths = [foreign, outside, place!.own, '/', `${place!.own}/x0x-p/../../..`, 'x0x-p', `${place!.own}/../x0x-p/.`]
-  assert.deepEqual(await endLeftovers(paths, 'x0x-p'), [])
+  const paths = [
+    foreign,
+    outside,
+    place!.own,
+    '/',
+    `${place!.own}/x0x-p-0123456789abcdef/../../..`,
+    'x0x-p-0123456789abcdef',
+    `${place!.own}/../x0x-p-0123456789abcdef/.`,
+  ]
+  assert.deepEqual(await endLeftovers(paths, [], { prefix: 'x0x-p', name: 'x0x-p-0' }), [])
   assert.deepEqual([existsSync(foreign), existsSync(outside)], [true, true])
 })
 
