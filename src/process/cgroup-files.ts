@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { CELL_END_MS, CELL_LOOK_MS, CGROUP_KILL_ROUNDS } from '../protocol/containment-limits.ts'
-import { send } from './signals.ts'
+import { processOf, send } from './signals.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
 export const writeControl = (directory: string, file: string, value: string | number): void =>
@@ -21,10 +21,15 @@ export const readControl = (directory: string, file: string): string[] => {
 }
 
 /** The processes of this very group, never ourselves. 0 stands for one that our PID namespace does not show. */
-export const membersOf = (directory: string): number[] =>
-  readControl(directory, 'cgroup.procs')
-    .map(Number)
-    .filter((pid) => pid > 1 && pid !== process.pid)
+export const membersOf = (directory: string): number[] => {
+  const numbers = isThreaded(directory)
+    ? readControl(directory, 'cgroup.threads').map((thread) => processOf(Number(thread)))
+    : readControl(directory, 'cgroup.procs').map(Number)
+  return [...new Set(numbers)].filter((pid) => pid > 1 && pid !== process.pid)
+}
+
+/** A group of version 2 whose members are threads: the kernel does not list or kill its processes. */
+const isThreaded = (directory: string): boolean => readControl(directory, 'cgroup.type')[0] === 'threaded'
 
 /** The groups directly below. */
 export const groupsBelow = (directory: string): string[] => {
@@ -37,7 +42,7 @@ export const groupsBelow = (directory: string): string[] => {
   }
 }
 
-/** Kernels before 5.14, and version 1: look and kill until a look finds nobody. Frozen meanwhile where that is possible. */
+/** Groups of threads, kernels before 5.14, and version 1: look and kill until a look finds nobody. Frozen meanwhile where that is possible. */
 const killByHand = (directory: string): void => {
   const freezes = hasControl(directory, 'cgroup.freeze')
   if (freezes) writeControl(directory, 'cgroup.freeze', 1)
@@ -52,7 +57,7 @@ const killByHand = (directory: string): void => {
 /** SIGKILL to everything in the group and below it; what cannot be killed now is left to the next try. */
 export const killGroup = (directory: string): void => {
   try {
-    if (hasControl(directory, 'cgroup.kill')) return writeControl(directory, 'cgroup.kill', 1)
+    if (hasControl(directory, 'cgroup.kill') && !isThreaded(directory)) return writeControl(directory, 'cgroup.kill', 1)
     for (const below of groupsBelow(directory)) killGroup(below)
     killByHand(directory)
   } catch {

@@ -1,4 +1,4 @@
-import { rmdirSync } from 'node:fs'
+import { existsSync, rmdirSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
@@ -22,12 +22,15 @@ export class Hierarchy {
   readonly limits = new Set<LimitController>()
   readonly #base: string
   #own: string
+  #threaded: boolean
 
-  constructor(place: CgroupPlace, init: { parentName: string }) {
+  /** `whole`: do not try to move our one thread alone. */
+  constructor(place: CgroupPlace, init: { parentName: string; whole?: boolean }) {
     const { version, own, mount, controllers } = place
     this.version = version
     this.mount = mount
     this.#own = own
+    this.#threaded = version === 2 && init.whole !== true
     // Only version 2 forbids processes where controllers are handed down.
     this.#base = version === 2 && basename(own) === DAEMON_GROUP ? dirname(own) : own
     this.parent = join(this.#base, init.parentName)
@@ -39,10 +42,30 @@ export class Hierarchy {
     return this.#own
   }
 
-  /** The path of a leaf; its parent is there. Throws the system's error. */
-  leafPath(name: string): string {
-    if (makeGroup(this.parent)) this.#handDown(this.parent)
-    return join(this.parent, name)
+  /**
+   * The file that takes us in and out. A thread that moves itself alone waits for nobody; a process that
+   * moves waits for a grace period of the kernel, some 8 ms after a while of quiet.
+   */
+  get door(): string {
+    if (this.version === 1) return 'tasks'
+    return this.#threaded ? 'cgroup.threads' : 'cgroup.procs'
+  }
+
+  /** Makes a leaf and answers its path. Throws the system's error. */
+  makeLeaf(name: string): string {
+    this.#makeParent()
+    const directory = join(this.parent, name)
+    if (!makeGroup(directory)) throw new Error(`${directory} is there already`)
+    if (this.#threaded) writeControl(directory, 'cgroup.type', 'threaded')
+    return directory
+  }
+
+  /** Leaves for processes instead of threads; nobody may live in one yet. False where they are that already. */
+  moveWhole(): boolean {
+    if (!this.#threaded) return false
+    this.#threaded = false
+    if (existsSync(this.parent)) this.close()
+    return true
   }
 
   /** Version 2: makes leaves that can have this limit. Says why not. */
@@ -50,16 +73,9 @@ export class Hierarchy {
     if (this.limits.has(controller)) return null
     const there = readControl(this.#base, 'cgroup.controllers')
     if (!there.includes(controller)) return `${this.#base} was not given the ${controller} controller`
-    try {
-      this.#enableIn(this.#base, controller)
-      this.limits.add(controller)
-      makeGroup(this.parent)
-      this.#handDown(this.parent)
-      return null
-    } catch (error) {
-      this.limits.delete(controller)
-      return `the ${controller} controller cannot be handed down in ${this.#base}: ${errorText(error)}`
-    }
+    // Memory belongs to processes, so that threads cannot have it apart.
+    const problem = controller === 'memory' ? this.#tryWhole(controller) : this.#try(controller)
+    return problem !== null && this.#threaded ? this.#tryWhole(controller) : problem
   }
 
   /** Removes the parent; nothing where leaves are left. */
@@ -68,6 +84,35 @@ export class Hierarchy {
       rmdirSync(this.parent)
     } catch {
       // Never made, or not empty: the next start looks again.
+    }
+  }
+
+  #makeParent(): void {
+    if (!makeGroup(this.parent)) return
+    try {
+      if (this.#threaded) writeControl(this.parent, 'cgroup.type', 'threaded')
+    } catch {
+      // Our own group hands down what only processes can have.
+      this.#threaded = false
+    }
+    this.#handDown(this.parent)
+  }
+
+  #tryWhole(controller: LimitController): string | null {
+    this.moveWhole()
+    return this.#try(controller)
+  }
+
+  #try(controller: LimitController): string | null {
+    try {
+      this.#makeParent()
+      this.#enableIn(this.#base, controller)
+      this.limits.add(controller)
+      this.#handDown(this.parent)
+      return null
+    } catch (error) {
+      this.limits.delete(controller)
+      return `the ${controller} controller cannot be handed down in ${this.#base}: ${errorText(error)}`
     }
   }
 

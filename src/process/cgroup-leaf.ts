@@ -1,6 +1,6 @@
 import { rmdirSync } from 'node:fs'
 
-import { endGroup, hasControl, killGroup, makeGroup, membersOf, writeControl } from './cgroup-files.ts'
+import { endGroup, hasControl, killGroup, membersOf, writeControl } from './cgroup-files.ts'
 import type { Hierarchy } from './cgroup-hierarchy.ts'
 import { groupOf, send } from './signals.ts'
 
@@ -45,9 +45,7 @@ export class CgroupLeaf {
     const made: LeafPlace[] = []
     try {
       for (const hierarchy of hierarchies) {
-        const directory = hierarchy.leafPath(init.name)
-        if (!makeGroup(directory)) throw new Error(`${directory} is there already`)
-        made.push({ hierarchy, directory })
+        made.push({ hierarchy, directory: hierarchy.makeLeaf(init.name) })
       }
     } catch (error) {
       for (const { directory } of made) rmdirSync(directory)
@@ -67,14 +65,14 @@ export class CgroupLeaf {
     const inside: LeafPlace[] = []
     try {
       for (const place of this.#places) {
-        writeControl(place.directory, 'cgroup.procs', 0)
+        writeControl(place.directory, place.hierarchy.door, 0)
         inside.push(place)
       }
       return spawn()
     } finally {
       for (const { hierarchy } of inside)
         try {
-          writeControl(hierarchy.own, 'cgroup.procs', 0)
+          writeControl(hierarchy.own, hierarchy.door, 0)
         } catch {
           this.#stuck = true
         }

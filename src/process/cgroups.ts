@@ -40,7 +40,8 @@ export class Cgroups {
   /** Makes a leaf, goes in, starts a program, comes out, kills and removes. Says why that does not work. */
   async holdingProblem(): Promise<string | null> {
     if (this.#holding === null) return 'no cgroup version 2 is mounted'
-    return this.#try([this.#holding], UNLIMITED)
+    const problem = await this.#try([this.#holding], UNLIMITED)
+    return problem !== null && this.#holding.moveWhole() ? this.#try([this.#holding], UNLIMITED) : problem
   }
 
   /** The same for a leaf with one limit; the hierarchy that has it is kept in mind. */

@@ -32,12 +32,17 @@ for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 for cell in $cells; do
-  if [ -e "$cell/cgroup.kill" ]; then echo 1 >"$cell/cgroup.kill"; continue; fi
+  [ -e "$cell/cgroup.kill" ] && echo 1 >"$cell/cgroup.kill" && continue
+  [ -e "$cell/cgroup.freeze" ] && echo 1 >"$cell/cgroup.freeze"
   set +f
-  for members in "$cell"/*/cgroup.procs; do
-    while read -r member; do kill -KILL "$member"; done <"$members"
+  for round in 1 2 3 4; do
+    for members in "$cell"/*/cgroup.threads "$cell"/*/cgroup.procs; do
+      [ -e "$members" ] || continue
+      while read -r member; do kill -KILL "$member"; done <"$members"
+    done
   done
   set -f
+  [ -e "$cell/cgroup.freeze" ] && echo 0 >"$cell/cgroup.freeze"
 done 2>/dev/null
 `
 

@@ -54,6 +54,15 @@ export const isLiving = ({ pid, born }: Member): boolean => {
   return stat[19] === born && stat[0] !== 'Z' && stat[0] !== 'X'
 }
 
+/** The process that a thread belongs to; the thread's own number where it is gone. */
+export const processOf = (thread: number): number => {
+  try {
+    return Number(/^Tgid:\s*(\d+)$/m.exec(readFileSync(`/proc/${thread}/status`, 'latin1'))?.[1] ?? thread)
+  } catch {
+    return thread
+  }
+}
+
 /** The name of a process as the kernel keeps it: at most 15 bytes. */
 export const nameOf = (pid: number): string | undefined => {
   try {

@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { endGroup, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
 import { Hierarchy } from '../../src/process/cgroup-hierarchy.ts'
@@ -61,7 +62,7 @@ test('version 2: a limit is handed down through the parent of the leaves, and wr
   leaf.enter(() => assert.equal(existsSync(join(directory, 'pids.max')), false))
   leaf.confine()
   assert.deepEqual(
-    [await readFile(join(directory, 'pids.max'), 'utf8'), await readFile(join(own, 'cgroup.procs'), 'utf8'), leaf.isStuck],
+    [await readFile(join(directory, 'pids.max'), 'utf8'), await readFile(join(own, 'cgroup.threads'), 'utf8'), leaf.isStuck],
     ['7', '0', false],
   )
 })
@@ -100,9 +101,9 @@ test('a leaf that we cannot come out of is never killed', async (t) => {
   const directory = join(place.own, 'x0x-p', 'run-1')
   leaf.enter(() => undefined)
   assert.equal(leaf.isStuck, false)
-  await rm(join(place.own, 'cgroup.procs'))
+  await rm(join(place.own, 'cgroup.threads'))
   // Where its file should be stands a directory: nothing can be written.
-  await mkdir(join(place.own, 'cgroup.procs'))
+  await mkdir(join(place.own, 'cgroup.threads'))
   await writeFile(join(directory, 'cgroup.kill'), '')
   leaf.enter(() => undefined)
   assert.equal(leaf.isStuck, true)
@@ -187,3 +188,31 @@ test('leaves that cannot be had say which hierarchy is missing', async () => {
   assert.deepEqual(none.parents, [])
   none.close()
 })
+
+for (const whole of [false, true])
+  test(
+    `a leaf that we enter as ${whole ? 'a whole process' : 'one thread'}: a child is born in it, and it is killed and removed`,
+    needs.cgroup,
+    async (t) => {
+      const place = findCgroupPlaces().find(({ version }) => version === 2)!
+      const hierarchy = new Hierarchy(place, { parentName: `x0x-test-door-${whole}-${process.pid}`, whole })
+      t.after(() => {
+        hierarchy.close()
+        assert.equal(existsSync(hierarchy.parent), false)
+      })
+      const before = await readFile('/proc/self/cgroup', 'utf8')
+      const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: null } })
+      assert.equal(hierarchy.door, whole ? 'cgroup.procs' : 'cgroup.threads')
+      // A shell that forks on and on while it is killed, far below any limit of the host.
+      const forks = 'for i in 1 2 3 4 5 6 7 8; do (while :; do sleep 0.01; done) & done; wait'
+      const child = leaf.enter(() => spawn('/bin/sh', ['-c', forks], { stdio: 'ignore', detached: true }))
+      assert.equal(await readFile('/proc/self/cgroup', 'utf8'), before)
+      const directory = join(hierarchy.parent, 'run-1')
+      while (membersOf(directory).length < 9) await sleep(5)
+      const exit = once(child, 'exit')
+      leaf.kill()
+      assert.equal((await exit)[1], 'SIGKILL')
+      assert.equal(await leaf.end(), true)
+      assert.equal(existsSync(directory), false)
+    },
+  )
