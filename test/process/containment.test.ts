@@ -50,32 +50,43 @@ const killMarked = (t: TestContext, mark: string): void =>
 
 const kinds = ({ warnings }: StartedProcess): string[] => warnings.map(({ kind }) => kind)
 
+type Strong = (typeof STRONG)[number]
+
+const diesWithTerminated = (choice: Strong) => async (t: TestContext) => {
+  const { path, mark } = await escaping(t, 'exec sleep 1000')
+  killMarked(t, mark)
+  const started = await startConfined(t, [path], { choice })
+  await started.printed('out')
+  assert.notDeepEqual(marked(mark), [])
+  started.process.terminate()
+  const end = await started.process.ended
+  assert.deepEqual(marked(mark), [])
+  assert.deepEqual([started.process.containment, end.signal, kinds(started)], [choice, SIGTERM, []])
+}
+
+const diesWithEnded = (choice: Strong) => async (t: TestContext) => {
+  const { path, mark } = await escaping(t, 'sleep 0.2; exit 3')
+  killMarked(t, mark)
+  const started = await startConfined(t, [path], { choice })
+  const end = await started.process.ended
+  assert.deepEqual(marked(mark), [])
+  assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, []])
+}
+
+test(
+  'cgroup: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
+  needs.cgroup,
+  diesWithTerminated('cgroup'),
+)
+test(
+  'pid_namespace: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
+  needs.bwrap,
+  diesWithTerminated('pid_namespace'),
+)
+test('cgroup: … and when the program ends by itself', needs.cgroup, diesWithEnded('cgroup'))
+test('pid_namespace: … and when the program ends by itself', needs.bwrap, diesWithEnded('pid_namespace'))
+
 for (const choice of STRONG) {
-  test(
-    `${choice}: a double-forked grandchild in its own session that ignores SIGTERM is dead when a terminated run ends`,
-    needsOf[choice],
-    async (t) => {
-      const { path, mark } = await escaping(t, 'exec sleep 1000')
-      killMarked(t, mark)
-      const started = await startConfined(t, [path], { choice })
-      await started.printed('out')
-      assert.notDeepEqual(marked(mark), [])
-      started.process.terminate()
-      const end = await started.process.ended
-      assert.deepEqual(marked(mark), [])
-      assert.deepEqual([started.process.containment, end.signal, kinds(started)], [choice, SIGTERM, []])
-    },
-  )
-
-  test(`${choice}: … and when the program ends by itself`, needsOf[choice], async (t) => {
-    const { path, mark } = await escaping(t, 'sleep 0.2; exit 3')
-    killMarked(t, mark)
-    const started = await startConfined(t, [path], { choice })
-    const end = await started.process.ended
-    assert.deepEqual(marked(mark), [])
-    assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, []])
-  })
-
   test(`${choice}: SIGTERM reaches a descendant in another session, which may end in its own way`, needsOf[choice], async (t) => {
     const inner = "trap 'echo bye; exit 0' TERM; echo out; while :; do sleep 0.05; done"
     const path = await script(t, `trap 'wait; exit 5' TERM; setsid sh -c "${inner}" & wait`)
