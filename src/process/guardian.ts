@@ -10,7 +10,7 @@ import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
  * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
- * the pipe is closed, by us or by our death; then ends what is left. A constant text: nothing that
+ * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. A constant text: nothing that
  * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
  */
 const SCRIPT = `
@@ -27,7 +27,18 @@ while read -r change group; do
        groups=$left ;;
   esac
 done
-[ -n "$groups" ] || exit 0
+sweep() {
+  swept=0
+  for cell in $cells; do
+    [ -d "$cell" ] || continue
+    set +f
+    for leaf in "$cell"/*/; do [ -d "$leaf" ] && rmdir "$leaf"; done
+    set -f
+    rmdir "$cell" || swept=1
+  done 2>/dev/null
+  return $swept
+}
+if [ -z "$groups" ]; then sweep; exit 0; fi
 for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
@@ -44,10 +55,11 @@ for cell in $cells; do
   set -f
   [ -e "$cell/cgroup.freeze" ] && echo 0 >"$cell/cgroup.freeze"
 done 2>/dev/null
+sweep || { sleep ${GUARDIAN_GRACE_SECONDS}; sweep; }
 `
 
-/** An absolute path without blanks. */
-const CELLS_PATH = /^\/\S+$/
+/** What `findCgroupPlaces` finds: an absolute path without blanks or anything that a shell would expand. */
+const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
 /**
  * A small process beside the daemon that outlives it and leaves no orphan: when the daemon dies, in

@@ -137,7 +137,7 @@ test('a Cancel that comes before the spawn leaves nothing running', async (t) =>
   const exit = await run.exit()
   assert.equal(exit.denial_reason, null)
   assert.ok(exit.code === null)
-  assert.deepEqual(run.warnings(), ['cancelled', 'descendants_may_survive'])
+  assert.deepEqual(run.warnings(), ['cancelled'])
   assert.equal(host.counters.activeSessions, 0)
 })
 

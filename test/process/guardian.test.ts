@@ -102,7 +102,8 @@ test('ourselves and everybody are no group to protect', (t) => {
 
 test('what stands where a control group is named must be a plain absolute path', (t) => {
   const guardian = startGuardian(t)
-  for (const path of ['', 'x', '/a b', '/a\nb', ' /a']) assert.throws(() => guardian.watchCells([path]), RangeError)
+  for (const path of ['', 'x', '/a b', '/a\nb', ' /a', '/a*', '/$(a)', '/`a`', '/[a]'])
+    assert.throws(() => guardian.watchCells([path]), RangeError)
 })
 
 test('the members of a control group that has no switch to kill it are killed one by one', linuxOnly, async (t) => {
