@@ -83,8 +83,18 @@ export class CgroupLeaf {
   confine(): void {
     const { memory, processes } = this.#limits
     for (const { hierarchy, directory } of this.#places) {
-      if (memory !== null && hierarchy.limits.has('memory')) setMemory(directory, memory)
+      if (memory !== null && hierarchy.limits.has('memory')) this.#limitMemory(directory, memory)
       if (processes !== null && hierarchy.limits.has('pids')) writeControl(directory, 'pids.max', processes)
+    }
+  }
+
+  /** Version 1 refuses a limit below what is in use: then it was passed already, and ends as it would have a moment later. */
+  #limitMemory(directory: string, bytes: number): void {
+    try {
+      setMemory(directory, bytes)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EBUSY') throw error
+      this.kill()
     }
   }
 

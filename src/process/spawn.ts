@@ -103,7 +103,8 @@ const spawnIn = async (
 ): Promise<SpawnResult> => {
   const plan = planLaunch(permit, inNamespace)
   if ('problem' in plan) return failed(plan.problem)
-  const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, permit.account)
+  // Without a wrapper the system itself says whether that user may.
+  const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
   if (problem !== null) return failed(problem)
   const child = cell.enter(() => launch(plan, permit, options.stdin))
   const { pid, stdin, stdout, stderr } = child
