@@ -6,8 +6,9 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 
-import { endGroup, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
+import { endGroup, groupsBelow, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
 import { Hierarchy } from '../../src/process/cgroup-hierarchy.ts'
 import { CgroupLeaf } from '../../src/process/cgroup-leaf.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
@@ -216,3 +217,23 @@ for (const whole of [false, true])
       assert.equal(existsSync(directory), false)
     },
   )
+
+for (const [where, below] of [
+  ['the group that was delegated to it', ''],
+  ['the subgroup that a unit makes for its daemon', '/x0x-daemon'],
+] as const)
+  test(`a daemon in ${where} holds its runs in leaves beside itself, and leaves nothing there`, needs.cgroup, async (t) => {
+    const place = findCgroupPlaces().find(({ version }) => version === 2)!
+    const base = join(place.own, `x0x-test-unit-${process.pid}`)
+    for (const directory of new Set([base, base + below])) makeGroup(directory)
+    t.after(async () => assert.equal(await endGroup(base), true))
+    const program = fileURLToPath(new URL('../support/cell-program.ts', import.meta.url))
+    const enter = 'echo 0 >"$1/cgroup.procs" && exec "$2" "$3"'
+    const child = spawn('/bin/sh', ['-c', enter, 'sh', base + below, process.execPath, program], { stdio: ['ignore', 'pipe', 'inherit'] })
+    let text = ''
+    child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()))
+    assert.equal((await once(child, 'close'))[0], 0)
+    assert.match(text, new RegExp(`^0::.*/x0x-test-unit-${process.pid}/x0x-check-[0-9a-f]+/run-\\d+$`, 'm'))
+    assert.match(text, /^cgroup 0$/m)
+    assert.deepEqual(groupsBelow(base), below === '' ? [] : [base + below])
+  })
