@@ -89,7 +89,13 @@ const startNetwork = async (grounds: Grounds, half: ExecutorHalf, lock: readonly
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead } = config
+  const contacts = new Contacts({ path: paths.contacts })
+  const revocations = new Revocations({ path: paths.revocations })
+  await contacts.load()
+  await revocations.load()
+  const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const guardian = new Guardian({ log })
+  // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
   const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
   const { exec_acl: path, exec_acl_explicit: explicit } = config
   const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch(async (error: unknown) => {
@@ -97,11 +103,6 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
     throw error
   })
   for (const warning of acl.warnings) log.warn(warning)
-  const contacts = new Contacts({ path: paths.contacts })
-  const revocations = new Revocations({ path: paths.revocations })
-  await contacts.load()
-  await revocations.load()
-  const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
   const journalPath = acl.acl.audit_log_path
   const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
   const counters = new ExecCounters({ clock })
@@ -113,8 +114,9 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
     executor,
     acl,
     entries: [
-      ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      // First, so that whatever else does not start, this is stopped.
       { name: 'cells', startable: cells },
+      ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'guardian', startable: guardian },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],

@@ -4,6 +4,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { groupsBelow } from '../../src/process/cgroup-files.ts'
+import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
+import { parentNamesOf } from '../../src/process/containment-record.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'
 import { hasBwrap, isRoot, needs } from '../support/containment.ts'
 import { MeshOfDaemons, runDaemonCommand, startCli, until, type CliResult, type TestDaemon } from '../support/mesh-of-daemons.ts'
@@ -186,4 +189,32 @@ test('a containment that nobody knows is refused', async (t) => {
   const { status, stdout } = await check(t, '--check', '', 'containment = "docker"\n')
   assert.equal(status, 2)
   assert.match(stdout, /config\.toml:1: containment: must be one of auto, cgroup, pid_namespace, group/)
+})
+
+test('a start that is refused leaves no control group behind', needs.cgroup, async (t) => {
+  const [mine] = findCgroupPlaces().filter(({ version }) => version === 2)
+  const dir = await tempDir(t)
+  const data = join(dir, 'data')
+  await mkdir(data, { mode: 0o700 })
+  const { prefix } = await parentNamesOf(data)
+  const acl = join(dir, 'acl.toml')
+  const flags = ['--data-dir', data, '--exec-acl', acl, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  const good = `[exec]\naudit_log_path = "${dir}/exec.log"\n`
+  for (const [file, text] of [
+    [acl, '[exec]\nenabeld = true\n'],
+    [
+      acl,
+      `${good}\n[[exec.allow]]\nagent_id = "${ID}"\nmachine_id = "${ID}"\nrun_as = "x0x-no-such-user"\ncommands = [{ argv = ["true"] }]\n`,
+    ],
+    [join(data, 'contacts.json'), '{"contacts": 7}'],
+  ] as const) {
+    await writeFile(acl, good, { mode: 0o600 })
+    await writeFile(file, text, { mode: 0o600 })
+    assert.notEqual((await runDaemonCommand(flags)).status, 0)
+    assert.deepEqual(
+      groupsBelow(mine!.own).filter((path) => path.includes(prefix)),
+      [],
+      file,
+    )
+  }
 })
