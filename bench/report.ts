@@ -37,8 +37,8 @@ Written by \`npm run bench${mode === 'quick' ? ' -- quick' : ''}\` on ${new Date
 ${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${(totalmem() / 2 ** 30).toFixed(0)} GiB, Linux ${release()}, Node ${process.version}, ${await sshVersion()}.
 
 Both daemons, the clients and sshd share these cores over loopback, measured in turn in the same minute: trust the
-ratios, not the figures. The account's shell start-up files are switched off for ssh. No containment beyond the process
-group is in force.
+ratios, not the figures. The account's shell start-up files are switched off for ssh. Runs are held together by what
+\`containment = "auto"\` finds here.
 
 | what | unit | ours | theirs | ours ÷ theirs | target | limit |
 |---|---|---|---|---|---|---|
@@ -52,7 +52,10 @@ export const report = async (rows: readonly Row[], mode: 'full' | 'quick'): Prom
   const text = await markdown(rows, mode)
   process.stdout.write(text)
   if (mode === 'quick') return
-  await writeFile(new URL('RESULTS.md', import.meta.url), text)
+  const file = new URL('RESULTS.md', import.meta.url)
+  // Sections that other measurements have written stay.
+  const [, ...others] = (await readFile(file, 'utf8').catch(() => '')).split('\n## ')
+  await writeFile(file, [text, ...others].join('\n## '))
   await writeFile(RAW, `${JSON.stringify(rows, null, 1)}\n`)
 }
 

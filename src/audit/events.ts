@@ -1,5 +1,5 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, WarningKind } from '../protocol/reasons.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost', 'asked'] as const
@@ -24,7 +24,10 @@ export interface RequestEvent extends RunKey {
 
 export interface StartedEvent extends RunKey {
   readonly event: 'started'
+  /** Of the program, or of the wrapper that started it. */
   readonly pid: number
+  /** What holds its processes together. */
+  readonly containment: Containment
 }
 
 export interface WarningEvent extends RunKey {

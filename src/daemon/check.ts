@@ -1,6 +1,8 @@
 import { stat } from 'node:fs/promises'
 
+import type { EnforcementJudge } from '../policy/enforceable.ts'
 import { inspectAcl } from '../policy/load-acl.ts'
+import { tryContainment } from './check-containment.ts'
 import type { ConfigReading } from './config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { dataDirMode } from './settings.ts'
@@ -9,8 +11,8 @@ import { fail, ok, warn, type Finding } from './findings.ts'
 const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
 
 /** The ACL as this daemon would load it: every problem, then what it allows. */
-export const checkAcl = async (path: string, explicit: boolean): Promise<Finding[]> => {
-  const { acl, missing, problems, warnings } = await inspectAcl(path)
+export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementJudge | null): Promise<Finding[]> => {
+  const { acl, missing, problems, warnings } = await inspectAcl(path, judge)
   if (missing && !explicit) return [ok('acl', `${path} does not exist, so exec is disabled`)]
   const bad = problems.map((problem) => fail('acl', problem, null))
   const doubtful = warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
@@ -34,13 +36,16 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
 
-/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts and writes nothing. */
+/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts nothing and leaves nothing behind. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...(problems.length > 0
     ? problems.map((problem) => fail('config', problem, null))
     : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
-  ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
+  ...(await tryContainment(config, async (finding, judge) => [
+    finding,
+    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+  ])),
   // A start goes through all the same: runs are denied until it is mended.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],

@@ -10,6 +10,7 @@ import { loadOrCreateAgentKey } from '../identity/agent-key.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { loadOrCreateMachineKey, type MachineKey } from '../identity/machine-key.ts'
 import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
+import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { NETWORK_START_MS } from '../protocol/local-limits.ts'
@@ -135,20 +136,26 @@ const composeNetworkSide = (
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
-  const acl = await loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit }, clock)
-  for (const warning of acl.warnings) log.warn(warning)
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
   await contacts.load()
   await revocations.load()
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
+  const guardian = new Guardian({ log })
+  // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
+  const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
+  const { exec_acl: path, exec_acl_explicit: explicit } = config
+  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch(async (error: unknown) => {
+    await cells.stop()
+    throw error
+  })
+  for (const warning of acl.warnings) log.warn(warning)
   const journalPath = acl.acl.audit_log_path
   const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
   const outgoing = new Journal({ clock, log }, { path: paths.outgoing, runningDir: null })
-  const guardian = new Guardian({ log })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
-    { acl, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
+    { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
   )
   return {
@@ -156,6 +163,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
     agentId: signer.agentId,
     acl,
     entries: [
+      // First, so that whatever else does not start, this is stopped.
+      { name: 'cells', startable: cells },
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: guardian },

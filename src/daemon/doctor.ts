@@ -10,6 +10,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import { checkAcl, checkDataDir } from './check.ts'
+import { runningContainment, tryContainment } from './check-containment.ts'
 import type { ConfigReading, DaemonConfig, Environment } from './config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
@@ -137,7 +138,10 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 
 /** What a start would find. */
 const checkStart = async (config: DaemonConfig): Promise<Finding[]> => [
-  ...(await checkAcl(config.exec_acl, config.exec_acl_explicit)),
+  ...(await tryContainment(config, async (finding, judge) => [
+    finding,
+    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+  ])),
   ...(await checkExecFiles(config.exec_acl)),
   await checkOutgoing(config.paths.outgoing),
   ok('daemon', 'does not run'),
@@ -157,6 +161,6 @@ export const doctor = async ({ config, problems }: ConfigReading, env: Environme
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
     await checkClock(config),
-    ...(pid === null ? await checkStart(config) : await checkRunning(config, pid, env)),
+    ...(pid === null ? await checkStart(config) : [await runningContainment(config.paths.dir), ...(await checkRunning(config, pid, env))]),
   ]
 }

@@ -39,7 +39,7 @@ const checkExec = async ({ acl_summary, journal }: RunningAnswers['exec']): Prom
   const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
   return [
     ok('acl', `the running daemon uses ${path}, read ${loaded_at}`),
-    ...(await checkAcl(path, true)),
+    ...(await checkAcl(path, true, null)),
     ...checkJournal(journal),
     ...files,
   ]

@@ -3,6 +3,7 @@ import { isAbsolute, resolve } from 'node:path'
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
+import { CONTAINMENT_CHOICES, type ContainmentChoice } from '../protocol/reasons.ts'
 
 /** What `config.toml`, the environment and flags may set. The names are those of the file. */
 export interface Settings {
@@ -19,6 +20,8 @@ export interface Settings {
   readonly bootstrap: readonly string[]
   /** Find peers on the local network. */
   readonly mdns: boolean
+  /** What holds a run's processes together. */
+  readonly containment: ContainmentChoice
   readonly log_level: LogLevel
   /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
   readonly share_with_group: boolean
@@ -111,6 +114,14 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
+  containment: {
+    parse: string<ContainmentChoice>(
+      (text) => (CONTAINMENT_CHOICES as readonly string[]).includes(text),
+      `one of ${CONTAINMENT_CHOICES.join(', ')}`,
+    ),
+    fromText: same,
+    flag: null,
+  },
   log_level: {
     parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
     fromText: same,

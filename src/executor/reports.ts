@@ -5,7 +5,7 @@ import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import type { Permit } from '../policy/permit.ts'
 import { shortId } from '../protocol/ids.ts'
-import type { DenialReason, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, WarningKind } from '../protocol/reasons.ts'
 import { neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
 
 export interface ReportsComponents {
@@ -37,9 +37,9 @@ export class Reports {
     return this.#record({ event: 'request', ...subject.key, ...facts })
   }
 
-  started(subject: RunSubject, pid: number): void {
+  started(subject: RunSubject, { pid, containment }: { pid: number; containment: Containment }): void {
     this.#counters.sessionStarted(subject.key.agent_id)
-    void this.#record({ event: 'started', ...subject.key, pid })
+    void this.#record({ event: 'started', ...subject.key, pid, containment })
   }
 
   /** `bytes`: the stream's total, null where the warning is not about a stream. */

@@ -4,6 +4,7 @@ import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import type { Permit } from '../policy/permit.ts'
 import type { Slot } from '../policy/slots.ts'
+import type { Cells } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import { startProcess, type RunningProcess } from '../process/running-process.ts'
 import { execFrame, type ExecFrame, type ExecRequest } from '../protocol/exec.ts'
@@ -25,6 +26,7 @@ export type EndCause = Extract<
 >
 
 export interface RunComponents {
+  readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
   readonly counters: ExecCounters
   readonly guardian: Guardian
@@ -182,14 +184,14 @@ export class Run {
 
   /** The last frame. */
   async #go(): Promise<Uint8Array> {
-    const { counters, reports, guardian, clock } = this.#components
+    const { cells, counters, reports, guardian, clock } = this.#components
     const { subject, request, permit } = this.#init
     if (!(await reports.requested(subject, permit, request.stdin?.len ?? 0))) return reports.denied(subject, 'audit_unavailable', null)
     if (this.#cause !== null) {
       counters.count('requests_allowed')
       return reports.ended(subject, neverRan(null))
     }
-    const start = await startProcess(permit, { clock, guardian, handlers: this.#handlers() }, { stdin: request.stdin !== null })
+    const start = await startProcess(permit, { cells, clock, guardian, handlers: this.#handlers() }, { stdin: request.stdin !== null })
     if (start.kind === 'spawn_failed') return reports.denied(subject, 'spawn_failed', start.detail)
     counters.count('requests_allowed')
     this.#began(start.process)
@@ -250,7 +252,7 @@ export class Run {
   #began(process: RunningProcess): void {
     const { subject, request, permit } = this.#init
     this.#process = process
-    this.#components.reports.started(subject, process.pid)
+    this.#components.reports.started(subject, process)
     this.#outbox.note(execFrame.encode({ type: 'started', request_id: request.request_id, pid: process.pid }))
     if (permit.caps.timeout_clamped) this.#warn('timeout_clamped', null)
     // It was given up while it was being started.

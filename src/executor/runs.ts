@@ -3,6 +3,7 @@ import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { authorize, type PolicyContext } from '../policy/authorize.ts'
+import type { Cells } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import { execFrame, type ExecFrame } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
@@ -32,6 +33,7 @@ import type { TrustJudge } from './trust-judge.ts'
 
 /** What all runs of an executor share. */
 export interface RunsComponents {
+  readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
   readonly counters: ExecCounters
   readonly guardian: Guardian

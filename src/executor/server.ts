@@ -13,6 +13,7 @@ import type { AgentSigner } from '../identity/signing.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
 import type { LoadedAcl } from '../policy/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
+import type { Cells } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -38,6 +39,8 @@ import { Views } from './views.ts'
 /** Contacts and revocations are loaded, journal and guardian started before the executor is. */
 export interface ExecutorComponents {
   readonly acl: LoadedAcl
+  /** Has judged the ACL. */
+  readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
@@ -79,7 +82,7 @@ export class Executor implements Startable {
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ExecutorComponents, init: ExecutorInit) {
-    const { acl, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer } = components
+    const { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer } = components
     const own = { agentId: signer.agentId, machineId: init.machineId }
     this.#components = components
     this.#init = init
@@ -94,7 +97,7 @@ export class Executor implements Startable {
     const reports = new Reports({ journal, counters, exits: new ExitWriter({ signatures: this.#signatures }, own), log })
     const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
     this.#runs = new Runs(
-      { clock, counters, guardian, judge: this.#judge, log, policy, recent: new RecentRuns(), reports, total: new UnackedTotal() },
+      { cells, clock, counters, guardian, judge: this.#judge, log, policy, recent: new RecentRuns(), reports, total: new UnackedTotal() },
       own,
     )
   }

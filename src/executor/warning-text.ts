@@ -16,4 +16,5 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   descendant_held_output: 'a descendant of the process keeps its output open; reading has stopped',
   daemon_stopping: 'the executing daemon is stopping',
   access_revoked: 'the requester may no longer run commands here',
+  descendants_may_survive: 'a process that the run started may still live: only its process group could be ended',
 }

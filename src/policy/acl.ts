@@ -1,4 +1,5 @@
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { Confinement, Contain } from './confinement.ts'
 
 /** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
 export interface RunLimits {
@@ -56,6 +57,8 @@ export interface AllowEntry {
   readonly commands: readonly AllowedCommand[]
   /** The caps of `[exec]` with this entry's own, lower ones in their place. */
   readonly limits: RunLimits
+  /** What the system enforces on its runs. */
+  readonly confinement: Confinement
   /** The line of the file, from 1. */
   readonly line: number
 }
@@ -64,6 +67,8 @@ export interface AllowEntry {
 export interface Acl {
   readonly enabled: boolean
   readonly caps: Caps
+  /** What every entry has at least. */
+  readonly contain: Contain
   /** In the order of the file. */
   readonly allow: readonly AllowEntry[]
   /** Where a child starts; null: where the daemon stands. */
@@ -81,6 +86,7 @@ export const closedAcl = (source: string | null): Acl =>
   Object.freeze({
     enabled: false,
     caps: DEFAULT_CAPS,
+    contain: 'best_effort',
     allow: Object.freeze([]),
     default_cwd: null,
     audit_log_path: null,

@@ -1,6 +1,7 @@
 import { errorText } from '../base/errors.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { DenialReason, TrustDecision } from '../protocol/reasons.ts'
+import { findAccount } from './account.ts'
 import type { Acl, RunLimits } from './acl.ts'
 import { findExecutable } from './executable.ts'
 import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
@@ -84,20 +85,21 @@ export type Verdict = Denied | Permitted
  * nothing can interrupt. A denial is a value; it never throws.
  */
 export const authorize = (intent: Intent, principal: Principal, context: PolicyContext): Verdict => {
-  const { acl, slots, env } = context
+  const { acl, slots } = context
   const place = findCommand(intent.argv, principal, acl)
   if ('kind' in place) return place
   const caps = resolveCaps(intent, place)
   if ('kind' in caps) return caps
   const slot = slots.reserve(principal.agent_id)
   if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
-  const launch = resolveLaunch(intent.argv, acl)
+  const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) {
     slot.release()
     return denied('executable', 'spawn_failed', launch.failure, place)
   }
   const { agent_id, machine_id } = principal
-  const permit = sealPermit({ argv: intent.argv, ...launch, env, caps, matched_acl: place.entry.description, agent_id, machine_id })
+  const { confinement, description: matched_acl } = place.entry
+  const permit = sealPermit({ argv: intent.argv, ...launch, caps, confinement, matched_acl, agent_id, machine_id })
   return { kind: 'permit', permit, slot, place }
 }
 
@@ -162,12 +164,21 @@ const fullness = (principal: Principal, { acl, slots }: PolicyContext): string =
   return `${own} of ${acl.caps.max_concurrent_per_agent} runs of this agent, ${slots.active} of ${acl.caps.max_concurrent_total} in all`
 }
 
-/** What would start, and where. */
-const resolveLaunch = (argv: readonly string[], acl: Acl): Pick<Permit, 'executable' | 'cwd'> | { failure: string } => {
+/** What would start, where, and as whom: looked up for every permit, so that it is what stands there now. */
+const resolveLaunch = (
+  argv: readonly string[],
+  { acl, env }: PolicyContext,
+  place: CommandPlace,
+): Pick<Permit, 'executable' | 'cwd' | 'env' | 'account'> | { failure: string } => {
   const lookup = findExecutable(argv[0] ?? '')
   if (lookup.kind !== 'found') return { failure: lookup.detail }
+  const { run_as } = place.entry.confinement
+  const user = run_as === null ? null : findAccount(run_as)
+  if (user?.kind === 'refused') return { failure: `run_as: ${user.detail}` }
+  const account = user?.account ?? null
   try {
-    return { executable: lookup.executable, cwd: acl.default_cwd ?? process.cwd() }
+    const cwd = acl.default_cwd ?? process.cwd()
+    return { executable: lookup.executable, cwd, env: account === null ? env : { ...env, HOME: account.home }, account }
   } catch (error) {
     return { failure: `the daemon's own directory is gone: ${errorText(error)}` }
   }

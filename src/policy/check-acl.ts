@@ -4,6 +4,7 @@ import { dirname, isAbsolute } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import type { Acl, AllowedCommand, AllowEntry } from './acl.ts'
+import type { EnforcementJudge } from './enforceable.ts'
 import { SCRUBBED_PATH } from './environment.ts'
 import { escapesOf, programName, SCRIPT_RUNNERS } from './escapes.ts'
 import { inspectAcl } from './load-acl.ts'
@@ -19,13 +20,18 @@ export interface AclCheck {
   readonly summary: { readonly enabled: boolean; readonly allow_entry_count: number; readonly command_entry_count: number }
 }
 
-/** Judges a file as the daemon would at its start, and reads its commands as an attacker would. A missing file is a problem. */
-export const checkAclFile = async (path: string): Promise<AclCheck> => {
-  const { acl, problems, warnings } = await inspectAcl(path)
+/**
+ * Judges a file as the daemon would at its start, and reads its commands as an attacker would. A
+ * missing file is a problem. What we could not enforce is a warning here: the daemon may be another user.
+ */
+export const checkAclFile = async (path: string, judge: EnforcementJudge | null = null): Promise<AclCheck> => {
+  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge)
+  const problems = all.filter((problem) => !unenforceable.includes(problem))
+  const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
   return {
     ok: problems.length === 0,
     problems,
-    warnings: [...warnings, ...(acl ? lint(acl) : [])],
+    warnings: [...warnings, ...beyond, ...(acl ? lint(acl) : [])],
     summary: {
       enabled: acl?.enabled ?? false,
       allow_entry_count: acl?.allow.length ?? 0,

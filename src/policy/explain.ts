@@ -2,6 +2,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { DenialReason } from '../protocol/reasons.ts'
 import type { Acl } from './acl.ts'
 import { authorize, GATES, type Gate, type Intent, type Verdict } from './authorize.ts'
+import { confinementText, type Confinement } from './confinement.ts'
 import { scrubbedEnvironment } from './environment.ts'
 import { describeMismatch, type CommandPlace } from './match.ts'
 import type { RunCaps } from './permit.ts'
@@ -42,7 +43,12 @@ export interface Explanation {
   /** Where none matched: the command that agrees for longest, and the token that does not. */
   readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
   /** What would run. */
-  readonly run: { readonly executable: string; readonly cwd: string; readonly caps: RunCaps } | null
+  readonly run: {
+    readonly executable: string
+    readonly cwd: string
+    readonly caps: RunCaps
+    readonly confinement: Confinement
+  } | null
   readonly source: string | null
 }
 
@@ -63,8 +69,8 @@ export const explain = (question: Question): Explanation => {
 
 const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run'> => {
   if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null }
-  const { executable, cwd, caps } = verdict.permit
-  return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps } }
+  const { executable, cwd, caps, confinement } = verdict.permit
+  return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement } }
 }
 
 const gatesOf = (verdict: Verdict): Explanation['gates'] => {
@@ -99,6 +105,7 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
   if (run) {
     lines.push(`runs     ${run.executable} in ${run.cwd}`)
     lines.push(`limits   ${limitsText(run.caps)}`)
+    lines.push(`confined ${confinementText(run.confinement)}`)
   }
   const gates = explanation.gates.map(({ gate, result }) => (result === 'pass' ? gate : result === 'deny' ? `${gate} DENIES` : `(${gate})`))
   lines.push(`gates    ${gates.join(' > ')}`, 'assumed  the sender is verified, trust accepts it, and no other run is going on')

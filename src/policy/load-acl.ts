@@ -4,6 +4,7 @@ import { systemClock, type Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { readToml, tomlError, writableByOthersSync, type TomlDocument } from '../base/files.ts'
 import { closedAcl, type Acl } from './acl.ts'
+import { unenforceable, type EnforcementJudge } from './enforceable.ts'
 import { findExecutable } from './executable.ts'
 import { readAcl } from './read-acl.ts'
 
@@ -25,6 +26,8 @@ export interface LoadAclInit {
   readonly path: string
   /** The operator named the path, so that its absence is a mistake and not a choice. */
   readonly explicit: boolean
+  /** Whether this host can enforce what the entries ask for; without it nobody looks. */
+  readonly judge?: EnforcementJudge
 }
 
 /** All that is right and wrong with an ACL file, found in one pass. */
@@ -36,28 +39,33 @@ export interface AclInspection {
   /** Any of these keeps the daemon from starting. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
+  /** What entries ask for and this host cannot enforce; among the problems too. Empty where nobody looked. */
+  readonly unenforceable: readonly string[]
 }
 
+const NOTHING = { acl: null, missing: false, warnings: [], unenforceable: [] } as const
+
 /** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
-export const inspectAcl = async (file: string): Promise<AclInspection> => {
+export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
   const path = resolve(file)
   const problems = permissionProblems(path)
   let document: TomlDocument
   try {
     document = await readToml(path, 'bad_acl', { bigints: true })
   } catch (error) {
-    if (isAppError(error, 'not_found'))
-      return { path, acl: null, missing: true, problems: [`${path}: there is no such file`], warnings: [] }
-    return { path, acl: null, missing: false, problems: [...problems, errorText(error)], warnings: [] }
+    if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`${path}: there is no such file`] }
+    return { ...NOTHING, path, problems: [...problems, errorText(error)] }
   }
   const reading = readAcl(document)
   const programs = judgePrograms(document, reading.acl)
+  const beyond = reading.acl === null || judge === null ? [] : await unenforceable(document, reading.acl, judge)
   return {
     path,
     acl: reading.acl,
     missing: false,
-    problems: [...problems, ...reading.problems, ...programs.problems],
+    problems: [...problems, ...reading.problems, ...programs.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings],
+    unenforceable: beyond,
   }
 }
 
@@ -66,7 +74,7 @@ export const inspectAcl = async (file: string): Promise<AclInspection> => {
  * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
-  const { path, acl, missing, problems, warnings } = await inspectAcl(init.path)
+  const { path, acl, missing, problems, warnings } = await inspectAcl(init.path, init.judge)
   const loaded_at = new Date(clock.now()).toISOString()
   if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: null, loaded_at, warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })

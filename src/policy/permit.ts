@@ -1,4 +1,6 @@
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { Account } from './account.ts'
+import type { Confinement } from './confinement.ts'
 
 /** A program as it stood when it was permitted: the very inode, so that another in its place is noticed. */
 export interface Executable {
@@ -33,6 +35,10 @@ export interface PermitFields {
   /** The whole environment. */
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
+  /** What the system enforces on its processes. */
+  readonly confinement: Confinement
+  /** Whom it runs as; null: the daemon's own user. */
+  readonly account: Account | null
   /** The description of the ACL entry that allows it. */
   readonly matched_acl: string
   readonly agent_id: AgentId
@@ -56,6 +62,8 @@ export const sealPermit = (fields: PermitFields): Permit => {
     cwd: fields.cwd,
     env: Object.freeze({ ...fields.env }),
     caps: Object.freeze({ ...fields.caps }),
+    confinement: Object.freeze({ ...fields.confinement }),
+    account: fields.account && Object.freeze({ ...fields.account }),
     matched_acl: fields.matched_acl,
     agent_id: fields.agent_id,
     machine_id: fields.machine_id,

@@ -3,9 +3,10 @@ import { isAbsolute } from 'node:path'
 import { tomlError, type TomlDocument } from '../base/files.ts'
 import { isHexId } from '../protocol/ids.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type PatternToken, type RunLimits } from './acl.ts'
+import { CONFINEMENT_KEYS, readConfinement, readContain, type Complain, type Contain } from './confinement.ts'
 import { findMetacharacter, parseToken } from './match.ts'
 
-const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'allow', ...Object.keys(DEFAULT_CAPS)]
+const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'contain', 'allow', ...Object.keys(DEFAULT_CAPS)]
 const RUN_LIMIT_KEYS = [
   'max_stdout_bytes',
   'max_stderr_bytes',
@@ -15,7 +16,7 @@ const RUN_LIMIT_KEYS = [
   'warn_stderr_bytes',
   'warn_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
-const ENTRY_KEYS = ['description', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS]
+const ENTRY_KEYS = ['description', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
 const COMMAND_KEYS = ['argv']
 
 /** The cap that each warning threshold belongs to. */
@@ -80,13 +81,15 @@ class AclReader {
     const table = this.#table(path, value, EXEC_KEYS)
     if (!table) return null
     const caps = this.#caps(path, table)
+    const contain = readContain(table['contain'], 'best_effort', this.#complainAt(path))
     const audit = this.#absolutePath([...path, 'audit_log_path'], table['audit_log_path'])
     if (table['audit_log_path'] === undefined) this.#problem([...path, 'audit_log_path'], 'is required: nothing runs without a journal')
     return {
       enabled: this.#boolean([...path, 'enabled'], table['enabled']) ?? false,
       caps,
+      contain,
       allow: this.#tables([...path, 'allow'], table['allow']).flatMap((entry, index) =>
-        this.#entry([...path, 'allow', index], entry, caps),
+        this.#entry([...path, 'allow', index], entry, { caps, contain }),
       ),
       default_cwd: this.#absolutePath([...path, 'default_cwd'], table['default_cwd']),
       audit_log_path: audit,
@@ -129,7 +132,7 @@ class AclReader {
     return limits
   }
 
-  #entry(path: Path, value: unknown, caps: Caps): AllowEntry | [] {
+  #entry(path: Path, value: unknown, { caps, contain }: { caps: Caps; contain: Contain }): AllowEntry | [] {
     const table = this.#table(path, value, ENTRY_KEYS)
     if (!table) return []
     const { max_concurrent_per_agent: _perAgent, max_concurrent_total: _total, ...around } = caps
@@ -142,6 +145,7 @@ class AclReader {
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
       limits: this.#limits(path, table, around, true),
+      confinement: readConfinement(table, contain, this.#complainAt(path)),
       line: this.#document.lineOf(path),
     }
   }
@@ -237,6 +241,10 @@ class AclReader {
   #knownKeys(path: Path, table: Table, known: readonly string[]): void {
     for (const key of Object.keys(table))
       if (!known.includes(key)) this.#problem([...path, key], `unknown key; known here: ${known.join(', ')}`)
+  }
+
+  #complainAt(path: Path): Complain {
+    return (key, reason) => this.#problem([...path, key], reason)
   }
 
   #problem(path: Path, reason: string): void {

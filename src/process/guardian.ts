@@ -9,25 +9,57 @@ import { GUARDIAN_GRACE_SECONDS } from '../protocol/local-limits.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
- * Reads `+ GROUP` and `- GROUP` until our end of the pipe is closed, by us or by our death; then ends
- * the groups that are left. A constant text: nothing that anyone asks for becomes part of it.
+ * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
+ * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. A constant text: nothing that
+ * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
  */
 const SCRIPT = `
 trap '' HUP INT QUIT TERM
+set -f
 groups=
+cells=
 while read -r change group; do
   case $change in
+    =) cells="$cells $group" ;;
     +) groups="$groups $group" ;;
     -) left=
        for other in $groups; do [ "$other" = "$group" ] || left="$left $other"; done
        groups=$left ;;
   esac
 done
-[ -n "$groups" ] || exit 0
+sweep() {
+  swept=0
+  for cell in $cells; do
+    [ -d "$cell" ] || continue
+    set +f
+    for leaf in "$cell"/*/; do [ -d "$leaf" ] && rmdir "$leaf"; done
+    set -f
+    rmdir "$cell" || swept=1
+  done 2>/dev/null
+  return $swept
+}
+if [ -z "$groups" ]; then sweep; exit 0; fi
 for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+for cell in $cells; do
+  [ -e "$cell/cgroup.kill" ] && echo 1 >"$cell/cgroup.kill" && continue
+  [ -e "$cell/cgroup.freeze" ] && echo 1 >"$cell/cgroup.freeze"
+  set +f
+  for round in 1 2 3 4; do
+    for members in "$cell"/*/cgroup.threads "$cell"/*/cgroup.procs; do
+      [ -e "$members" ] || continue
+      while read -r member; do kill -KILL "$member"; done <"$members"
+    done
+  done
+  set -f
+  [ -e "$cell/cgroup.freeze" ] && echo 0 >"$cell/cgroup.freeze"
+done 2>/dev/null
+sweep || { sleep ${GUARDIAN_GRACE_SECONDS}; sweep; }
 `
+
+/** What `findCgroupPlaces` finds: an absolute path without blanks or anything that a shell would expand. */
+const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
 /**
  * A small process beside the daemon that outlives it and leaves no orphan: when the daemon dies, in
@@ -36,6 +68,7 @@ for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 export class Guardian implements Startable {
   readonly #log: Logger
   readonly #groups = new Set<number>()
+  readonly #cells = new Set<string>()
   #helper: ChildProcess | null = null
   #running = false
 
@@ -70,12 +103,22 @@ export class Guardian implements Startable {
     this.#tell('+', group)
   }
 
+  /** What lives below these control groups when we die ends with us, if any run of ours was left. */
+  watchCells(parents: readonly string[]): void {
+    for (const path of parents) {
+      if (!CELLS_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
+      if (this.#cells.has(path)) continue
+      this.#cells.add(path)
+      this.#tell('=', path)
+    }
+  }
+
   /** The group's leader was reaped and the rest of it killed. */
   release(group: number): void {
     if (this.#groups.delete(group)) this.#tell('-', group)
   }
 
-  #tell(change: '+' | '-', group: number): void {
+  #tell(change: '+' | '-' | '=', group: number | string): void {
     this.#helper?.stdin?.write(`${change} ${group}\n`)
   }
 
@@ -96,6 +139,7 @@ export class Guardian implements Startable {
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
+    for (const path of this.#cells) this.#tell('=', path)
     for (const group of this.#groups) this.#tell('+', group)
   }
 

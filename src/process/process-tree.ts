@@ -1,45 +1,19 @@
-import { readdirSync, readFileSync } from 'node:fs'
-
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
+import { birthOf, childrenOf, groupOf, send, type Member } from './signals.ts'
 
-/** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
-interface Member {
-  readonly pid: number
-  /** Clock ticks since boot, field 22 of proc_pid_stat(5). */
-  readonly born: string
-}
-
-/** Sends a signal to a process (pid) or a group (-pid); false when nobody is there or may be signalled. */
-const send = (target: number, signal: NodeJS.Signals): boolean => {
-  // 0, 1 and -1 would mean ourselves, init and everybody.
-  if (!Number.isSafeInteger(target) || Math.abs(target) <= 1) throw new RangeError(`not a process to signal: ${target}`)
-  try {
-    return process.kill(target, signal)
-  } catch {
-    // ESRCH: gone already. EPERM: it became another user's (setuid); nothing we could do.
-    return false
-  }
-}
-
-/** The moment a process began, or undefined when it is gone or this system has no /proc. */
-const birthOf = (pid: number): string | undefined => {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-    // The name in parentheses may itself hold blanks and parentheses.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
-  } catch {
-    return undefined
-  }
-}
-
-const childrenOf = (pid: number): number[] => {
-  try {
-    return readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
-      readFileSync(`/proc/${pid}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
-    )
-  } catch {
-    return []
-  }
+/** What descends from a process while its ancestors live, itself left out; at most `most`. */
+export const descendantsOf = (ancestor: number, most = MAX_DESCENDANTS): Member[] => {
+  const found: Member[] = []
+  const queue = [ancestor]
+  for (const parent of queue)
+    for (const pid of childrenOf(parent)) {
+      // Bounded, so that a program that forks faster than we look cannot hold us here.
+      if (queue.length >= most) return found
+      queue.push(pid)
+      const born = birthOf(pid)
+      if (born !== undefined) found.push({ pid, born })
+    }
+  return found
 }
 
 /**
@@ -49,6 +23,7 @@ const childrenOf = (pid: number): number[] => {
 export class ProcessTree {
   readonly #pid: number
   readonly #strays = new Map<number, Member>()
+  #left = false
   #over = false
 
   constructor(pid: number) {
@@ -56,10 +31,15 @@ export class ProcessTree {
     this.#pid = pid
   }
 
+  /** A descendant was seen that had left the group. */
+  get wasLeft(): boolean {
+    return this.#left
+  }
+
   /** Signals the group and every descendant that has left it. Does nothing after `end`. */
   signal(signal: NodeJS.Signals): void {
     if (this.#over) return
-    this.#remember()
+    for (const member of descendantsOf(this.#pid)) this.#strays.set(member.pid, member)
     send(-this.#pid, signal)
     this.#signalStrays(signal)
   }
@@ -76,31 +56,13 @@ export class ProcessTree {
     this.#strays.clear()
   }
 
-  /** Bounded, so that a program that forks faster than we look cannot hold us here: its group is signalled whatever its size. */
-  #remember(): void {
-    const queue = [this.#pid]
-    for (const parent of queue)
-      for (const pid of childrenOf(parent)) {
-        if (queue.length >= MAX_DESCENDANTS) return
-        queue.push(pid)
-        const born = birthOf(pid)
-        if (born !== undefined) this.#strays.set(pid, { pid, born })
-      }
-  }
-
   #signalStrays(signal: NodeJS.Signals): void {
     for (const { pid, born } of this.#strays.values()) {
       if (birthOf(pid) !== born) this.#strays.delete(pid)
-      else if (groupOf(pid) !== this.#pid) send(pid, signal)
+      else if (groupOf(pid) !== this.#pid) {
+        this.#left = true
+        send(pid, signal)
+      }
     }
-  }
-}
-
-const groupOf = (pid: number): number | undefined => {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2])
-  } catch {
-    return undefined
   }
 }

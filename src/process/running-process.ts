@@ -1,12 +1,11 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Permit } from '../policy/permit.ts'
 import { KILL_GRACE_MS } from '../protocol/limits.ts'
-import type { WarningKind } from '../protocol/reasons.ts'
-import { drain } from './drain.ts'
+import type { Containment, WarningKind } from '../protocol/reasons.ts'
+import { drain, type DrainOutcome } from './drain.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
-import type { Guardian } from './guardian.ts'
 import { OutputPump, type OutputTotals } from './output.ts'
-import { spawnPermitted, type Child, type ProcessExit } from './spawn.ts'
+import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
 export interface ProcessHandlers {
@@ -25,9 +24,8 @@ export interface ProcessEnd extends ProcessExit {
   readonly truncated: boolean
 }
 
-export interface ProcessComponents {
+export interface ProcessComponents extends SpawnComponents {
   readonly clock: Clock
-  readonly guardian: Guardian
   readonly handlers: ProcessHandlers
 }
 
@@ -88,6 +86,11 @@ export class RunningProcess {
     if (!this.#paused) this.#stderr.resume()
   }
 
+  /** What holds its processes together. */
+  get containment(): Containment {
+    return this.#child.cell.containment
+  }
+
   /** SIGTERM to everything that runs, SIGKILL after KILL_GRACE_MS. A second call changes nothing. */
   terminate(): void {
     if (this.#terminating || this.#exited) return
@@ -134,10 +137,17 @@ export class RunningProcess {
     this.#killTimer?.cancel()
     const outcome = await drain(this.#drainSubject(), this.#clock)
     if (outcome === 'held') this.#handlers.onWarning('descendant_held_output', null)
+    if (this.#maySurvive(outcome)) this.#handlers.onWarning('descendants_may_survive', null)
     this.#closePipes()
     const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]
     const truncated = stdout.truncated || stderr.truncated || outcome === 'unread' || this.#outOfTime
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
+  }
+
+  /** A group that was ended by force, or that somebody is known to have left: nobody can say that all of it is dead. */
+  #maySurvive(outcome: DrainOutcome): boolean {
+    const { containment, mayLeak } = this.#child.cell
+    return mayLeak || (containment === 'group' && (this.#terminating || outcome === 'held'))
   }
 
   #drainSubject(): Parameters<typeof drain>[0] {

@@ -1,13 +1,18 @@
-import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { constants } from 'node:os'
-import type { Readable, Writable } from 'node:stream'
+import { Readable, type Writable } from 'node:stream'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { isPermit, type Permit } from '../policy/permit.ts'
+import { MAX_WRAPPER_TEXT } from '../protocol/containment-limits.ts'
+import type { Cell } from './cell.ts'
+import type { CellOpening, Cells } from './cells.ts'
 import type { Guardian } from './guardian.ts'
-import { ProcessTree } from './process-tree.ts'
+import { launch, planLaunch } from './launch-plan.ts'
+import { PidNamespace } from './pid-namespace.ts'
+import { launchObstacle } from './program-format.ts'
 
 /** How a process ended: a status, or the number of the signal that ended it. */
 export interface ProcessExit {
@@ -15,21 +20,28 @@ export interface ProcessExit {
   readonly signal: number | null
 }
 
-/** A started program: the leader of a session and group of its own. */
+/** A started program: the leader of a session and group of its own, or what stands before it. */
 export interface Child {
   readonly pid: number
+  /** What its processes live in. */
+  readonly cell: Pick<Cell, 'containment' | 'mayLeak'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable
   readonly stderr: Readable
-  /** Signals the whole group and what has left it; does nothing once the process was reaped. */
+  /** Signals everything in its cell; does nothing once the process was reaped. */
   signal(signal: 'SIGTERM' | 'SIGKILL'): void
-  /** Settles when the process was reaped and the rest of its group killed. */
+  /** Settles when the process was reaped and the rest of its cell killed. */
   readonly exited: Promise<ProcessExit>
 }
 
 /** A failure to start is a value: the requester is denied `spawn_failed`, `detail` stays here. */
 export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | { readonly kind: 'spawn_failed'; readonly detail: string }
+
+export interface SpawnComponents {
+  readonly cells: Pick<Cells, 'open'>
+  readonly guardian: Guardian
+}
 
 const failed = (detail: string): SpawnResult => ({ kind: 'spawn_failed', detail })
 
@@ -49,33 +61,52 @@ const launchProblem = ({ executable, cwd }: Permit): string | null => {
   }
 }
 
-const launch = (permit: Permit, stdin: boolean): ChildProcess => {
-  const { argv, executable, cwd, env } = permit
-  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe']
-  return spawn(executable.path, argv.slice(1), { argv0: argv[0] ?? executable.path, cwd, env, stdio, shell: false, detached: true })
-}
-
 const toExit = (code: number | null, signal: NodeJS.Signals | null): ProcessExit =>
   signal === null ? { code, signal: null } : { code: null, signal: constants.signals[signal] }
+
+/** What a wrapper says on the program's stderr when it does not become the program. */
+const complaintOf = async (stderr: Readable): Promise<string> => {
+  let text = ''
+  for await (const chunk of stderr) text = (text + String(chunk)).slice(0, MAX_WRAPPER_TEXT)
+  return text.trim() || 'it ended before the program began'
+}
 
 /**
  * Starts what the permit says: no shell, its own session and group, exactly its environment, and no
  * descriptor but the three standard ones. Only a permit that `authorize` made is accepted.
  */
-export const spawnPermitted = async (
+export const spawnPermitted = async (permit: Permit, components: SpawnComponents, options: { stdin: boolean }): Promise<SpawnResult> => {
+  if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
+  const opening = components.cells.open(permit)
+  if (opening.kind === 'failed') return failed(opening.detail)
+  const { cell } = opening
+  const result = await spawnIn(opening, permit, components, options).catch((error: unknown) => failed(errorText(error)))
+  if (result.kind === 'spawn_failed') await cell.end()
+  return result
+}
+
+/** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
+const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | null): Promise<ProcessExit | null> =>
+  new Promise((resolve) => {
+    child.once('exit', (code, signal) => {
+      const exit = toExit(code, signal)
+      // Called in this very moment: from now on the pid may be another's.
+      resolve(cell.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
+    })
+  })
+
+const spawnIn = async (
+  { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
   permit: Permit,
-  components: { guardian: Guardian },
+  { guardian }: SpawnComponents,
   options: { stdin: boolean },
 ): Promise<SpawnResult> => {
-  if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
-  const problem = launchProblem(permit)
+  const plan = planLaunch(permit, inNamespace)
+  if ('problem' in plan) return failed(plan.problem)
+  // Without a wrapper the system itself says whether that user may.
+  const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
   if (problem !== null) return failed(problem)
-  let child: ChildProcess
-  try {
-    child = launch(permit, options.stdin)
-  } catch (error) {
-    return failed(errorText(error))
-  }
+  const child = cell.enter(() => launch(plan, permit, options.stdin))
   const { pid, stdin, stdout, stderr } = child
   if (pid === undefined || stdout === null || stderr === null) {
     const [error] = await once(child, 'error')
@@ -83,14 +114,25 @@ export const spawnPermitted = async (
   }
   // Later errors can only come from a kill through the runtime's own handle, which nobody uses.
   child.on('error', () => {})
-  components.guardian.protect(pid)
-  const tree = new ProcessTree(pid)
-  const exited = new Promise<ProcessExit>((resolve) => {
-    child.once('exit', (code, signal) => {
-      tree.end()
-      components.guardian.release(pid)
-      resolve(toExit(code, signal))
-    })
-  })
-  return { kind: 'spawned', child: { pid, stdin, stdout, stderr, exited, signal: (signal) => tree.signal(signal) } }
+  const status = child.stdio[3]
+  const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
+  guardian.protect(pid)
+  const exited = endOf(child, cell, namespace).finally(() => guardian.release(pid))
+  try {
+    cell.adopt(pid, namespace)
+    if (cell.containment === 'group' && permit.confinement.contain === 'required') throw new Error('the run could not be contained')
+  } catch (error) {
+    cell.signal('SIGKILL')
+    await exited
+    for (const stream of child.stdio) stream?.destroy()
+    return failed(`its limits could not be set: ${errorText(error)}`)
+  }
+  await namespace?.begun(exited)
+  if (namespace?.isLost === true && (await exited) === null) {
+    const complaint = await complaintOf(stderr)
+    for (const stream of child.stdio) stream?.destroy()
+    return failed(complaint)
+  }
+  const settled = exited.then((exit) => exit ?? { code: null, signal: constants.signals.SIGKILL })
+  return { kind: 'spawned', child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal) } }
 }

@@ -1,5 +1,6 @@
 /**
- * Every limit of size, time and count, in one place, each with its reason. Times are milliseconds
+ * Every limit of size, time and count, in one place, each with its reason; those of what holds and
+ * confines the processes of a run are in containment-limits.ts. Times are milliseconds
  * unless the name says seconds; sizes are bytes.
  */
 
@@ -108,7 +109,7 @@ export const PORT_FINISH_MS = 500
 export const DURATION_TERM_LEAD_MS = 5_000
 /** How long the requester waits for Exit beyond the run's own timeout before it calls the run incomplete. */
 export const EXIT_WAIT_SLACK_MS = 15_000
-/** Warnings of one run that a requester accepts: every kind once is 14. */
+/** Warnings of one run that a requester accepts: every kind once is 15. */
 export const MAX_WARNINGS_PER_RUN = 64
 /** Output that may arrive beyond the window, because it was on its way when the pipe was paused. */
 export const UNACKED_SLACK = 1024 * 1024

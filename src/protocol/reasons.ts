@@ -33,8 +33,17 @@ export const WARNING_KINDS = [
   'descendant_held_output',
   'daemon_stopping',
   'access_revoked',
+  'descendants_may_survive',
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
+
+/** What holds the processes of a run together, strongest first. */
+export const CONTAINMENTS = ['cgroup', 'pid_namespace', 'group'] as const
+export type Containment = (typeof CONTAINMENTS)[number]
+
+/** What the configuration may ask for; `auto`: the strongest that costs little and works. */
+export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
+export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 
 /** What a contact is worth; only the operator sets it. */
 export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const

@@ -163,6 +163,6 @@ test(
     const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
     assert.equal(status, 2, stderr)
     assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
-    assert.deepEqual((await readdir(dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key'])
+    assert.deepEqual((await readdir(dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'requests.jsonl'])
   },
 )

@@ -63,7 +63,7 @@ test('a peer that falls silent with a full window holds neither the program nor 
   assert.equal(exit.signal, constants.signals.SIGTERM)
   assert.deepEqual(
     run.warnings().filter((kind) => kind !== 'stdout_approaching_cap'),
-    ['lease_expired'],
+    ['lease_expired', 'descendants_may_survive'],
   )
   assert.equal(host.counters.activeSessions, 0)
 })
@@ -86,7 +86,7 @@ for (const [title, ack] of [
     )
     await host.executor.endRuns()
     assert.equal(existsSync(`/proc/${pid}`), false)
-    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
+    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'warning', 'exit'])
     assert.equal(host.totals().malformed_frames, 1)
   })
 

@@ -11,6 +11,8 @@ const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
 const SIGKILL = 9
 const SIGTERM = 15
+/** Told of every group that was ended by force: who has left it may live on. */
+const MAY_SURVIVE = { kind: 'descendants_may_survive', bytes: null } as const
 
 /** Starts a script that prints pids, one a line behind `pid `, and answers them. */
 const startWithPids = async (t: TestContext, text: string, count: number, clock = new ManualClock()) => {
@@ -40,7 +42,7 @@ test('a terminated program gets SIGTERM and the real signal is told', async (t) 
   process.terminate()
   process.terminate()
   const end = await process.ended
-  assert.deepEqual([end.code, end.signal, end.truncated, rest.warnings], [null, SIGTERM, false, []])
+  assert.deepEqual([end.code, end.signal, end.truncated, rest.warnings], [null, SIGTERM, false, [MAY_SURVIVE]])
   assert.equal(clock.pending, 0)
 })
 
@@ -99,7 +101,7 @@ test('a descendant that holds the output does not hold the run, and is warned of
   assert.ok(started.clock.monotonic() - before <= 3 * DRAIN_MS)
   const end = await started.process.ended
   assert.deepEqual([end.code, end.truncated], [0, false])
-  assert.deepEqual(started.warnings, [{ kind: 'descendant_held_output', bytes: null }])
+  assert.deepEqual(started.warnings, [{ kind: 'descendant_held_output', bytes: null }, MAY_SURVIVE])
 })
 
 test('a descendant that goes on writing holds the run for a bounded time', linuxOnly, async (t) => {
@@ -115,7 +117,7 @@ test('a descendant that goes on writing holds the run for a bounded time', linux
   assert.ok(clock.monotonic() - before <= DRAIN_TOTAL_MS + DRAIN_MS)
   assert.deepEqual(
     started.warnings.map(({ kind }) => kind),
-    ['descendant_held_output'],
+    ['descendant_held_output', 'descendants_may_survive'],
   )
 })
 
@@ -193,5 +195,5 @@ test('a program that a caller ended before its time does not count as cut by it'
   started.process.terminate()
   await clock.advance(5_000)
   const end = await started.process.ended
-  assert.deepEqual([end.signal, end.truncated, started.warnings], [SIGKILL, false, []])
+  assert.deepEqual([end.signal, end.truncated, started.warnings], [SIGKILL, false, [MAY_SURVIVE]])
 })

@@ -2,11 +2,13 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { Guardian } from '../../src/process/guardian.ts'
-import { hasProc, isAlive, run, script, silent, start, startGuardian, until } from '../support/processes.ts'
+import { hasProc, isAlive, run, script, silent, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
@@ -96,4 +98,24 @@ test('stopping twice, or without a start, is nothing', async () => {
 test('ourselves and everybody are no group to protect', (t) => {
   const guardian = startGuardian(t)
   for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => guardian.protect(group), RangeError)
+})
+
+test('what stands where a control group is named must be a plain absolute path', (t) => {
+  const guardian = startGuardian(t)
+  for (const path of ['', 'x', '/a b', '/a\nb', ' /a', '/a*', '/$(a)', '/`a`', '/[a]'])
+    assert.throws(() => guardian.watchCells([path]), RangeError)
+})
+
+test('the members of a control group that has no switch to kill it are killed one by one', linuxOnly, async (t) => {
+  // A likeness of one: all that the guardian reads is the list of its members.
+  const parent = await temporaryDirectory(t)
+  const guardian = new Guardian({ log: silent })
+  guardian.start()
+  guardian.watchCells([parent])
+  const deaf = await start(t, ['sleep', '1000'])
+  await mkdir(join(parent, 'run-1'))
+  await writeFile(join(parent, 'run-1', 'cgroup.procs'), `${deaf.process.pid}\n`)
+  await start(t, ['sleep', '1000'], { guardian })
+  await guardian.stop()
+  assert.equal((await deaf.process.ended).signal, 9)
 })

@@ -7,10 +7,10 @@ import type { Permit } from '../../src/policy/permit.ts'
 import { ProcessTree } from '../../src/process/process-tree.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { permitFor } from '../support/permit.ts'
-import { startGuardian, temporaryDirectory } from '../support/processes.ts'
+import { groupCells, startGuardian, temporaryDirectory } from '../support/processes.ts'
 
 const failureOf = async (t: TestContext, permit: Permit): Promise<string> => {
-  const result = await spawnPermitted(permit, { guardian: startGuardian(t) }, { stdin: false })
+  const result = await spawnPermitted(permit, { guardian: startGuardian(t), cells: await groupCells() }, { stdin: false })
   assert.equal(result.kind, 'spawn_failed')
   return result.detail
 }
@@ -26,7 +26,10 @@ test('only the very object that policy made is run: no copy, no likeness', async
   const permit = permitFor(['true'])
   const guardian = startGuardian(t)
   for (const forged of [{ ...permit }, structuredClone(permit), Object.create(permit), null])
-    await assert.rejects(spawnPermitted(forged as Permit, { guardian }, { stdin: false }), { code: 'internal', message: /permit/ })
+    await assert.rejects(spawnPermitted(forged as Permit, { guardian, cells: await groupCells() }, { stdin: false }), {
+      code: 'internal',
+      message: /permit/,
+    })
 })
 
 test('a program that was replaced after it was permitted is not run', async (t) => {

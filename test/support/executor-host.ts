@@ -11,12 +11,13 @@ import type { PortSession } from '../../src/executor/port-session.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
 import { loadAcl } from '../../src/policy/load-acl.ts'
+import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
 import { commandText } from './acl-text.ts'
 import { FakeNetwork, type FakeLink, newParty, portPair, type Party } from './fake-network.ts'
-import { silent } from './processes.ts'
+import { groupCells, silent } from './processes.ts'
 
 export interface HostOptions {
   /** Shell programs by name; every peer may run each without arguments. Default: `hello`. */
@@ -37,6 +38,8 @@ export interface HostOptions {
   readonly clock?: Clock
   /** Requests are signed for operators only. */
   readonly requireOperatorProof?: boolean
+  /** Default: the weak mode. */
+  readonly cells?: Cells
 }
 
 /** An executor with real keys, files, journal and programs, and a fake network half on its port. */
@@ -114,7 +117,9 @@ export class ExecutorHost {
   /** Starts on the files that are there: the first time, and again after `stop`. */
   async boot(): Promise<void> {
     const clock = this.#options.clock ?? systemClock
-    const acl = await loadAcl({ path: this.#options.acl === false ? join(this.dir, 'none') : this.aclPath, explicit: false })
+    const cells = this.#options.cells ?? (await groupCells())
+    const path = this.#options.acl === false ? join(this.dir, 'none') : this.aclPath
+    const acl = await loadAcl({ path, explicit: false, judge: cells.judge })
     this.contacts = new Contacts({ path: join(this.dir, 'contacts.json') })
     this.revocations = new Revocations({ path: join(this.dir, 'revocations.json') })
     this.counters = new ExecCounters({ clock })
@@ -132,6 +137,7 @@ export class ExecutorHost {
     this.executor = new Executor(
       {
         acl,
+        cells,
         clock,
         contacts: this.contacts,
         counters: this.counters,

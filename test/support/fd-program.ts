@@ -3,12 +3,16 @@ import { systemClock } from '../../src/base/clock.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { startProcess } from '../../src/process/running-process.ts'
 import { permitFor } from './permit.ts'
-import { silent } from './processes.ts'
+import { groupCells, silent } from './processes.ts'
 
 const guardian = new Guardian({ log: silent })
 guardian.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
-const started = await startProcess(permitFor(['ls', '/proc/self/fd']), { clock: systemClock, guardian, handlers }, { stdin: false })
+const started = await startProcess(
+  permitFor(['ls', '/proc/self/fd']),
+  { cells: await groupCells(), clock: systemClock, guardian, handlers },
+  { stdin: false },
+)
 if (started.kind !== 'started') throw new Error(started.detail)
 started.process.resume()
 await started.process.ended

@@ -24,7 +24,7 @@ export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}
   timeout_ms: 30_000,
 })
 
-export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n })
+export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n, containment: 'group' })
 
 export const exitEvent = (n: number): JournalEvent => ({
   event: 'exit',

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { duplexPair } from 'node:stream'
 import type { TestContext } from 'node:test'
+import { groupCells } from './processes.ts'
 
 import { Journal } from '../../src/audit/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
@@ -66,6 +67,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   const executor = new Executor(
     {
       acl,
+      cells: await groupCells(),
       clock,
       contacts,
       counters: new ExecCounters({ clock }),

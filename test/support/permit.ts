@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import type { Acl, RunLimits } from '../../src/policy/acl.ts'
 import { DEFAULT_CAPS } from '../../src/policy/acl.ts'
 import { authorize } from '../../src/policy/authorize.ts'
+import { UNCONFINED, type Confinement } from '../../src/policy/confinement.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 import type { Permit } from '../../src/policy/permit.ts'
 import { Slots } from '../../src/policy/slots.ts'
@@ -12,16 +13,19 @@ export interface PermitOptions {
   readonly limits?: Partial<RunLimits>
   readonly timeout_ms?: number
   readonly cwd?: string
+  readonly confinement?: Partial<Confinement>
 }
 
 /** A permit for this argv, made by policy itself from an ACL that allows exactly that. */
 export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
   const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
+  const confinement: Confinement = { ...UNCONFINED, ...options.confinement }
   const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), line: 1 }
   const acl: Acl = {
     enabled: true,
     caps: DEFAULT_CAPS,
-    allow: [{ description: 'a test', agent_id: ALICE, machine_id: LAPTOP, commands: [command], limits, line: 1 }],
+    contain: 'best_effort',
+    allow: [{ description: 'a test', agent_id: ALICE, machine_id: LAPTOP, commands: [command], limits, confinement, line: 1 }],
     default_cwd: options.cwd ?? '/',
     audit_log_path: '/var/log/x0x/exec.log',
     audit_tasklist_id: null,

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/log.ts'
 import type { WarningKind } from '../../src/protocol/reasons.ts'
+import { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { startProcess, type ProcessEnd, type RunningProcess } from '../../src/process/running-process.ts'
 import { permitFor, type PermitOptions } from './permit.ts'
@@ -31,6 +32,9 @@ export const startGuardian = (t: TestContext): Guardian => {
   return guardian
 }
 
+/** The weak mode, without looking at what else this host can do. */
+export const groupCells = async (): Promise<Cells> => Cells.open({ guardian: null, log: silent }, { choice: 'group', dataDir: null })
+
 /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
 export const script = async (t: TestContext, text: string): Promise<string> => {
   const path = join(await temporaryDirectory(t), 'program.sh')
@@ -51,6 +55,7 @@ export interface StartOptions extends PermitOptions {
   readonly stdin?: boolean
   readonly clock?: Clock
   readonly guardian?: Guardian
+  readonly cells?: Cells
   readonly paused?: boolean
 }
 
@@ -63,6 +68,7 @@ export const start = async (t: TestContext, argv: readonly string[], options: St
   const result = await startProcess(
     permitFor(argv, options),
     {
+      cells: options.cells ?? (await groupCells()),
       clock: options.clock ?? systemClock,
       guardian: options.guardian ?? startGuardian(t),
       handlers: {

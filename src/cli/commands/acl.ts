@@ -1,15 +1,31 @@
-import { checkAclFile } from '../../policy/check-acl.ts'
+import { checkAclFile, type AclCheck } from '../../policy/check-acl.ts'
+import type { EnforcementJudge } from '../../policy/enforceable.ts'
 import { explain, explanationText } from '../../policy/explain.ts'
 import { loadAcl } from '../../policy/load-acl.ts'
+import { Cells } from '../../process/cells.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
+/** Tries what entries ask of this host, when one does. */
+const checkHere = async (file: string): Promise<AclCheck> => {
+  let cells: Cells | null = null
+  const judge: EnforcementJudge = async (confinement) => {
+    cells ??= await Cells.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
+    return cells.judge(confinement)
+  }
+  try {
+    return await checkAclFile(file, judge)
+  } finally {
+    await (cells as Cells | null)?.stop()
+  }
+}
+
 /** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
 export const runAclCheck = async (context: CliContext, file: string): Promise<number> => {
-  const report = await checkAclFile(file)
+  const report = await checkHere(file)
   const status = report.ok ? 0 : 2
   if (context.json) {
     await printJson(context, report)

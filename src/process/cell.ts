@@ -1,0 +1,75 @@
+import type { Containment } from '../protocol/reasons.ts'
+import type { CgroupLeaf } from './cgroup-leaf.ts'
+import type { PidNamespace } from './pid-namespace.ts'
+import { ProcessTree } from './process-tree.ts'
+import { send } from './signals.ts'
+
+/** What a run lives in. */
+export interface CellInit {
+  readonly containment: Containment
+  /** Holds the run, or limits it, or both; null: neither. */
+  readonly leaf: CgroupLeaf | null
+}
+
+/** All processes of one run, from before the first to after the last. */
+export class Cell {
+  readonly #init: CellInit
+  #tree: ProcessTree | null = null
+  #pid = 0
+  #namespace: PidNamespace | null = null
+  #mayLeak = false
+
+  constructor(init: CellInit) {
+    this.#init = init
+  }
+
+  /** What holds the run together. */
+  get containment(): Containment {
+    const { containment, leaf } = this.#init
+    return leaf?.isStuck === true && containment === 'cgroup' ? 'group' : containment
+  }
+
+  /** After `end`: something was seen that had left its process group, or could not be killed. */
+  get mayLeak(): boolean {
+    return this.#mayLeak
+  }
+
+  /** Runs a synchronous spawn inside. */
+  enter<T>(spawn: () => T): T {
+    const { leaf } = this.#init
+    return leaf === null ? spawn() : leaf.enter(spawn)
+  }
+
+  /** The child that `enter` has started; it leads a group of its own. Throws where its limits cannot be set. */
+  adopt(pid: number, namespace: PidNamespace | null): void {
+    this.#pid = pid
+    this.#tree = new ProcessTree(pid)
+    this.#namespace = namespace
+    this.#init.leaf?.confine()
+  }
+
+  /** Signals everything inside; does nothing once the child was reaped. */
+  signal(signal: 'SIGTERM' | 'SIGKILL'): void {
+    const { leaf, containment } = this.#init
+    if (this.#tree === null) return
+    if (signal === 'SIGKILL') {
+      leaf?.kill()
+      this.#namespace?.kill()
+      this.#tree.signal(signal)
+    } else if (this.#namespace !== null) this.#namespace.terminate()
+    else if (leaf !== null && containment === 'cgroup' && !leaf.isStuck) {
+      send(-this.#pid, signal)
+      leaf.terminate(this.#pid)
+    } else this.#tree.signal(signal)
+  }
+
+  /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */
+  async end(): Promise<void> {
+    const { leaf } = this.#init
+    const tree = this.#tree
+    this.#tree = null
+    tree?.end()
+    const ended = [await this.#namespace?.end(), await leaf?.end()]
+    this.#mayLeak = ended.includes(false) || (this.containment === 'group' && tree?.wasLeft === true)
+  }
+}

@@ -1,0 +1,201 @@
+import { existsSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { accountProblem, findAccount, type Account } from '../policy/account.ts'
+import { needsNamespace, type Confinement } from '../policy/confinement.ts'
+import type { EnforcementJudge, Unenforceable } from '../policy/enforceable.ts'
+import type { Permit } from '../policy/permit.ts'
+import { NAMESPACE_PROCESSES } from '../protocol/containment-limits.ts'
+import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
+import { Cell } from './cell.ts'
+import type { CgroupLeaf } from './cgroup-leaf.ts'
+import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
+import { Cgroups } from './cgroups.ts'
+import {
+  endLeftovers,
+  parentNamesOf,
+  readContainmentRecord,
+  writeContainmentRecord,
+  type NotInForce,
+  type ParentNames,
+} from './containment-record.ts'
+import type { Guardian } from './guardian.ts'
+import { findTool, toolsFor } from './launch-plan.ts'
+import { namespaceProblem } from './namespace-probe.ts'
+
+const REMEDIES: Readonly<Record<Containment, string>> = {
+  cgroup: 'run the daemon as root, or in a unit with Delegate=yes and without ProtectControlGroups=; or set containment = "auto"',
+  pid_namespace: 'install bubblewrap and allow its namespaces (no RestrictNamespaces= in the unit); or set containment = "auto"',
+  group: '',
+}
+
+/** In the data directory; beside it `endLeftovers` finds nothing. */
+export const CONTAINMENT_FILE = 'containment.json'
+
+export type CellOpening =
+  | { readonly kind: 'cell'; readonly cell: Cell; readonly inNamespace: boolean }
+  | { readonly kind: 'failed'; readonly detail: string }
+
+export interface CellsComponents {
+  readonly guardian: Pick<Guardian, 'watchCells'> | null
+  readonly log: Pick<Logger, 'warn'>
+}
+
+export interface CellsInit {
+  readonly choice: ContainmentChoice
+  /** Where the record is kept; null: look at what there is, and leave nothing behind. */
+  readonly dataDir: string | null
+  /** Where control groups are to be made, instead of where we live. */
+  readonly places?: readonly CgroupPlace[]
+}
+
+/** Makes the cells that runs live in, of the strongest kind that was asked for and can be had. */
+export class Cells implements Startable {
+  readonly #components: CellsComponents
+  readonly #file: string | null
+  readonly #cgroups: Cgroups
+  #inForce: Containment = 'group'
+  #stronger: readonly NotInForce[] = []
+
+  private constructor(components: CellsComponents, init: { file: string | null; cgroups: Cgroups }) {
+    this.#components = components
+    this.#file = init.file
+    this.#cgroups = init.cgroups
+  }
+
+  /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
+  static async open(components: CellsComponents, { choice, dataDir, places = findCgroupPlaces() }: CellsInit): Promise<Cells> {
+    const names = await parentNamesOf(dataDir)
+    const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
+    const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places }) })
+    await cells.#endLeftovers(names)
+    try {
+      await cells.#choose(choice)
+      await cells.#record()
+    } catch (error) {
+      await cells.stop()
+      throw error
+    }
+    return cells
+  }
+
+  get inForce(): Containment {
+    return this.#inForce
+  }
+
+  /** Those that would be stronger, and why they are not in force. */
+  get stronger(): readonly NotInForce[] {
+    return this.#stronger
+  }
+
+  /** The control groups that may hold runs. */
+  get groups(): readonly string[] {
+    return this.#cgroups.parents
+  }
+
+  /** Tries what an entry asks for on this host, as the user that it names. */
+  readonly judge: EnforcementJudge = async (confinement) => {
+    const found: Unenforceable[] = []
+    const note = (key: keyof Confinement, why: string | null): void => {
+      if (why !== null) found.push({ key, why })
+    }
+    const { contain, max_memory_bytes, max_processes, run_as } = confinement
+    if (contain === 'required' && this.#inForce === 'group' && !needsNamespace(confinement)) note('contain', this.#weakness())
+    if (max_memory_bytes !== null) note('max_memory_bytes', await this.#cgroups.limitProblem('memory'))
+    if (max_processes !== null) note('max_processes', await this.#cgroups.limitProblem('pids'))
+    for (const { key, tool } of toolsFor(confinement)) {
+      const lookup = findTool(tool)
+      if ('problem' in lookup) note(key, lookup.problem)
+    }
+    if (run_as !== null) note('run_as', accountProblem(run_as))
+    if (run_as === null || accountProblem(run_as) === null) await this.#judgeNamespace(confinement, note)
+    return found
+  }
+
+  /** The cell of one run. A strong one that cannot be made is a failure where the entry or its limits need it. */
+  open(permit: Pick<Permit, 'confinement'>): CellOpening {
+    const { confinement } = permit
+    const { contain, max_memory_bytes: memory, max_processes } = confinement
+    const inNamespace = this.#inForce === 'pid_namespace' || needsNamespace(confinement)
+    const processes = max_processes === null ? null : max_processes + (inNamespace ? NAMESPACE_PROCESSES : 0)
+    const limited = memory !== null || processes !== null
+    const hold = this.#inForce === 'cgroup'
+    let leaf: CgroupLeaf | null = null
+    try {
+      if (hold || limited) leaf = this.#cgroups.makeLeaf({ hold, limits: { memory, processes } })
+    } catch (error) {
+      const detail = `no control group could be made: ${errorText(error)}`
+      if (limited || (contain === 'required' && !inNamespace)) return { kind: 'failed', detail }
+      this.#components.log.warn({ error: errorText(error) }, 'a run is held together by its process group alone')
+    }
+    const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
+    if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
+    return { kind: 'cell', cell: new Cell({ containment, leaf }), inNamespace }
+  }
+
+  /** Takes the groups away; those that are not empty are left to the next start. */
+  async stop(): Promise<void> {
+    this.#cgroups.close()
+    if (this.#file === null || (await this.#parents()).some((path) => existsSync(path))) return
+    await rm(this.#file, { force: true })
+  }
+
+  #weakness(): string {
+    return this.#stronger.map(({ containment, why }) => `${containment}: ${why}`).join('; ')
+  }
+
+  async #judgeNamespace(confinement: Confinement, note: (key: keyof Confinement, why: string | null) => void): Promise<void> {
+    if (!needsNamespace(confinement) && this.#inForce !== 'pid_namespace') return
+    const lookup = confinement.run_as === null ? null : findAccount(confinement.run_as)
+    const account: Account | null = lookup?.kind === 'found' ? lookup.account : null
+    const key = confinement.read_only ? 'read_only' : confinement.no_network ? 'no_network' : 'run_as'
+    if (needsNamespace(confinement) || account !== null) note(key, await namespaceProblem(confinement, account))
+  }
+
+  async #choose(choice: ContainmentChoice): Promise<void> {
+    const problem =
+      choice === 'group' ? 'containment = "group" was asked for' : await this.#problemOf(choice === 'auto' ? 'cgroup' : choice)
+    if (problem === null) {
+      this.#inForce = choice === 'pid_namespace' ? 'pid_namespace' : 'cgroup'
+      if (choice === 'pid_namespace') this.#stronger = [{ containment: 'cgroup', why: 'containment = "pid_namespace" was asked for' }]
+      return
+    }
+    if (choice === 'cgroup' || choice === 'pid_namespace')
+      throw new AppError('bad_config', `containment = "${choice}" is impossible here: ${problem}; ${REMEDIES[choice]}`)
+    this.#stronger = [
+      { containment: 'cgroup', why: problem },
+      {
+        containment: 'pid_namespace',
+        why: choice === 'group' ? problem : 'only with containment = "pid_namespace", because it costs more',
+      },
+    ]
+  }
+
+  async #problemOf(containment: 'cgroup' | 'pid_namespace'): Promise<string | null> {
+    return containment === 'cgroup' ? this.#cgroups.holdingProblem() : namespaceProblem({ no_network: false, read_only: false }, null)
+  }
+
+  async #endLeftovers(names: ParentNames): Promise<void> {
+    if (this.#file === null) return
+    const { log, guardian } = this.#components
+    const left = await endLeftovers(await this.#parents(), this.#cgroups.parents, names)
+    if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
+    await this.#record(left)
+    guardian?.watchCells(this.#cgroups.parents)
+  }
+
+  /** Written before the first leaf is made, so that every leaf is found again. */
+  async #record(left: readonly string[] | null = null): Promise<void> {
+    if (this.#file === null) return
+    const parents = [...new Set([...(left ?? (await this.#parents())), ...this.#cgroups.parents])]
+    await writeContainmentRecord(this.#file, { in_force: left === null ? this.#inForce : null, stronger: this.#stronger, parents })
+  }
+
+  async #parents(): Promise<readonly string[]> {
+    return this.#file === null ? [] : ((await readContainmentRecord(this.#file))?.parents ?? [])
+  }
+}

@@ -1,0 +1,103 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { CELL_END_MS, CELL_LOOK_MS, CGROUP_KILL_ROUNDS } from '../protocol/containment-limits.ts'
+import { processOf, send } from './signals.ts'
+
+/** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
+export const writeControl = (directory: string, file: string, value: string | number): void =>
+  writeFileSync(join(directory, file), String(value))
+
+export const hasControl = (directory: string, file: string): boolean => existsSync(join(directory, file))
+
+/** The words of a control file; none where it cannot be read. */
+export const readControl = (directory: string, file: string): string[] => {
+  try {
+    return readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)
+  } catch {
+    return []
+  }
+}
+
+/** The processes of this very group, never ourselves. 0 stands for one that our PID namespace does not show. */
+export const membersOf = (directory: string): number[] => {
+  const numbers = isThreaded(directory)
+    ? readControl(directory, 'cgroup.threads').map((thread) => processOf(Number(thread)))
+    : readControl(directory, 'cgroup.procs').map(Number)
+  return [...new Set(numbers)].filter((pid) => pid > 1 && pid !== process.pid)
+}
+
+/** A group of version 2 whose members are threads: the kernel does not list or kill its processes. */
+const isThreaded = (directory: string): boolean => readControl(directory, 'cgroup.type')[0] === 'threaded'
+
+/** The groups directly below. */
+export const groupsBelow = (directory: string): string[] => {
+  try {
+    return readdirSync(directory, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => join(directory, entry.name))
+  } catch {
+    return []
+  }
+}
+
+/** Groups of threads, kernels before 5.14, and version 1: look and kill until a look finds nobody. Frozen meanwhile where that is possible. */
+const killByHand = (directory: string): void => {
+  const freezes = hasControl(directory, 'cgroup.freeze')
+  if (freezes) writeControl(directory, 'cgroup.freeze', 1)
+  for (let round = 0; round < CGROUP_KILL_ROUNDS; round++) {
+    const members = membersOf(directory)
+    if (members.length === 0) break
+    for (const pid of members) send(pid, 'SIGKILL')
+  }
+  if (freezes) writeControl(directory, 'cgroup.freeze', 0)
+}
+
+/** SIGKILL to everything in the group and below it; what cannot be killed now is left to the next try. */
+export const killGroup = (directory: string): void => {
+  try {
+    if (hasControl(directory, 'cgroup.kill') && !isThreaded(directory)) return writeControl(directory, 'cgroup.kill', 1)
+    for (const below of groupsBelow(directory)) killGroup(below)
+    killByHand(directory)
+  } catch {
+    // It was removed while we looked.
+  }
+}
+
+/** True when the group is no longer there. */
+const removeNow = (directory: string): boolean => {
+  try {
+    for (const below of groupsBelow(directory)) rmdirSync(below)
+    rmdirSync(directory)
+    return true
+  } catch {
+    return !existsSync(directory)
+  }
+}
+
+/**
+ * Kills what is in the group and removes it. A group can be removed when nobody lives in it: true means
+ * that all are dead. False after CELL_END_MS, for a process that the kernel itself holds.
+ */
+export const endGroup = async (directory: string): Promise<boolean> => {
+  killGroup(directory)
+  const deadline = performance.now() + CELL_END_MS
+  while (!removeNow(directory)) {
+    if (performance.now() > deadline) return false
+    await sleep(CELL_LOOK_MS)
+    killGroup(directory)
+  }
+  return true
+}
+
+/** Makes a group; `false` when there is one of that name. Throws what else is wrong. */
+export const makeGroup = (directory: string): boolean => {
+  try {
+    mkdirSync(directory)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
+    throw error
+  }
+}

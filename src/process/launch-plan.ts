@@ -1,0 +1,91 @@
+import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+
+import { needsNamespace, type Confinement } from '../policy/confinement.ts'
+import { findExecutable } from '../policy/executable.ts'
+import type { Permit } from '../policy/permit.ts'
+import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
+
+/** Programs of the system that confine another before they become it, or hold it. */
+export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
+export type Tool = keyof typeof TOOLS
+
+export type ToolLookup = { readonly path: string } | { readonly problem: string }
+
+/** As it stands now; what others could replace is no tool. */
+export const findTool = (name: Tool): ToolLookup => {
+  const lookup = findExecutable(name)
+  if (lookup.kind === 'found') return { path: lookup.executable.path }
+  return { problem: lookup.kind === 'missing' ? `${name} is not installed (package ${TOOLS[name]})` : lookup.detail }
+}
+
+/** The descriptor on which bwrap tells what becomes of the program. */
+const STATUS_DESCRIPTOR = 3
+
+/** What bwrap is to do; the program follows. Everything stays where it is, but for what the entry takes away. */
+export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 'no_network' | 'read_only'>, cwd: string): string[] => [
+  '--die-with-parent',
+  '--unshare-pid',
+  '--new-session',
+  ...(no_network ? ['--unshare-net'] : []),
+  // A /dev of its own, because the real one has places that can be written.
+  ...(read_only ? ['--ro-bind', '/', '/', '--dev', '/dev'] : ['--dev-bind', '/', '/']),
+  '--proc',
+  '/proc',
+  // Root could undo either with its capabilities.
+  ...(no_network || read_only ? ['--cap-drop', 'ALL'] : []),
+  '--chdir',
+  cwd,
+  '--json-status-fd',
+  String(STATUS_DESCRIPTOR),
+  '--',
+]
+
+/** What is really started, and what it is to become. */
+export interface LaunchPlan {
+  readonly file: string
+  readonly args: readonly string[]
+  /** The program is started by another, which would blur why it did not start. */
+  readonly isWrapped: boolean
+  readonly inNamespace: boolean
+}
+
+const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [Tool, string[]][] => [
+  ...(nice === null ? [] : [['nice', ['-n', String(nice)]] satisfies [Tool, string[]]]),
+  ...(max_cpu_secs === null
+    ? []
+    : [['prlimit', [`--cpu=${max_cpu_secs}:${max_cpu_secs + CPU_KILL_LEAD_SECS}`, '--']] satisfies [Tool, string[]]]),
+]
+
+/** The tools that these limits need. */
+export const toolsFor = (confinement: Confinement): { key: keyof Confinement; tool: Tool }[] => [
+  ...(confinement.nice === null ? [] : [{ key: 'nice', tool: 'nice' } as const]),
+  ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
+]
+
+/** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
+export const planLaunch = (
+  { argv, executable, cwd, confinement }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'confinement'>,
+  namespaceForAll: boolean,
+): LaunchPlan | { readonly problem: string } => {
+  const inNamespace = namespaceForAll || needsNamespace(confinement)
+  const wrappers = wrappersOf(confinement)
+  if (inNamespace) wrappers.push(['bwrap', namespaceArguments(confinement, cwd)])
+  const words: string[] = []
+  for (const [tool, args] of wrappers) {
+    const lookup = findTool(tool)
+    if ('problem' in lookup) return lookup
+    words.push(lookup.path, ...args)
+  }
+  const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
+  return { file, args, isWrapped: wrappers.length > 0, inNamespace }
+}
+
+/** Starts it at once: its own session, no shell, no descriptor but the standard ones and bwrap's. */
+export const launch = (plan: LaunchPlan, permit: Pick<Permit, 'argv' | 'cwd' | 'env' | 'account'>, stdin: boolean): ChildProcess => {
+  const { argv, cwd, env, account } = permit
+  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...(plan.inNamespace ? (['pipe'] as const) : [])]
+  const user = account === null ? {} : { uid: account.uid, gid: account.gid }
+  // A wrapper has its own name; the program's is the path that it is started by.
+  const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
+  return spawn(plan.file, plan.args, { argv0, cwd, env, stdio, shell: false, detached: true, ...user })
+}

@@ -1,0 +1,36 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+
+import { errorText } from '../base/errors.ts'
+import type { Account } from '../policy/account.ts'
+import type { Confinement } from '../policy/confinement.ts'
+import { findExecutable } from '../policy/executable.ts'
+import { MAX_WRAPPER_TEXT, PROBE_MS } from '../protocol/containment-limits.ts'
+import { findTool, namespaceArguments } from './launch-plan.ts'
+
+/** Runs `true` in such a namespace, as this user. Says why that does not work. */
+export const namespaceProblem = async (
+  confinement: Pick<Confinement, 'no_network' | 'read_only'>,
+  account: Account | null,
+): Promise<string | null> => {
+  const [tool, program] = [findTool('bwrap'), findExecutable('true')]
+  if ('problem' in tool) return tool.problem
+  if (program.kind !== 'found') return program.detail
+  const user = account === null ? {} : { uid: account.uid, gid: account.gid }
+  try {
+    const args = [...namespaceArguments(confinement, '/'), program.executable.path]
+    const child = spawn(tool.path, args, { env: {}, cwd: '/', stdio: ['ignore', 'ignore', 'pipe', 'pipe'], detached: true, ...user })
+    let text = ''
+    child.stderr?.on('data', (chunk: Buffer) => {
+      text = (text + chunk.toString()).slice(0, MAX_WRAPPER_TEXT)
+    })
+    child.stdio[3]?.on('error', () => {}).on('data', () => {})
+    const [code, signal] = (await once(child, 'close', { signal: AbortSignal.timeout(PROBE_MS) }).catch((error: unknown) => {
+      child.kill('SIGKILL')
+      throw error
+    })) as [number | null, string | null]
+    return code === 0 ? null : text.trim() || `bwrap ended with ${signal ?? code}`
+  } catch (error) {
+    return errorText(error)
+  }
+}

@@ -1,0 +1,119 @@
+import type { Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { CELL_END_MS, CELL_LOOK_MS, MAX_WRAPPER_TEXT, NAMESPACE_START_MS } from '../protocol/containment-limits.ts'
+import { descendantsOf } from './process-tree.ts'
+import { birthOf, childrenOf, isChildOrIn, isLiving, nameOf, send, type Member } from './signals.ts'
+
+/** How bwrap(1) ended by itself: a status, or a signal's number. */
+interface WrapperExit {
+  readonly code: number | null
+  readonly signal: number | null
+}
+
+const SIGNAL_NUMBERS = { SIGTERM: 15, SIGKILL: 9 } as const
+/** Where shells and bwrap put the number of a signal into an exit status. */
+const SIGNAL_BASE = 128
+
+/** What bwrap is called in /proc, before it has become the program. */
+const WRAPPER_NAME = 'bwrap'
+
+/**
+ * A PID namespace that bwrap holds. Its first process is an init of bwrap's; when that dies the kernel
+ * kills all others. bwrap tells us the init's pid and, if the program was executed, its exit status.
+ */
+export class PidNamespace {
+  readonly #wrapper: number
+  readonly #told: Promise<void>
+  readonly #sent = new Set<'SIGTERM' | 'SIGKILL'>()
+  #text = ''
+  #init: Member | null = null
+  #status: number | null = null
+  #over = false
+
+  /** `status` is the other end of `--json-status-fd`. */
+  constructor(init: { wrapper: number; status: Readable }) {
+    const { wrapper, status } = init
+    this.#wrapper = wrapper
+    this.#told = new Promise((resolve) => {
+      status.once('close', resolve).on('error', () => resolve())
+    })
+    status.on('data', (chunk: Buffer) => this.#hear(chunk.toString('latin1')))
+  }
+
+  /** Settles when the program runs, or when bwrap has ended before that. */
+  async begun(ended: Promise<unknown>): Promise<void> {
+    const deadline = performance.now() + NAMESPACE_START_MS
+    while (!this.#over && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
+  }
+
+  /** bwrap has ended, and as far as it said so without having executed the program. */
+  get isLost(): boolean {
+    return this.#over && this.#status === null
+  }
+
+  /** SIGTERM to all that runs inside; not to bwrap, which would take everything with it at once. */
+  terminate(): void {
+    this.#sent.add('SIGTERM')
+    if (this.#init !== null && isLiving(this.#init)) for (const { pid } of descendantsOf(this.#init.pid)) send(pid, 'SIGTERM')
+  }
+
+  kill(): void {
+    this.#sent.add('SIGKILL')
+    if (!this.#over) send(-this.#wrapper, 'SIGKILL')
+    this.#killInit()
+  }
+
+  /** bwrap was reaped: kills the rest, and answers true when all are dead. */
+  async end(): Promise<boolean> {
+    this.#over = true
+    await Promise.race([this.#told, sleep(CELL_END_MS, undefined, { ref: false })])
+    this.#killInit()
+    const deadline = performance.now() + CELL_END_MS
+    while (this.#init !== null && isLiving(this.#init)) {
+      if (performance.now() > deadline) return false
+      await sleep(CELL_LOOK_MS)
+    }
+    return true
+  }
+
+  /**
+   * The program's end, out of bwrap's; null when the program was never executed. bwrap says 128 + n for
+   * a signal as a shell does: it is a signal again where we sent that very one.
+   */
+  translate({ code, signal }: WrapperExit): WrapperExit | null {
+    if (signal !== null) return { code: null, signal }
+    // The init itself was killed, and with it whoever would have said how the program ended.
+    if (this.#status === null) return this.#sent.has('SIGKILL') ? { code: null, signal: SIGNAL_NUMBERS.SIGKILL } : this.#initDied(code)
+    const sent = [...this.#sent].find((name) => this.#status === SIGNAL_BASE + SIGNAL_NUMBERS[name])
+    return sent === undefined ? { code: this.#status, signal: null } : { code: null, signal: SIGNAL_NUMBERS[sent] }
+  }
+
+  /** bwrap's own failures end with 1. */
+  #initDied(code: number | null): WrapperExit | null {
+    return code !== null && code > SIGNAL_BASE ? { code: null, signal: code - SIGNAL_BASE } : null
+  }
+
+  #killInit(): void {
+    if (this.#init !== null && isLiving(this.#init)) send(this.#init.pid, 'SIGKILL')
+  }
+
+  /** The init's child is bwrap until it has become the program. */
+  #isExecuted(): boolean {
+    const [program] = this.#init === null ? [] : childrenOf(this.#init.pid)
+    const name = program === undefined ? undefined : nameOf(program)
+    return name !== undefined && name !== WRAPPER_NAME
+  }
+
+  /** One JSON object a line: `child-pid` first, `exit-code` when there is one. */
+  #hear(text: string): void {
+    this.#text = (this.#text + text).slice(-MAX_WRAPPER_TEXT)
+    const pid = Number(/"child-pid": (\d+)[ ,}]/.exec(this.#text)?.[1])
+    const namespace = /"pid-namespace": (\d+)[ ,}]/.exec(this.#text)?.[1]
+    const born = this.#init === null && pid > 1 ? birthOf(pid) : undefined
+    // Heard late, the number may be another's by now.
+    if (born !== undefined && isChildOrIn(pid, this.#wrapper, namespace)) this.#init = { pid, born }
+    const status = /"exit-code": (\d+)[ ,}]/.exec(this.#text)?.[1]
+    if (status !== undefined) this.#status = Number(status)
+  }
+}

@@ -1,0 +1,83 @@
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+
+/** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
+export interface Member {
+  readonly pid: number
+  /** Clock ticks since boot, field 22 of proc_pid_stat(5). */
+  readonly born: string
+}
+
+/** Sends a signal to a process (pid) or a group (-pid); false when nobody is there or may be signalled. */
+export const send = (target: number, signal: NodeJS.Signals): boolean => {
+  // 0, 1 and -1 would mean ourselves, init and everybody.
+  if (!Number.isSafeInteger(target) || Math.abs(target) <= 1) throw new RangeError(`not a process to signal: ${target}`)
+  try {
+    return process.kill(target, signal)
+  } catch {
+    // ESRCH: gone already. EPERM: it became another user's (setuid); nothing we could do.
+    return false
+  }
+}
+
+/** The fields of proc_pid_stat(5) behind the name; empty when the process is gone or this system has no /proc. */
+const statOf = (pid: number): string[] => {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    // The name in parentheses may itself hold blanks and parentheses.
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  } catch {
+    return []
+  }
+}
+
+/** The moment a process began, or undefined when it is gone or this system has no /proc. */
+export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
+
+/** True for a child of this process, and for one whose PID namespace has this number. */
+export const isChildOrIn = (pid: number, parent: number, namespace: string | undefined): boolean => {
+  if (Number(statOf(pid)[1]) === parent) return true
+  try {
+    return namespace !== undefined && readlinkSync(`/proc/${pid}/ns/pid`) === `pid:[${namespace}]`
+  } catch {
+    return false
+  }
+}
+
+export const groupOf = (pid: number): number | undefined => {
+  const group = statOf(pid)[2]
+  return group === undefined ? undefined : Number(group)
+}
+
+/** The very process still lives; one that only waits to be reaped does not. */
+export const isLiving = ({ pid, born }: Member): boolean => {
+  const stat = statOf(pid)
+  return stat[19] === born && stat[0] !== 'Z' && stat[0] !== 'X'
+}
+
+/** The process that a thread belongs to; the thread's own number where it is gone. */
+export const processOf = (thread: number): number => {
+  try {
+    return Number(/^Tgid:\s*(\d+)$/m.exec(readFileSync(`/proc/${thread}/status`, 'latin1'))?.[1] ?? thread)
+  } catch {
+    return thread
+  }
+}
+
+/** The name of a process as the kernel keeps it: at most 15 bytes. */
+export const nameOf = (pid: number): string | undefined => {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, 'latin1').trimEnd()
+  } catch {
+    return undefined
+  }
+}
+
+export const childrenOf = (pid: number): number[] => {
+  try {
+    return readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+      readFileSync(`/proc/${pid}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
+    )
+  } catch {
+    return []
+  }
+}

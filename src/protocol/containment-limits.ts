@@ -1,0 +1,31 @@
+/**
+ * Limits of what holds the processes of a run together and confines them, each with its reason. Times
+ * are milliseconds unless the name says seconds; sizes are bytes.
+ */
+
+/** How often a control group without `cgroup.kill` is looked at in one go for members to kill. */
+export const CGROUP_KILL_ROUNDS = 32
+/** How long the end of a run waits for a killed process that the kernel does not let go of. */
+export const CELL_END_MS = 2_000
+/** How often it looks, in milliseconds. */
+export const CELL_LOOK_MS = 1
+/** How long bwrap may take from its start to the program's; then the program counts as started. */
+export const NAMESPACE_START_MS = 5_000
+/** Of what bwrap says when it fails, this much is kept. */
+export const MAX_WRAPPER_TEXT = 4_096
+/** A probe of what this host can do. */
+export const PROBE_MS = 5_000
+/** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
+export const CPU_KILL_LEAD_SECS = 1
+/** The least `max_memory_bytes`: below it no program can be loaded. */
+export const MIN_MEMORY_BYTES = 1024 * 1024
+/** The most `max_processes`: the kernel's PID_MAX_LIMIT. */
+export const MAX_PROCESSES = 4_194_304
+/** The most `max_cpu_secs`: a year; more is a slip of the pen. */
+export const MAX_CPU_SECS = 366 * 24 * 60 * 60
+/** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
+export const NAMESPACE_PROCESSES = 2
+/** How the memory of a probe is limited: enough for any `true`. */
+export const PROBE_MEMORY_BYTES = 64 * 1024 * 1024
+/** Interpreters of interpreters of a script that are followed, as the kernel does. */
+export const MAX_INTERPRETERS = 5

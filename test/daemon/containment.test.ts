@@ -1,0 +1,220 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { groupsBelow } from '../../src/process/cgroup-files.ts'
+import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
+import { parentNamesOf } from '../../src/process/containment-record.ts'
+import { descendantsOf } from '../../src/process/process-tree.ts'
+import { hasBwrap, isRoot, needs } from '../support/containment.ts'
+import { MeshOfDaemons, runDaemonCommand, startCli, until, type CliResult, type TestDaemon } from '../support/mesh-of-daemons.ts'
+import { isAlive } from '../support/processes.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const ID = 'ab'.repeat(32)
+/** A grandchild without parents, in a session of its own, deaf to SIGTERM; prints its pid and leaves the program asleep. */
+const ESCAPE = `( setsid sh -c "trap '' TERM; echo \\$\\$; exec >/dev/null 2>&1; while :; do sleep 0.1; done" & ) & wait; exec sleep 1000`
+
+const meshOf = async (t: TestContext): Promise<{ alice: TestDaemon; bob: TestDaemon; escape: string }> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  const escape = await mesh.program('escape', ESCAPE)
+  await bob.writeAcl([
+    { agent: alice, commands: [[escape], ['true']], keys: isRoot && needs.pids.skip === undefined ? 'max_processes = 50' : '' },
+  ])
+  await bob.restart()
+  await Promise.all([alice.meet(bob, 'known'), bob.meet(alice, 'trusted')])
+  return { alice, bob, escape }
+}
+
+const recordOf = async ({ dir }: TestDaemon): Promise<{ in_force: string; parents: string[] }> =>
+  JSON.parse(await readFile(join(dir, 'containment.json'), 'utf8')) as { in_force: string; parents: string[] }
+
+/** Starts the escape on bob; answers the pid of what escapes, and its control group. */
+const escaping = async ({ alice, escape }: Awaited<ReturnType<typeof meshOf>>) => {
+  const running = alice.startCli(['exec', 'bob', '--', escape])
+  let text = ''
+  running.child.stdout?.on('data', (chunk: Buffer) => (text += chunk.toString()))
+  const pid = await until('it escapes', () => /^(\d+)\n/.exec(text)?.[1] ?? null)
+  return { running, pid: Number(pid), group: readFileSync(`/proc/${pid}/cgroup`, 'utf8') }
+}
+
+test(
+  'what a run leaves behind dies with a daemon that is killed, and its control groups are gone after the next start',
+  needs.cgroup,
+  async (t) => {
+    const mesh = await meshOf(t)
+    const { bob } = mesh
+    const { running, pid, group } = await escaping(mesh)
+    assert.match(group, /^0::.*\/x0x-[0-9a-f]{16}-[0-9a-f]{16}\/run-\d+$/m)
+    const { in_force, parents } = await recordOf(bob)
+    assert.equal(in_force, 'cgroup')
+    await bob.stop('SIGKILL')
+    await until('the guardian has ended it', () => !isAlive(pid))
+    await until('… and taken the groups away', () => !parents.some(existsSync))
+    await running.finished
+    await bob.start()
+    const next = (await recordOf(bob)).parents
+    assert.ok(next.some(existsSync))
+    await bob.stop()
+    assert.deepEqual([next.filter(existsSync), existsSync(join(bob.dir, 'containment.json'))], [[], false])
+  },
+)
+
+test('a leaf that a crash left, with somebody in it and no guardian to help, is ended by the next start', needs.cgroup, async (t) => {
+  const mesh = await meshOf(t)
+  const { bob } = mesh
+  const { running, pid } = await escaping(mesh)
+  const { parents } = await recordOf(bob)
+  const children = readFileSync(`/proc/${bob.pid}/task/${bob.pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
+  const guardian = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').startsWith('x0x-guardian'))
+  assert.ok(guardian)
+  process.kill(guardian, 'SIGKILL')
+  await bob.stop('SIGKILL')
+  assert.ok(isAlive(pid))
+  await running.finished
+  await bob.start()
+  assert.equal(isAlive(pid), false)
+  await bob.stop()
+  assert.deepEqual(parents.filter(existsSync), [])
+})
+
+test('in a PID namespace, too, nothing outlives a daemon that is killed', needs.bwrap, async (t) => {
+  const mesh = await meshOf(t)
+  const { alice, bob, escape } = mesh
+  await writeFile(join(bob.dir, 'config.toml'), 'containment = "pid_namespace"\n', { mode: 0o600 })
+  await bob.restart()
+  const running = alice.startCli(['exec', 'bob', '--', escape])
+  // The number that it prints is the one inside: it is found by what it is.
+  await running.printed('\n')
+  const daemon = bob.pid
+  const inside = descendantsOf(daemon).map(({ pid }) => pid)
+  assert.ok(inside.length >= 4, String(inside))
+  await bob.stop('SIGKILL')
+  await until('all are gone', () => !inside.some(isAlive))
+  await running.finished
+})
+
+test('the journal says what held a run together, and a cancelled run leaves nobody', needs.cgroup, async (t) => {
+  const mesh = await meshOf(t)
+  const { running, pid } = await escaping(mesh)
+  running.child.kill('SIGINT')
+  const result: CliResult = await running.finished
+  assert.equal(isAlive(pid), false)
+  assert.doesNotMatch(result.stderr, /may still live/)
+  const lines = await mesh.bob.journal()
+  assert.equal(lines.find(({ event }) => event === 'started')?.['containment'], 'cgroup')
+  assert.deepEqual(
+    lines.filter(({ event }) => event === 'warning').map((line) => line['kind']),
+    ['cancelled'],
+  )
+  await mesh.bob.stop()
+})
+
+test('in the weak mode requester and journal are told that something may survive', async (t) => {
+  const mesh = await meshOf(t)
+  await writeFile(join(mesh.bob.dir, 'config.toml'), 'containment = "group"\n', { mode: 0o600 })
+  await mesh.bob.restart()
+  const { running, pid } = await escaping(mesh)
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  running.child.kill('SIGINT')
+  const { stderr } = await running.finished
+  assert.match(stderr, /only its process group could be ended/)
+  const lines = await mesh.bob.journal()
+  assert.equal(lines.find(({ event }) => event === 'started')?.['containment'], 'group')
+  assert.ok(lines.some((line) => line['kind'] === 'descendants_may_survive'))
+})
+
+const check = async (t: TestContext, mode: '--check' | '--doctor', entry: string, config = '') => {
+  const dir = await tempDir(t)
+  await mkdir(join(dir, 'data'), { mode: 0o700 })
+  await writeFile(join(dir, 'data', 'config.toml'), config, { mode: 0o600 })
+  const file = join(dir, 'acl.toml')
+  await writeFile(
+    file,
+    `[exec]\naudit_log_path = "${dir}/exec.log"\n\n[[exec.allow]]\ndescription = "somebody"\nagent_id = "${ID}"\nmachine_id = "${ID}"\n${entry}\n\n[[exec.allow.commands]]\nargv = ["true"]\n`,
+  )
+  const flags = ['--data-dir', join(dir, 'data'), '--exec-acl', file, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  return { ...(await runDaemonCommand([mode, ...flags])), flags, file }
+}
+
+test('check and doctor say what would be in force, and why not a stronger one', async (t) => {
+  for (const mode of ['--check', '--doctor'] as const) {
+    const weak = await check(t, mode, '', 'containment = "group"\n')
+    assert.match(
+      weak.stdout,
+      /warn {2}containment +runs would be held together by the process group alone.*; not cgroup: containment = "group" was asked for/,
+    )
+    if (needs.cgroup.skip !== undefined) continue
+    const strong = await check(t, mode, '')
+    assert.match(strong.stdout, /ok {4}containment +runs would be held together by cgroup\n/)
+  }
+})
+
+test('the doctor says what a running daemon has in force', needs.cgroup, async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const daemon = mesh.add('alice')
+  await daemon.start()
+  const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.match(stdout, /ok {4}containment +the running daemon holds runs together by cgroup\n/)
+})
+
+test('an entry that cannot be enforced keeps the daemon from starting, and names entry and key', async (t) => {
+  const cases: [string, RegExp][] = [
+    ['run_as = "x0x-no-such-user"', /:8: exec\.allow\[0\]\.run_as: cannot be enforced on this host for "somebody": /],
+    ...(isRoot ? [['run_as = "root"', /\.run_as: .*is root \(uid 0\)/] satisfies [string, RegExp]] : []),
+    ['contain = "required"', /:8: exec\.allow\[0\]\.contain: cannot be enforced .*cgroup: containment = "group" was asked for/],
+    ...(hasBwrap
+      ? []
+      : [['no_network = true', /\.no_network: .*bwrap is not installed \(package bubblewrap\)/] satisfies [string, RegExp]]),
+  ]
+  for (const [entry, says] of cases) {
+    const { status, stdout, flags, file } = await check(t, '--check', entry, 'containment = "group"\n')
+    assert.equal(status, 2)
+    assert.match(stdout, says)
+    const start = await runDaemonCommand(flags)
+    assert.equal(start.status, 2)
+    assert.match(start.stderr, says)
+    const acl = await startCli(['acl', 'check', file]).finished
+    if (!entry.startsWith('contain')) assert.match(acl.stdout.toString(), says)
+  }
+})
+
+test('a containment that nobody knows is refused', async (t) => {
+  const { status, stdout } = await check(t, '--check', '', 'containment = "docker"\n')
+  assert.equal(status, 2)
+  assert.match(stdout, /config\.toml:1: containment: must be one of auto, cgroup, pid_namespace, group/)
+})
+
+test('a start that is refused leaves no control group behind', needs.cgroup, async (t) => {
+  const [mine] = findCgroupPlaces().filter(({ version }) => version === 2)
+  const dir = await tempDir(t)
+  const data = join(dir, 'data')
+  await mkdir(data, { mode: 0o700 })
+  const { prefix } = await parentNamesOf(data)
+  const acl = join(dir, 'acl.toml')
+  const flags = ['--data-dir', data, '--exec-acl', acl, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  const good = `[exec]\naudit_log_path = "${dir}/exec.log"\n`
+  for (const [file, text] of [
+    [acl, '[exec]\nenabeld = true\n'],
+    [
+      acl,
+      `${good}\n[[exec.allow]]\nagent_id = "${ID}"\nmachine_id = "${ID}"\nrun_as = "x0x-no-such-user"\ncommands = [{ argv = ["true"] }]\n`,
+    ],
+    [join(data, 'contacts.json'), '{"contacts": 7}'],
+  ] as const) {
+    await writeFile(acl, good, { mode: 0o600 })
+    await writeFile(file, text, { mode: 0o600 })
+    assert.notEqual((await runDaemonCommand(flags)).status, 0)
+    assert.deepEqual(
+      groupsBelow(mine!.own).filter((path) => path.includes(prefix)),
+      [],
+      file,
+    )
+  }
+})

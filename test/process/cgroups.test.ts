@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+
+import { endGroup, groupsBelow, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
+import { Hierarchy } from '../../src/process/cgroup-hierarchy.ts'
+import { CgroupLeaf } from '../../src/process/cgroup-leaf.ts'
+import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
+import { Cgroups } from '../../src/process/cgroups.ts'
+import { endLeftovers, readContainmentRecord, writeContainmentRecord } from '../../src/process/containment-record.ts'
+import { needs } from '../support/containment.ts'
+import { temporaryDirectory } from '../support/processes.ts'
+
+/** A mount in mountinfo: number, parent, device, root, point, options, separator, type, source, options. */
+const mountLine = (root: string, point: string, type: string, options: string): string =>
+  `31 23 0:28 ${root} ${point} rw,relatime shared:9 - ${type} cgroup ${options}\n`
+
+test('version 2 is found where it is mounted: at the root, below the others, and in a container', () => {
+  const pure = findCgroupPlaces({ mountinfo: mountLine('/', '/sys/fs/cgroup', 'cgroup2', 'rw'), cgroup: '0::/system.slice/x0xd.service\n' })
+  assert.deepEqual(pure, [{ version: 2, controllers: [], mount: '/sys/fs/cgroup', own: '/sys/fs/cgroup/system.slice/x0xd.service' }])
+  const hybrid = findCgroupPlaces({
+    mountinfo: mountLine('/', '/sys/fs/cgroup/pids', 'cgroup', 'rw,pids') + mountLine('/', '/sys/fs/cgroup/unified', 'cgroup2', 'rw'),
+    cgroup: '8:pids:/a\n1:cpu,cpuacct:/b\n0::/c\n',
+  })
+  assert.deepEqual(hybrid, [
+    { version: 1, controllers: ['pids'], mount: '/sys/fs/cgroup/pids', own: '/sys/fs/cgroup/pids/a' },
+    { version: 2, controllers: [], mount: '/sys/fs/cgroup/unified', own: '/sys/fs/cgroup/unified/c' },
+  ])
+  const inside = { mountinfo: mountLine('/docker/1', '/sys/fs/cgroup', 'cgroup2', 'rw'), cgroup: '0::/docker/1/app\n' }
+  assert.deepEqual(findCgroupPlaces(inside)[0]?.own, '/sys/fs/cgroup/app')
+})
+
+test('a group that the mount does not show, or whose path the guardian could not be told, is none', () => {
+  const mountinfo = mountLine('/docker/1', '/sys/fs/cgroup', 'cgroup2', 'rw')
+  for (const path of ['/', '/docker/2', '/docker/12', '/../x', '/docker/1/../2', '/docker/1/a b', '/docker/1/$(x)', '/docker/1/*'])
+    assert.deepEqual(findCgroupPlaces({ mountinfo, cgroup: `0::${path}\n` }), [], path)
+  assert.deepEqual(findCgroupPlaces({ mountinfo: '', cgroup: '' }), [])
+  assert.deepEqual(findCgroupPlaces({ mountinfo: 'nonsense\n - \n', cgroup: 'nonsense\n0:\n' }), [])
+})
+
+/** A directory that looks like a version 2 group with these controllers. */
+const likeGroup = async (t: TestContext, controllers: string): Promise<string> => {
+  const own = await temporaryDirectory(t)
+  await writeFile(join(own, 'cgroup.controllers'), `${controllers}\n`)
+  await writeFile(join(own, 'cgroup.subtree_control'), '')
+  return own
+}
+
+test('version 2: a limit is handed down through the parent of the leaves, and written into the leaf after we have come out', async (t) => {
+  const own = await likeGroup(t, 'cpu memory pids')
+  const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
+  assert.equal(hierarchy.enable('pids'), null)
+  assert.equal(await readFile(join(own, 'cgroup.subtree_control'), 'utf8'), '+pids')
+  assert.equal(await readFile(join(own, 'x0x-p', 'cgroup.subtree_control'), 'utf8'), '+pids')
+  const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: 7 } })
+  const directory = join(own, 'x0x-p', 'run-1')
+  leaf.enter(() => assert.equal(existsSync(join(directory, 'pids.max')), false))
+  leaf.confine()
+  assert.deepEqual(
+    [await readFile(join(directory, 'pids.max'), 'utf8'), await readFile(join(own, 'cgroup.threads'), 'utf8'), leaf.isStuck],
+    ['7', '0', false],
+  )
+})
+
+test('version 2: memory is limited without swap, and the whole leaf dies together', async (t) => {
+  const own = await likeGroup(t, 'memory')
+  const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
+  assert.equal(hierarchy.enable('memory'), null)
+  const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: 4096, processes: null } })
+  const directory = join(own, 'x0x-p', 'run-1')
+  for (const file of ['memory.max', 'memory.swap.max', 'memory.oom.group']) await writeFile(join(directory, file), 'max')
+  leaf.confine()
+  const read = async (file: string): Promise<string> => readFile(join(directory, file), 'utf8')
+  assert.deepEqual([await read('memory.max'), await read('memory.swap.max'), await read('memory.oom.group')], ['4096', '0', '1'])
+})
+
+test('version 2: a controller that was not given to us cannot be handed down', async (t) => {
+  const own = await likeGroup(t, 'cpu')
+  const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
+  assert.match(hierarchy.enable('memory') ?? '', /was not given the memory controller/)
+  assert.deepEqual([...hierarchy.limits], [])
+})
+
+test('in a subgroup made for the daemon, leaves stand beside it and not below', async (t) => {
+  const mount = await temporaryDirectory(t)
+  const own = join(mount, 'x0x-daemon')
+  const hierarchy = new Hierarchy({ version: 2, controllers: [], mount, own }, { parentName: 'x0x-p' })
+  assert.deepEqual([hierarchy.parent, hierarchy.own], [join(mount, 'x0x-p'), own])
+})
+
+test('a leaf that we cannot come out of is never killed', async (t) => {
+  const own = await temporaryDirectory(t)
+  const place = { version: 2, controllers: [], mount: own, own: join(own, 'gone') } as const
+  await mkdir(place.own)
+  const leaf = new CgroupLeaf([new Hierarchy(place, { parentName: 'x0x-p' })], { name: 'run-1', limits: { memory: null, processes: null } })
+  const directory = join(place.own, 'x0x-p', 'run-1')
+  leaf.enter(() => undefined)
+  assert.equal(leaf.isStuck, false)
+  await rm(join(place.own, 'cgroup.threads'))
+  // Where its file should be stands a directory: nothing can be written.
+  await mkdir(join(place.own, 'cgroup.threads'))
+  await writeFile(join(directory, 'cgroup.kill'), '')
+  leaf.enter(() => undefined)
+  assert.equal(leaf.isStuck, true)
+  leaf.kill()
+  assert.equal(await leaf.end(), false)
+  assert.equal(await readFile(join(directory, 'cgroup.kill'), 'utf8'), '')
+})
+
+test('a leaf that cannot be made leaves nothing half made', async (t) => {
+  const [one, other] = [await temporaryDirectory(t), await temporaryDirectory(t)]
+  const good = new Hierarchy({ version: 1, controllers: ['pids'], mount: one, own: one }, { parentName: 'x0x-p' })
+  const bad = new Hierarchy({ version: 1, controllers: ['memory'], mount: other, own: join(other, 'gone') }, { parentName: 'x0x-p' })
+  assert.throws(() => new CgroupLeaf([good, bad], { name: 'run-1', limits: { memory: 1, processes: 1 } }), /ENOENT/)
+  assert.equal(existsSync(join(one, 'x0x-p', 'run-1')), false)
+})
+
+/** A real group of this process in the pids hierarchy of version 1, which has no `cgroup.kill`. */
+const byHand = async (t: TestContext): Promise<{ directory: string; own: string }> => {
+  const { own } = findCgroupPlaces().find(({ controllers }) => controllers.includes('pids'))!
+  const directory = join(own, `x0x-test-hand-${process.pid}`)
+  makeGroup(directory)
+  t.after(async () => endGroup(directory))
+  return { directory, own }
+}
+const hasOldPids = findCgroupPlaces().some(({ controllers }) => controllers.includes('pids'))
+
+test(
+  'a group that cannot be killed as a whole is killed one by one until nobody is left',
+  { ...needs.pids, ...(hasOldPids ? {} : { skip: 'no version 1 hierarchy' }) },
+  async (t) => {
+    const { directory, own } = await byHand(t)
+    writeControl(directory, 'cgroup.procs', 0)
+    const children = Array.from({ length: 20 }, () => spawn('sleep', ['1000'], { stdio: 'ignore' }))
+    writeControl(own, 'cgroup.procs', 0)
+    const exits = children.map(async (child) => once(child, 'exit'))
+    assert.equal(membersOf(directory).length, 20)
+    killGroup(directory)
+    for (const exit of exits) assert.equal((await exit)[1], 'SIGKILL')
+    assert.equal(await endGroup(directory), true)
+    assert.equal(existsSync(directory), false)
+  },
+)
+
+test('the record survives a round trip; what is none is none', async (t) => {
+  const path = join(await temporaryDirectory(t), 'containment.json')
+  assert.equal(await readContainmentRecord(path), null)
+  const record = { in_force: 'group', stronger: [{ containment: 'cgroup', why: 'x' }], parents: ['/sys/fs/cgroup/x'] } as const
+  await writeContainmentRecord(path, record)
+  assert.deepEqual(await readContainmentRecord(path), record)
+  for (const text of ['', 'null', '[]', '{"parents":[7],"stronger":[]}', '{"parents":[]}', '{"parents":[],"stronger":["x"]}']) {
+    await writeFile(path, text)
+    assert.equal(await readContainmentRecord(path), null, text)
+  }
+})
+
+test('a record cannot make a start kill or remove what is not ours', needs.cgroup, async (t) => {
+  const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
+  const foreign = join(place!.own, `x0x-test-foreign-${process.pid}`)
+  makeGroup(foreign)
+  t.after(async () => endGroup(foreign))
+  const outside = join(await temporaryDirectory(t), 'x0x-p-0123456789abcdef')
+  await mkdir(outside)
+  const paths = [
+    foreign,
+    outside,
+    place!.own,
+    '/',
+    `${place!.own}/x0x-p-0123456789abcdef/../../..`,
+    'x0x-p-0123456789abcdef',
+    `${place!.own}/../x0x-p-0123456789abcdef/.`,
+  ]
+  assert.deepEqual(await endLeftovers(paths, [], { prefix: 'x0x-p', name: 'x0x-p-0' }), [])
+  assert.deepEqual([existsSync(foreign), existsSync(outside)], [true, true])
+})
+
+test('leaves that cannot be had say which hierarchy is missing', async () => {
+  const none = new Cgroups({ parentName: 'x0x-p', places: [] })
+  assert.equal(await none.holdingProblem(), 'no cgroup version 2 is mounted')
+  assert.equal(await none.limitProblem('memory'), 'no memory controller is mounted')
+  assert.throws(() => none.makeLeaf({ hold: true, limits: { memory: null, processes: null } }), /no control group/)
+  assert.throws(() => none.makeLeaf({ hold: false, limits: { memory: 1, processes: null } }), /no control group/)
+  assert.deepEqual(none.parents, [])
+  none.close()
+})
+
+for (const whole of [false, true])
+  test(
+    `a leaf that we enter as ${whole ? 'a whole process' : 'one thread'}: a child is born in it, and it is killed and removed`,
+    needs.cgroup,
+    async (t) => {
+      const place = findCgroupPlaces().find(({ version }) => version === 2)!
+      const hierarchy = new Hierarchy(place, { parentName: `x0x-test-door-${whole}-${process.pid}`, whole })
+      t.after(() => {
+        hierarchy.close()
+        assert.equal(existsSync(hierarchy.parent), false)
+      })
+      const before = await readFile('/proc/self/cgroup', 'utf8')
+      const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: null } })
+      assert.equal(hierarchy.door, whole ? 'cgroup.procs' : 'cgroup.threads')
+      // A shell that forks on and on while it is killed, far below any limit of the host.
+      const forks = 'for i in 1 2 3 4 5 6 7 8; do (while :; do sleep 0.01; done) & done; wait'
+      const child = leaf.enter(() => spawn('/bin/sh', ['-c', forks], { stdio: 'ignore', detached: true }))
+      assert.equal(await readFile('/proc/self/cgroup', 'utf8'), before)
+      const directory = join(hierarchy.parent, 'run-1')
+      while (membersOf(directory).length < 9) await sleep(5)
+      const exit = once(child, 'exit')
+      leaf.kill()
+      assert.equal((await exit)[1], 'SIGKILL')
+      assert.equal(await leaf.end(), true)
+      assert.equal(existsSync(directory), false)
+    },
+  )
+
+for (const [where, below] of [
+  ['the group that was delegated to it', ''],
+  ['the subgroup that a unit makes for its daemon', '/x0x-daemon'],
+] as const)
+  test(`a daemon in ${where} holds its runs in leaves beside itself, and leaves nothing there`, needs.cgroup, async (t) => {
+    const place = findCgroupPlaces().find(({ version }) => version === 2)!
+    const base = join(place.own, `x0x-test-unit-${process.pid}`)
+    for (const directory of new Set([base, base + below])) makeGroup(directory)
+    t.after(async () => assert.equal(await endGroup(base), true))
+    const program = fileURLToPath(new URL('../support/cell-program.ts', import.meta.url))
+    const enter = 'echo 0 >"$1/cgroup.procs" && exec "$2" "$3"'
+    const child = spawn('/bin/sh', ['-c', enter, 'sh', base + below, process.execPath, program], { stdio: ['ignore', 'pipe', 'inherit'] })
+    let text = ''
+    child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()))
+    assert.equal((await once(child, 'close'))[0], 0)
+    assert.match(text, new RegExp(`^0::.*/x0x-test-unit-${process.pid}/x0x-check-[0-9a-f]+/run-\\d+$`, 'm'))
+    assert.match(text, /^cgroup 0$/m)
+    assert.deepEqual(groupsBelow(base), below === '' ? [] : [base + below])
+  })

@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { UNCONFINED } from '../../src/policy/confinement.ts'
+import { Cells } from '../../src/process/cells.ts'
+import { spawnPermitted } from '../../src/process/spawn.ts'
+import { KILL_GRACE_MS } from '../../src/protocol/limits.ts'
+import { DRAIN_TOTAL_MS } from '../../src/protocol/local-limits.ts'
+import { hasBwrap, needs, openCells, startConfined } from '../support/containment.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { permitFor } from '../support/permit.ts'
+import { isAlive, script, silent, startGuardian, temporaryDirectory, until, type StartedProcess } from '../support/processes.ts'
+
+const SIGTERM = 15
+const SIGKILL = 9
+const STRONG = ['cgroup', 'pid_namespace'] as const
+const needsOf = { cgroup: needs.cgroup, pid_namespace: needs.bwrap, group: {} }
+
+/**
+ * A program whose grandchild has lost its parents, leads a session of its own, and ignores SIGTERM. It
+ * writes its name into its environment, so that it is found in /proc whatever its number is inside.
+ */
+const escaping = async (t: TestContext, then: string): Promise<{ path: string; mark: string }> => {
+  const mark = `x0x-escape-${process.pid}-${Math.random().toString(16).slice(2)}`
+  const inner = "trap '' TERM INT HUP; echo out; exec >/dev/null 2>&1 </dev/null; while :; do sleep 0.05; done"
+  const path = await script(t, `( MARK=${mark} setsid sh -c "${inner}" & ) & wait; ${then}`)
+  return { path, mark }
+}
+
+/** The processes, anywhere on this host, that carry the mark. */
+const marked = (mark: string): number[] => {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`MARK=${mark}`) && isAlive(pid)
+      } catch {
+        return false
+      }
+    })
+}
+
+const killMarked = (t: TestContext, mark: string): void =>
+  t.after(() => {
+    for (const pid of marked(mark)) process.kill(pid, 'SIGKILL')
+  })
+
+const kinds = ({ warnings }: StartedProcess): string[] => warnings.map(({ kind }) => kind)
+
+type Strong = (typeof STRONG)[number]
+
+const diesWithTerminated = (choice: Strong) => async (t: TestContext) => {
+  const { path, mark } = await escaping(t, 'exec sleep 1000')
+  killMarked(t, mark)
+  const started = await startConfined(t, [path], { choice })
+  await started.printed('out')
+  assert.notDeepEqual(marked(mark), [])
+  started.process.terminate()
+  const end = await started.process.ended
+  assert.deepEqual(marked(mark), [])
+  assert.deepEqual([started.process.containment, end.signal, kinds(started)], [choice, SIGTERM, []])
+}
+
+const diesWithEnded = (choice: Strong) => async (t: TestContext) => {
+  const { path, mark } = await escaping(t, 'sleep 0.2; exit 3')
+  killMarked(t, mark)
+  const started = await startConfined(t, [path], { choice })
+  const end = await started.process.ended
+  assert.deepEqual(marked(mark), [])
+  assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, []])
+}
+
+test(
+  'cgroup: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
+  needs.cgroup,
+  diesWithTerminated('cgroup'),
+)
+test(
+  'pid_namespace: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
+  needs.bwrap,
+  diesWithTerminated('pid_namespace'),
+)
+test('cgroup: … and when the program ends by itself', needs.cgroup, diesWithEnded('cgroup'))
+test('pid_namespace: … and when the program ends by itself', needs.bwrap, diesWithEnded('pid_namespace'))
+
+for (const choice of STRONG) {
+  test(`${choice}: SIGTERM reaches a descendant in another session, which may end in its own way`, needsOf[choice], async (t) => {
+    const inner = "trap 'echo bye; exit 0' TERM; echo out; while :; do sleep 0.05; done"
+    const path = await script(t, `trap 'wait; exit 5' TERM; setsid sh -c "${inner}" & wait`)
+    const started = await startConfined(t, [path], { choice })
+    await started.printed('out')
+    started.process.terminate()
+    const end = await started.process.ended
+    assert.match(Buffer.concat(started.output.stdout).toString(), /bye/)
+    assert.deepEqual([end.code, end.signal], [5, null])
+  })
+
+  test(
+    `${choice}: a program that ignores SIGTERM gets SIGKILL after the grace, not before, and that is told`,
+    needsOf[choice],
+    async (t) => {
+      const clock = new ManualClock()
+      const path = await script(t, "trap '' TERM; echo out; while :; do sleep 0.01; done")
+      const started = await startConfined(t, [path], { choice, clock })
+      await started.printed('out')
+      started.process.terminate()
+      await clock.advance(KILL_GRACE_MS - 1)
+      assert.ok(isAlive(started.process.pid))
+      await clock.advance(1)
+      assert.deepEqual([(await started.process.ended).signal, kinds(started)], [SIGKILL, []])
+    },
+  )
+
+  test(`${choice}: codes, output, arguments and standard input pass unchanged`, needsOf[choice], async (t) => {
+    const path = await script(t, 'for a in "$@"; do printf "<%s>" "$a"; done; cat; echo err >&2; exit 7')
+    const started = await startConfined(t, [path, 'a b', '', '--', "it's"], { choice, stdin: true })
+    await started.process.stdin!.write(Buffer.from('in'))
+    started.process.stdin!.end()
+    const end = await started.process.ended
+    assert.equal(Buffer.concat(started.output.stdout).toString(), "<a b><><--><it's>in")
+    assert.equal(Buffer.concat(started.output.stderr).toString(), 'err\n')
+    assert.deepEqual([end.code, end.signal], [7, null])
+  })
+
+  test(
+    `${choice}: a program has the standard descriptors, the scrubbed environment, its directory, and no terminal`,
+    needsOf[choice],
+    async (t) => {
+      const cwd = await temporaryDirectory(t)
+      const path = await script(t, 'ls /proc/self/fd | tr "\\n" " "; pwd; env | cut -d= -f1 | sort | tr "\\n" " "; tty')
+      const started = await startConfined(t, [path], { choice, cwd })
+      await started.process.ended
+      const text = Buffer.concat(started.output.stdout).toString()
+      assert.equal(text, `0 1 2 3 ${cwd}\nHOME LANG LC_ALL PATH PWD not a tty\n`)
+    },
+  )
+
+  test(`${choice}: a program that cannot be executed is a failure to start, never an exit`, needsOf[choice], async (t) => {
+    const cells = await openCells(t, choice)
+    const directory = await temporaryDirectory(t)
+    for (const [name, text] of [
+      ['no-interpreter', '#!/nowhere/interpreter\n'],
+      ['no-format', 'echo this is no program\n'],
+    ] as const) {
+      const path = join(directory, name)
+      await writeFile(path, text)
+      await chmod(path, 0o755)
+      const result = await spawnPermitted(permitFor([path]), { cells, guardian: startGuardian(t) }, { stdin: false })
+      assert.equal(result.kind, 'spawn_failed', name)
+    }
+  })
+}
+
+test('group: a double-forked grandchild survives, the run ends in bounded time, and says so', async (t) => {
+  const { path, mark } = await escaping(t, 'exec sleep 1000')
+  killMarked(t, mark)
+  const started = await startConfined(t, [path], { choice: 'group' })
+  await started.printed('out')
+  const before = performance.now()
+  started.process.terminate()
+  const end = await started.process.ended
+  assert.ok(performance.now() - before < KILL_GRACE_MS + DRAIN_TOTAL_MS)
+  assert.notDeepEqual(marked(mark), [])
+  assert.deepEqual([started.process.containment, end.signal, kinds(started)], ['group', SIGTERM, ['descendants_may_survive']])
+})
+
+test('group: a run that ends by itself and leaves nobody behind has no such warning', async (t) => {
+  const started = await startConfined(t, ['true'], { choice: 'group' })
+  await started.process.ended
+  assert.deepEqual(kinds(started), [])
+})
+
+test('pid_namespace: a status that looks like a signal is one only where we sent that signal', needs.bwrap, async (t) => {
+  const cells = await openCells(t, 'pid_namespace')
+  const endOf = async (text: string) => {
+    const started = await startConfined(t, [await script(t, text)], { choice: 'pid_namespace', cells })
+    const { code, signal } = await started.process.ended
+    return [code, signal]
+  }
+  assert.deepEqual(await endOf('exit 143'), [143, null])
+  assert.deepEqual(await endOf('kill -SEGV $$'), [139, null])
+  assert.deepEqual(await endOf('kill -KILL $$'), [137, null])
+})
+
+test('pid_namespace: a program sees no process but its own', needs.bwrap, async (t) => {
+  const started = await startConfined(t, [await script(t, 'echo $$; ls /proc | grep -c "^[0-9]*$"')], { choice: 'pid_namespace' })
+  await started.process.ended
+  assert.match(Buffer.concat(started.output.stdout).toString(), /^2\n[345]\n$/)
+})
+
+test('a program that needs no wrapper keeps its own name as argv[0] in a control group', needs.cgroup, async (t) => {
+  const started = await startConfined(t, ['cat', '/proc/self/cmdline'], { choice: 'cgroup' })
+  await started.process.ended
+  assert.equal(Buffer.concat(started.output.stdout).toString(), 'cat\0/proc/self/cmdline\0')
+})
+
+test('we come out of every leaf again, and a child is born inside', needs.cgroup, async (t) => {
+  const before = readFileSync('/proc/self/cgroup', 'utf8')
+  const started = await startConfined(t, ['cat', '/proc/self/cgroup'], { choice: 'cgroup', confinement: {} })
+  await started.process.ended
+  assert.equal(readFileSync('/proc/self/cgroup', 'utf8'), before)
+  assert.match(Buffer.concat(started.output.stdout).toString(), /^0::.*\/x0x-check-[0-9a-f]+\/run-\d+$/m)
+})
+
+test('a hundred runs at once, in control groups, leave no group, process or descriptor', needs.cgroup, async (t) => {
+  const cells = await openCells(t, 'cgroup')
+  const guardian = startGuardian(t)
+  const descriptors = (): number => readdirSync('/proc/self/fd').length
+  const children = (): string => readFileSync(`/proc/self/task/${process.pid}/children`, 'latin1')
+  const one = async (): Promise<void> => {
+    const result = await spawnPermitted(permitFor(['true']), { cells, guardian }, { stdin: false })
+    assert.ok(result.kind === 'spawned')
+    const { child } = result
+    child.stdout.resume()
+    child.stderr.resume()
+    assert.deepEqual(await child.exited, { code: 0, signal: null })
+    child.stdout.destroy()
+    child.stderr.destroy()
+  }
+  await one()
+  const [before, childrenBefore] = [descriptors(), children()]
+  await Promise.all(Array.from({ length: 100 }, one))
+  await until(() => descriptors() <= before)
+  assert.equal(children(), childrenBefore)
+})
+
+test('what was asked for and is impossible is refused, with the reason and the remedy', async (t) => {
+  const components = { guardian: null, log: silent }
+  await assert.rejects(Cells.open(components, { choice: 'cgroup', dataDir: null, places: [] }), {
+    code: 'bad_config',
+    message: /containment = "cgroup" is impossible here: no cgroup version 2 is mounted; .*Delegate=yes/,
+  })
+  const mount = await temporaryDirectory(t)
+  const place = { version: 2, controllers: [], mount, own: join(mount, 'nothing') } as const
+  await assert.rejects(Cells.open(components, { choice: 'cgroup', dataDir: null, places: [place] }), {
+    code: 'bad_config',
+    message: /ENOENT/,
+  })
+  if (hasBwrap) return
+  await assert.rejects(Cells.open(components, { choice: 'pid_namespace', dataDir: null }), {
+    code: 'bad_config',
+    message: /bwrap is not installed \(package bubblewrap\)/,
+  })
+})
+
+test('where no control group can be had, auto is the process group and says why', async (t) => {
+  const cells = await Cells.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
+  assert.deepEqual([cells.inForce, cells.stronger[0]], ['group', { containment: 'cgroup', why: 'no cgroup version 2 is mounted' }])
+  const found = await cells.judge({ ...UNCONFINED, contain: 'required' })
+  assert.match(found[0]!.why, /^cgroup: no cgroup version 2 is mounted; pid_namespace: /)
+  const permit = permitFor(['true'], { confinement: { contain: 'required' } })
+  const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
+  assert.deepEqual(result, { kind: 'spawn_failed', detail: 'no strong containment is in force' })
+})
+
+test('auto is the strongest that works here, and says why not a stronger one', async (t) => {
+  const cells = await openCells(t, 'auto')
+  if (needs.cgroup.skip === undefined) assert.deepEqual([cells.inForce, cells.stronger], ['cgroup', []])
+  else {
+    assert.equal(cells.inForce, 'group')
+    assert.deepEqual(
+      cells.stronger.map(({ containment }) => containment),
+      ['cgroup', 'pid_namespace'],
+    )
+  }
+})

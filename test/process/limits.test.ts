@@ -1,0 +1,173 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { chmod, readFile } from 'node:fs/promises'
+import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import type { Confinement } from '../../src/policy/confinement.ts'
+import { findExecutable } from '../../src/policy/executable.ts'
+import { spawnPermitted } from '../../src/process/spawn.ts'
+import { hasBwrap, isRoot, needs, openCells, openToAll, startConfined } from '../support/containment.ts'
+import { permitFor } from '../support/permit.ts'
+import { script, startGuardian } from '../support/processes.ts'
+
+const MIB = 1024 * 1024
+const SIGKILL = 9
+const SIGXCPU = 24
+const hasPrlimit = findExecutable('prlimit').kind === 'found'
+const needsPrlimit = hasPrlimit ? {} : { skip: 'install util-linux' }
+const needsBoth = isRoot ? needs.bwrap : needs.root
+
+/** Runs a shell program confined, to its end. */
+const runConfined = async (t: TestContext, text: string, confinement: Partial<Confinement>) => {
+  const path = await script(t, text)
+  // Also for a user that is not us.
+  await chmod(join(path, '..'), 0o755)
+  const started = await startConfined(t, [path], { confinement })
+  const end = await started.process.ended
+  const text_ = (stream: 'stdout' | 'stderr'): string => Buffer.concat(started.output[stream]).toString()
+  return { end, stdout: text_('stdout'), stderr: text_('stderr'), containment: started.process.containment }
+}
+
+test('max_processes: what forks on and on is refused more, and the rest of the host is not', needs.pids, async (t) => {
+  const text = 'n=0; while [ $n -lt 40 ]; do sleep 1000 & n=$((n + 1)); done; echo $n'
+  const { end, stdout, stderr } = await runConfined(t, text, { max_processes: 8 })
+  assert.match(stderr, /[Cc]annot fork|Resource temporarily unavailable/)
+  assert.equal(stdout, '')
+  assert.notEqual(end.code, 0)
+})
+
+test('max_processes: as many as allowed may run, the program itself among them', needs.pids, async (t) => {
+  const text = 'sleep 1000 & a=$!; sleep 1000 & b=$!; sleep 1000 & echo three; kill $a $b $!; exit 0'
+  const { end, stdout } = await runConfined(t, text, { max_processes: 4 })
+  assert.deepEqual([end.code, stdout], [0, 'three\n'])
+})
+
+test('max_processes: the processes that bwrap needs do not count', { ...needs.pids, ...needs.bwrap }, async (t) => {
+  const text = 'sleep 1000 & a=$!; sleep 1000 & b=$!; sleep 1000 & echo three; kill $a $b $!; exit 0'
+  const { end, stdout, containment } = await runConfined(t, text, { max_processes: 4, no_network: true })
+  assert.deepEqual([end.code, stdout, containment], [0, 'three\n', 'pid_namespace'])
+})
+
+test('max_memory_bytes: a program that takes more is killed, one that takes less is not', needs.memory, async (t) => {
+  // tail keeps its whole input, because there is no line end in it.
+  const hog = `head -c ${64 * MIB} /dev/zero | tail -c ${64 * MIB} | wc -c`
+  const less = await runConfined(t, hog, { max_memory_bytes: 256 * MIB })
+  assert.equal(less.stdout, `${64 * MIB}\n`)
+  const more = await runConfined(t, `exec dd if=/dev/zero of=/dev/null count=1 bs=${64 * MIB}`, { max_memory_bytes: 16 * MIB })
+  assert.deepEqual([more.end.code, more.end.signal], [null, SIGKILL])
+})
+
+test('max_cpu_secs: a program that burns on gets SIGXCPU at its time', needsPrlimit, async (t) => {
+  const { end } = await runConfined(t, 'while :; do :; done', { max_cpu_secs: 1 })
+  assert.deepEqual([end.code, end.signal], [null, SIGXCPU])
+})
+
+test('max_cpu_secs: … and SIGKILL a second later where it takes no notice', needsPrlimit, async (t) => {
+  const { end } = await runConfined(t, "trap '' XCPU; while :; do :; done", { max_cpu_secs: 1 })
+  assert.deepEqual([end.code, end.signal], [null, SIGKILL])
+})
+
+test('max_cpu_secs: the limit stands before the program begins, and time asleep is free', needsPrlimit, async (t) => {
+  const { end, stdout } = await runConfined(t, 'ulimit -S -t; ulimit -H -t; exit 6', { max_cpu_secs: 7 })
+  assert.deepEqual([end.code, stdout], [6, '7\n8\n'])
+})
+
+test('nice: the program and what it starts have that niceness', async (t) => {
+  assert.deepEqual((await runConfined(t, 'nice; (nice)', { nice: 7 })).stdout, '7\n7\n')
+  assert.deepEqual((await runConfined(t, 'nice', { nice: 0 })).stdout, '0\n')
+})
+
+test('run_as: uid, gid, HOME and no supplementary groups', needs.root, async (t) => {
+  const { stdout } = await runConfined(t, 'id -un; id -u; id -G; echo $HOME; grep ^Groups: /proc/self/status', { run_as: 'nobody' })
+  const [, , , gid, , home] = /^nobody:.*$/m.exec(await readFile('/etc/passwd', 'utf8'))![0].split(':')
+  assert.equal(stdout, `nobody\n65534\n${gid}\n${home}\nGroups:\t \n`)
+})
+
+test('run_as: together with every other limit', { ...needsBoth, ...needs.pids, ...needs.memory }, async (t) => {
+  const all = {
+    run_as: 'nobody',
+    nice: 3,
+    max_cpu_secs: 9,
+    max_processes: 12,
+    max_memory_bytes: 64 * MIB,
+    no_network: true,
+    read_only: true,
+  }
+  const { end, stdout } = await runConfined(t, 'id -un; nice; ulimit -t; exit 4', all)
+  assert.deepEqual([end.code, stdout], [4, 'nobody\n3\n9\n'])
+})
+
+test('run_as: a program that this user may not execute is a failure to start, also behind a wrapper', needs.root, async (t) => {
+  const path = await script(t, 'true')
+  for (const [confinement, says] of [
+    [{ run_as: 'nobody' }, /EACCES/],
+    [{ run_as: 'nobody', nice: 1 }, /nobody may not enter/],
+  ] as const) {
+    const cells = await openCells(t, 'auto', confinement)
+    const result = await spawnPermitted(permitFor([path], { confinement }), { cells, guardian: startGuardian(t) }, { stdin: false })
+    assert.equal(result.kind, 'spawn_failed')
+    assert.match(result.detail, says)
+  }
+})
+
+test('no_network: a listener on loopback is out of reach', needs.bwrap, async (t) => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => server.close())
+  let connections = 0
+  server.on('connection', (socket) => {
+    connections += 1
+    socket.destroy()
+  })
+  const { port } = server.address() as AddressInfo
+  const connect = `exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/${port} && echo connected'`
+  assert.equal((await runConfined(t, connect, {})).stdout, 'connected\n')
+  const { end, stdout } = await runConfined(t, connect, { no_network: true })
+  assert.deepEqual([end.code, stdout, connections], [1, '', 1])
+})
+
+test('read_only: nothing on the host can be written, by root neither, nor made writable again', needs.bwrap, async (t) => {
+  const file = join(tmpdir(), `x0x-read-only-${process.pid}`)
+  const text = `touch ${file}; mount -o remount,rw / ; touch ${file}; echo 0 >/proc/sys/kernel/core_uses_pid; echo x >/dev/shm/x0x-read-only`
+  const { end } = await runConfined(t, text, { read_only: true })
+  assert.deepEqual([end.signal, existsSync(file), existsSync('/dev/shm/x0x-read-only')], [null, false, false])
+  const { stdout } = await runConfined(t, 'grep ^CapEff /proc/self/status', { read_only: true })
+  assert.equal(stdout, 'CapEff:\t0000000000000000\n')
+})
+
+test('a program that is gone, or is none, is a failure to start behind every wrapper', needsPrlimit, async (t) => {
+  const path = await openToAll(t, '/etc/hostname')
+  for (const confinement of [{ nice: 1 }, { max_cpu_secs: 1 }, ...(hasBwrap ? [{ read_only: true }] : [])]) {
+    const cells = await openCells(t, 'auto', confinement)
+    const result = await spawnPermitted(permitFor([path], { confinement }), { cells, guardian: startGuardian(t) }, { stdin: false })
+    assert.equal(result.kind, 'spawn_failed', JSON.stringify(confinement))
+    assert.match(result.detail, /neither an ELF file nor a script/)
+  }
+})
+
+test("a program's own 126 and 127 stay its own behind every wrapper", needsPrlimit, async (t) => {
+  for (const confinement of [{ nice: 1 }, { max_cpu_secs: 1 }, ...(hasBwrap ? [{ no_network: true }] : [])])
+    for (const code of [1, 126, 127]) assert.equal((await runConfined(t, `exit ${code}`, confinement)).end.code, code)
+})
+
+test('what cannot be enforced is named, key by key', async (t) => {
+  const cells = await openCells(t, 'group')
+  const judged = await cells.judge({
+    contain: 'required',
+    max_memory_bytes: null,
+    max_processes: null,
+    max_cpu_secs: null,
+    nice: null,
+    run_as: 'nobody-of-that-name',
+    no_network: false,
+    read_only: false,
+  })
+  assert.deepEqual(
+    judged.map(({ key }) => key),
+    ['contain', 'run_as'],
+  )
+})

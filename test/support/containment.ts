@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { chmod, copyFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { UNCONFINED, type Confinement } from '../../src/policy/confinement.ts'
+import { findExecutable } from '../../src/policy/executable.ts'
+import { Cells } from '../../src/process/cells.ts'
+import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
+import { Cgroups } from '../../src/process/cgroups.ts'
+import type { ContainmentChoice } from '../../src/protocol/reasons.ts'
+import { silent, start, temporaryDirectory, type StartedProcess, type StartOptions } from './processes.ts'
+
+const tried = new Cgroups({ parentName: `x0x-test-${process.pid}`, places: findCgroupPlaces() })
+const cgroupProblem = await tried.holdingProblem()
+const pidsProblem = await tried.limitProblem('pids')
+const memoryProblem = await tried.limitProblem('memory')
+tried.close()
+
+const unless = (problem: string | null): { skip?: string } => (problem === null ? {} : { skip: problem })
+
+export const hasBwrap = findExecutable('bwrap').kind === 'found'
+export const isRoot = process.geteuid?.() === 0
+/** What a test needs that this host may not have. */
+export const needs = {
+  cgroup: unless(cgroupProblem),
+  pids: unless(pidsProblem),
+  memory: unless(memoryProblem),
+  bwrap: unless(hasBwrap ? null : 'install bubblewrap'),
+  root: unless(isRoot ? null : 'needs root'),
+}
+
+/** Cells of a kind, whose groups are gone with the test; judged for what a run asks of them. */
+export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<Cells> => {
+  const cells = await Cells.open({ guardian: null, log: silent }, { choice, dataDir: null })
+  t.after(async () => {
+    await cells.stop()
+    assert.deepEqual(cells.groups.filter(existsSync), [], 'a control group was left behind')
+  })
+  assert.deepEqual(await cells.judge({ ...UNCONFINED, ...asked }), [])
+  return cells
+}
+
+/** Starts an argv confined. */
+export const startConfined = async (
+  t: TestContext,
+  argv: readonly string[],
+  { choice = 'auto', confinement = {}, ...options }: StartOptions & { choice?: ContainmentChoice },
+): Promise<StartedProcess> => start(t, argv, { ...options, confinement, cells: await openCells(t, choice, confinement) })
+
+/** A program that every user may execute, below a directory that every user may enter. */
+export const openToAll = async (t: TestContext, program: string): Promise<string> => {
+  const directory = await temporaryDirectory(t)
+  await chmod(directory, 0o755)
+  const path = join(directory, 'program')
+  await copyFile(program, path)
+  await chmod(path, 0o755)
+  return path
+}
