@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { networkRights } from '../src/daemon/network-process.ts'
 import { residentOf, until, type MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
 import type { Row } from './report.ts'
-import { RestClient } from './rest-client.ts'
+import { RestClient } from '../test/support/rest-client.ts'
 import { interleaved, summarize } from './stats.ts'
 
 const TRUE = ['/bin/true']

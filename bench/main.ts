@@ -13,7 +13,7 @@ import { CLI, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh
 import { halves } from './halves.ts'
 import { hasOpenSsh, OpenSsh } from './openssh.ts'
 import { report, reportAgain, type Row } from './report.ts'
-import { RestClient } from './rest-client.ts'
+import { RestClient } from '../test/support/rest-client.ts'
 import { interleaved, summarize, timed } from './stats.ts'
 
 const run = promisify(execFile)

@@ -11,11 +11,12 @@ export class RestClient {
     this.#token = init.token
   }
 
-  #open(path: string, body: unknown, accept: string): Promise<IncomingMessage> {
+  #open(path: string, body: unknown, accept: string, signal?: AbortSignal): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const call = request(
         {
           agent: this.#agent,
+          ...(signal === undefined ? {} : { signal }),
           socketPath: this.#socketPath,
           path,
           method: 'POST',
@@ -28,11 +29,17 @@ export class RestClient {
     })
   }
 
+  /** The whole answer; throws when there is none, or only a part of one. */
+  async post(path: string, body: unknown, signal?: AbortSignal): Promise<string> {
+    const response = await this.#open(path, body, 'application/json', signal)
+    const chunks: Buffer[] = []
+    for await (const chunk of response as AsyncIterable<Buffer>) chunks.push(chunk)
+    return Buffer.concat(chunks).toString()
+  }
+
   /** One run to its end; throws unless it exited 0. */
   async run(agentId: string, argv: readonly string[]): Promise<void> {
-    const response = await this.#open('/exec/run', { agent_id: agentId, argv }, 'application/json')
-    let text = ''
-    for await (const chunk of response) text += String(chunk)
+    const text = await this.post('/exec/run', { agent_id: agentId, argv })
     const result = JSON.parse(text) as { ok: boolean; code: number | null }
     if (!result.ok || result.code !== 0) throw new Error(text)
   }

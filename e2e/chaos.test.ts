@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict'
+import { randomInt } from 'node:crypto'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import {
+  assertHoldings,
+  assertJournalled,
+  assertJournalsWhole,
+  assertNobodyLeft,
+  assertNothingLeft,
+  assertSlotsFree,
+  assertStopped,
+  assertTruthful,
+  filesOf,
+  holdingsOf,
+  settle,
+  warmUp,
+} from './chaos/aftermath.ts'
+import { Dice } from './chaos/dice.ts'
+import { Mayhem, TROUBLES } from './chaos/mayhem.ts'
+import { Requests } from './chaos/requests.ts'
+import { World } from './chaos/world.ts'
+
+// Random runs of three requesters on one responder, while whatever can die, hang or be cut off does so.
+// X0X_CHAOS_SEED repeats the decisions of a run, X0X_CHAOS_SECONDS makes it longer.
+
+const SEED = Number(process.env['X0X_CHAOS_SEED'] ?? randomInt(2 ** 31))
+const SECONDS = Number(process.env['X0X_CHAOS_SECONDS'] ?? 75)
+/** One more than the slots that each has. */
+const LANES_PER_REQUESTER = 4
+const TROUBLEMAKERS = 2
+/** So long that each kind of trouble has come at least twice. */
+const FULL_SECONDS = 60
+const LEAST_OF_EACH = 2
+/** How much of the end of the story a failure tells. */
+const TOLD = 60
+
+const tally = (items: readonly string[]): string =>
+  [...Map.groupBy(items, (item) => item)]
+    .map(([item, same]) => `${item} ${same.length}`)
+    .toSorted()
+    .join(', ')
+
+/** A failure that says how to make it happen again, and what had been done. */
+const checked = async <T>(what: string, mayhem: Mayhem, check: () => Promise<T> | T): Promise<T> => {
+  try {
+    return await check()
+  } catch (error) {
+    const story = mayhem.log.slice(-TOLD).join('\n')
+    throw new Error(`seed ${SEED}: ${what}: ${error instanceof Error ? error.message : String(error)}\n${story}`, { cause: error })
+  }
+}
+
+const chaos = async (t: TestContext, world: World, requests: Requests, mayhem: Mayhem): Promise<void> => {
+  const end = performance.now() + SECONDS * 1_000
+  const half = performance.now() + (SECONDS * 1_000) / 2
+  const troubled = Array.from({ length: TROUBLEMAKERS }, async () =>
+    mayhem.lane(
+      () => performance.now() < end,
+      () => performance.now() < half,
+    ),
+  )
+  let goesOn = true
+  const lanes = world.requesters.flatMap((requester) =>
+    Array.from({ length: LANES_PER_REQUESTER }, async () => requests.lane(requester, () => goesOn)),
+  )
+  try {
+    await Promise.all(troubled)
+  } finally {
+    goesOn = false
+    mayhem.makePeace()
+    await Promise.all(lanes)
+  }
+  t.diagnostic(`troubles: ${tally([...mayhem.done].flatMap(([kind, times]) => Array.from({ length: times }, () => kind)))}`)
+  t.diagnostic(
+    `answers: ${tally(requests.asked.map(({ answer }) => answer.how))}; programs: ${tally(requests.asked.map(({ plan }) => plan.name))}`,
+  )
+  t.diagnostic(`${world.restartsInVain} starts in vain; programs ${world.strong ? 'cannot' : 'can'} escape`)
+}
+
+/** It must not pass because little happened. */
+const assertEnough = (requests: Requests, mayhem: Mayhem): void => {
+  const least = SECONDS >= FULL_SECONDS ? LEAST_OF_EACH : 0
+  for (const trouble of TROUBLES) assert.ok((mayhem.done.get(trouble) ?? 0) >= least, `too little of this: ${trouble}`)
+  const counted = (...hows: readonly string[]): number => requests.asked.filter(({ answer }) => hows.includes(answer.how)).length
+  assert.ok(counted('ended') >= SECONDS, `${counted('ended')} runs ended well`)
+  assert.ok(counted('killed', 'forced') >= least, 'too few were killed')
+  assert.ok(counted('denied') >= least, 'too few were denied')
+  assert.ok(counted('incomplete', 'gone') >= least, 'too few were lost')
+}
+
+test(
+  `seed ${SEED}: after ${SECONDS} s of killed, stopped and cut-off halves, callers and programs all answers were true and nothing is left`,
+  { timeout: (SECONDS + 300) * 1_000 },
+  async (t) => {
+    const temporary = process.env['TMPDIR']
+    const world = await World.create(t, SEED)
+    t.diagnostic(`X0X_CHAOS_SEED=${SEED}`)
+    const requests = new Requests(world, new Dice(SEED))
+    const mayhem = new Mayhem(world, requests, new Dice(SEED + 1))
+    // Of the daemons that are started again, and of every command line.
+    process.env['TMPDIR'] = join(world.mesh.root, 'tmp')
+    try {
+      await warmUp(world, requests)
+      const [held, files] = [await holdingsOf(world), await filesOf(world)]
+      await checked('chaos', mayhem, async () => chaos(t, world, requests, mayhem))
+      await checked('settles', mayhem, async () => settle(world, requests))
+      await checked('slots', mayhem, async () => assertSlotsFree(world, requests))
+      await checked('answers', mayhem, () => assertTruthful(requests))
+      await checked('journal', mayhem, async () => assertJournalled(world, requests.asked))
+      await checked('journals are whole', mayhem, async () => assertJournalsWhole(world))
+      await checked('processes', mayhem, async () => assertNobodyLeft(world))
+      t.diagnostic(await checked('holdings', mayhem, async () => assertHoldings(world, requests, held)))
+      await checked('files', mayhem, async () => assertNothingLeft(world, files))
+      await checked('enough', mayhem, () => assertEnough(requests, mayhem))
+      await checked('stop', mayhem, async () => assertStopped(world))
+    } finally {
+      if (temporary === undefined) delete process.env['TMPDIR']
+      else process.env['TMPDIR'] = temporary
+    }
+  },
+)

@@ -1,0 +1,235 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync, readlinkSync } from 'node:fs'
+import { readdir, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { groupsBelow } from '../../src/process/cgroup-files.ts'
+import { readContainmentRecord } from '../../src/process/containment-record.ts'
+import { descendantsOf } from '../../src/process/process-tree.ts'
+import { birthOf } from '../../src/process/signals.ts'
+import { isRunning, residentOf, until, type JournalLineJson, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { tagOf, untruth, type Asked, type Requests } from './requests.ts'
+import { TOTAL, UNIT, type World } from './world.ts'
+
+const MIB = 1024 * 1024
+/** Beyond what a half held before: connections that have not been given up yet, and their like. */
+const FD_GROWTH = 12
+/** … the windows of its runs, and what copies on their way leave in the heap. */
+const RSS_GROWTH = 64 * MIB
+/** A collection of garbage comes when it comes; runs make it come. */
+const SETTLE_MS = 60_000
+
+/** What each half holds. */
+export type Holdings = ReadonlyMap<string, { readonly fds: number; readonly rss: number }>
+
+export const holdingsOf = async (world: World): Promise<Holdings> => {
+  const halves = await Promise.all(
+    world.daemons.map(async (daemon) => [
+      [`${daemon.name}, executor`, daemon.pid] as const,
+      [`${daemon.name}, network half`, await until('there is a network half', async () => world.networkOf(daemon))] as const,
+    ]),
+  )
+  const entries = halves
+    .flat()
+    .map(async ([name, pid]) => [name, { fds: (await readdir(`/proc/${pid}/fd`)).length, rss: await residentOf(pid) }] as const)
+  return new Map(await Promise.all(entries))
+}
+
+/** Runs of each kind, so that what is measured before has warmed up to what is measured after. */
+export const warmUp = async (world: World, requests: Requests): Promise<void> => {
+  const { data } = world
+  for (const requester of world.requesters) {
+    for (let count = 0; count < 10; count++) await requests.ask(requester, requests.plan('true', []), false)
+    const large = requests.plan('out', [data.length / UNIT, 1], { stdout: data })
+    const answer = await requests.ask(requester, large, false)
+    assert.equal(answer.how, 'ended', JSON.stringify(answer))
+  }
+}
+
+/** Every path works, and nobody runs anything any more. */
+export const settle = async (world: World, requests: Requests): Promise<void> => {
+  for (const requester of world.requesters) {
+    const works = async (): Promise<boolean> => (await requests.ask(requester, requests.plan('true', []), false)).how === 'ended'
+    await until(`${requester.daemon.name} reaches bob`, works, SETTLE_MS)
+  }
+  await until('nothing runs on bob', async () => (await world.bob.diagnostics()).active_sessions === 0)
+  for (const { daemon } of world.requesters)
+    await until(
+      `${daemon.name} waits for nothing`,
+      async () => (await daemon.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0,
+    )
+}
+
+export const assertTruthful = (requests: Requests): void => {
+  const lies = requests.asked.flatMap((asked) => {
+    const lie = untruth(asked, requests.felled)
+    return lie === null ? [] : [`run ${asked.plan.tag} (${asked.plan.name}, ${asked.answer.how}): ${lie}`]
+  })
+  assert.deepEqual(lies, [])
+}
+
+/** As many as may run do so at once, one more is denied, and all end well. */
+export const assertSlotsFree = async (world: World, requests: Requests): Promise<void> => {
+  const go = join(world.mesh.root, 'work', 'go')
+  const hold = () => requests.plan('hold', [], { stdout: Buffer.from('up\n') })
+  const held = world.requesters.flatMap((requester) =>
+    Array.from({ length: TOTAL / world.requesters.length }, async () => requests.ask(requester, hold(), false)),
+  )
+  try {
+    await until('every slot is taken', async () => (await world.bob.diagnostics()).active_sessions === TOTAL)
+    const beyond = await requests.ask(world.requesters[0]!, hold(), false)
+    assert.deepEqual(beyond, { how: 'denied', why: 'concurrency_limit_reached' })
+  } finally {
+    await writeFile(go, '')
+  }
+  const answers = await Promise.all(held)
+  await rm(go)
+  assert.deepEqual(
+    answers.map(({ how }) => how),
+    answers.map(() => 'ended'),
+  )
+}
+
+/** The journal has one end for every start, no run twice, and what the callers were told. */
+export const assertJournalled = async (world: World, asked: readonly Asked[]): Promise<void> => {
+  const runs = new Map<number, JournalLineJson[]>()
+  const byId = Map.groupBy(await world.bob.journal(), ({ request_id }) => request_id)
+  for (const [id, lines] of byId) {
+    const requests = lines.filter(({ event }) => event === 'request')
+    if (requests.length === 0) continue
+    const [started, ends] = [count(lines, 'started'), count(lines, 'exit') + count(lines, 'lost')]
+    assert.equal(requests.length, 1, `request ${id} was allowed ${requests.length} times`)
+    assert.ok(started <= 1 && ends === 1, `run ${id}: ${lines.map(({ event }) => event).join(', ')}`)
+    const tag = tagOf(requests[0]!['argv'])
+    assert.equal(runs.has(tag), false, `run ${tag} ran twice`)
+    runs.set(tag, lines)
+  }
+  for (const { plan, answer } of asked) {
+    const lines = runs.get(plan.tag) ?? []
+    const exit = lines.find(({ event }) => event === 'exit')
+    if (answer.how === 'ended') assert.equal(exit?.['code'], plan.code, `run ${plan.tag}: the journal has another end`)
+    if (answer.how === 'killed') assert.equal(exit?.['signal'], answer.signal, `run ${plan.tag}: the journal has another end`)
+    if (answer.how === 'denied' && answer.why !== 'spawn_failed') assert.deepEqual(lines, [], `run ${plan.tag} was denied and ran`)
+  }
+}
+
+const count = (lines: readonly JournalLineJson[], name: string): number => lines.filter(({ event }) => event === name).length
+
+export const assertJournalsWhole = async ({ bob, requesters }: World): Promise<void> => {
+  const all = [[bob, []], ...requesters.map(({ daemon }) => [daemon, ['--outgoing']] as const)] as const
+  for (const [daemon, flags] of all) {
+    const { status, stdout, stderr } = await daemon.cli(['audit', 'verify', ...flags])
+    assert.equal(status, 0, `${daemon.name}: ${stdout.toString()}${stderr}`)
+  }
+}
+
+/** Nothing runs but the two halves of each daemon and its guardian, and nothing of what was killed with them is left. */
+export const assertNobodyLeft = async (world: World): Promise<void> => {
+  const halves = new Set<number>()
+  for (const daemon of world.daemons) {
+    halves.add(daemon.pid)
+    halves.add(await until('there is a network half', async () => world.networkOf(daemon)))
+  }
+  await until('nothing of the mesh runs but its daemons', async () =>
+    (await processesIn(world.mesh.root)).every((pid) => halves.has(pid)),
+  ).catch(async (error: unknown) =>
+    assert.fail(`${String(error)}: ${describe((await processesIn(world.mesh.root)).filter((pid) => !halves.has(pid)))}`),
+  )
+  const doomed = () =>
+    world.doomed.filter(({ member: { pid, born } }) => birthOf(pid) === born && isRunning(pid)).map(({ member }) => member.pid)
+  await until('what was killed is gone', () => doomed().length === 0).catch(() => assert.fail(`left: ${describe(doomed())}`))
+  for (const { name, pid } of world.daemons) {
+    const others = descendantsOf(pid).filter((member) => !halves.has(member.pid))
+    const odd = others.filter((member) => !nameOf(member.pid).startsWith('x0x-guardian'))
+    assert.ok(odd.length === 0 && others.length <= 1, `${name} has ${describe(others.map((member) => member.pid))}`)
+  }
+}
+
+/** Of a process that is no more than a zombie this is empty. */
+const nameOf = (pid: number): string => {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ')
+  } catch {
+    return ''
+  }
+}
+
+const describe = (pids: readonly number[]): string => pids.map((pid) => `${pid} (${nameOf(pid) || 'a zombie'})`).join(', ')
+
+/** By what they were started with, or where they stand: programs begin with a step into a directory of ours. */
+const processesIn = async (root: string): Promise<number[]> => {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
+  return pids.filter((pid) => pid !== process.pid && (nameOf(pid).includes(root) || directoryOf(pid).startsWith(root)))
+}
+
+const directoryOf = (pid: number): string => {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`)
+  } catch {
+    return ''
+  }
+}
+
+/** Files and memory of every half are back near what they were. */
+export const assertHoldings = async (world: World, requests: Requests, before: Holdings): Promise<string> => {
+  let now = await holdingsOf(world)
+  const over = (): string[] =>
+    [...now].flatMap(([name, { fds, rss }]) => {
+      const then = before.get(name)!
+      return fds > then.fds + FD_GROWTH || rss > then.rss + RSS_GROWTH
+        ? [`${name}: ${then.fds} → ${fds} files, ${mib(then.rss)} → ${mib(rss)} MiB`]
+        : []
+    })
+  const settled = async (): Promise<boolean> => {
+    if (over().length === 0) return true
+    await warmUp(world, requests)
+    now = await holdingsOf(world)
+    return over().length === 0
+  }
+  await until('files and memory are back', settled, SETTLE_MS).catch(() => assert.fail(over().join('; ')))
+  return [...now]
+    .map(([name, { fds, rss }]) => `${name} ${fds - before.get(name)!.fds} files, ${mib(rss - before.get(name)!.rss)} MiB`)
+    .join('; ')
+}
+
+const mib = (bytes: number): number => Math.round(bytes / MIB)
+
+/** The names in a data directory, those that differ from start to start made alike. */
+const filesIn = async (daemon: TestDaemon): Promise<string[]> =>
+  (await readdir(daemon.dir, { recursive: true })).map((name) => name.replace(/x0xd\.lock\.[0-9a-f]{16}$/, 'x0xd.lock.*')).toSorted()
+
+export type Files = ReadonlyMap<string, readonly string[]>
+
+export const filesOf = async ({ daemons }: World): Promise<Files> =>
+  new Map(await Promise.all(daemons.map(async (daemon) => [daemon.name, await filesIn(daemon)] as const)))
+
+/** No mark of a run, no leaf of a control group, no file that was not there before. */
+export const assertNothingLeft = async (world: World, before: Files): Promise<void> => {
+  for (const daemon of world.daemons) {
+    assert.deepEqual(await filesIn(daemon), before.get(daemon.name), `files of ${daemon.name}`)
+    assert.deepEqual(await leavesOf(daemon), [], `control groups of ${daemon.name}`)
+  }
+  assert.deepEqual(await readdir(join(world.mesh.root, 'tmp')), [], 'temporary files')
+}
+
+const parentsOf = async ({ dir }: TestDaemon): Promise<readonly string[]> =>
+  (await readContainmentRecord(join(dir, 'containment.json')))?.parents ?? []
+const leavesOf = async (daemon: TestDaemon): Promise<string[]> => (await parentsOf(daemon)).flatMap(groupsBelow)
+
+/** What a daemon has while it lives, and takes with it. */
+const OF_THE_LIVING = ['api.port', 'api.sock', 'containment.json', 'network.pid', 'x0xd.lock', 'x0xd.lock.*']
+
+/** Every daemon ends well, and takes away what was there for its life. */
+export const assertStopped = async (world: World): Promise<void> => {
+  const parents = (await Promise.all(world.daemons.map(parentsOf))).flat()
+  for (const daemon of world.daemons) assert.equal(await daemon.stop(), 0, `${daemon.name} ends with 0`)
+  const gone = async (): Promise<boolean> => (await processesIn(world.mesh.root)).length === 0
+  await until('every process is gone', gone)
+  await until('the control groups are gone', () => !parents.some(existsSync))
+  for (const daemon of world.daemons)
+    assert.deepEqual(
+      (await filesIn(daemon)).filter((name) => OF_THE_LIVING.includes(name)),
+      [],
+      `files of ${daemon.name}`,
+    )
+}

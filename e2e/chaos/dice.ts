@@ -1,0 +1,38 @@
+/** Decisions that one number determines (mulberry32). What they meet is the scheduler's, so a seed repeats a plan and not its course. */
+export class Dice {
+  #state: number
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0
+  }
+
+  /** From 0 up to 1, 1 left out. */
+  roll(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0
+    let mixed = this.#state
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1)
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+
+  /** A whole number, both ends included. */
+  between(least: number, most: number): number {
+    return least + Math.floor(this.roll() * (most - least + 1))
+  }
+
+  chance(probability: number): boolean {
+    return this.roll() < probability
+  }
+
+  /** One of them; undefined of none. */
+  pick<T>(from: readonly T[]): T | undefined {
+    return from[this.between(0, from.length - 1)]
+  }
+
+  shuffled<T>(items: readonly T[]): T[] {
+    return items
+      .map((item) => ({ item, at: this.roll() }))
+      .toSorted((a, b) => a.at - b.at)
+      .map(({ item }) => item)
+  }
+}

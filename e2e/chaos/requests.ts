@@ -1,0 +1,212 @@
+import { createHash, randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { KILLED_BY } from '../../src/cli/outcome.ts'
+import type { RunResultJson } from '../../src/protocol/run-json.ts'
+import type { RunningCli } from '../../test/support/mesh-of-daemons.ts'
+import type { Dice } from './dice.ts'
+import { UNIT, type Requester, type World } from './world.ts'
+
+/** No caller waits longer: the longest run, its grace, the patience with an Exit that does not come, and a stopped half. */
+const ANSWER_WITHIN_MS = 90_000
+const LONGEST_RUN_MS = 20_000
+const MIB = 1024 * 1024
+/** Statuses that the command line has for itself: what cannot be a program's own here. */
+const CLI_FAILURES: readonly number[] = [1, 2, 70]
+
+/** A run, and what it must bring if it is said to have gone well. */
+export interface Plan {
+  readonly tag: number
+  readonly name: string
+  readonly argv: readonly string[]
+  readonly stdin: Buffer | null
+  /** Null: it never ends by itself. */
+  readonly code: number | null
+  readonly stdout: Buffer
+  readonly timeoutMs: number
+}
+
+/** What a caller was told. */
+export type Answer =
+  | { readonly how: 'ended'; readonly code: number; readonly stdout: Buffer; readonly stderr: string; readonly byForce: boolean }
+  | { readonly how: 'killed'; readonly signal: number; readonly stdout: Buffer; readonly byForce: boolean }
+  | { readonly how: 'denied' | 'incomplete' | 'refused' | 'forced' | 'gone' | 'hung'; readonly why: string }
+
+/** A run that somebody waits for, as far as others can meddle with it. */
+export interface Active {
+  readonly plan: Plan
+  readonly requester: Requester
+  readonly cli: RunningCli | null
+  readonly requestId: string | null
+  /** The caller goes away. */
+  hangUp(): void
+}
+
+export interface Asked {
+  readonly plan: Plan
+  readonly answer: Answer
+}
+
+const ENDS: readonly string[] = [...KILLED_BY, 'cancelled']
+/** Which run a journal line with this argv is about. */
+export const tagOf = (argv: unknown): number => Number((argv as readonly string[]).at(-1))
+
+const sumLine = (data: Buffer): Buffer => Buffer.from(`${createHash('sha256').update(data).digest('hex')}  -\n`)
+
+/** Draws runs, has them asked for, and keeps what was answered. */
+export class Requests {
+  readonly active = new Set<Active>()
+  readonly asked: Asked[] = []
+  /** Tags of runs whose program somebody killed. */
+  readonly felled = new Set<number>()
+  readonly #world: World
+  readonly #dice: Dice
+  #tag = 0
+
+  constructor(world: World, dice: Dice) {
+    this.#world = world
+    this.#dice = dice
+  }
+
+  /** One run after the other, until told to stop. */
+  async lane(requester: Requester, goesOn: () => boolean): Promise<void> {
+    while (goesOn()) {
+      const { how } = await this.ask(requester, this.#draw(), this.#dice.chance(0.35))
+      // Not again and again against a door that is shut.
+      if (how !== 'ended' && how !== 'killed') await sleep(this.#dice.between(50, 250))
+    }
+  }
+
+  /** A plan of this program. */
+  plan(name: string, args: readonly number[], expected: Partial<Plan> = {}): Plan {
+    const tag = ++this.#tag
+    const file = name === 'true' ? '/bin/true' : this.#world.program(name)
+    const argv = [file, ...args.map(String), String(tag)]
+    return { tag, name, argv, stdin: null, code: 0, stdout: Buffer.alloc(0), timeoutMs: LONGEST_RUN_MS, ...expected }
+  }
+
+  async ask(requester: Requester, plan: Plan, byCli: boolean): Promise<Answer> {
+    const answer = await (byCli ? this.#askCli(requester, plan) : this.#askRest(requester, plan))
+    this.asked.push({ plan, answer })
+    return answer
+  }
+
+  #draw(): Plan {
+    const dice = this.#dice
+    const { data, strong } = this.#world
+    // None that the command line has for itself.
+    const code = dice.chance(0.5) ? 0 : dice.between(100, 109)
+    const tenths = dice.between(1, 20)
+    switch (dice.pick(['true', 'true', 'out', 'out', 'drip', 'sum', 'sum', 'nap', 'deaf', strong ? 'escape' : 'nap'])) {
+      case 'out': {
+        const units = dice.between(1, dice.pick([20, 20_000, 600_000])!)
+        return this.plan('out', [units, code + 1], { code, stdout: data.subarray(0, units * UNIT) })
+      }
+      case 'drip': {
+        const units = dice.between(1, dice.pick([2, 13_000, 50_000])!)
+        const stdout = Buffer.concat(Array.from({ length: 8 }, () => data.subarray(0, units * UNIT)))
+        return this.plan('drip', [units, code + 1], { code, stdout })
+      }
+      case 'sum': {
+        const from = dice.between(0, data.length)
+        const stdin = data.subarray(from, dice.between(from, Math.min(data.length, from + MIB)))
+        return this.plan('sum', [code + 1], { code, stdin, stdout: sumLine(stdin) })
+      }
+      case 'nap':
+        return this.plan('nap', [tenths, code + 1], { code })
+      case 'escape':
+        return this.plan('escape', [tenths, code + 1], { code, stdout: Buffer.from('left\n') })
+      case 'deaf':
+        return this.plan('deaf', [], { code: null, stdout: Buffer.from('up\n'), timeoutMs: dice.between(500, 3_000) })
+      default:
+        return this.plan('true', [])
+    }
+  }
+
+  /** Waits for an answer that must come. */
+  async #watched(active: Active, coming: Promise<Answer>): Promise<Answer> {
+    this.active.add(active)
+    const patience = new AbortController()
+    const hung = sleep(ANSWER_WITHIN_MS, null, { signal: patience.signal }).then(
+      (): Answer => ({ how: 'hung', why: `no answer within ${ANSWER_WITHIN_MS} ms` }),
+      async () => coming,
+    )
+    try {
+      return await Promise.race([coming, hung])
+    } finally {
+      patience.abort()
+      this.active.delete(active)
+    }
+  }
+
+  async #askRest(requester: Requester, plan: Plan): Promise<Answer> {
+    const leaving = new AbortController()
+    const requestId: string = randomUUID()
+    const body = {
+      agent: 'bob',
+      argv: plan.argv,
+      request_id: requestId,
+      timeout_ms: plan.timeoutMs,
+      ...(plan.stdin === null ? {} : { stdin_b64: plan.stdin.toString('base64') }),
+    }
+    const coming = requester.client
+      .post('/exec/run', body, leaving.signal)
+      .then(answerOfJson, (error: unknown): Answer => ({ how: 'gone', why: String(error) }))
+    return this.#watched({ plan, requester, cli: null, requestId, hangUp: () => leaving.abort() }, coming)
+  }
+
+  async #askCli(requester: Requester, plan: Plan): Promise<Answer> {
+    const json = this.#dice.chance(0.5)
+    const stdinFlags = plan.stdin === null ? [] : ['--stdin-file', '-']
+    const flags = [...(json ? ['--json'] : []), 'exec', 'bob', '--timeout', String(plan.timeoutMs / 1_000), ...stdinFlags]
+    const cli = requester.daemon.startCli([...flags, '--', ...plan.argv], plan.stdin === null ? {} : { stdin: plan.stdin })
+    const coming = cli.finished.then(({ status, stdout, stderr }): Answer => {
+      if (cli.child.signalCode !== null) return { how: 'gone', why: `the command line died of ${cli.child.signalCode}` }
+      if (!json) return answerOfStatus(status, stdout, stderr)
+      return stdout.length > 0 ? answerOfJson(stdout.toString()) : { how: 'refused', why: stderr.trim() }
+    })
+    return this.#watched({ plan, requester, cli, requestId: null, hangUp: () => void cli.child.kill('SIGKILL') }, coming)
+  }
+}
+
+const answerOfJson = (text: string): Answer => {
+  const result = JSON.parse(text) as RunResultJson & { error?: string; message?: string }
+  if (result.error !== undefined) return { how: 'refused', why: `${result.error}: ${result.message}` }
+  if (result.denial_reason !== null) return { how: 'denied', why: result.denial_reason }
+  if (!result.ok || result.incomplete) return { how: 'incomplete', why: result.message ?? '' }
+  const [stdout, stderr] = [Buffer.from(result.stdout_b64, 'base64'), Buffer.from(result.stderr_b64, 'base64').toString()]
+  const byForce = result.truncated || result.warnings.some((kind) => ENDS.includes(kind))
+  if (result.code !== null) return { how: 'ended', code: result.code, stdout, stderr, byForce }
+  return { how: 'killed', signal: result.signal ?? 0, stdout, byForce }
+}
+
+/** The plain command line: what `x0x help exec` says of its status. */
+const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer => {
+  const denied = /denied: (\w+)/.exec(stderr)?.[1]
+  if (status === 255) {
+    if (denied !== undefined) return { how: 'denied', why: denied }
+    if (stderr.includes('incomplete')) return { how: 'incomplete', why: stderr.trim() }
+    return { how: ENDS.some((kind) => stderr.includes(kind)) ? 'forced' : 'refused', why: stderr.trim() }
+  }
+  if (CLI_FAILURES.includes(status)) return { how: 'refused', why: stderr.trim() }
+  const byForce = stderr.includes('cancelled: ')
+  // Interrupted before it had asked, or not waiting any more.
+  if (status === 130 && stdout.length === 0 && !byForce) return { how: 'gone', why: 'interrupted' }
+  return status > 128 ? { how: 'killed', signal: status - 128, stdout, byForce } : { how: 'ended', code: status, stdout, stderr, byForce }
+}
+
+/** What is untrue of an answer, or null. An end by force may come at any byte; any other end must be the program's own, whole. */
+export const untruth = ({ plan, answer }: Asked, felled: ReadonlySet<number>): string | null => {
+  if (answer.how === 'hung') return answer.why
+  if (answer.how !== 'ended' && answer.how !== 'killed') return null
+  const isPart = plan.stdout.subarray(0, answer.stdout.length).equals(answer.stdout)
+  if (!isPart) return `output that the program did not write: ${answer.stdout.length} bytes`
+  if (answer.how === 'killed') {
+    if (!answer.byForce && !felled.has(plan.tag)) return `signal ${answer.signal}, and nobody killed it`
+    return [9, 15].includes(answer.signal) ? null : `signal ${answer.signal}`
+  }
+  if (answer.code !== plan.code) return `exit code ${answer.code} instead of ${plan.code}`
+  if (answer.byForce) return null
+  if (answer.stdout.length !== plan.stdout.length) return `${answer.stdout.length} of ${plan.stdout.length} bytes, and called whole`
+  return answer.stderr === '' ? null : `stderr: ${answer.stderr}`
+}

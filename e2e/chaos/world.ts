@@ -1,0 +1,183 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { readContainmentRecord } from '../../src/process/containment-record.ts'
+import { descendantsOf } from '../../src/process/process-tree.ts'
+import { birthOf, type Member } from '../../src/process/signals.ts'
+import { CuttableProxy } from '../../test/support/cuttable-proxy.ts'
+import { isRunning, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { RestClient } from '../../test/support/rest-client.ts'
+
+export const REQUESTERS = ['alice', 'carol', 'dave'] as const
+/** Below what the requesters try at once, so that some are denied. */
+const PER_AGENT = 3
+export const TOTAL = PER_AGENT * REQUESTERS.length
+/** As often as a service manager would try; a daemon may lose its first network half while it starts. */
+const START_ATTEMPTS = 5
+/** What the programs print so many of: `<INT>` ends below a million. */
+export const UNIT = 5
+/** What the programs print parts of. */
+const DATA_BYTES = UNIT * 800_000
+
+/**
+ * What runs on bob, each in a directory of ours, so that whatever is left of it can be found. Exit codes are given one higher, because `<INT>` is
+ * never 0; the last argument is the run's tag.
+ */
+const PROGRAMS: Readonly<Record<string, string>> = {
+  out: 'head -c "$(($1 * UNIT))" data; exit "$(($2 - 1))"',
+  drip: 'for i in 0 1 2 3 4 5 6 7; do head -c "$(($1 * UNIT))" data; sleep 0.1; done; exit "$(($2 - 1))"',
+  sum: 'sha256sum; exit "$(($1 - 1))"',
+  nap: 'sleep "$(($1 / 10)).$(($1 % 10))"; exit "$(($2 - 1))"',
+  deaf: "trap '' TERM; echo up; while :; do sleep 0.1; done",
+  hold: 'echo up; while [ ! -e go ]; do sleep 0.05; done',
+  escapee: "trap '' TERM HUP; exec >/dev/null 2>&1 </dev/null; while :; do sleep 0.1; done",
+  escape: '( setsid ./escapee & ) & wait; echo left; sleep "$(($1 / 10)).$(($1 % 10))"; exit "$(($2 - 1))"',
+}
+
+const ARGUMENTS: Readonly<Record<string, number>> = { out: 3, drip: 3, sum: 2, nap: 3, deaf: 1, hold: 1, escape: 3 }
+
+export interface Requester {
+  readonly daemon: TestDaemon
+  readonly proxy: CuttableProxy
+  readonly client: RestClient
+}
+
+/** One responder and three requesters, each on a path of its own that can be cut. */
+export class World {
+  readonly mesh: MeshOfDaemons
+  readonly bob: TestDaemon
+  readonly requesters: readonly Requester[]
+  readonly data: Buffer
+  /** Those that were there when a half of theirs was killed, and must not be there for long. */
+  readonly doomed: { readonly member: Member; readonly of: string }[] = []
+  /** How often a daemon had to be started more than once before it stood. */
+  restartsInVain = 0
+  /** Bob's programs cannot escape. */
+  strong = false
+  readonly #restarting = new Set<TestDaemon>()
+
+  private constructor(mesh: MeshOfDaemons, bob: TestDaemon, requesters: readonly Requester[], data: Buffer) {
+    this.mesh = mesh
+    this.bob = bob
+    this.requesters = requesters
+    this.data = data
+  }
+
+  static async create(t: TestContext, seed: number): Promise<World> {
+    const mesh = await MeshOfDaemons.create('x0x-chaos-')
+    const bob = mesh.add('bob')
+    const proxies: CuttableProxy[] = []
+    const clients: RestClient[] = []
+    t.after(async () => {
+      for (const client of clients) client.close()
+      try {
+        await mesh.stop()
+      } finally {
+        await Promise.all(proxies.map(async (proxy) => proxy.close()))
+      }
+    })
+    const data = createHash('shake256', { outputLength: DATA_BYTES }).update(String(seed)).digest()
+    await mkdir(join(mesh.root, 'work'))
+    await mkdir(join(mesh.root, 'tmp'))
+    await writeFile(join(mesh.root, 'work', 'data'), data)
+    for (const [name, text] of Object.entries(PROGRAMS))
+      await mesh.program(join('work', name), `cd ${mesh.root}/work\nUNIT=${UNIT}\n${text}`)
+    const requesters: Requester[] = []
+    for (const name of REQUESTERS) {
+      const daemon = mesh.add(name)
+      const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
+      proxies.push(proxy)
+      await announceNowhere(daemon)
+      await daemon.start()
+      const token = (await readFile(join(daemon.dir, 'api-token'), 'utf8')).trim()
+      const client = new RestClient({ socketPath: join(daemon.dir, 'api.sock'), token })
+      clients.push(client)
+      requesters.push({ daemon, proxy, client })
+    }
+    const world = new World(mesh, bob, requesters, data)
+    await world.#acquaint()
+    return world
+  }
+
+  get daemons(): readonly TestDaemon[] {
+    return this.mesh.daemons
+  }
+
+  program(name: string): string {
+    return join(this.mesh.root, 'work', name)
+  }
+
+  async #acquaint(): Promise<void> {
+    const { bob } = this
+    const commands = [
+      ['/bin/true', '<INT>'],
+      ...Object.entries(ARGUMENTS).map(([name, count]) => [this.program(name), ...Array.from({ length: count }, () => '<INT>')]),
+    ]
+    await announceNowhere(bob)
+    await bob.start()
+    await bob.writeAcl(
+      this.requesters.map(({ daemon }) => ({ agent: daemon, commands })),
+      `max_concurrent_per_agent = ${PER_AGENT}\nmax_concurrent_total = ${TOTAL}\nmax_duration_secs = 30\nmax_stdin_bytes = 4194304\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432`,
+    )
+    await bob.restart()
+    for (const { daemon, proxy } of this.requesters) {
+      const way = `/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`
+      await daemon.ok('contacts', 'import', await bob.cardVia([way]), '--as', 'bob')
+      await bob.ok('contacts', 'import', await daemon.cardVia([]), '--as', daemon.name)
+      await bob.ok('contacts', 'trust', daemon.name, 'trusted')
+    }
+    const record = await readContainmentRecord(join(bob.dir, 'containment.json'))
+    this.strong = record !== null && record.in_force !== 'group' && record.in_force !== null
+  }
+
+  /** The process of a daemon's network half as it is now, or null while there is none. */
+  async networkOf(daemon: TestDaemon): Promise<number | null> {
+    if (!daemon.running) return null
+    const pid = await daemon.networkPid().catch(() => 0)
+    return pid > 0 && descendantsOf(daemon.pid).some((member) => member.pid === pid) && isRunning(pid) ? pid : null
+  }
+
+  /** What descends from this process now has to be gone at the end. */
+  doom(daemon: TestDaemon, pid: number): void {
+    const born = birthOf(pid)
+    const members = [...(born === undefined ? [] : [{ pid, born }]), ...descendantsOf(pid)]
+    this.doomed.push(...members.map((member) => ({ member, of: daemon.name })))
+  }
+
+  /** SIGKILL to the executor, and then what a service manager does. False when it is being started just now. */
+  async crash(daemon: TestDaemon): Promise<boolean> {
+    if (this.#restarting.has(daemon) || !daemon.running) return false
+    this.#restarting.add(daemon)
+    try {
+      this.doom(daemon, daemon.pid)
+      await daemon.stop('SIGKILL')
+      await this.#bringUp(daemon)
+      return true
+    } finally {
+      this.#restarting.delete(daemon)
+    }
+  }
+
+  /** Its network half may be killed, stopped or cut off meanwhile: then it is up as soon as it answers. */
+  async #bringUp(daemon: TestDaemon): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await daemon.start()
+      } catch (error) {
+        if (daemon.running) break
+        this.restartsInVain += 1
+        assert.ok(attempt < START_ATTEMPTS, `${daemon.name} does not start: ${String(error)}`)
+      }
+    }
+    await until(`${daemon.name} answers`, async () => !daemon.running || (await daemon.cli(['id'])).status === 0)
+  }
+}
+
+/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
+const announceNowhere = async ({ dir }: TestDaemon): Promise<void> => {
+  await mkdir(dir, { recursive: true, mode: 0o700 })
+  await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
+}
