@@ -17,6 +17,8 @@ export const EXEC_COUNTERS = {
   signatures_refused: 'signatures refused because too many were asked for at once',
   requests_ignored:
     'requests dropped without an answer: the daemon stops, too many at once, too fast for an agent that is not accepted, or refused too often',
+  links_refused: 'calls of the network half about a link that proves nothing, or is not there',
+  proofs_refused: "operator's proofs that were missing, wrong, too old or used before",
   requests_replayed: 'requests whose nonce or id had been used before',
   runs_resumed: 'times that a run went on over another connection',
   resumes_refused: 'attempts to resume a run that is not there, is not of that peer, or on a nonce used before',

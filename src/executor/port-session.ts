@@ -152,15 +152,23 @@ export class PortSession {
       }
       if (answer.type === 'link_ready') this.#pushRevocations(this.#components.links.get(answer.link))
     } catch (error) {
+      this.#countRefused(call, error)
       this.#fail(call.id, error)
     } finally {
       this.#calls -= 1
     }
   }
 
-  #fail(id: number, error: unknown): void {
-    const { counters, log } = this.#components
+  /** What a network half that is not honest tries leaves a trace here, which it can read but not change. */
+  #countRefused(call: Call, error: unknown): void {
+    const { counters } = this.#components
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
+    else if (isAppError(error, 'operator_proof_required')) counters.count('proofs_refused')
+    else if (isAppError(error, 'peer_rejected') || (isAppError(error) && isMissing(error, call))) counters.count('links_refused')
+  }
+
+  #fail(id: number, error: unknown): void {
+    const { log } = this.#components
     if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
     const known = isAppError(error) ? error : new AppError('internal')
     const data = JSON.stringify(known.data)
@@ -214,6 +222,10 @@ export class PortSession {
     this.#closed.resolve(error)
   }
 }
+
+/** The handshake or the link that a call names is not there. */
+const isMissing = ({ code }: AppError, call: Call): boolean =>
+  ('handle' in call && code === 'conflict') || ('link' in call && code === 'not_found')
 
 /** For a terminal, which must not obey what a captured network half says. */
 const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')

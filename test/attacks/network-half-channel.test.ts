@@ -1,0 +1,183 @@
+import assert from 'node:assert/strict'
+import { duplexPair } from 'node:stream'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
+import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
+import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
+import type { Message } from '../../src/protocol/schema.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { FakeNetwork } from '../support/fake-network.ts'
+
+const LIMIT = { timeout: 120_000 }
+
+/**
+ * Every field of every message to the network half, and why it carries no secret: what is not here
+ * does not exist, and a new one needs its reason.
+ */
+const NUMBER = 'a number that one half gave and the other half repeats'
+const PUBLIC = 'public: it is sent to every peer'
+const PEERS = 'what a peer is sent, who asked for it and may have it'
+const SHOWN = 'names, ids, addresses, counts and places: no content of the ACL, of the journal, of a file or of the environment'
+const SETTING = 'a setting that this half exists to carry out'
+const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = {
+  welcome: { id: NUMBER, version: PUBLIC, agent_id: PUBLIC, machine_id: PUBLIC, agent_public_key: PUBLIC },
+  link_opened: { id: NUMBER, handle: NUMBER, m1: PUBLIC },
+  link_accepted: { id: NUMBER, handle: NUMBER, m2_core: PUBLIC, agent_signature: PUBLIC },
+  link_ready: { id: NUMBER, link: NUMBER, agent_id: PUBLIC, decision: 'of five words', agent_signature: PUBLIC },
+  nonces: { id: NUMBER, nonces: 'random, sent to the peer, and worth nothing without its signature' },
+  signed: { id: NUMBER, body: 'what this half asked to have signed, and the time', signature: PUBLIC },
+  result: { id: NUMBER, json: SHOWN },
+  failed: { id: NUMBER, code: 'of the table of errors', message: SHOWN, data: SHOWN },
+  run_frame: { run: NUMBER, frame: PEERS },
+  run_closed: { run: NUMBER },
+  snapshot: { json: SHOWN },
+  link_decision: { link: NUMBER, decision: 'of five words' },
+  link_revocations: { link: NUMBER, items: PUBLIC },
+  settings: {
+    id: NUMBER,
+    display_name: PUBLIC,
+    api_port: SETTING,
+    listen: SETTING,
+    announce: PUBLIC,
+    bootstrap: SETTING,
+    mdns: SETTING,
+    log_level: SETTING,
+    machine_seed: 'a secret: Noise proves the machine with it; it signs for no agent and decides nothing',
+    api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',
+  },
+  stop: {},
+}
+
+/** Names of the fields of each variant, as its description in CDDL has them. */
+const fieldsOf = (message: Message<unknown>): string[][] =>
+  [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[[^[\]]*\])*))?\]/g)].map(([, , fields = '']) =>
+    [...fields.matchAll(/(?:^|, )([a-z][a-z0-9_]*):/g)].map(([, name]) => name!),
+  )
+
+test('no message to the network half can carry a file, a key of the executor or what the ACL allows: each field says why', () => {
+  assert.deepEqual(
+    fieldsOf(toNetwork as Message<unknown>),
+    Object.values(TO_NETWORK).map((fields) => Object.keys(fields)),
+  )
+  const secrets = Object.entries(TO_NETWORK).flatMap(([type, fields]) =>
+    Object.entries(fields).flatMap(([name, why]) => (why.startsWith('a secret') ? [`${type}.${name}`] : [])),
+  )
+  assert.deepEqual(secrets, ['settings.machine_seed', 'settings.api_token'])
+})
+
+test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {
+  const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
+  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved.
+  const known =
+    'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin sha256'
+  const others = 'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message'
+  assert.deepEqual([...fields].toSorted(), `${known} ${others}`.split(' ').toSorted())
+})
+
+interface Recording {
+  readonly toExecutor: Uint8Array[]
+  readonly toNetwork: Uint8Array[]
+}
+
+/** All that both halves say while a link is made each way, programs run, one is resumed, and an operator changes something. */
+const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Recording> => {
+  const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi', reads: 'cat; echo err >&2' } })
+  await host.befriend(host.peer)
+  const recording: Recording = { toExecutor: [], toNetwork: [] }
+  const [[executor, ours], [theirs, network]] = [duplexPair(), duplexPair()]
+  for (const [from, to, kept] of [
+    [ours, theirs, recording.toNetwork],
+    [theirs, ours, recording.toExecutor],
+  ] as const) {
+    const decoder = new FrameDecoder(MAX_PORT_MESSAGE)
+    from.on('data', (chunk: Buffer) => {
+      for (const payload of decoder.push(chunk)) {
+        kept.push(Buffer.from(payload))
+        to.write(encodeFrame(payload))
+      }
+    })
+  }
+  host.executor.attach(executor)
+  const half = new FakeNetwork(network)
+  await half.client.start()
+  const link = await half.link(host.peer)
+  await half.linkOut(host.peer)
+  await (await link.ask([host.program('hello')])).exit()
+  await (await link.ask(['no'])).exit()
+  const stdin = Buffer.from('some words')
+  const run = await link.ask([host.program('reads')], { stdin, over: false })
+  await run.frame('started')
+  run.lost()
+  const resumed = await link.resume(run)
+  resumed.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
+  await resumed.exit()
+  const body = Buffer.from(JSON.stringify({ contact: `peer-${host.peer.signer.agentId.slice(0, 8)}`, level: 'known' }))
+  await half.client.operate('contact_trust', body, await host.prove('contact_trust', body))
+  for (const what of ['exec_diagnostics', 'contacts', 'acl_status'] as const) await half.client.query(what)
+  await half.client.signCard({ kind: 'card', name: 'me', addresses: [], ttl_ms: 1_000 })
+  half.client.stop()
+  return recording
+}
+
+/** One or more bytes changed, or the end cut off, or something put in between, or two messages crossed. */
+const mutation = fc.record({
+  which: fc.nat(),
+  other: fc.nat(),
+  how: fc.constantFrom('flip' as const, 'flips' as const, 'cut' as const, 'insert' as const, 'cross' as const),
+  at: fc.nat(),
+  byte: fc.integer({ min: 1, max: 255 }),
+})
+
+const mutated = (messages: readonly Uint8Array[], { which, other, how, at, byte }: ReturnType<typeof one>): Uint8Array => {
+  const bytes = Buffer.from(messages[which % messages.length]!)
+  // Heads matter most: half of all changes fall into the first bytes.
+  const place = at % (at % 2 === 0 ? Math.min(16, bytes.length) : bytes.length)
+  switch (how) {
+    case 'flip':
+      bytes[place]! ^= byte
+      return bytes
+    case 'flips':
+      for (let next = place; next < bytes.length; next += 1 + byte) bytes[next]! ^= byte
+      return bytes
+    case 'cut':
+      return bytes.subarray(0, place)
+    case 'insert':
+      return Buffer.concat([bytes.subarray(0, place), Buffer.alloc(1 + (byte % 9), byte), bytes.subarray(place)])
+    case 'cross':
+      return Buffer.concat([bytes.subarray(0, place), messages[other % messages.length]!.subarray(place)])
+  }
+}
+const one = () => ({ which: 0, other: 0, how: 'flip' as 'flip' | 'flips' | 'cut' | 'insert' | 'cross', at: 0, byte: 1 })
+
+test('40,000 mutations of recorded messages of both halves are messages of the schema or malformed, and nothing else', LIMIT, async (t) => {
+  const recording = await record(t)
+  const seen = new Set(recording.toExecutor.map((bytes) => toExecutor.decode(bytes).type))
+  assert.ok(seen.size >= 14, [...seen].join())
+  const sides: [readonly Uint8Array[], Message<ToExecutor | ToNetwork>][] = [
+    [recording.toExecutor, toExecutor],
+    [recording.toNetwork, toNetwork],
+  ]
+  for (const [messages, schema] of sides) {
+    const counts = { decoded: 0, malformed: 0 }
+    fc.assert(
+      fc.property(mutation, (change) => {
+        const bytes = mutated(messages, change)
+        try {
+          const message = schema.decode(bytes)
+          // What was taken can be said again, and means the same.
+          assert.deepEqual(schema.decode(schema.encode(message)), message)
+          counts.decoded += 1
+        } catch (error) {
+          assert.ok(isAppError(error, 'malformed'), String(error))
+          counts.malformed += 1
+        }
+      }),
+      { seed: 20_261_121, numRuns: 20_000 },
+    )
+    assert.ok(counts.decoded > 100 && counts.malformed > 1_000, JSON.stringify(counts))
+  }
+})
