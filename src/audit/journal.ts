@@ -8,6 +8,7 @@ import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } fr
 import type { JournalEvent, RunKey } from './events.ts'
 import { JournalFile } from './journal-file.ts'
 import { Chain, prepareLine, type EncodedLine, type PreparedLine } from './line.ts'
+import { endedAmong, endsRun, keyOf } from './run-ends.ts'
 import { RunningMarks } from './running-marks.ts'
 
 export interface JournalInit {
@@ -204,13 +205,18 @@ export class Journal implements Startable {
     if (this.#problem === null && this.#unreported.length > 0) void this.#reportLost()
   }
 
-  /** Runs that cannot be reported now keep their marks and are tried again when the journal works. */
+  /**
+   * Runs that cannot be reported now keep their marks and are tried again when the journal works. One whose
+   * end is written only kept its mark: the daemon died between the two.
+   */
   async #reportLost(): Promise<void> {
+    if (this.#problem !== null) return
     const keys = this.#unreported
     this.#unreported = []
+    const ended = await endedAmong(this.#file.path, keys).catch((): ReadonlySet<string> => new Set())
     for (const key of keys) {
       try {
-        await this.#enqueue({ event: 'lost', ...key })
+        if (!ended.has(keyOf(key))) await this.#enqueue({ event: 'lost', ...key })
         await this.#unmark(key)
       } catch {
         this.#unreported.push(key)
@@ -226,9 +232,6 @@ export class Journal implements Startable {
     }
   }
 }
-
-/** Another denial may be of a request that only used a running one's id. */
-const endsRun = (event: JournalEvent): boolean => event.event === 'exit' || (event.event === 'denial' && event.reason === 'spawn_failed')
 
 const unavailable = (what: string, cause: unknown): AppError =>
   isAppError(cause, 'journal_unavailable')

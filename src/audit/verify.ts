@@ -4,6 +4,7 @@ import type { JournalLine, RunKey } from './events.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { isTorn, parseLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
+import { keyOf } from './run-ends.ts'
 
 /**
  * `unreadable`: not a line of a journal. `altered`: this line or the one before it in its chain is not
@@ -63,8 +64,6 @@ interface ChainState {
   next: number
   prev: string
 }
-
-const keyOf = ({ agent_id, machine_id, request_id }: RunKey): string => `${agent_id}.${machine_id}.${request_id}`
 
 /** Checks line after line; keeps one entry per chain and per run without an end. */
 class Verifier {

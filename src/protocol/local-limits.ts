@@ -34,6 +34,8 @@ export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
 export const MAX_VERIFY_PROBLEMS = 100
 /** Lines that `audit tail` shows at most before it follows. */
 export const MAX_TAIL_LINES = 100_000
+/** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */
+export const MAX_RECOVERY_LINES = 10_000
 /** How often a followed journal is looked at. */
 export const TAIL_POLL_MS = 200
 

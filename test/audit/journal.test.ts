@@ -265,6 +265,26 @@ test('the start after a crash closes what was running as lost, once', async (t) 
   assert.equal((await linesOf(first.path)).filter((line) => (line as JournalLine).event === 'lost').length, 1)
 })
 
+test('a run whose end was written when the daemon died is not lost: only its mark is taken away', async (t) => {
+  const first = await openJournal(t)
+  for (const n of [1, 2, 3, 4]) await first.journal.append(requestEvent(n))
+  const marks = await readdir(first.runningDir)
+  await first.journal.append(exitEvent(1))
+  await first.journal.append(denialEvent(2, 'spawn_failed'))
+  await first.journal.append({ event: 'lost', ...runKey(3) })
+  // Another denial under its id is no end.
+  await first.journal.append(denialEvent(4))
+  await until(async () => (await readdir(first.runningDir)).length === 1)
+  for (const mark of marks) await writeFile(join(first.runningDir, mark), '')
+  await openJournal(t, first.directory)
+  assert.deepEqual(await readdir(first.runningDir), [])
+  const lost = ((await linesOf(first.path)) as JournalLine[]).filter(({ event }) => event === 'lost')
+  assert.deepEqual(
+    lost.map(({ request_id }) => request_id),
+    [runKey(3).request_id, runKey(4).request_id],
+  )
+})
+
 test('a lost run that cannot be told now is told when the journal can be written', async (t) => {
   const first = await openJournal(t)
   await first.journal.append(requestEvent(1))

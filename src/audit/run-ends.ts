@@ -1,0 +1,23 @@
+import { MAX_RECOVERY_LINES } from '../protocol/local-limits.ts'
+import type { JournalEvent, RunKey } from './events.ts'
+import { parseLine } from './parse-line.ts'
+import { tailJournal } from './tail.ts'
+
+/** One text for each run. */
+export const keyOf = ({ agent_id, machine_id, request_id }: RunKey): string => `${agent_id}.${machine_id}.${request_id}`
+
+/** Another denial may be of a request that only used a running one's id. */
+export const endsRun = (event: JournalEvent): boolean =>
+  event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed')
+
+/** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
+export const endedAmong = async (path: string, runs: readonly RunKey[]): Promise<ReadonlySet<string>> => {
+  const wanted = new Set(runs.map(keyOf))
+  const ended = new Set<string>()
+  if (wanted.size === 0) return ended
+  for await (const text of tailJournal(path, { lines: MAX_RECOVERY_LINES, follow: false })) {
+    const line = parseLine(Buffer.from(text))
+    if (line !== null && endsRun(line) && wanted.has(keyOf(line))) ended.add(keyOf(line))
+  }
+  return ended
+}
