@@ -57,6 +57,8 @@ export class OutputPump {
         resolve()
       }
       this.#source.once('end', end).once('close', end).once('error', end)
+      // A program behind a wrapper may be over before anybody is told that it began.
+      if (this.#source.readableEnded || this.#source.destroyed) end()
     })
     this.#source.on('readable', () => this.#pullSoon())
   }

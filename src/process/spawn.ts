@@ -112,6 +112,8 @@ const spawnIn = async (
     const [error] = await once(child, 'error')
     return failed(errorText(error))
   }
+  // At the exit of a child the runtime throws away what nobody listens for, and we may not be asked for its streams until then.
+  for (const stream of [stdout, stderr]) stream.on('readable', () => {})
   // Later errors can only come from a kill through the runtime's own handle, which nobody uses.
   child.on('error', () => {})
   const status = child.stdio[3]

@@ -174,6 +174,15 @@ test('group: a run that ends by itself and leaves nobody behind has no such warn
   assert.deepEqual(kinds(started), [])
 })
 
+test('pid_namespace: a program that ends before we have heard that it began loses nothing of its output', needs.bwrap, async (t) => {
+  const cells = await openCells(t, 'pid_namespace')
+  for (let round = 0; round < 20; round++) {
+    const { process: running, output, warnings } = await startConfined(t, ['echo', 'all of it'], { choice: 'pid_namespace', cells })
+    await running.ended
+    assert.deepEqual([Buffer.concat(output.stdout).toString(), warnings], ['all of it\n', []], `round ${round}`)
+  }
+})
+
 test('pid_namespace: a status that looks like a signal is one only where we sent that signal', needs.bwrap, async (t) => {
   const cells = await openCells(t, 'pid_namespace')
   const endOf = async (text: string) => {
