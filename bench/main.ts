@@ -11,6 +11,7 @@ import { machineKeyOf } from '../src/identity/machine-key.ts'
 import { MeshNode } from '../src/mesh/node.ts'
 import { CLI, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { halves } from './halves.ts'
+import { leaks } from './leaks.ts'
 import { hasOpenSsh, OpenSsh } from './openssh.ts'
 import { report, reportAgain, type Row } from './report.ts'
 import { RestClient } from '../test/support/rest-client.ts'
@@ -199,6 +200,7 @@ const measureHalves = async ({ rounds }: Plan): Promise<number> => {
 const main = async (argv: readonly string[]): Promise<number> => {
   const mode = argv.includes('quick') ? 'quick' : 'full'
   if (argv.includes('halves')) return measureHalves(PLANS[mode])
+  if (argv.includes('leaks')) return leaks(mode)
   if (!hasOpenSsh()) throw new Error('OpenSSH is needed as the peer: apt-get install openssh-server openssh-client')
   const mesh = await MeshOfDaemons.create('x0x-bench-')
   const ssh = await OpenSsh.start()

@@ -45,6 +45,7 @@ ratios, not the figures. The account's shell start-up files are switched off for
 ${rows.map(tableRow).join('\n')}
 `
 
+const RESULTS = new URL('RESULTS.md', import.meta.url)
 const RAW = new URL('results.json', import.meta.url)
 
 /** Prints the table, and writes it to `bench/RESULTS.md` with the raw figures in `bench/results.json` beside it; a quick run only prints. */
@@ -52,10 +53,9 @@ export const report = async (rows: readonly Row[], mode: 'full' | 'quick'): Prom
   const text = await markdown(rows, mode)
   process.stdout.write(text)
   if (mode === 'quick') return
-  const file = new URL('RESULTS.md', import.meta.url)
   // Sections that other measurements have written stay.
-  const [, ...others] = (await readFile(file, 'utf8').catch(() => '')).split('\n## ')
-  await writeFile(file, [text, ...others].join('\n## '))
+  const [, ...others] = (await readFile(RESULTS, 'utf8').catch(() => '')).split('\n## ')
+  await writeFile(RESULTS, [text, ...others].join('\n## '))
   await writeFile(RAW, `${JSON.stringify(rows, null, 1)}\n`)
 }
 
@@ -64,4 +64,12 @@ export const reportAgain = async (rows: readonly Row[]): Promise<void> => {
   const last = JSON.parse(await readFile(RAW, 'utf8')) as Row[]
   const kept = last.filter(({ what }) => !rows.some((row) => row.what.split('(')[0] === what.split('(')[0]))
   await report([...kept, ...rows], 'full')
+}
+
+/** Puts a section in the place of the one of that name, or behind the others. `text` ends with a line feed. */
+export const putSection = async (name: string, text: string): Promise<void> => {
+  const [head = '', ...sections] = (await readFile(RESULTS, 'utf8')).trimEnd().split('\n## ')
+  const at = sections.findIndex((section) => section.startsWith(`${name}\n`))
+  sections.splice(at === -1 ? sections.length : at, 1, `${name}\n\n${text}`)
+  await writeFile(RESULTS, `${[head, ...sections].map((section) => section.trimEnd()).join('\n\n## ')}\n`)
 }

@@ -3,6 +3,7 @@ import { existsSync, readFileSync, readlinkSync } from 'node:fs'
 import { readdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
+import { endsRun } from '../../src/audit/run-ends.ts'
 import { groupsBelow } from '../../src/process/cgroup-files.ts'
 import { readContainmentRecord } from '../../src/process/containment-record.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'
@@ -97,7 +98,7 @@ export const assertJournalled = async (world: World, asked: readonly Asked[]): P
   for (const [id, lines] of byId) {
     const requests = lines.filter(({ event }) => event === 'request')
     if (requests.length === 0) continue
-    const [started, ends] = [count(lines, 'started'), count(lines, 'exit') + count(lines, 'lost')]
+    const [started, ends] = [count(lines, 'started'), lines.filter((line) => endsRun(line as never)).length]
     assert.equal(requests.length, 1, `request ${id} was allowed ${requests.length} times`)
     assert.ok(started <= 1 && ends === 1, `run ${id}: ${lines.map(({ event }) => event).join(', ')}`)
     const tag = tagOf(requests[0]!['argv'])

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
@@ -81,7 +81,7 @@ export class World {
     })
     const data = createHash('shake256', { outputLength: DATA_BYTES }).update(String(seed)).digest()
     await mkdir(join(mesh.root, 'work'))
-    await mkdir(join(mesh.root, 'tmp'))
+    await useTemporary(t, join(mesh.root, 'tmp'))
     await writeFile(join(mesh.root, 'work', 'data'), data)
     for (const [name, text] of Object.entries(PROGRAMS))
       await mesh.program(join('work', name), `cd ${mesh.root}/work\nUNIT=${UNIT}\n${text}`)
@@ -180,4 +180,17 @@ export class World {
 const announceNowhere = async ({ dir }: TestDaemon): Promise<void> => {
   await mkdir(dir, { recursive: true, mode: 0o700 })
   await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
+}
+
+/** Where daemons and command lines put temporary files, for as long as the test runs. */
+const useTemporary = async (t: TestContext, directory: string): Promise<void> => {
+  const before = process.env['TMPDIR']
+  t.after(() => {
+    if (before === undefined) delete process.env['TMPDIR']
+    else process.env['TMPDIR'] = before
+  })
+  await mkdir(directory)
+  // The network half may be another user.
+  await chmod(directory, 0o777)
+  process.env['TMPDIR'] = directory
 }
