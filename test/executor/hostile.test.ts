@@ -180,6 +180,33 @@ test('signatures on demand are limited to a burst and a rate', async (t) => {
   assert.equal(host.totals().signatures_refused, 7)
 })
 
+test('an ACL that lists the host itself lets a network half run that by itself, unless operators must prove it', async (t) => {
+  for (const requireOperatorProof of [false, true]) {
+    const { host, network } = await ExecutorHost.linked(t, { listOwn: true, requireOperatorProof })
+    const [stream_nonce] = await network.client.mintNonces(0, 1)
+    assert.ok(stream_nonce)
+    const call = {
+      link: 0,
+      request_id: ID,
+      stream_nonce,
+      argv: [host.program('hello')],
+      stdin: null,
+      timeout_ms: null,
+      cwd: null,
+      clamp: false,
+    }
+    const signed = await network.client.signRequest(call).catch((error: unknown) => {
+      assert.ok(isAppError(error, 'operator_proof_required'))
+      return null
+    })
+    assert.equal(signed === null, requireOperatorProof)
+    if (signed === null) continue
+    const run = network.client.openRun(0, stream_nonce, execFrame.encode({ type: 'request', ...signed }))
+    await new Promise<void>((resolve) => (run.onClosed = resolve))
+    assert.equal(host.totals().sessions_started, 1)
+  }
+})
+
 test('an argv that no Request can carry is not signed', async (t) => {
   const { network } = await ExecutorHost.linked(t)
   const argv = Array.from({ length: 3 }, () => 'x'.repeat(16_000))

@@ -1,19 +1,24 @@
-/** Started with foreign descriptors: prints those of a child that it runs. */
+/** Started with whatever a hostile parent leaves: runs the argv behind the first argument in that containment; prints what it prints. */
 import { systemClock } from '../../src/base/clock.ts'
+import { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { startProcess } from '../../src/process/running-process.ts'
+import type { ContainmentChoice } from '../../src/protocol/reasons.ts'
 import { permitFor } from './permit.ts'
-import { groupCells, silent } from './processes.ts'
+import { silent } from './processes.ts'
 
+const [choice = 'group', ...argv] = process.argv.slice(2)
+const cells = await Cells.open({ guardian: null, log: silent }, { choice: choice as ContainmentChoice, dataDir: null })
 const guardian = new Guardian({ log: silent })
 guardian.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(
-  permitFor(['ls', '/proc/self/fd']),
-  { cells: await groupCells(), clock: systemClock, guardian, handlers },
+  permitFor(argv.length > 0 ? argv : ['ls', '/proc/self/fd']),
+  { cells, clock: systemClock, guardian, handlers },
   { stdin: false },
 )
 if (started.kind !== 'started') throw new Error(started.detail)
 started.process.resume()
 await started.process.ended
 await guardian.stop()
+await cells.stop()
