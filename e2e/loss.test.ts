@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { announceNowhere, isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // Whoever disappears in the middle of a run, and however: the child is ended within 5 s, nothing is
 // left of it, the journal is whole, and the caller is told the truth.
@@ -38,6 +38,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
     'child',
     `exec 2>/dev/null\ntrap 'date +%s%3N > ${log}; exit 0' TERM\necho ready\nwhile :; do sleep 0.05; done`,
   )
+  await Promise.all([alice, bob].map(announceNowhere))
   await alice.start()
   await bob.start()
   await bob.writeAcl([{ agent: alice, commands: [[program], ['echo', '<INT>']] }])

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { announceNowhere, MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // A path that is lost while a command runs, and comes back: nobody but the counters can tell.
 
@@ -48,12 +48,6 @@ const stageOf = async (
   await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
   await bob.ok('contacts', 'trust', 'alice', 'trusted')
   return { mesh, alice, bob, proxy }
-}
-
-/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
-const announceNowhere = async ({ dir }: TestDaemon): Promise<void> => {
-  await mkdir(dir, { recursive: true, mode: 0o700 })
-  await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
 }
 
 /** Does it again and again, a while after each resumption, until the command is done. */

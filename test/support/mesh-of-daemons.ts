@@ -430,3 +430,9 @@ export const aliceBobCharlie = async (mesh: MeshOfDaemons, commands: readonly (r
   await bob.meet(charlie, 'trusted')
   return { alice, bob, charlie }
 }
+
+/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
+export const announceNowhere = async ({ dir }: Pick<TestDaemon, 'dir'>): Promise<void> => {
+  await mkdir(dir, { recursive: true, mode: 0o700 })
+  await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
+}
