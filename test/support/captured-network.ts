@@ -8,7 +8,7 @@ import { duplexPair, type Duplex } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
 import { networkRights } from '../../src/daemon/network-process.ts'
-import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
+import { PORT_VERSION, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
 import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
 import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
@@ -200,7 +200,7 @@ export class SplitDaemon {
   /** A connection to the executor that nothing honest is on. The one before is closed. */
   async connect(): Promise<FakeNetwork> {
     return until('the executor takes another network half', async () => {
-      const socket = await this.raw()
+      const socket = await this.#open()
       const network = new FakeNetwork(socket.on('data', (chunk: Buffer) => this.heard.push(chunk)))
       try {
         await network.client.start()
@@ -212,8 +212,23 @@ export class SplitDaemon {
     })
   }
 
-  /** A connection on which nothing was said. */
+  /** A connection that was greeted and from then on is the caller's, paused. */
   async raw(): Promise<Socket> {
+    return until('the executor takes another network half', async () => {
+      const socket = await this.#open()
+      const greeted = new Promise<boolean>((resolve) => {
+        frames(socket, (payload) => toNetwork.decode(payload).type === 'snapshot' && resolve(true))
+        socket.once('close', () => resolve(false))
+      })
+      socket.write(encodeFrame(toExecutor.encode({ type: 'hello', id: 0, version: PORT_VERSION })))
+      if (!(await greeted)) return null
+      socket.removeAllListeners('data')
+      return socket.pause()
+    })
+  }
+
+  /** One that comes before the executor has seen the end of the last is turned away. */
+  async #open(): Promise<Socket> {
     this.#apart?.client.stop()
     this.#apart = null
     const socket = connect(this.socket)
