@@ -16,8 +16,8 @@ const MB = 1e6
 const WIDTH = 32
 
 const PLANS = {
-  full: { warm: 1_000, steps: 4, perStep: 2_500, batches: 10, perBatch: 100 },
-  quick: { warm: 200, steps: 2, perStep: 250, batches: 2, perBatch: 50 },
+  full: { warm: 1_000, steps: 4, perStep: 2_500, rounds: 4, batches: 10, perBatch: 100 },
+  quick: { warm: 200, steps: 2, perStep: 250, rounds: 2, batches: 2, perBatch: 50 },
 } as const
 
 /** The least of a few looks, so that what a collection of garbage is about to take does not count. */
@@ -132,7 +132,7 @@ const left = (first: Count, last: Count): string[] => [
 
 /** What thousands of runs leave behind in both halves of both daemons. Fails when it is anything but memory. */
 export const leaks = async (mode: 'full' | 'quick'): Promise<number> => {
-  const { warm, steps, perStep, batches, perBatch } = PLANS[mode]
+  const { warm, steps, perStep, rounds, batches, perBatch } = PLANS[mode]
   const mesh = await MeshOfDaemons.create('x0x-bench-')
   try {
     const stage = await stageOf(mesh)
@@ -154,8 +154,11 @@ export const leaks = async (mode: 'full' | 'quick'): Promise<number> => {
       counts.push(await measure(stage, `${step * perStep} one after the other`))
       say(counts.at(-1)!)
     }
-    for (let batch = 0; batch < batches; batch++) await runs(perBatch, WIDTH)
-    counts.push(await measure(stage, `${batches * perBatch} more, ${WIDTH} at a time, in batches of ${perBatch}`))
+    for (let round = 1; round <= rounds; round++) {
+      for (let batch = 0; batch < batches; batch++) await runs(perBatch, WIDTH)
+      counts.push(await measure(stage, `${round * batches * perBatch} more, ${WIDTH} at a time, in batches of ${perBatch}`))
+      say(counts.at(-1)!)
+    }
     client.close()
     const section = text(stage, counts)
     process.stdout.write(section)

@@ -72,9 +72,10 @@ const chaos = async (t: TestContext, world: World, requests: Requests, mayhem: M
     await Promise.all(lanes)
   }
   t.diagnostic(`troubles: ${tally([...mayhem.done].flatMap(([kind, times]) => Array.from({ length: times }, () => kind)))}`)
-  t.diagnostic(
-    `answers: ${tally(requests.asked.map(({ answer }) => answer.how))}; programs: ${tally(requests.asked.map(({ plan }) => plan.name))}`,
-  )
+  t.diagnostic(`programs: ${tally(requests.asked.map(({ plan }) => plan.name))}`)
+  t.diagnostic(`answers: ${tally(requests.asked.map(({ answer }) => (answer.how === 'denied' ? `denied (${answer.why})` : answer.how)))}`)
+  const refusals = requests.asked.flatMap(({ answer }) => (answer.how === 'refused' ? [answer.why.split('\n')[0]!.slice(0, 70)] : []))
+  t.diagnostic(`refused: ${tally(refusals)}`)
   t.diagnostic(`${world.restartsInVain} starts in vain; programs ${world.strong ? 'cannot' : 'can'} escape`)
 }
 

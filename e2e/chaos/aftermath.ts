@@ -9,7 +9,7 @@ import { readContainmentRecord } from '../../src/process/containment-record.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'
 import { birthOf } from '../../src/process/signals.ts'
 import { isRunning, residentOf, until, type JournalLineJson, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
-import { tagOf, untruth, type Asked, type Requests } from './requests.ts'
+import { tagOf, untruth, type Answer, type Asked, type Requests } from './requests.ts'
 import { TOTAL, UNIT, type World } from './world.ts'
 
 const MIB = 1024 * 1024
@@ -110,9 +110,14 @@ export const assertJournalled = async (world: World, asked: readonly Asked[]): P
     const exit = lines.find(({ event }) => event === 'exit')
     if (answer.how === 'ended') assert.equal(exit?.['code'], plan.code, `run ${plan.tag}: the journal has another end`)
     if (answer.how === 'killed') assert.equal(exit?.['signal'], answer.signal, `run ${plan.tag}: the journal has another end`)
-    if (answer.how === 'denied' && answer.why !== 'spawn_failed') assert.deepEqual(lines, [], `run ${plan.tag} was denied and ran`)
+    if (neverSent(answer)) assert.deepEqual(lines, [], `run ${plan.tag} was not to run (${answer.why}), and did`)
   }
 }
+
+/** What says that nothing ran: a denial, and a caller that could not even ask. */
+const neverSent = (answer: Answer): answer is Extract<Answer, { why: string }> =>
+  (answer.how === 'denied' && answer.why !== 'spawn_failed') ||
+  (answer.how === 'refused' && /^(peer_unreachable|peer_rejected|conflict): /.test(answer.why))
 
 const count = (lines: readonly JournalLineJson[], name: string): number => lines.filter(({ event }) => event === name).length
 
