@@ -55,6 +55,12 @@ const startWeighed = async (mesh: MeshOfDaemons, ballastMb: number): Promise<Wei
   return { client, agentId, networkBytes: await residentOf(network.pid!), stop }
 }
 
+/** What no other process maps, in bytes: proc_pid_smaps(5). */
+const privateOf = async (pid: number): Promise<number> => {
+  const text = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8')
+  return [...text.matchAll(/^Private_(?:Clean|Dirty): +(\d+) kB$/gm)].reduce((sum, [, kb]) => sum + Number(kb) * 1024, 0)
+}
+
 const SMALL_MB = 10
 const LARGE_MB = 500
 
@@ -63,6 +69,7 @@ export const halves = async (mesh: MeshOfDaemons, rounds: number): Promise<Row[]
   const idle = mesh.add('idle')
   await idle.start()
   const [executor, network] = [await residentOf(idle.pid), await residentOf(await idle.networkPid())]
+  const own = await privateOf(idle.pid)
   await idle.stop()
   const small = await startWeighed(mesh, SMALL_MB)
   const large = await startWeighed(mesh, LARGE_MB)
@@ -82,6 +89,13 @@ export const halves = async (mesh: MeshOfDaemons, rounds: number): Promise<Row[]
         target: '1 within noise',
       },
       { what: 'idle executor, resident', unit: 'MB', ours: summarize([executor / MB]), peer: '—', target: '≤ 60' },
+      {
+        what: 'idle executor, its own: without the pages of the runtime that both halves share',
+        unit: 'MB',
+        ours: summarize([own / MB]),
+        peer: '—',
+        target: '—',
+      },
       { what: 'idle network half, resident', unit: 'MB', ours: summarize([network / MB]), peer: '—', target: '≤ 130' },
     ]
   } finally {
