@@ -1,0 +1,24 @@
+import { fromHex, toHex } from '../protocol/ids.ts'
+import { lightHmac, lightRandomBytes } from './light-mac.ts'
+
+/** HTTP header of a proof. */
+export const OPERATOR_PROOF_HEADER = 'x-x0x-operator-proof'
+
+/** What a proof of a run names as its operation. */
+export const RUN_OPERATION = 'exec_run'
+
+const NONCE_BYTES = 16
+
+/** The secret in the text of `operator.key`; null when it is none. */
+export const decodeOperatorKey = (text: string): Uint8Array | null => (/^[0-9a-f]{64}\n$/.test(text) ? fromHex(text.trimEnd()) : null)
+
+/** What stands before the body in the bytes that a proof authenticates. */
+export const provenHead = (operation: string, issuedAt: string, nonce: string): Uint8Array =>
+  Buffer.from(`x0x-operator-v1\n${operation}\n${issuedAt}\n${nonce}\n`)
+
+/** The header's text: `v1.<epoch ms>.<nonce>.<mac>` over the operation and the exact bytes of the body. */
+export const proveOperation = (key: Uint8Array, operation: string, body: Uint8Array, nowMs: number): string => {
+  const nonce = Buffer.from(lightRandomBytes(NONCE_BYTES)).toString('base64url')
+  const mac = lightHmac(key, provenHead(operation, String(nowMs), nonce), body)
+  return `v1.${nowMs}.${nonce}.${toHex(mac)}`
+}
