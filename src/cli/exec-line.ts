@@ -9,6 +9,8 @@ export interface ExecLine {
 
 const SWITCHES = ['--json', '--raw']
 const VALUES = ['--name', '--data-dir', '--api', '--timeout', '--stdin-file']
+/** Options of exec: none before the word itself. */
+const OF_EXEC = ['--raw', '--timeout', '--stdin-file']
 /** In place of an agent these are commands of their own. */
 const SUBCOMMANDS = ['sessions', 'cancel', 'help']
 
@@ -23,7 +25,7 @@ export const parseExecLine = (argv: readonly string[]): ExecLine | null => {
   const words: string[] = []
   for (let at = 0; at < dashes; at += 1) {
     const word = argv[at]!
-    if (given.has(word)) return null
+    if (given.has(word) || (words.length === 0 && OF_EXEC.includes(word))) return null
     if (SWITCHES.includes(word)) given.set(word, '')
     else if (VALUES.includes(word)) {
       at += 1

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 
 import { AppError } from '../base/errors.ts'
-import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-prove.ts'
+import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-proof.ts'
 import type { CliContext } from './context.ts'
 
 /** Routes that change who may do what, and the operation that each proof names. */

@@ -23,7 +23,7 @@ export interface HttpAnswer {
 
 /** What has come and nobody took yet; above it the other side waits. */
 const MAX_HELD = 256 * 1024
-/** Status line and headers, or the trailers; the same bound that Node's own parser has is 16 KiB. */
+/** Of one line, and of all headers or trailers together. Node's own parser has the same bound. */
 const MAX_HEAD = 16 * 1024
 const LINE_END = Buffer.from('\r\n')
 
@@ -77,8 +77,8 @@ class Incoming {
   /** Up to the next line end, without it. */
   async line(): Promise<string> {
     const parts: Buffer[] = []
-    for (let size = 0; size <= MAX_HEAD;) {
-      const part = await this.take(MAX_HEAD)
+    for (let size = 0; size < MAX_HEAD;) {
+      const part = await this.take(MAX_HEAD - size)
       if (part === null) throw cutShort()
       const at = part.indexOf(10)
       parts.push(at === -1 ? part : part.subarray(0, at + 1))

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 
 import { networkRights } from '../../src/daemon/network-process.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
-import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-prove.ts'
+import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
 import { MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
 import { FakeNetwork } from './fake-network.ts'

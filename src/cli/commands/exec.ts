@@ -1,7 +1,10 @@
 import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 
+import { v7 as uuidv7 } from 'uuid'
+
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
+import { randomBytes } from '../../identity/hash.ts'
 import type { RunEventJson } from '../../protocol/run-json.ts'
 import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
@@ -10,7 +13,6 @@ import { linesOf } from '../lines.ts'
 import { runProver, type RunProver } from '../operator.ts'
 import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
-import { newRunId } from '../run-id.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type { CliStdin } from '../stdin-source.ts'
 import { shownLine } from '../terminal-text.ts'
@@ -53,8 +55,8 @@ class ExecCommand {
   readonly #options: ExecOptions
   readonly #output: RunOutput
   readonly #closing = new AbortController()
-  /** Ours, so that the run can be cancelled before its first word. */
-  readonly #requestId = newRunId(Date.now())
+  /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
+  readonly #requestId = uuidv7({ random: randomBytes(16) })
   #stdin: CliStdin | null = null
   /** What carries stdin. */
   #body: Readable | null = null

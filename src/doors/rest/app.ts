@@ -5,7 +5,7 @@ import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { OPERATOR_PROOF_HEADER } from '../../identity/operator-prove.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import { MAX_SMALL_BODY } from '../../protocol/local-limits.ts'
 import { answerError } from './answer-error.ts'
 import { checkHost, TokenCheck, type Listener } from './access.ts'

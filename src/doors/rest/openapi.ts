@@ -1,7 +1,7 @@
 import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 
-import { OPERATOR_PROOF_HEADER } from '../../identity/operator-prove.ts'
+import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import type { Definition } from './definition.ts'
 import type { Route } from './routes.ts'
 import { failure, runEvent } from './schemas.ts'

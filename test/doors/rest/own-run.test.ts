@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import { sha256 } from '../../../src/identity/hash.ts'
-import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-prove.ts'
+import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { ownHost } from '../../support/exec-pair.ts'
 import { response, startDoor, type Answer, type TestDoor } from '../../support/rest-door.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-prove.ts'
+import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { ROUTES } from '../../../src/doors/rest/routes.ts'
 import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
 
