@@ -14,7 +14,7 @@ import { runProver, type RunProver } from '../operator.ts'
 import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
-import type { CliStdin } from '../stdin-source.ts'
+import type * as StdinSource from '../stdin-source.ts'
 import { shownLine } from '../terminal-text.ts'
 
 export interface ExecOptions {
@@ -34,7 +34,7 @@ const timeoutMs = (text: string): number => {
 }
 
 /** Loaded only where a command is given stdin. */
-const stdinSource = async (): Promise<typeof import('../stdin-source.ts')> => import('../stdin-source.ts')
+const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
 
 /** May mean an agent that is no contact, which a proof can only name in full. */
 const ID_BEGINNING = /^[0-9a-f]{1,63}$/
@@ -57,7 +57,7 @@ class ExecCommand {
   readonly #closing = new AbortController()
   /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
   readonly #requestId = uuidv7({ random: randomBytes(16) })
-  #stdin: CliStdin | null = null
+  #stdin: StdinSource.CliStdin | null = null
   /** What carries stdin. */
   #body: Readable | null = null
   #begun = false
@@ -116,7 +116,7 @@ class ExecCommand {
     return timeout === null ? request : { ...request, timeout_ms: timeoutMs(timeout) }
   }
 
-  async #call(request: object, stdin: CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
+  async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
     const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
     const headers = { accept: 'application/x-ndjson', ...prover?.(head) }
