@@ -1,7 +1,7 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
 import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 
 import { packageRoot } from './runtime.mjs'
 
@@ -30,6 +30,15 @@ export const TARGETS = {
     banner: SHEBANG,
     supported: { 'dynamic-import': false },
   },
+  // Loaded by x0x.cjs for every line but a plain exec, which would take twice as long if it had to read this.
+  'x0x-any-line': {
+    entry: 'src/cli/any-line.ts',
+    out: 'dist/x0x-any-line.cjs',
+    format: 'cjs',
+    target: 'node20',
+    banner: '',
+    supported: { 'dynamic-import': false },
+  },
   x0xd: {
     entry: 'src/daemon/main.ts',
     out: 'dist/x0xd.mjs',
@@ -48,6 +57,15 @@ export const TARGETS = {
   },
 }
 
+/** An import of a file that has a bundle of its own becomes one of that bundle. */
+const apart = {
+  name: 'apart',
+  setup: ({ onResolve }) =>
+    onResolve({ filter: /\/any-line\.ts$/ }, ({ kind }) =>
+      kind === 'dynamic-import' ? { path: `./${basename(TARGETS['x0x-any-line'].out)}`, external: true } : null,
+    ),
+}
+
 /** A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. */
 const starter = (entry) => `
 import { main } from './${entry}'
@@ -56,13 +74,17 @@ main(process.argv.slice(2), process.env).then(
   (error) => { console.error(error); process.exitCode = 70 },
 )`
 
+/** A bundle that another one loads. */
+const library = (entry) => `export * from './${entry}'`
+
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
 export const bundle = async ({ entry, format, target, banner, supported }) => {
   const { build } = await import('esbuild')
   const result = await build({
-    stdin: { contents: starter(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
+    stdin: { contents: entry.endsWith('main.ts') ? starter(entry) : library(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
+    plugins: [apart],
     platform: 'node',
     format,
     target,

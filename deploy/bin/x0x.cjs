@@ -6,7 +6,6 @@ const { join } = require('node:path')
 
 const bundle = join(__dirname, '..', '..', 'dist', 'x0x.cjs')
 if (existsSync(bundle)) {
-  require('node:module').enableCompileCache?.()
   require(bundle)
 } else {
   void import('./build-first.mjs').then(({ buildFirst }) => buildFirst(() => require(bundle)))

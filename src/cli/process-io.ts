@@ -4,7 +4,6 @@ import { isatty } from 'node:tty'
 import type { CliIo } from './context.ts'
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-const STDIO = ['stdin', 'stdout', 'stderr'] as const
 
 /** Open, and no terminal any more. */
 const hungUp = (fd: number): boolean => {
@@ -17,10 +16,12 @@ const hungUp = (fd: number): boolean => {
 
 /** The real streams and signals of this process. */
 export const processIo = (): CliIo => {
-  const { stdin, stdout, stderr } = process
-  const terminals = STDIO.flatMap((name, fd) => (process[name].isTTY ? [fd] : []))
+  const { stdout, stderr } = process
+  const terminals = [0, 1, 2].filter((fd) => isatty(fd))
   return {
-    stdin,
+    get stdin() {
+      return process.stdin
+    },
     stdout,
     stderr,
     onSignal: (listener) => {

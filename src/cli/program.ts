@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander'
 
-import type { CliContext } from './context.ts'
+import type { CliContext, GlobalOptions } from './context.ts'
 import { usageError } from './failure.ts'
 
 /** What the program needs from outside: a context made from the global options, and a place for the exit status. */
@@ -10,13 +10,6 @@ export interface ProgramInit {
   readonly done: (status: number) => void
   /** The words behind `--`, or null where there was none: only those are a remote command. */
   readonly behindDashes: readonly string[] | null
-}
-
-export interface GlobalOptions {
-  readonly name?: string
-  readonly dataDir?: string
-  readonly api?: string
-  readonly json?: boolean
 }
 
 /** Runs one command; its modules are loaded only then, so that no command pays for another. */

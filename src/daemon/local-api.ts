@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
-import type { IncomingMessage, OutgoingHttpHeaders, RequestOptions } from 'node:http'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
 import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
 import type { Environment } from './config.ts'
+import { httpCall, type HttpAnswer, type HttpCall } from './local-http.ts'
 import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
 
 export interface LocalApiInit {
@@ -20,7 +20,7 @@ export interface ApiCall {
   /** A JSON value, text sent as it is, or a stream. */
   readonly body?: unknown
   readonly stream?: Readable
-  readonly headers?: OutgoingHttpHeaders
+  readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
 }
 
@@ -39,7 +39,7 @@ const readSmall = (path: string): string | null => {
   }
 }
 
-/** Talks to one daemon, over its unix socket unless a URL was given. Speaks HTTP itself: a client library costs more than the whole command. */
+/** Talks to one daemon, over its unix socket unless a URL was given. */
 export class LocalApi {
   readonly paths: DataPaths
   readonly #init: LocalApiInit
@@ -51,18 +51,17 @@ export class LocalApi {
 
   /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`. */
   async json<T>(call: ApiCall): Promise<T> {
-    const response = await this.open(call)
-    return JSON.parse(await readAll(response)) as T
+    return JSON.parse(await readAll(await this.open(call))) as T
   }
 
-  /** The response of a 2xx answer, unread. Throws as `json` does. */
-  async open(call: ApiCall): Promise<IncomingMessage> {
-    const target = this.#target()
+  /** The body of a 2xx answer, unread. Throws as `json` does. */
+  async open(call: ApiCall): Promise<AsyncIterable<Uint8Array>> {
+    const url = this.#init.url === null ? null : parseUrl(this.#init.url)
+    // The socket alone, without a URL: its directory is private. The port of a daemon that died may be anybody's
+    // by now, who would be handed the token.
+    const to = url === null ? { path: this.paths.apiSocket } : { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port) }
     try {
-      const path = `${target.path ?? ''}${call.path}`
-      const response = await send(call, { ...target, method: call.method, path, headers: this.#headers(call) })
-      if ((response.statusCode ?? 500) < 300) return response
-      throw errorOf(response.statusCode ?? 500, await readAll(response))
+      return await bodyOf(call, await httpCall(to, this.#request(call, url)))
     } catch (error) {
       throw NO_DAEMON.has(errnoOf(error)) ? this.#notRunning() : asUnreachable(error, call.signal)
     }
@@ -79,24 +78,21 @@ export class LocalApi {
     return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
   }
 
-  /**
-   * The socket alone, without a URL: its directory is private. The port of a daemon that died may be
-   * anybody's by now, who would be handed the token.
-   */
-  #target(): RequestOptions {
-    if (this.#init.url === null) return { socketPath: this.paths.apiSocket }
-    const url = parseUrl(this.#init.url)
-    return { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port), path: url.pathname.replace(/\/$/, '') }
-  }
-
-  #headers(call: ApiCall): OutgoingHttpHeaders {
+  #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
     // What the user names goes where the user says; what lies in our directory stays on this machine.
     const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
     return {
-      ...(this.#init.url === null ? { host: 'localhost' } : {}),
-      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
-      ...(call.body === undefined ? {} : { 'content-type': 'application/json' }),
-      ...call.headers,
+      method,
+      path: `${url?.pathname.replace(/\/$/, '') ?? ''}${path}`,
+      headers: {
+        host: url?.host ?? 'localhost',
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(stream === undefined ? {} : { stream }),
+      ...(signal === undefined ? {} : { signal }),
     }
   }
 
@@ -118,30 +114,17 @@ const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
 
-const send = async (call: ApiCall, options: RequestOptions): Promise<IncomingMessage> => {
-  // Only when something is sent: the daemon has this file for its doctor, and HTTP takes 15 MB.
-  const { request: httpRequest } = await import('node:http')
-  return new Promise((resolve, reject) => {
-    const outgoing = httpRequest({ ...options, agent: false, ...(call.signal === undefined ? {} : { signal: call.signal }) })
-    outgoing.on('error', reject)
-    outgoing.on('response', (response) => {
-      // A refusal may come before all of a body was read; a run's answer begins while its stdin still flows.
-      if ((response.statusCode ?? 500) >= 300) call.stream?.destroy()
-      resolve(response)
-    })
-    if (call.stream === undefined)
-      outgoing.end(call.body === undefined ? undefined : typeof call.body === 'string' ? call.body : JSON.stringify(call.body))
-    else {
-      call.stream.on('error', (error) => outgoing.destroy(error))
-      call.stream.pipe(outgoing)
-    }
-  })
+/** A refusal may come before all of a request's body was read; a run's answer begins while its stdin still flows. */
+const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<AsyncIterable<Uint8Array>> => {
+  if (status < 300) return body
+  call.stream?.destroy()
+  throw errorOf(status, await readAll(body))
 }
 
-const readAll = async (response: IncomingMessage): Promise<string> => {
-  const parts: Buffer[] = []
+const readAll = async (body: AsyncIterable<Uint8Array>): Promise<string> => {
+  const parts: Uint8Array[] = []
   let size = 0
-  for await (const part of response as AsyncIterable<Buffer>) {
+  for await (const part of body) {
     size += part.length
     if (size > MAX_ANSWER) throw new AppError('too_large', 'the answer of the daemon is too large')
     parts.push(part)

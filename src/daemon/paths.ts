@@ -1,5 +1,5 @@
 import { homedir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join, resolve, sep } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
 
@@ -50,23 +50,26 @@ export const checkInstanceName = (name: string, from: string): string => {
 export const dataDirOf = (choice: InstanceChoice): string =>
   choice.dataDir !== null ? resolve(choice.dataDir) : join(homedir(), choice.name === null ? '.x0x' : `.x0x-${choice.name}`)
 
-export const pathsIn = (dir: string): DataPaths => ({
-  dir,
-  agentKey: join(dir, 'agent.key'),
-  machineKey: join(dir, 'machine.key'),
-  operatorKey: join(dir, 'operator.key'),
-  contacts: join(dir, 'contacts.json'),
-  revocations: join(dir, 'revocations.json'),
-  apiToken: join(dir, 'api-token'),
-  apiSocket: join(dir, 'api.sock'),
-  apiPort: join(dir, 'api.port'),
-  config: join(dir, 'config.toml'),
-  execAcl: join(dir, 'exec-acl.toml'),
-  lock: join(dir, 'x0xd.lock'),
-  networkPid: join(dir, 'network.pid'),
-  runs: join(dir, 'runs'),
-  outgoing: join(dir, 'requests.jsonl'),
-})
+export const pathsIn = (dir: string): DataPaths => {
+  const inside = join(dir, sep)
+  return {
+    dir,
+    agentKey: `${inside}agent.key`,
+    machineKey: `${inside}machine.key`,
+    operatorKey: `${inside}operator.key`,
+    contacts: `${inside}contacts.json`,
+    revocations: `${inside}revocations.json`,
+    apiToken: `${inside}api-token`,
+    apiSocket: `${inside}api.sock`,
+    apiPort: `${inside}api.port`,
+    config: `${inside}config.toml`,
+    execAcl: `${inside}exec-acl.toml`,
+    lock: `${inside}x0xd.lock`,
+    networkPid: `${inside}network.pid`,
+    runs: `${inside}runs`,
+    outgoing: `${inside}requests.jsonl`,
+  }
+}
 
 /** Says what is wrong with a data directory whose socket the kernel could not bind, or null. */
 export const socketPathProblem = (paths: DataPaths): string | null =>

@@ -64,8 +64,23 @@ const packagesIn = async (target: typeof TARGETS.x0x): Promise<Set<string>> => {
   return new Set(names.filter((name) => name !== undefined))
 }
 
+test('a plain exec is bundled with next to nothing, and leaves every other command apart', async () => {
+  const { metafile, text } = await bundle(TARGETS.x0x)
+  assert.deepEqual([...(await packagesIn(TARGETS.x0x))], ['uuid'])
+  const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
+  // What takes long to load is not here: node:http, and what only a command with stdin needs is loaded then.
+  assert.deepEqual(
+    [...new Set(outside)].sort(),
+    ['crypto', 'fs', 'fs/promises', 'net', 'os', 'path', 'stream', 'tty']
+      .map((name) => `node:${name}`)
+      .concat('./x0x-any-line.cjs')
+      .sort(),
+  )
+  assert.ok(text.length < 64 * 1024, `${text.length} bytes to read before anything is asked`)
+})
+
 test('the command line is bundled without the mesh, the doors and the log', async () => {
-  const packages = [...(await packagesIn(TARGETS.x0x))]
+  const packages = [...(await packagesIn(TARGETS['x0x-any-line']))]
   assert.deepEqual(
     packages.filter((name) => /libp2p|fastify|^zod$|^pino$|^ajv/.test(name)),
     [],

@@ -77,14 +77,14 @@ export const runDirectListen = async (context: CliContext): Promise<number> => {
   const gone = (): void => closing.abort()
   context.stdout.on('error', gone)
   try {
-    const response = await context.api.open({
+    const events = await context.api.open({
       method: 'GET',
       path: '/direct/events',
       headers: { accept: 'text/event-stream' },
       signal: closing.signal,
     })
     const names = context.json ? new Map<string, string>() : await namesOfContacts(context)
-    for await (const line of linesOf(response)) {
+    for await (const line of linesOf(events)) {
       if (!line.startsWith('data:')) continue
       const data = line.slice('data:'.length).trim()
       if (!(await write(context.stdout, `${context.json ? shownJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break

@@ -1,10 +1,10 @@
-import type { IncomingMessage } from 'node:http'
 import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 
 import { v7 as uuidv7 } from 'uuid'
 
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
+import { randomBytes } from '../../identity/hash.ts'
 import type { RunEventJson } from '../../protocol/run-json.ts'
 import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
@@ -14,7 +14,7 @@ import { runProver, type RunProver } from '../operator.ts'
 import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
-import { declaredStdin, openStdin, streamedBody, type CliStdin } from '../stdin-source.ts'
+import type * as StdinSource from '../stdin-source.ts'
 import { shownLine } from '../terminal-text.ts'
 
 export interface ExecOptions {
@@ -32,6 +32,9 @@ const timeoutMs = (text: string): number => {
   if (ms >= 1) return ms
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
+
+/** Loaded only where a command is given stdin. */
+const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
 
 /** May mean an agent that is no contact, which a proof can only name in full. */
 const ID_BEGINNING = /^[0-9a-f]{1,63}$/
@@ -52,9 +55,9 @@ class ExecCommand {
   readonly #options: ExecOptions
   readonly #output: RunOutput
   readonly #closing = new AbortController()
-  /** Ours, so that the run can be cancelled before its first word. */
-  readonly #requestId = uuidv7()
-  #stdin: CliStdin | null = null
+  /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
+  readonly #requestId = uuidv7({ random: randomBytes(16) })
+  #stdin: StdinSource.CliStdin | null = null
   /** What carries stdin. */
   #body: Readable | null = null
   #begun = false
@@ -89,21 +92,21 @@ class ExecCommand {
    * With a proof wherever one can be made at once, because then the daemon's journal says whose word it was. An
    * id that is not whole, and stdin whose end has not come, are sent without one first: few daemons insist.
    */
-  async #ask(): Promise<IncomingMessage> {
+  async #ask(): Promise<AsyncIterable<Uint8Array>> {
     const { agent, stdinFile } = this.#options
     const request = this.#request()
     const prover = proverOf(this.#context)
     const able = typeof prover === 'function'
-    const { stdin: own, api } = this.#context
-    const stdin = stdinFile === null ? null : await openStdin(stdinFile, own, this.#closing.signal)
+    const { api } = this.#context
+    const stdin = stdinFile === null ? null : await (await stdinSource()).openStdin(stdinFile, this.#context.stdin, this.#closing.signal)
     this.#stdin = stdin
-    if (able && !ID_BEGINNING.test(agent) && stdin?.declared !== null) return api.open(this.#call(request, stdin, prover))
+    if (able && !ID_BEGINNING.test(agent) && stdin?.declared !== null) return api.open(await this.#call(request, stdin, prover))
     try {
-      return await api.open(this.#call(request, stdin, null))
+      return await api.open(await this.#call(request, stdin, null))
     } catch (error) {
       if (!isAppError(error, 'operator_proof_required')) throw error
       if (!able) throw prover
-      return api.open(this.#call(request, stdin && (await declaredStdin(stdin)), prover))
+      return api.open(await this.#call(request, stdin && (await (await stdinSource()).declaredStdin(stdin)), prover))
     }
   }
 
@@ -113,12 +116,12 @@ class ExecCommand {
     return timeout === null ? request : { ...request, timeout_ms: timeoutMs(timeout) }
   }
 
-  #call(request: object, stdin: CliStdin | null, prover: RunProver | null): ApiCall {
+  async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
     const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
     const headers = { accept: 'application/x-ndjson', ...prover?.(head) }
     if (stdin === null) return { ...call, headers, body: head }
-    this.#body = streamedBody(head, stdin)
+    this.#body = (await stdinSource()).streamedBody(head, stdin)
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
   }
 
@@ -144,10 +147,10 @@ class ExecCommand {
     }
   }
 
-  async #follow(response: IncomingMessage): Promise<number> {
+  async #follow(answer: AsyncIterable<Uint8Array>): Promise<number> {
     let brokeOff = ''
     try {
-      for await (const line of linesOf(response)) {
+      for await (const line of linesOf(answer)) {
         if (line === '') continue
         const status = await this.#event(JSON.parse(line) as RunEventJson)
         if (status !== null) return status
