@@ -190,8 +190,9 @@ const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer 
   }
   if (CLI_FAILURES.includes(status)) return { how: 'refused', why: stderr.trim() }
   const byForce = stderr.includes('cancelled: ')
-  // Interrupted before it had asked, or not waiting any more.
-  if (status === 130 && stdout.length === 0 && !byForce) return { how: 'gone', why: 'interrupted' }
+  // Interrupted before anything had come, or not waiting any more.
+  const unheard = stdout.length === 0 || stderr.includes('x0x: interrupted; ')
+  if (status === 130 && unheard && !byForce) return { how: 'gone', why: 'interrupted' }
   return status > 128 ? { how: 'killed', signal: status - 128, stdout, byForce } : { how: 'ended', code: status, stdout, stderr, byForce }
 }
 

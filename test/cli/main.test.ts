@@ -249,6 +249,22 @@ test('the first signal cancels by id and waits, and the id is ours from the begi
   assert.equal(cancel?.request_id, run?.request_id)
 })
 
+test('a first signal that the daemon cannot be told of ends the wait, and says that the end is not known', async (t) => {
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    if (request.path !== '/exec/run') return json(response, 500, { ok: false, error: 'internal', message: 'no' })
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' }).write(`${JSON.stringify(data('up\n'))}\n`)
+  })
+  const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
+    interrupt = listener
+    return () => undefined
+  }
+  const result = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { onSignal, onOutput: () => interrupt('SIGINT') })
+  assert.equal(result.status, 130)
+  assert.equal(result.stdout, 'up\n')
+  assert.equal(result.stderr, 'x0x: interrupted; the daemon could not be told, and how the command ends there is not known\n')
+})
+
 test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
   await writeFile(join(dir, 'payload'), 'hello')

@@ -66,6 +66,8 @@ export interface InProcessOptions {
   /** All three streams are terminals. */
   readonly terminal?: boolean
   readonly onSignal?: CliIo['onSignal']
+  /** Something came out on stdout. */
+  readonly onOutput?: () => void
 }
 
 /** Runs a command line in this process. */
@@ -78,6 +80,7 @@ export const runCli = async (argv: readonly string[], options: InProcessOptions 
     return { stream, text: () => Buffer.concat(parts).toString() }
   }
   const [stdout, stderr] = [output(), output()]
+  stdout.stream.on('data', () => options.onOutput?.())
   const stdin: PassThrough & { isTTY?: boolean } = new PassThrough()
   if (options.terminal === true) stdin.isTTY = true
   stdin.end(options.stdin ?? '')

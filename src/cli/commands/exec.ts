@@ -49,6 +49,9 @@ const proverOf = (context: CliContext): RunProver | AppError => {
   }
 }
 
+/** Of a Ctrl-C that came through no better. */
+const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'
+
 /** One `x0x exec`: the request, the events, and the signals that end it. */
 class ExecCommand {
   readonly #context: CliContext
@@ -143,7 +146,9 @@ class ExecCommand {
       await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
     } catch (error) {
       // Over already: its Exit is on the way. Not asked for yet, or anything else: the closed request says it too.
-      if (!(this.#begun && isAppError(error, 'unknown_run'))) this.#closing.abort()
+      if (this.#begun && isAppError(error, 'unknown_run')) return
+      this.#closing.abort()
+      if (this.#begun) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
     }
   }
 
