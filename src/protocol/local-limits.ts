@@ -24,7 +24,7 @@ export const MAX_RECENT_WARNINGS = 64
 export const MAX_SUMMARY_TEXT = 128
 
 // ---- journal ----
-/** One line: an argv of the largest size, every byte of it escaped as \uXXXX, and the fields around it. */
+/** One line: an argv of the largest size, every byte of it escaped in six characters, and the fields around it. */
 export const MAX_JOURNAL_LINE = 256 * 1024
 /** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
 export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
