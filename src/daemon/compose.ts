@@ -75,7 +75,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
 /** Null: as we do, or as whoever else starts it. */
 const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
   if (executor_socket !== null) return null
-  const user = await networkUserOf(network_user, paths.dir)
+  const user = networkUserOf(network_user, paths.dir)
   if (user !== null) await checkReachable([process.execPath, networkProgram()], user)
   else if (process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
   return user
@@ -89,8 +89,9 @@ const startHalves = async (
 ): Promise<Daemon> => {
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const grounds: Grounds = { config, clock: systemClock, log, machineKey }
+  const settings = await networkSettings(grounds)
   const half = await composeExecutor(grounds)
-  const network = composeNetworkSide(grounds, half, await networkSettings(grounds), user)
+  const network = composeNetworkSide(grounds, half, settings, user)
   const { agentKey, operatorKey } = config.paths
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.

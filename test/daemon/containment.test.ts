@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -207,14 +207,19 @@ test('a start that is refused leaves no control group behind', needs.cgroup, asy
       `${good}\n[[exec.allow]]\nagent_id = "${ID}"\nmachine_id = "${ID}"\nrun_as = "x0x-no-such-user"\ncommands = [{ argv = ["true"] }]\n`,
     ],
     [join(data, 'contacts.json'), '{"contacts": 7}'],
+    [join(data, 'api-token'), 'no token'],
   ] as const) {
     await writeFile(acl, good, { mode: 0o600 })
     await writeFile(file, text, { mode: 0o600 })
-    assert.notEqual((await runDaemonCommand(flags)).status, 0)
+    const { status, stderr } = await runDaemonCommand(flags)
+    assert.notEqual(status, 0)
+    assert.ok(stderr.includes(file), stderr)
+    await rm(file)
     assert.deepEqual(
       groupsBelow(mine!.own).filter((path) => path.includes(prefix)),
       [],
       file,
     )
+    assert.equal(existsSync(join(data, 'containment.json')), false, file)
   }
 })
