@@ -1,8 +1,9 @@
-import { readFile, realpath, stat } from 'node:fs/promises'
+import { realpath, stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { dirname } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
+import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
 import { sha256 } from '../identity/hash.ts'
 
 /** Whom the network's half runs as, where that is not ourselves. */
@@ -22,17 +23,17 @@ const SPARE_COUNT = 606
 /** What makes a system user of that name. */
 export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
 
-const passwdEntry = async (name: string): Promise<NetworkUser | null> => {
-  const lines = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n')
-  const [, , uid, gid] = lines.map((line) => line.split(':')).find(([user]) => user === name) ?? []
-  return uid === undefined || gid === undefined ? null : { name, uid: Number(uid), gid: Number(gid) }
+/** Nobody where there is no such file. */
+const users = (): PasswdEntry[] => {
+  try {
+    return readPasswd()
+  } catch {
+    return []
+  }
 }
 
 /** The name of a number, or the number itself. */
-export const userNameOf = async (uid: number): Promise<string> => {
-  const lines = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n')
-  return lines.map((line) => line.split(':')).find(([, , other]) => other === String(uid))?.[0] ?? String(uid)
-}
+export const userNameOf = (uid: number): string => users().find((user) => user.uid === uid)?.name ?? String(uid)
 
 /** Another for each data directory, the same at each start. */
 const spareUser = (dataDir: string): NetworkUser => {
@@ -52,18 +53,20 @@ const ownName = (): string => {
  * Null: it runs as we do, because we are no root, or because `network_user = "root"` says so. Without the
  * setting it is the user x0x, or, where there is none, a number that nobody has. Throws `bad_config`.
  */
-export const networkUserOf = async (wanted: string | null, dataDir: string): Promise<NetworkUser | null> => {
+export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUser | null => {
   if (process.geteuid?.() !== 0) {
     if (wanted === null || wanted === ownName()) return null
     throw new AppError('bad_config', `network_user: only root can run the network's half as ${wanted}; leave it out, or start x0xd as root`)
   }
   if (wanted === 'root') return null
-  const user = await passwdEntry(wanted ?? DEFAULT_USER)
-  if (user === null && wanted === null) return spareUser(dataDir)
-  if (user === null)
-    throw new AppError('bad_config', `network_user: there is no user ${wanted}; make it with: ${userCommand(String(wanted))}`)
-  if (user.uid === 0) throw new AppError('bad_config', `network_user: ${user.name} is another name of root`)
-  return user
+  const name = wanted ?? DEFAULT_USER
+  const user = users().find((other) => other.name === name)
+  if (user === undefined && wanted === null) return spareUser(dataDir)
+  if (user === undefined) throw new AppError('bad_config', `network_user: there is no user ${name}; make it with: ${userCommand(name)}`)
+  const { uid, gid } = user
+  if (uid === null || gid === null) throw new AppError('bad_config', `network_user: /etc/passwd gives ${name} no valid uid and gid`)
+  if (uid === 0) throw new AppError('bad_config', `network_user: ${name} is another name of root`)
+  return { name, uid, gid }
 }
 
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>

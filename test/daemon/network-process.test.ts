@@ -89,10 +89,10 @@ test('the API listens on the socket that the executor made: its path and its mod
 })
 
 test('network_user = NAME: that user, if there is one; another name of root or nobody is refused, with the remedy', asRoot, async (t) => {
-  const nobody = await networkUserOf('nobody', '/d')
+  const nobody = networkUserOf('nobody', '/d')
   assert.equal(nobody?.name, 'nobody')
-  assert.equal(await networkUserOf('root', '/d'), null)
-  await assert.rejects(networkUserOf('no-such-user', '/d'), { code: 'bad_config', message: /useradd --system .* no-such-user/ })
+  assert.equal(networkUserOf('root', '/d'), null)
+  assert.throws(() => networkUserOf('no-such-user', '/d'), { code: 'bad_config', message: /useradd --system .* no-such-user/ })
   const dir = join(await tempDir(t), 'data')
   await mkdir(dir, { mode: 0o700 })
   await writeFile(join(dir, 'config.toml'), 'network_user = "no-such-user"\n', { mode: 0o600 })
@@ -101,8 +101,8 @@ test('network_user = NAME: that user, if there is one; another name of root or n
   assert.match(refused.stderr, /there is no user no-such-user; make it with: useradd/)
 })
 
-test('without the setting and without a user x0x it is a number that nobody has, the same at each start', asRoot, async () => {
-  const [first, again, other] = await Promise.all(['/var/lib/a', '/var/lib/a', '/var/lib/b'].map(async (dir) => networkUserOf(null, dir)))
+test('without the setting and without a user x0x it is a number that nobody has, the same at each start', asRoot, () => {
+  const [first, again, other] = ['/var/lib/a', '/var/lib/a', '/var/lib/b'].map((dir) => networkUserOf(null, dir))
   assert.deepEqual(first, again)
   if (first?.name === 'x0x') return
   assert.notEqual(first?.uid, other?.uid)
@@ -113,8 +113,8 @@ test('who is not root cannot name another user', asRoot, async (t) => {
   const dir = await tempDir(t)
   await chown(dir, 65_534, 65_534)
   const code = `import { networkUserOf } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/network-user.ts'))}
-    console.log(await networkUserOf(null, '/d'), await networkUserOf('nobody', '/d'))
-    await networkUserOf('daemon', '/d').catch((error) => console.log(error.code, error.message))`
+    console.log(networkUserOf(null, '/d'), networkUserOf('nobody', '/d'))
+    try { networkUserOf('daemon', '/d') } catch (error) { console.log(error.code, error.message) }`
   const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], {
     uid: 65_534,
     gid: 65_534,
