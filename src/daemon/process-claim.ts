@@ -1,5 +1,7 @@
 import { readFile } from 'node:fs/promises'
 
+import { birthOf } from '../process/signals.ts'
+
 /** A process by its pid, and what tells it from a later one with the same pid. */
 export interface ProcessClaim {
   readonly pid: number
@@ -10,8 +12,9 @@ export interface ProcessClaim {
 /** Boot id and start time in clock ticks (proc(5)); empty where the system does not tell. */
 const startOf = async (pid: number): Promise<string> => {
   try {
-    const [boot, stat] = await Promise.all([readFile('/proc/sys/kernel/random/boot_id', 'utf8'), readFile(`/proc/${pid}/stat`, 'utf8')])
-    return `${boot.trim()} ${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`
+    const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
+    const born = birthOf(pid)
+    return born === undefined ? '' : `${boot.trim()} ${born}`
   } catch {
     return ''
   }
