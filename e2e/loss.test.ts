@@ -4,18 +4,15 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { announceNowhere, isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { isRunning, until, type RunningCli } from '../test/support/mesh-of-daemons.ts'
+import { acquaint, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
 // Whoever disappears in the middle of a run, and however: the child is ended within 5 s, nothing is
 // left of it, the journal is whole, and the caller is told the truth.
 
 const SIGTERM_WITHIN_MS = 5_000
 
-interface Stage {
-  readonly mesh: MeshOfDaemons
-  readonly alice: TestDaemon
-  readonly bob: TestDaemon
-  readonly proxy: CuttableProxy
+interface Stage extends ProxiedPair<CuttableProxy> {
   /** The command that runs on bob; it notes when SIGTERM came. */
   readonly running: RunningCli
   readonly pid: number
@@ -25,27 +22,15 @@ interface Stage {
 
 /** Alice runs a command on bob, over a path that can be cut. */
 const stageOf = async (t: TestContext): Promise<Stage> => {
-  const mesh = await MeshOfDaemons.create()
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
-  t.after(async () => {
-    await mesh.stop()
-    await proxy.close()
-  })
+  const pair = await proxiedPair(t, (port) => new CuttableProxy(port))
+  const { mesh, alice, bob, proxy } = pair
   const log = join(mesh.root, 'terminated')
   // stderr aside: the shell would report the death of its sleep to a daemon that is gone, and die of that first.
   const program = await mesh.program(
     'child',
     `exec 2>/dev/null\ntrap 'date +%s%3N > ${log}; exit 0' TERM\necho ready\nwhile :; do sleep 0.05; done`,
   )
-  await Promise.all([alice, bob].map(announceNowhere))
-  await alice.start()
-  await bob.start()
-  await bob.writeAcl([{ agent: alice, commands: [[program], ['echo', '<INT>']] }])
-  await bob.restart()
-  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
-  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
-  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  await acquaint(pair, [[program], ['echo', '<INT>']])
   const running = alice.startCli(['exec', 'bob', '--', program])
   await running.printed('ready')
   assert.ok(proxy.connections > 0, 'the run goes through the path that can be cut')
@@ -53,7 +38,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
   assert.ok(isRunning(pid))
   const terminatedAt = async (): Promise<number> =>
     until('the child gets SIGTERM', async () => Number(await readFile(log, 'utf8').catch(() => '0')) || null)
-  return { mesh, alice, bob, proxy, running, pid, terminatedAt }
+  return { ...pair, running, pid, terminatedAt }
 }
 
 /** What must hold afterwards, whatever happened. */

@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { announceNowhere, MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { acquaint, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
 // A path that is lost while a command runs, and comes back: nobody but the counters can tell.
 
@@ -13,12 +14,7 @@ const MIB = 1024 * 1024
 /** What a daemon may keep beside its ordinary needs: the windows, and what the copies on their way leave behind. */
 const GROWTH = 64 * MIB
 
-interface Stage {
-  readonly mesh: MeshOfDaemons
-  readonly alice: TestDaemon
-  readonly bob: TestDaemon
-  readonly proxy: CuttableProxy
-}
+type Stage = ProxiedPair<CuttableProxy>
 
 /** Alice may run `programs` on bob, whom she reaches by a path that can be cut. */
 const stageOf = async (
@@ -27,27 +23,16 @@ const stageOf = async (
   prepare?: (root: string) => Promise<void>,
   keys = '',
 ): Promise<Stage> => {
-  const mesh = await MeshOfDaemons.create()
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
-  t.after(async () => {
-    await mesh.stop()
-    await proxy.close()
-  })
-  await prepare?.(mesh.root)
-  const paths = await Promise.all(Object.entries(programs).map(async ([name, text]) => mesh.program(name, `cd ${mesh.root}\n${text}`)))
-  await Promise.all([alice, bob].map(announceNowhere))
-  await alice.start()
-  await bob.start()
-  await bob.writeAcl(
-    [{ agent: alice, commands: paths.map((path) => [path]) }],
+  const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
+  const { root } = stage.mesh
+  await prepare?.(root)
+  const paths = await Promise.all(Object.entries(programs).map(async ([name, text]) => stage.mesh.program(name, `cd ${root}\n${text}`)))
+  await acquaint(
+    stage,
+    paths.map((path) => [path]),
     `max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432\n${keys}`,
   )
-  await bob.restart()
-  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
-  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
-  await bob.ok('contacts', 'trust', 'alice', 'trusted')
-  return { mesh, alice, bob, proxy }
+  return stage
 }
 
 /** Does it again and again, a while after each resumption, until the command is done. */

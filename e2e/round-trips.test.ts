@@ -3,7 +3,7 @@ import { connect, createServer, type AddressInfo } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
 import { SPARE_STREAMS } from '../src/protocol/limits.ts'
-import { MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
+import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { TurnProxy } from '../test/support/turn-proxy.ts'
 
 // Round trips are counted, not timed. A proxy sees none of TCP's own handshake, which is one more.
@@ -20,21 +20,9 @@ const fewest = async (claimed: number, attempt: () => Promise<number>): Promise<
 
 /** Bob allows alice a command; all that she knows of him is an address on which turns are counted. */
 const setUp = async (t: TestContext) => {
-  const mesh = await MeshOfDaemons.create()
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const proxy = await TurnProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
-  t.after(async () => {
-    await mesh.stop()
-    await proxy.close()
-  })
-  await alice.start()
-  await bob.start()
-  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
-  await bob.restart()
-  // A contact of no trust is dialled when it is asked, and not before.
-  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
-  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
-  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  const pair = await proxiedPair(t, (port) => new TurnProxy(port))
+  await acquaint(pair, [['echo', '<INT>']])
+  const { alice, bob, proxy } = pair
   const echo = async (): Promise<number> => {
     proxy.count()
     const { status, stdout, stderr } = await alice.exec(bob, ['echo', '7'])
@@ -84,7 +72,7 @@ test("a command on a machine never dialled costs three round trips beside TCP's 
 
 test('the proxy counts each wait for an answer once, and nothing that waits for none', LIMIT, async (t) => {
   const server = createServer((socket) => void socket.pipe(socket)).listen(0, '127.0.0.1')
-  const proxy = await TurnProxy.listen(() => (server.address() as AddressInfo).port)
+  const proxy = await new TurnProxy(() => (server.address() as AddressInfo).port).listen()
   const client = connect(proxy.port, '127.0.0.1')
   t.after(async () => {
     client.destroy()

@@ -88,7 +88,7 @@ export class World {
     const requesters: Requester[] = []
     for (const name of REQUESTERS) {
       const daemon = mesh.add(name)
-      const proxy = await CuttableProxy.listen(() => Number(bob.multiaddr.split('/')[4]))
+      const proxy = await new CuttableProxy(() => Number(bob.multiaddr.split('/')[4])).listen()
       proxies.push(proxy)
       await announceNowhere(daemon)
       await daemon.start()

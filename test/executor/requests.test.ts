@@ -34,20 +34,22 @@ interface Asking {
 
 type Call = Parameters<FakeNetwork['client']['signRequest']>[0]
 
+const callOn = (link: number): Call => ({
+  link,
+  request_id: ID,
+  stream_nonce: new Uint8Array(32),
+  argv: ['uptime'],
+  stdin: null,
+  timeout_ms: null,
+  cwd: null,
+  clamp: false,
+})
+
 const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking> => {
   const host = await ExecutorHost.start(t, options)
   const network = await host.connect()
   const link = await network.linkOut(host.peer)
-  const call = {
-    link: link.number,
-    request_id: ID,
-    stream_nonce: new Uint8Array(32),
-    argv: ['uptime'],
-    stdin: null,
-    timeout_ms: null,
-    cwd: null,
-    clamp: false,
-  }
+  const call = callOn(link.number)
   return {
     host,
     network,
@@ -222,16 +224,7 @@ test('a proof of a run is good for one signature, also at once, on another link,
   await host.boot()
   const later = await host.connect()
   const link = await later.linkOut(host.peer)
-  const call = {
-    link: link.number,
-    request_id: ID,
-    stream_nonce: new Uint8Array(32),
-    argv: ['uptime'],
-    stdin: null,
-    timeout_ms: null,
-    cwd: null,
-    clamp: false,
-  }
+  const call = callOn(link.number)
   for (const one of [proof, kept])
     await assert.rejects(later.client.signRequest(call, one), refused('operator_proof_required', /before this daemon was started/))
   await later.client.signRequest(call, await prove(object))

@@ -1,4 +1,6 @@
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
+
+import { TcpProxy } from './tcp-proxy.ts'
 
 type Way = 'up' | 'down'
 
@@ -11,9 +13,7 @@ const SILENCE_MS = 250
  * are the waits that distance would cost. What somebody sends without waiting for it (pings, acknowledgements)
  * may add a turn by chance; nothing takes one away, since no answer can precede what it answers.
  */
-export class TurnProxy {
-  readonly #server: Server
-  readonly #sockets = new Set<Socket>()
+export class TurnProxy extends TcpProxy {
   readonly #held: { way: Way; to: Socket; bytes: Buffer }[] = []
   readonly #onQuiet = new Set<() => void>()
   #counting = false
@@ -21,29 +21,6 @@ export class TurnProxy {
   #silent = true
   #answers = 0
   #timer: NodeJS.Timeout | undefined
-
-  private constructor(target: () => number) {
-    this.#server = createServer({ noDelay: true }, (near) => {
-      const far = connect({ host: '127.0.0.1', port: target(), noDelay: true })
-      this.#join('up', near, far)
-      this.#join('down', far, near)
-    })
-  }
-
-  /** `target`: the port behind it, asked at each connection. */
-  static async listen(target: () => number): Promise<TurnProxy> {
-    const proxy = new TurnProxy(target)
-    await new Promise<void>((resolve) => proxy.#server.listen(0, '127.0.0.1', resolve))
-    return proxy
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port
-  }
-
-  get connections(): number {
-    return this.#sockets.size / 2
-  }
 
   /** Resolves when nobody has said anything for a while. */
   async quiet(): Promise<void> {
@@ -65,20 +42,14 @@ export class TurnProxy {
     return this.#answers
   }
 
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     clearTimeout(this.#timer)
-    for (const socket of this.#sockets) socket.destroy()
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()))
+    await super.close()
   }
 
-  #join(way: Way, from: Socket, to: Socket): void {
-    this.#sockets.add(from)
+  protected override join(from: Socket, to: Socket, way: Way): void {
     from.on('data', (bytes: Buffer) => this.#take(way, to, bytes))
-    from.on('error', () => undefined)
-    from.on('close', () => {
-      this.#sockets.delete(from)
-      to.destroy()
-    })
+    from.on('close', () => to.destroy())
   }
 
   #take(way: Way, to: Socket, bytes: Buffer): void {

@@ -1,0 +1,44 @@
+import type { TestContext } from 'node:test'
+
+import { announceNowhere, MeshOfDaemons, type TestDaemon } from './mesh-of-daemons.ts'
+import type { TcpProxy } from './tcp-proxy.ts'
+
+/** Two daemons of which one knows the other by the address of a proxy alone. */
+export interface ProxiedPair<Proxy extends TcpProxy> {
+  readonly mesh: MeshOfDaemons
+  readonly alice: TestDaemon
+  readonly bob: TestDaemon
+  readonly proxy: Proxy
+}
+
+/** Neither daemon runs yet; `proxyTo` makes what stands before bob's port. */
+export const proxiedPair = async <Proxy extends TcpProxy>(
+  t: TestContext,
+  proxyTo: (port: () => number) => Proxy,
+): Promise<ProxiedPair<Proxy>> => {
+  const mesh = await MeshOfDaemons.create()
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const proxy = await proxyTo(() => Number(bob.multiaddr.split('/')[4])).listen()
+  t.after(async () => {
+    await mesh.stop()
+    await proxy.close()
+  })
+  return { mesh, alice, bob, proxy }
+}
+
+/** Starts both: alice may run `commands` on bob, who has no address of hers. `keys` go into bob's ACL. */
+export const acquaint = async (
+  { alice, bob, proxy }: ProxiedPair<TcpProxy>,
+  commands: readonly (readonly string[])[],
+  keys?: string,
+): Promise<void> => {
+  await Promise.all([alice, bob].map(announceNowhere))
+  await alice.start()
+  await bob.start()
+  await bob.writeAcl([{ agent: alice, commands }], keys)
+  await bob.restart()
+  // A contact of no trust is dialled when it is asked, and not before.
+  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
+  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
+  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+}

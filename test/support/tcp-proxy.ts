@@ -1,0 +1,50 @@
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
+
+/** A TCP path between two programs; what passes on it, and when, is for who makes it. */
+export abstract class TcpProxy {
+  readonly #server: Server
+  protected readonly sockets = new Set<Socket>()
+
+  /** `target`: the port behind it, asked at each connection. */
+  constructor(target: () => number) {
+    this.#server = createServer({ noDelay: true }, (near) => {
+      if (!this.admits()) {
+        near.resetAndDestroy()
+        return
+      }
+      const far = connect({ host: '127.0.0.1', port: target(), noDelay: true })
+      for (const socket of [near, far]) {
+        this.sockets.add(socket)
+        socket.on('error', () => undefined)
+        socket.on('close', () => this.sockets.delete(socket))
+      }
+      this.join(near, far, 'up')
+      this.join(far, near, 'down')
+    })
+  }
+
+  async listen(): Promise<this> {
+    await new Promise<void>((resolve) => this.#server.listen(0, '127.0.0.1', resolve))
+    return this
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  get connections(): number {
+    return this.sockets.size / 2
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.sockets) socket.destroy()
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()))
+  }
+
+  protected admits(): boolean {
+    return true
+  }
+
+  /** `up`: away from whoever dialled. */
+  protected abstract join(from: Socket, to: Socket, way: 'up' | 'down'): void
+}
