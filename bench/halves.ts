@@ -7,11 +7,13 @@ import { fileURLToPath } from 'node:url'
 
 import { networkRights } from '../src/daemon/network-process.ts'
 import { residentOf, until, type MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
-import type { Row } from './report.ts'
 import { RestClient } from '../test/support/rest-client.ts'
+import { BarePeers } from './bare-peers.ts'
+import { TRUE } from './pair.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
 
-const TRUE = ['/bin/true']
 const MB = 1e6
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
 const [EXECUTOR, NETWORK, BALLAST] = [here('../dist/x0xd.mjs'), here('../dist/x0xd-network.mjs'), here('ballast.cjs')]
@@ -64,40 +66,47 @@ const privateOf = async (pid: number): Promise<number> => {
 const SMALL_MB = 10
 const LARGE_MB = 500
 
-/** What a run costs beside a small and a large network half, and what the two processes of an idle daemon hold. */
-export const halves = async (mesh: MeshOfDaemons, rounds: number): Promise<Row[]> => {
+const figure = (what: string, bytes: number, target?: string): Row => ({
+  what,
+  unit: 'MB',
+  ours: summarize([bytes / MB]),
+  ...(target === undefined ? {} : { target }),
+})
+
+/** What the two processes of an idle daemon hold, what a connected peer adds, and what a run costs beside a small and a large network half. */
+export const halves = async ({ mesh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const idle = mesh.add('idle')
   await idle.start()
   const [executor, network] = [await residentOf(idle.pid), await residentOf(await idle.networkPid())]
   const own = await privateOf(idle.pid)
+  const peers = new BarePeers(idle)
+  after(async () => peers.stop())
+  await peers.grow(plan.peers)
+  const perPeer = ((await idle.memory()) - executor - network) / plan.peers
+  await peers.stop()
   await idle.stop()
   const small = await startWeighed(mesh, SMALL_MB)
   const large = await startWeighed(mesh, LARGE_MB)
   try {
-    const cost = await interleaved(rounds, {
+    const cost = await interleaved(plan.rounds, {
       small: async () => small.client.run(small.agentId, TRUE),
       large: async () => large.client.run(large.agentId, TRUE),
     })
-    const beside = `run beside ${LARGE_MB} MB in the network half (${(large.networkBytes / MB).toFixed(0)} MB resident), own agent`
-    return [
+    const rows: Row[] = [
+      figure('idle executor, resident', executor, '≤ 60'),
+      figure('idle executor, its own: without the pages of the runtime that both halves share', own),
+      figure('idle network half, resident', network, '≤ 130'),
+      figure(`each connected peer, of ${plan.peers}`, perPeer, '≤ 0.3'),
       {
-        what: beside,
+        what: `run beside ${LARGE_MB} MB in the network half (${(large.networkBytes / MB).toFixed(0)} MB resident), own agent`,
         unit: 'ms',
         ours: cost.large,
         theirs: cost.small,
         peer: `beside ${SMALL_MB} MB (${(small.networkBytes / MB).toFixed(0)} MB)`,
         target: '1 within noise',
       },
-      { what: 'idle executor, resident', unit: 'MB', ours: summarize([executor / MB]), peer: '—', target: '≤ 60' },
-      {
-        what: 'idle executor, its own: without the pages of the runtime that both halves share',
-        unit: 'MB',
-        ours: summarize([own / MB]),
-        peer: '—',
-        target: '—',
-      },
-      { what: 'idle network half, resident', unit: 'MB', ours: summarize([network / MB]), peer: '—', target: '≤ 130' },
     ]
+    return { intro: 'Resident memory, and whether a run costs more where the network half is large.', rows }
   } finally {
     await Promise.all([small.stop(), large.stop()])
   }

@@ -7,10 +7,10 @@ import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
+import { drain } from './processes.ts'
+
 const run = promisify(execFile)
 const SSHD = '/usr/sbin/sshd'
-
-export const hasOpenSsh = (): boolean => existsSync(SSHD) && existsSync('/usr/bin/ssh')
 
 const freePort = async (): Promise<number> => {
   const server = createServer().listen(0, '127.0.0.1')
@@ -21,19 +21,73 @@ const freePort = async (): Promise<number> => {
   return port
 }
 
+/** How a client reaches the server: directly or through a proxy, with a master connection that stays open. */
+export class SshPath {
+  readonly #common: readonly string[]
+  readonly #control: string
+
+  constructor(init: { common: readonly string[]; control: string }) {
+    this.#common = init.common
+    this.#control = init.control
+  }
+
+  get #host(): string {
+    return `${userInfo().username}@127.0.0.1`
+  }
+
+  async openMaster(): Promise<void> {
+    await run('ssh', [...this.#common, '-M', '-S', this.#control, '-o', 'ControlPersist=600', '-f', '-N', this.#host])
+  }
+
+  /** The process that holds the connection. */
+  async masterPid(): Promise<number> {
+    const { stderr } = await run('ssh', [...this.#common, '-S', this.#control, '-O', 'check', this.#host])
+    return Number(/pid=(\d+)/.exec(stderr)?.[1])
+  }
+
+  async closeMaster(): Promise<void> {
+    await run('ssh', [...this.#common, '-S', this.#control, '-O', 'exit', this.#host]).catch(() => undefined)
+  }
+
+  /** A connection of its own: TCP, key exchange, authentication, command. */
+  async cold(argv: readonly string[]): Promise<void> {
+    await run('ssh', [...this.#common, this.#host, ...argv])
+  }
+
+  /** A call over the open master connection. */
+  async master(argv: readonly string[]): Promise<void> {
+    await run('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
+  }
+
+  /** Bytes received from a command's stdout over the master, thrown away as they come. */
+  async drain(argv: readonly string[]): Promise<number> {
+    return drain('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
+  }
+}
+
 /** An sshd of our own on loopback: own keys, own configuration, a temporary directory, nothing of the system's. */
 export class OpenSsh {
   readonly #dir: string
   readonly #server: ChildProcess
-  readonly #common: string[]
+  readonly #paths: SshPath[] = []
+  readonly port: number
+  /** Straight to the server. */
+  readonly direct: SshPath
 
-  private constructor(dir: string, server: ChildProcess, common: string[]) {
+  private constructor(dir: string, server: ChildProcess, port: number) {
     this.#dir = dir
     this.#server = server
-    this.#common = common
+    this.port = port
+    this.direct = this.#path(port)
+  }
+
+  get pid(): number {
+    return this.#server.pid!
   }
 
   static async start(): Promise<OpenSsh> {
+    if (!existsSync(SSHD) || !existsSync('/usr/bin/ssh'))
+      throw new Error('OpenSSH is needed as the peer: apt-get install openssh-server openssh-client')
     const dir = await mkdtemp(join(tmpdir(), 'x0x-bench-ssh-'))
     await run('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(dir, 'host')])
     await run('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(dir, 'user')])
@@ -41,78 +95,65 @@ export class OpenSsh {
     await chmod(dir, 0o700)
     await mkdir('/run/sshd', { recursive: true, mode: 0o755 })
     const port = await freePort()
-    const config = [
-      `Port ${port}`,
-      'ListenAddress 127.0.0.1',
-      `HostKey ${join(dir, 'host')}`,
-      `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
-      'StrictModes no',
-      'UsePAM no',
-      'PasswordAuthentication no',
-      'PermitRootLogin yes',
-      'PidFile none',
-      'MaxStartups 100',
-      'MaxSessions 100',
-      'LogLevel ERROR',
-      // The account's shell would otherwise read its start-up files, which may cost 100 ms and are no fault of ssh.
-      `SetEnv HOME=${dir}`,
-    ]
-    await writeFile(join(dir, 'sshd_config'), `${config.join('\n')}\n`)
-    const server = spawn(SSHD, ['-D', '-e', '-f', join(dir, 'sshd_config')], { stdio: 'ignore' })
-    const options = ['IdentitiesOnly=yes', 'StrictHostKeyChecking=no', `UserKnownHostsFile=${join(dir, 'known_hosts')}`, 'LogLevel=ERROR']
-    const common = ['-F', 'none', '-p', String(port), '-i', join(dir, 'user'), ...options.flatMap((option) => ['-o', option])]
-    const ssh = new OpenSsh(dir, server, common)
+    await writeFile(join(dir, 'sshd_config'), `${configOf(dir, port).join('\n')}\n`)
+    const ssh = new OpenSsh(dir, spawn(SSHD, ['-D', '-e', '-f', join(dir, 'sshd_config')], { stdio: 'ignore' }), port)
     await ssh.#ready()
     return ssh
   }
 
-  get #host(): string {
-    return `${userInfo().username}@127.0.0.1`
-  }
-
-  async #ready(): Promise<void> {
-    for (let tries = 0; tries < 50; tries++) {
-      const ok = await this.cold(['true']).then(
-        () => true,
-        () => false,
-      )
-      if (ok) return this.#openMaster()
-      await new Promise((resolve) => setTimeout(resolve, 100))
-    }
-    throw new Error('sshd did not answer')
-  }
-
-  async #openMaster(): Promise<void> {
-    await run('ssh', [...this.#common, '-M', '-S', join(this.#dir, 'master'), '-o', 'ControlPersist=600', '-f', '-N', this.#host])
-  }
-
-  /** Arguments of a call over the open master connection. */
-  masterArgs(argv: readonly string[]): string[] {
-    return [...this.#common, '-S', join(this.#dir, 'master'), this.#host, ...argv]
-  }
-
-  /** A connection of its own: TCP, key exchange, authentication, command. */
-  cold(argv: readonly string[]): Promise<unknown> {
-    return run('ssh', [...this.#common, this.#host, ...argv])
-  }
-
-  master(argv: readonly string[]): Promise<unknown> {
-    return run('ssh', this.masterArgs(argv))
-  }
-
-  /** Bytes received from a command's stdout over the master, thrown away as they come. */
-  async drain(argv: readonly string[]): Promise<number> {
-    const child = spawn('ssh', this.masterArgs(argv), { stdio: ['ignore', 'pipe', 'ignore'] })
-    let received = 0
-    child.stdout.on('data', (chunk: Buffer) => (received += chunk.length))
-    await once(child, 'close')
-    return received
+  /** By way of a proxy on this port, with a master connection. */
+  async via(port: number): Promise<SshPath> {
+    const path = this.#path(port)
+    await path.openMaster()
+    return path
   }
 
   async stop(): Promise<void> {
-    await run('ssh', [...this.#common, '-S', join(this.#dir, 'master'), '-O', 'exit', this.#host]).catch(() => undefined)
+    for (const path of this.#paths) await path.closeMaster()
     this.#server.kill('SIGTERM')
     await once(this.#server, 'exit')
     await rm(this.#dir, { recursive: true, force: true })
   }
+
+  #path(port: number): SshPath {
+    const options = [
+      'IdentitiesOnly=yes',
+      'StrictHostKeyChecking=no',
+      `UserKnownHostsFile=${join(this.#dir, 'known_hosts')}`,
+      'LogLevel=ERROR',
+    ]
+    const common = ['-F', 'none', '-p', String(port), '-i', join(this.#dir, 'user'), ...options.flatMap((option) => ['-o', option])]
+    const path = new SshPath({ common, control: join(this.#dir, `master-${this.#paths.length}`) })
+    this.#paths.push(path)
+    return path
+  }
+
+  async #ready(): Promise<void> {
+    for (let tries = 0; tries < 50; tries++) {
+      const ok = await this.direct.cold(['true']).then(
+        () => true,
+        () => false,
+      )
+      if (ok) return this.direct.openMaster()
+      await new Promise((resolve) => setTimeout(resolve, 100))
+    }
+    throw new Error('sshd did not answer')
+  }
 }
+
+const configOf = (dir: string, port: number): string[] => [
+  `Port ${port}`,
+  'ListenAddress 127.0.0.1',
+  `HostKey ${join(dir, 'host')}`,
+  `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
+  'StrictModes no',
+  'UsePAM no',
+  'PasswordAuthentication no',
+  'PermitRootLogin yes',
+  'PidFile none',
+  'MaxStartups 100',
+  'MaxSessions 100',
+  'LogLevel ERROR',
+  // The account's shell would otherwise read its start-up files, which may cost 100 ms and are no fault of ssh.
+  `SetEnv HOME=${dir}`,
+]

@@ -5,71 +5,96 @@ import { promisify } from 'node:util'
 
 import type { Summary } from './stats.ts'
 
+export type Mode = 'full' | 'quick'
+
 export interface Row {
   readonly what: string
-  readonly unit: 'ms' | '1/s' | 'MB/s' | 'MB'
+  readonly unit: 'ms' | '1/s' | 'MB/s' | 'MB' | 's' | 'bytes' | 'ms CPU'
   readonly ours: Summary
+  /** The same with no containment beyond the process group. */
+  readonly uncontained?: Summary
   readonly theirs?: Summary
   /** Whom we are measured against. */
-  readonly peer: string
+  readonly peer?: string
   /** Of the design: a ratio where there is a peer, else a figure. */
-  readonly target: string
+  readonly target?: string
   /** What cannot be beaten, measured in the same run. */
   readonly limit?: Summary
   readonly limitOf?: string
 }
 
-const figure = (value: number): string => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
-const cell = (summary: Summary | undefined): string =>
-  summary === undefined ? '—' : summary.n === 1 ? figure(summary.median) : `${figure(summary.median)} (p99 ${figure(summary.p99)})`
-
-const tableRow = ({ what, unit, ours, theirs, peer, target, limit, limitOf }: Row): string => {
-  const ratio = theirs === undefined ? '—' : `**${(ours.median / theirs.median).toFixed(2)}**`
-  const bound = limit === undefined ? '—' : `${figure(limit.median)} (${limitOf})`
-  return `| ${what} | ${unit} | ${cell(ours)} | ${theirs === undefined ? '—' : `${cell(theirs)} ${peer}`} | ${ratio} | ${target} | ${bound} |`
+/** One heading of the report: rows beside a peer, or a table of another shape as Markdown. */
+export interface Section {
+  readonly title: string
+  readonly intro: string
+  readonly rows?: readonly Row[]
+  readonly table?: string
 }
 
-const sshVersion = async (): Promise<string> => (await promisify(execFile)('ssh', ['-V'])).stderr.trim()
+interface Written extends Section {
+  readonly on: string
+  readonly command: string
+}
 
-const markdown = async (rows: readonly Row[], mode: string): Promise<string> => `# Results
+const figure = (value: number): string => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
+const cell = (summary: Summary | undefined): string =>
+  summary === undefined ? '' : summary.n === 1 ? figure(summary.median) : `${figure(summary.median)} (p99 ${figure(summary.p99)})`
 
-Written by \`npm run bench${mode === 'quick' ? ' -- quick' : ''}\` on ${new Date().toISOString().slice(0, 10)}.
-${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${(totalmem() / 2 ** 30).toFixed(0)} GiB, Linux ${release()}, Node ${process.version}, ${await sshVersion()}.
+export const tableOf = (head: readonly string[], lines: readonly (readonly (string | number)[])[]): string =>
+  [head, head.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n')
 
-Both daemons, the clients and sshd share these cores over loopback, measured in turn in the same minute: trust the
-ratios, not the figures. The account's shell start-up files are switched off for ssh. Runs are held together by what
-\`containment = "auto"\` finds here.
+const HEAD = ['what', 'unit', 'ours', 'ours, process group only', 'theirs', 'ours ÷ theirs', 'target', 'limit']
 
-| what | unit | ours | theirs | ours ÷ theirs | target | limit |
-|---|---|---|---|---|---|---|
-${rows.map(tableRow).join('\n')}
-`
+const rowCells = ({ what, unit, ours, uncontained, theirs, peer, target, limit, limitOf }: Row): string[] => [
+  what,
+  unit,
+  cell(ours),
+  cell(uncontained),
+  theirs === undefined ? '' : `${cell(theirs)} ${peer ?? ''}`,
+  theirs === undefined ? '' : `**${(ours.median / theirs.median).toFixed(2)}**`,
+  target ?? '',
+  limit === undefined ? '' : `${figure(limit.median)} (${limitOf})`,
+]
+
+const textOf = ({ title, intro, rows, table, on, command }: Written): string =>
+  [`## ${title}`, `\`${command}\`, ${on}. ${intro}`, rows === undefined ? (table ?? '') : tableOf(HEAD, rows.map(rowCells))].join('\n\n')
 
 const RESULTS = new URL('RESULTS.md', import.meta.url)
 const RAW = new URL('results.json', import.meta.url)
 
-/** Prints the table, and writes it to `bench/RESULTS.md` with the raw figures in `bench/results.json` beside it; a quick run only prints. */
-export const report = async (rows: readonly Row[], mode: 'full' | 'quick'): Promise<void> => {
-  const text = await markdown(rows, mode)
-  process.stdout.write(text)
-  if (mode === 'quick') return
-  // Sections that other measurements have written stay.
-  const [, ...others] = (await readFile(RESULTS, 'utf8').catch(() => '')).split('\n## ')
-  await writeFile(RESULTS, [text, ...others].join('\n## '))
-  await writeFile(RAW, `${JSON.stringify(rows, null, 1)}\n`)
+const machine = async (): Promise<string> => {
+  const ssh = await promisify(execFile)('ssh', ['-V']).then(
+    ({ stderr }) => stderr.trim(),
+    () => 'no OpenSSH',
+  )
+  return `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${(totalmem() / 2 ** 30).toFixed(0)} GiB, Linux ${release()}, Node ${process.version}, ${ssh}`
 }
 
-/** Puts rows in the place of those of the same name in the last full report, or behind them. */
-export const reportAgain = async (rows: readonly Row[]): Promise<void> => {
-  const last = JSON.parse(await readFile(RAW, 'utf8')) as Row[]
-  const kept = last.filter(({ what }) => !rows.some((row) => row.what.split('(')[0] === what.split('(')[0]))
-  await report([...kept, ...rows], 'full')
-}
+const headOf = async (): Promise<string> => `# Results
 
-/** Puts a section in the place of the one of that name, or behind the others. `text` ends with a line feed. */
-export const putSection = async (name: string, text: string): Promise<void> => {
-  const [head = '', ...sections] = (await readFile(RESULTS, 'utf8')).trimEnd().split('\n## ')
-  const at = sections.findIndex((section) => section.startsWith(`${name}\n`))
-  sections.splice(at === -1 ? sections.length : at, 1, `${name}\n\n${text}`)
-  await writeFile(RESULTS, `${[head, ...sections].map((section) => section.trimEnd()).join('\n\n## ')}\n`)
+Written by \`npm run bench\`; \`npm run bench -- --help\` says what can be measured alone.
+${await machine()}.
+
+All daemons, clients and sshd share these cores over loopback, measured in turn in the same minute: trust the
+ratios, not the figures. The account's shell start-up files are switched off for ssh. Runs are held together by what
+\`containment = "auto"\` finds here, and where a second column says so by their process group only. Raw figures are in
+\`results.json\` beside this file.`
+
+/** Prints the section, and in full mode puts it into `bench/RESULTS.md` and `bench/results.json`, in the order of `titles`. */
+export const publish = async (
+  section: Section,
+  init: { readonly mode: Mode; readonly name: string; readonly titles: readonly string[] },
+): Promise<void> => {
+  const command = `npm run bench -- ${init.name}${init.mode === 'quick' ? ' quick' : ''}`
+  const written: Written = { ...section, on: new Date().toISOString().slice(0, 10), command }
+  process.stdout.write(`${textOf(written)}\n\n`)
+  if (init.mode === 'quick') return
+  const last = await readFile(RAW, 'utf8').then(
+    (text) => JSON.parse(text) as Written[],
+    () => [],
+  )
+  const all = [...last.filter(({ title }) => title !== section.title && init.titles.includes(title)), written]
+  all.sort((a, b) => init.titles.indexOf(a.title) - init.titles.indexOf(b.title))
+  await writeFile(RAW, `${JSON.stringify(all, null, 1)}\n`)
+  await writeFile(RESULTS, `${[await headOf(), ...all.map(textOf)].join('\n\n')}\n`)
 }

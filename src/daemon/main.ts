@@ -1,5 +1,6 @@
 import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
 import { createLogger } from '../base/log.ts'
+import { logStages } from '../base/stages.ts'
 import { VERSION } from '../base/version.ts'
 import { check } from './check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
@@ -49,6 +50,7 @@ const readyLine = (config: DaemonConfig, daemon: Daemon): string =>
 
 const run = async (config: DaemonConfig): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
+  if (config.log_level === 'debug') logStages(log)
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
   const mistake = onMistake(log)

@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util'
 
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { createLogger } from '../base/log.ts'
+import { logStages } from '../base/stages.ts'
 import { systemClock } from '../base/clock.ts'
 import { startAll, stopAll } from '../base/startable.ts'
 import type { ApiSocket } from '../doors/rest/components.ts'
@@ -56,6 +57,7 @@ const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<Networ
   await port.start()
   const settings = await port.settings()
   const log = createLogger({ name: NAME, level: settings.log_level })
+  if (settings.log_level === 'debug') logStages(log)
   const network = composeNetwork({ settings, clock: systemClock, log, machineKey: machineKeyOf(settings.machine_seed), apiSocket }, port)
   await startAll(network.entries)
   return network

@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
+import { reach } from '../base/stages.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
 import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
@@ -107,6 +108,7 @@ export class ClientRun {
     const { spec, request } = this.#init
     this.#components.counters.add('runs_requested')
     this.#attachment.send({ type: 'request', body: request.body, signature: request.signature })
+    reach('sent', this.#id)
     if (spec.timeout_ms !== null) {
       const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
       this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
@@ -205,12 +207,14 @@ export class ClientRun {
 
   #onExit(frame: FrameOf<'exit'>): void {
     let exit: ExecExit | string
+    reach('exit_received', this.#id)
     try {
       exit = readExit(frame, this.#init.expected)
     } catch (error) {
       exit = errorText(error)
     }
     if (typeof exit === 'string') return this.#wrong(exit)
+    reach('exit_verified', this.#id)
     this.#end()
     this.#attachment.close()
     this.#settle(exit, compareOutput(exit, this.#received))

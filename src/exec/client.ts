@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
@@ -52,7 +53,9 @@ export class ExecClient {
   ): Promise<RunOutcome> {
     const early = AbortSignal.any([signals.cancelled, signals.stop])
     early.throwIfAborted()
+    reach('asked', requestId)
     const wire = await this.#open(spec.agent_id, requestId, early)
+    reach('connected', requestId)
     try {
       const signed = await this.#sign(wire, spec, requestId)
       early.throwIfAborted()

@@ -1,5 +1,6 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
@@ -146,6 +147,7 @@ class PeerRun {
     const { link, streamNonce } = this.#channel
     if (frame.type === 'request') {
       counters.add('peer_runs')
+      reach('received', this.#requestId)
       runs.opened(this.#name, this)
       this.#stdinAcked = 0
       this.#listen(executor.openRun(link.number, streamNonce, bytes))

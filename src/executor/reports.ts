@@ -2,6 +2,7 @@ import type { Journal } from '../audit/journal.ts'
 import type { JournalEvent } from '../audit/events.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { reach } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import type { Permit } from '../policy/permit.ts'
 import { shortId } from '../protocol/ids.ts'
@@ -32,12 +33,17 @@ export class Reports {
 
   /** True when the line is on disk, so that the program may be started. */
   async requested(subject: RunSubject, permit: Permit, stdinBytes: number): Promise<boolean> {
+    const { request_id } = subject.key
+    reach('permitted', request_id)
     const { matched_acl, caps } = permit
     const facts = { argv: subject.argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms }
-    return this.#record({ event: 'request', ...subject.key, ...facts })
+    const recorded = await this.#record({ event: 'request', ...subject.key, ...facts })
+    reach('journalled', request_id)
+    return recorded
   }
 
   started(subject: RunSubject, { pid, containment }: { pid: number; containment: Containment }): void {
+    reach('spawned', subject.key.request_id)
     this.#counters.sessionStarted(subject.key.agent_id)
     void this.#record({ event: 'started', ...subject.key, pid, containment })
   }
@@ -63,9 +69,11 @@ export class Reports {
 
   /** Answers the encoded Exit, when the line is on disk as far as the disk allows: the outcome is told in any case. */
   async ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    reach('ended', subject.key.request_id)
     const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated } = facts
     const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
     const [frame] = await Promise.all([this.#exits.write(subject, facts), this.#record({ event: 'exit', ...subject.key, ...line })])
+    reach('exit_signed', subject.key.request_id)
     return frame
   }
 

@@ -2,6 +2,7 @@ import type { AskedEvent } from '../audit/events.ts'
 import type { Journal } from '../audit/journal.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { reach } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { RUN_OPERATION } from '../identity/operator-proof.ts'
 import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest, type ExecRequest } from '../protocol/exec.ts'
@@ -45,6 +46,7 @@ export class Requests {
   async sign(call: Extract<ToExecutor, { type: 'sign_request' }>, peer: PeerLink): Promise<{ body: Uint8Array; signature: Uint8Array }> {
     const { clock, signatures } = this.#components
     const { request_id, stream_nonce, argv, stdin, timeout_ms, cwd, clamp } = call
+    reach('sign_asked', request_id)
     checkArgvSize(argv)
     const request: ExecRequest = {
       version: 1,
@@ -66,6 +68,7 @@ export class Requests {
     signatures.admit()
     const body = execRequest.encode(request)
     const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, proven)])
+    reach('signed', request_id)
     return { body, signature }
   }
 

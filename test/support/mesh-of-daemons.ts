@@ -132,7 +132,7 @@ export const runDaemonCommand = async (argv: readonly string[]): Promise<{ statu
 
 export interface AclEntry {
   readonly description?: string
-  readonly agent: TestDaemon
+  readonly agent: Pick<TestDaemon, 'agentId' | 'machineId'> & { readonly name?: string }
   readonly commands: readonly (readonly string[])[]
   /** Lines of the entry. */
   readonly keys?: string
@@ -145,6 +145,8 @@ export interface DaemonOptions {
   readonly instance?: string
   /** Goes on when this process ends. */
   readonly detached?: boolean
+  /** Variables beside those that every daemon gets. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 const toml = (value: unknown): string => JSON.stringify(value)
@@ -210,7 +212,7 @@ export class TestDaemon {
     const flags = ['--api-port', '0', '--listen', this.multiaddr, ...acl, ...(this.options.flags ?? [])]
     const log = await open(this.logFile, 'w', 0o600)
     const child = spawn(process.execPath, [DAEMON, ...this.selector, ...flags], {
-      env: { ...daemonEnvironment(), X0X_DISPLAY_NAME: this.name },
+      env: { ...daemonEnvironment(), X0X_DISPLAY_NAME: this.name, ...this.options.env },
       stdio: ['ignore', 'pipe', log.fd],
       detached: this.options.detached ?? false,
     })
@@ -304,7 +306,7 @@ export class TestDaemon {
   /** Writes the ACL; read at the next start. */
   async writeAcl(entries: readonly AclEntry[], keys = ''): Promise<void> {
     const head = `[exec]\nenabled = true\naudit_log_path = ${toml(this.journalFile)}\ndefault_cwd = "/"\n${keys}\n`
-    const blocks = entries.map(({ agent, commands, description = agent.name, keys: own = '' }) =>
+    const blocks = entries.map(({ agent, commands, description = agent.name ?? '', keys: own = '' }) =>
       [
         `[[exec.allow]]\ndescription = ${toml(description)}\nagent_id = ${toml(agent.agentId)}\nmachine_id = ${toml(agent.machineId)}\n${own}`,
         ...commands.map((argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]`),

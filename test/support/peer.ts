@@ -15,6 +15,8 @@ import { DmCounters } from '../../src/dm/counters.ts'
 import { Dispatcher } from '../../src/dm/dispatcher.ts'
 import { Links } from '../../src/dm/links.ts'
 import { Messages } from '../../src/dm/messages.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { ExecService } from '../../src/exec/service.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { ExecutorClient } from '../../src/executor/port/client.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
@@ -50,7 +52,7 @@ export interface PeerInit {
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
 
-/** Both halves of a daemon without its doors and without exec, on loopback: real keys, real executor, real libp2p. */
+/** Both halves of a daemon without its doors, on loopback: real keys, real executor, real libp2p. It runs what an `exec-acl.toml` in its directory allows. */
 export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) => {
   const clock = init.clock ?? systemClock
   const log = silentLogger
@@ -64,6 +66,11 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   const acl = await loadAcl({ path: join(dataDir, 'exec-acl.toml'), explicit: false })
   const outgoing = new Journal({ clock, log }, { path: join(dataDir, 'requests.jsonl'), runningDir: null })
   await outgoing.start()
+  const journalPath = acl.acl.audit_log_path
+  const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: join(dataDir, 'runs') })
+  await journal?.start()
+  const guardian = new Guardian({ log })
+  if (journal !== null) guardian.start()
   const executor = new Executor(
     {
       acl,
@@ -71,8 +78,8 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
       clock,
       contacts,
       counters: new ExecCounters({ clock }),
-      guardian: new Guardian({ log }),
-      journal: null,
+      guardian,
+      journal,
       outgoing,
       log,
       revocations,
@@ -93,6 +100,8 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     stopped = true
     await stopAll(network.startables)
     await executor.stop()
+    if (journal !== null) await guardian.stop()
+    await journal?.stop()
     await outgoing.stop()
     port.stop()
     if (!outside.destroyed) outside.destroy()
@@ -155,6 +164,9 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
   const counters = new DmCounters()
   const links = new Links({ ...components, node, book, counters, primitives: primitives() })
   const dispatcher = new Dispatcher({ ...components, links, counters })
+  new ExecService({ executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }).register(
+    dispatcher,
+  )
   const messages = new Messages({ ...components, links, dispatcher, counters })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const startables: StartableEntry[] = [

@@ -2,7 +2,7 @@ import { Agent, request, type IncomingMessage } from 'node:http'
 
 /** A keep-alive client of one daemon's REST door over its unix socket. */
 export class RestClient {
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 })
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 256 })
   readonly #socketPath: string
   readonly #token: string
 

@@ -1,0 +1,77 @@
+import type { Stage as RunStage } from '../src/base/stages.ts'
+import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { befriend, restClientOf, TRUE } from './pair.ts'
+import { tableOf, type Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { summarize } from './stats.ts'
+
+type Reached = RunStage | 'called' | 'returned'
+
+/** From one stage to the next, and what happens between them. */
+const STEPS: readonly (readonly [Reached, Reached, string])[] = [
+  ['called', 'asked', "client → requester's network half: HTTP over the unix socket, checks, body"],
+  ['asked', 'connected', 'a greeted stream of the link'],
+  ['connected', 'sign_asked', '→ its executor, over the port'],
+  ['sign_asked', 'signed', 'ML-DSA-65 signature, and the line in requests.jsonl with its fdatasync'],
+  ['signed', 'sent', '→ its network half, sealed, written to the wire'],
+  ['sent', 'received', "wire → the responder's network half: TCP, Noise, yamux, opened"],
+  ['received', 'permitted', '→ its executor: signature, replay, trust, ACL'],
+  ['permitted', 'journalled', 'the request line with its fdatasync, the mark of a running run'],
+  ['journalled', 'spawned', 'cell, fork, exec'],
+  ['spawned', 'ended', 'the program itself, its exit noticed, its cell ended, output read'],
+  ['ended', 'exit_signed', 'ML-DSA-65 signature, and the exit line with its fdatasync'],
+  ['exit_signed', 'exit_received', "→ its network half, sealed, wire → the requester's network half, opened"],
+  ['exit_received', 'exit_verified', 'signature, hashes and totals of the Exit'],
+  ['exit_verified', 'returned', 'the JSON answer, read by the client'],
+]
+
+const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
+
+/** When each run reached each stage, as the log of a daemon says. */
+const readStages = async (daemon: TestDaemon, into: Map<string, Map<Reached, number>>): Promise<void> => {
+  for (const line of (await daemon.log()).split('\n')) {
+    if (!line.includes('"run stage"')) continue
+    const { stage, request_id, at_us } = JSON.parse(line) as { stage: RunStage; request_id: string; at_us: number }
+    into.get(request_id)?.set(stage, at_us)
+  }
+}
+
+/** Where the time of one warm run goes. */
+export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const env = { X0X_LOG_LEVEL: 'debug' }
+  const [alice, bob] = [mesh.add('alice', { env }), mesh.add('bob', { env })]
+  await befriend(alice, bob, [TRUE])
+  const client = await restClientOf(alice)
+  const runs = new Map<string, Map<Reached, number>>()
+  for (let round = 0; round < 2 * plan.rounds; round++) {
+    const called = nowUs()
+    const { request_id } = JSON.parse(await client.post('/exec/run', { agent_id: bob.agentId, argv: TRUE })) as { request_id: string }
+    // The first half warms up.
+    if (round >= plan.rounds)
+      runs.set(
+        request_id,
+        new Map([
+          ['called', called],
+          ['returned', nowUs()],
+        ]),
+      )
+  }
+  client.close()
+  for (const daemon of [alice, bob]) await readStages(daemon, runs)
+  const between = (from: Reached, to: Reached): number[] =>
+    [...runs.values()].map((stages) => (stages.get(to)! - stages.get(from)!) / 1_000)
+  const whole = summarize(between('called', 'returned'))
+  const lines = STEPS.map(([from, to, what]) => {
+    const { median, p99 } = summarize(between(from, to))
+    return [`${from} → ${to}`, what, median.toFixed(2), p99.toFixed(2), `${Math.round((100 * median) / whole.median)} %`]
+  })
+  lines.push([
+    'called → returned',
+    'the whole, with the writing of these stages to the log',
+    whole.median.toFixed(2),
+    whole.p99.toFixed(2),
+    '',
+  ])
+  const intro = `\`/bin/true\` over REST, one run after the other; the stages as both daemons log them at level debug, by the clock that all processes of a machine share. Medians of ${plan.rounds} runs.`
+  return { intro, table: tableOf(['from → to', 'what happens', 'median, ms', 'p99, ms', 'of the whole'], lines) }
+}

@@ -1,0 +1,43 @@
+import { CLI } from '../test/support/mesh-of-daemons.ts'
+import { befriend, environmentOf, restClientOf, zeros } from './pair.ts'
+import { drain } from './processes.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { summarize, timed } from './stats.ts'
+
+const MB = 1e6
+const ROUNDS = 5
+
+/** Megabytes per second of `rounds` calls each, in turn. */
+export const throughput = async <K extends string>(bytes: number, rounds: number, contenders: Record<K, () => Promise<unknown>>) => {
+  const entries = Object.entries(contenders) as [K, () => Promise<unknown>][]
+  const samples = new Map<K, number[]>(entries.map(([name]) => [name, []]))
+  for (let round = 0; round < rounds; round++)
+    for (const [name, call] of entries) samples.get(name)!.push(bytes / MB / ((await timed(call)) / 1_000))
+  return Object.fromEntries([...samples].map(([name, rates]) => [name, summarize(rates)])) as Record<K, ReturnType<typeof summarize>>
+}
+
+/** What one run's output may weigh. */
+export const bulk = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const ssh = (await openSsh()).direct
+  const { bytes } = plan
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const carol = mesh.add('carol', { env: environmentOf('group') })
+  for (const other of [bob, carol]) await befriend(alice, other, [zeros(bytes)])
+  const client = await restClientOf(alice)
+  const results = await throughput(bytes, ROUNDS, {
+    ours: async () => client.drain(bob.agentId, zeros(bytes)),
+    uncontained: async () => client.drain(carol.agentId, zeros(bytes)),
+    cli: async () => drain(process.execPath, [CLI, '--data-dir', alice.dir, 'exec', 'bob', '--', ...zeros(bytes)]),
+    theirs: async () => ssh.drain(zeros(bytes)),
+  })
+  client.close()
+  const size = `${bytes / 1024 / 1024} MiB`
+  const { ours, uncontained, cli, theirs } = results
+  const common = { unit: 'MB/s', theirs, peer: 'ssh ControlMaster', target: '≥ 0.5' } as const
+  const rows: Row[] = [
+    { what: `stdout of one run, ${size}, REST as NDJSON`, ours, uncontained, ...common },
+    { what: `stdout of one run, ${size}, CLI`, ours: cli, ...common },
+  ]
+  return { intro: 'Zeros from `head`, read and thrown away.', rows }
+}

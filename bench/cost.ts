@@ -1,0 +1,76 @@
+import { CountingProxy } from './counting-proxy.ts'
+import { acquaint } from '../test/support/proxied-pair.ts'
+import { restClientOf, TRUE } from './pair.ts'
+import { cpuOfAll, treeOf } from './processes.ts'
+import { sustained } from './rate.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { summarize, type Summary } from './stats.ts'
+
+const one = (value: number): Summary => summarize([value])
+
+/** What `count` calls took of some processes, each. */
+const cpuPerCall = async <K extends string>(
+  count: number,
+  call: () => Promise<unknown>,
+  sides: Record<K, readonly number[]>,
+): Promise<Record<K, number>> => {
+  const names = Object.keys(sides) as K[]
+  const look = async (): Promise<number[]> => Promise.all(names.map(async (name) => cpuOfAll(sides[name])))
+  const before = await look()
+  await sustained(count, 1, call)
+  const after = await look()
+  return Object.fromEntries(names.map((name, i) => [name, (after[i]! - before[i]!) / count])) as Record<K, number>
+}
+
+/** What a warm run takes of the processors and of the wire. */
+export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
+  const sshd = await openSsh()
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const proxy = await new CountingProxy(() => Number(bob.multiaddr.split('/')[4])).listen()
+  const sshProxy = await new CountingProxy(() => sshd.port).listen()
+  after(async () => Promise.all([proxy, sshProxy].map(async (each) => each.close())).then(() => undefined))
+  await acquaint({ mesh, alice, bob, proxy }, [TRUE])
+  const client = await restClientOf(alice)
+  const ssh = await sshd.via(sshProxy.port)
+  const [ours, theirs] = [async () => client.run(bob.agentId, TRUE), async () => ssh.master(TRUE)]
+  for (const call of [ours, theirs]) await sustained(plan.runs, 1, call)
+  const bytesBefore = [{ ...proxy.bytes }, { ...sshProxy.bytes }]
+  const [aliceNetwork, bobNetwork] = [await alice.networkPid(), await bob.networkPid()]
+  const cpu = await cpuPerCall(plan.runs, ours, {
+    aliceExecutor: [alice.pid],
+    aliceNetwork: [aliceNetwork],
+    bobExecutor: [bob.pid],
+    bobNetwork: [bobNetwork],
+  })
+  // The client processes are children of ours.
+  const sshCpu = await cpuPerCall(plan.runs, theirs, { client: [process.pid, await ssh.masterPid()], server: treeOf(sshd.pid) })
+  client.close()
+  const wire = (way: 'up' | 'down'): Pick<Row, 'ours' | 'theirs' | 'peer' | 'unit'> => ({
+    unit: 'bytes',
+    ours: one((proxy.bytes[way] - bytesBefore[0]![way]) / plan.runs),
+    theirs: one((sshProxy.bytes[way] - bytesBefore[1]![way]) / plan.runs),
+    peer: 'ssh ControlMaster',
+  })
+  const rows: Row[] = [
+    {
+      what: 'requester: both halves of its daemon; ssh: the master, the client process, and our own starting of it',
+      unit: 'ms CPU',
+      ours: one(cpu.aliceExecutor + cpu.aliceNetwork),
+      theirs: one(sshCpu.client),
+      peer: 'ssh ControlMaster',
+    },
+    { what: 'of it the executor, which signs', unit: 'ms CPU', ours: one(cpu.aliceExecutor) },
+    {
+      what: 'responder: both halves and the command; ssh: sshd, the login shell and the command',
+      unit: 'ms CPU',
+      ours: one(cpu.bobExecutor + cpu.bobNetwork),
+      theirs: one(sshCpu.server),
+      peer: 'ssh ControlMaster',
+    },
+    { what: 'of it the executor and the command', unit: 'ms CPU', ours: one(cpu.bobExecutor) },
+    { what: 'on the wire, to the responder', ...wire('up') },
+    { what: 'on the wire, from the responder', ...wire('down') },
+  ]
+  return { intro: `\`/bin/true\` over REST, ${plan.runs} runs one after the other; the wire also carries what keeps the link alive.`, rows }
+}

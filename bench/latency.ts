@@ -1,0 +1,66 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { promisify } from 'node:util'
+
+import { CLI } from '../test/support/mesh-of-daemons.ts'
+import { befriend, environmentOf, restClientOf, TRUE } from './pair.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { interleaved, summarize } from './stats.ts'
+
+const whole = async (argv: readonly string[]): Promise<unknown> => promisify(execFile)(process.execPath, argv)
+
+const spawnTrue = async (): Promise<void> => {
+  await once(spawn('/bin/true', { stdio: 'ignore' }), 'exit')
+}
+
+/** What one command costs when everything is there already, and what it costs as a process of its own. */
+export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const ssh = (await openSsh()).direct
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const carol = mesh.add('carol', { env: environmentOf('group') })
+  for (const other of [bob, carol]) await befriend(alice, other, [TRUE])
+  const client = await restClientOf(alice)
+  const warm = await interleaved(plan.rounds, {
+    spawn: spawnTrue,
+    ours: async () => client.run(bob.agentId, TRUE),
+    uncontained: async () => client.run(carol.agentId, TRUE),
+    master: async () => ssh.master(TRUE),
+  })
+  const cli = (name: string) => async () => whole([CLI, '--data-dir', alice.dir, 'exec', name, '--', ...TRUE])
+  const slow = await interleaved(Math.ceil(plan.rounds / 5), {
+    node: async () => whole(['-e', '0']),
+    rest: async () => client.run(bob.agentId, TRUE),
+    ours: cli('bob'),
+    uncontained: cli('carol'),
+    master: async () => ssh.master(TRUE),
+    cold: async () => ssh.cold(TRUE),
+  })
+  client.close()
+  const line = { what: 'warm exec, CLI, whole process', unit: 'ms', ours: slow.ours, uncontained: slow.uncontained } as const
+  const bare = { limit: slow.node, limitOf: '`node -e 0`' }
+  const rows: Row[] = [
+    {
+      what: 'warm exec, REST keep-alive, `/bin/true`',
+      unit: 'ms',
+      ours: warm.ours,
+      uncontained: warm.uncontained,
+      theirs: warm.master,
+      peer: 'ssh ControlMaster',
+      target: '≤ 0.5',
+      limit: warm.spawn,
+      limitOf: 'spawn alone',
+    },
+    { ...line, theirs: slow.master, peer: 'ssh ControlMaster', ...bare },
+    { ...line, theirs: slow.cold, peer: 'ssh, cold', ...bare },
+    {
+      what: 'CLI, whole process, less the same over REST',
+      unit: 'ms',
+      ours: summarize([slow.ours.median - slow.rest.median]),
+      theirs: slow.node,
+      peer: '`node -e 0`',
+      target: '≤ 1.3',
+    },
+  ]
+  return { intro: '`/bin/true` on a linked peer.', rows }
+}

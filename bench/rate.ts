@@ -1,0 +1,52 @@
+import { befriend, environmentOf, restClientOf, TRUE } from './pair.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { summarize, timed, type Summary } from './stats.ts'
+
+interface Rate {
+  readonly perSecond: Summary
+  readonly latency: Summary
+}
+
+/** `count` calls, `width` of them under way at once. */
+export const sustained = async (count: number, width: number, call: () => Promise<unknown>): Promise<Rate> => {
+  const samples: number[] = []
+  let left = count
+  const lane = async (): Promise<void> => {
+    while (left-- > 0) samples.push(await timed(call))
+  }
+  const ms = await timed(async () => Promise.all(Array.from({ length: width }, lane)))
+  return { perSecond: summarize([count / (ms / 1_000)]), latency: summarize(samples) }
+}
+
+/** Runs per second that one pair of hosts sustains, and how long each takes meanwhile. */
+export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const ssh = (await openSsh()).direct
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const carol = mesh.add('carol', { env: environmentOf('group') })
+  for (const other of [bob, carol]) await befriend(alice, other, [TRUE])
+  const client = await restClientOf(alice)
+  // The runtime compiles what it finds to be hot: not part of what is sustained.
+  for (const { agentId } of [bob, carol]) await sustained(plan.runs, 8, async () => client.run(agentId, TRUE))
+  const rows: Row[] = []
+  for (const width of [1, 8, 32]) {
+    const ours = await sustained(plan.runs, width, async () => client.run(bob.agentId, TRUE))
+    const uncontained = await sustained(plan.runs, width, async () => client.run(carol.agentId, TRUE))
+    const theirs = await sustained(plan.runs / 4, width, async () => ssh.master(TRUE))
+    const row = (what: string, unit: Row['unit'], of: (rate: Rate) => Summary): Row => ({
+      what: `${what}, ${width} at a time`,
+      unit,
+      ours: of(ours),
+      uncontained: of(uncontained),
+      theirs: of(theirs),
+      peer: 'ssh ControlMaster',
+      ...(width === 32 && unit === '1/s' ? { target: '≥ 500 /s' } : {}),
+    })
+    rows.push(
+      row('runs per second', '1/s', (one) => one.perSecond),
+      row('each of them', 'ms', (one) => one.latency),
+    )
+  }
+  client.close()
+  return { intro: `\`/bin/true\` over REST, ${plan.runs} runs each, after as many to warm up.`, rows }
+}

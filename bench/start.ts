@@ -1,0 +1,49 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { restClientOf, startPair, TRUE } from './pair.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { summarize } from './stats.ts'
+
+const ROUNDS = { full: 20, quick: 3 }
+const POLL_MS = 2
+const PATIENCE_MS = 30_000
+
+/** From the start of a daemon until a run that is asked for again and again was served. */
+const untilServed = async (daemon: TestDaemon, agentId: string): Promise<number> => {
+  await daemon.stop()
+  const client = await restClientOf(daemon)
+  const began = performance.now()
+  const started = daemon.start()
+  for (;;) {
+    const served = await client.run(agentId, TRUE).then(
+      () => true,
+      () => false,
+    )
+    if (served) break
+    if (performance.now() - began > PATIENCE_MS) throw new Error(`${daemon.name} serves nothing`)
+    await sleep(POLL_MS)
+  }
+  const took = performance.now() - began
+  await started
+  client.close()
+  return took
+}
+
+/** From nothing to the first command. */
+export const start = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
+  const { alice, bob, client } = await startPair(mesh)
+  client.close()
+  await alice.writeAcl([{ agent: alice, commands: [TRUE] }])
+  const [own, peer]: [number[], number[]] = [[], []]
+  for (let round = 0; round < ROUNDS[plan.mode]; round++) {
+    own.push(await untilServed(alice, alice.agentId))
+    peer.push(await untilServed(alice, bob.agentId))
+  }
+  const rows: Row[] = [
+    { what: 'start of a daemon to the first run on itself', unit: 'ms', ours: summarize(own) },
+    { what: 'start of a daemon to the first run on a peer that is up', unit: 'ms', ours: summarize(peer) },
+  ]
+  return { intro: 'Both halves from nothing: keys, journal and ACL read, control groups tried, listening, linked.', rows }
+}

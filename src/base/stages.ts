@@ -1,0 +1,34 @@
+import { channel } from 'node:diagnostics_channel'
+
+import type { Logger } from './log.ts'
+
+/**
+ * The stages of a run, in the order in which they are reached; each process reaches some. The asking
+ * daemon: `asked`, `connected` (a stream is ready), `sign_asked`, `signed` (and journalled), `sent`, `exit_received`,
+ * `exit_verified`. The answering one: `received`, `permitted`, `journalled`, `spawned`, `ended` (its processes are
+ * dead and its output is read), `exit_signed` (and journalled).
+ */
+export type Stage =
+  | 'asked'
+  | 'connected'
+  | 'sign_asked'
+  | 'signed'
+  | 'sent'
+  | 'received'
+  | 'permitted'
+  | 'journalled'
+  | 'spawned'
+  | 'ended'
+  | 'exit_signed'
+  | 'exit_received'
+  | 'exit_verified'
+
+const stages = channel('x0x:run-stage')
+
+/** Costs nothing that could be measured while nobody listens. */
+export const reach = (stage: Stage, requestId: string): void => {
+  if (stages.hasSubscribers) stages.publish({ stage, request_id: requestId, at_us: Number(process.hrtime.bigint() / 1_000n) })
+}
+
+/** From now on each stage of each run is a line of the log at level debug; `at_us` is of the clock that all processes of a machine share. */
+export const logStages = (log: Logger): void => stages.subscribe((message) => log.debug(message as object, 'run stage'))
