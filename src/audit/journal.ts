@@ -33,6 +33,9 @@ interface Waiting {
   readonly reject: (error: unknown) => void
 }
 
+/** They announce no effect, so nothing waits for the disk to have them: the next line that does takes them along. */
+const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning'])
+
 /** Room for what `encode` puts before the members. */
 const HEAD_BYTES = 256
 
@@ -86,21 +89,28 @@ export class Journal implements Startable {
   }
 
   /**
-   * Settles when the event is durable; rejects `journal_unavailable` when it is not. A `request` also
-   * marks the run as running; an `exit`, or a `denial` because it could not be started, takes the mark away.
+   * Settles when the event is durable, or written where it is a note; rejects `journal_unavailable` when it is
+   * not. A `request` also marks the run as running; an `exit`, or a `denial` because it could not be started, takes
+   * the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (event.event !== 'request') {
+    if (event.event === 'request') return this.#appendRequest(event)
+    await this.#enqueue(event)
+    if (endsRun(event) && this.#marks?.has(event)) this.#unmark(event)
+  }
+
+  async #appendRequest(event: Extract<JournalEvent, { event: 'request' }>): Promise<void> {
+    try {
+      this.#marks?.add(event)
+    } catch (error) {
+      throw unavailable('the mark of a running run could not be made', error)
+    }
+    try {
       await this.#enqueue(event)
-      if (endsRun(event) && this.#marks?.has(event)) void this.#unmark(event)
-      return
+    } catch (error) {
+      this.#unmark(event)
+      throw error
     }
-    const [mark, line] = await Promise.allSettled([this.#marks?.add(event), this.#enqueue(event)])
-    if (line.status === 'rejected') {
-      if (mark.status === 'fulfilled') await this.#unmark(event)
-      throw line.reason
-    }
-    if (mark.status === 'rejected') throw unavailable('the mark of a running run could not be made', mark.reason)
   }
 
   /** Whether a line could be written now, as far as one can know without writing it. */
@@ -167,24 +177,25 @@ export class Journal implements Startable {
     try {
       written = await this.#appendLines(lines)
       if (written < lines.length) failure = new Error('no space left on the disk')
-      if (written > 0) await this.#file.sync()
+      if (batch.slice(0, written).some(({ line }) => !NOTES.has(line.event))) await this.#file.sync()
     } catch (error) {
       // Lines may be in the file and yet not be safe: they keep their place in the chain, and count as not written.
       written = 0
       failure = error
     }
+    // Before anybody is told, so that whoever then asks for the state of the journal gets this one.
+    this.#note(batch.length, failure)
     for (const one of batch.slice(0, written)) one.resolve()
     const error = failure === null ? null : unavailable(`${this.#file.path} cannot be written`, failure)
     for (const one of batch.slice(written)) one.reject(error)
     if (failure !== null) await this.#file.close().catch(() => {})
-    this.#note(batch.length, failure)
   }
 
   /** How many whole lines went in; the chain goes on behind these. */
   async #appendLines(lines: readonly EncodedLine[]): Promise<number> {
     await this.#file.ready()
     const feed = Buffer.from('\n')
-    let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
+    let room = this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
     let whole = 0
     for (const { bytes } of lines) {
       room -= bytes.length + 1
@@ -217,16 +228,16 @@ export class Journal implements Startable {
     for (const key of keys) {
       try {
         if (!ended.has(keyOf(key))) await this.#enqueue({ event: 'lost', ...key })
-        await this.#unmark(key)
+        this.#unmark(key)
       } catch {
         this.#unreported.push(key)
       }
     }
   }
 
-  async #unmark(key: RunKey): Promise<void> {
+  #unmark(key: RunKey): void {
     try {
-      await this.#marks?.remove(key)
+      this.#marks?.remove(key)
     } catch (error) {
       this.#log.warn({ error: errorText(error) }, 'the mark of an ended run could not be removed')
     }

@@ -30,5 +30,16 @@ export const reach = (stage: Stage, requestId: string): void => {
   if (stages.hasSubscribers) stages.publish({ stage, request_id: requestId, at_us: Number(process.hrtime.bigint() / 1_000n) })
 }
 
+/** Written in one go now and then, because a line of the log takes longer than most stages. */
+const WRITE_MS = 100
+
 /** From now on each stage of each run is a line of the log at level debug; `at_us` is of the clock that all processes of a machine share. */
-export const logStages = (log: Logger): void => stages.subscribe((message) => log.debug(message as object, 'run stage'))
+export const logStages = (log: Logger): void => {
+  const waiting: object[] = []
+  stages.subscribe((message) => {
+    if (waiting.push(message as object) === 1)
+      setTimeout(() => {
+        for (const one of waiting.splice(0)) log.debug(one, 'run stage')
+      }, WRITE_MS).unref()
+  })
+}

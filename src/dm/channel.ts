@@ -28,7 +28,11 @@ export interface DmChannelInit {
   readonly preface?: Uint8Array
   /** Called once: something was sent, or the channel ended before. */
   readonly onUsed?: () => void
+  /** Called once: we closed it, or it ended. */
+  readonly onDone?: () => void
 }
+
+const nothing = (): void => undefined
 
 /**
  * One stream of a link: bodies between two agents, each in a sealed envelope. A body is whole: its
@@ -52,6 +56,7 @@ export class DmChannel {
   readonly #open: OpeningKey
   #preface: Uint8Array | null
   readonly #onUsed: () => void
+  #onDone: () => void
   #bodies = 0
   #end: { readonly error: Error | null } | null = null
   #onClosed: (error: Error | null) => void = () => undefined
@@ -65,7 +70,8 @@ export class DmChannel {
     this.opener = init.opener
     this.streamNonce = init.streamNonce
     this.#preface = init.preface ?? null
-    this.#onUsed = init.onUsed ?? ((): void => undefined)
+    this.#onUsed = init.onUsed ?? nothing
+    this.#onDone = init.onDone ?? nothing
     this.#seal = new SealingKey(init.opener ? init.keys.opener : init.keys.responder)
     this.#open = new OpeningKey(init.opener ? init.keys.responder : init.keys.opener)
   }
@@ -129,6 +135,7 @@ export class DmChannel {
 
   /** Sends what is queued and ends the channel. */
   async close(): Promise<void> {
+    this.#done()
     await this.#frames.close()
   }
 
@@ -154,12 +161,19 @@ export class DmChannel {
     this.onBody(message.request_id, message.body)
   }
 
+  #done(): void {
+    const tell = this.#onDone
+    this.#onDone = nothing
+    tell()
+  }
+
   #ended(error: Error | null): void {
     if (this.#end !== null) return
     if (isAppError(error, 'malformed')) this.#counters.add('malformed_frames')
     this.#end = { error }
     if (error === null) void this.#frames.close()
     this.#onUsed()
+    this.#done()
     this.onReleased()
     this.#onClosed(error)
   }

@@ -1,9 +1,9 @@
 import { errorText } from '../base/errors.ts'
-import type { Clock } from '../base/clock.ts'
+import type { Clock, Timer } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { fromHex, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, MAX_UNUSED_STREAMS, SPARE_STREAMS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, MAX_UNUSED_STREAMS, REFILL_MS, SPARE_STREAMS } from '../protocol/limits.ts'
 import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -26,7 +26,10 @@ interface Spare {
   readonly leave: () => void
 }
 
-/** Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. */
+/**
+ * Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. What is
+ * taken is replaced when whoever took it is done, with the end of that stream in one packet, or after a while.
+ */
 export class StreamPool {
   readonly #parts: StreamPoolComponents
   readonly #self: AgentId
@@ -35,6 +38,7 @@ export class StreamPool {
   readonly #unused = new Turnstile({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
   #opening = 0
+  #refill: Timer | null = null
 
   constructor(components: StreamPoolComponents, init: { self: AgentId }) {
     this.#parts = components
@@ -50,12 +54,14 @@ export class StreamPool {
   async take(signal: AbortSignal): Promise<DmChannel> {
     this.#dropDead()
     const spare = this.#spares.shift() ?? (await this.#open(signal))
-    this.fill()
+    this.#refill ??= this.#parts.clock.setTimeout(() => this.fill(), REFILL_MS, { unref: true })
     return this.#channel(spare)
   }
 
   /** Opens what is missing, without waiting; a failure shows when somebody needs a stream. */
   fill(): void {
+    this.#refill?.cancel()
+    this.#refill = null
     while (this.#mayFill()) {
       this.#opening += 1
       void this.#prepare()
@@ -64,6 +70,7 @@ export class StreamPool {
 
   close(): void {
     this.#closed.abort()
+    this.#refill?.cancel()
     for (const spare of this.#spares) void spare.frames.close()
     this.#spares = []
   }
@@ -134,6 +141,7 @@ export class StreamPool {
         streamNonce: nonce,
         preface: streamOpen.encode({ link_id: fromHex(link.id), nonce: ours }),
         onUsed: leave,
+        onDone: () => this.fill(),
       },
     )
     channel.listen()

@@ -2,7 +2,7 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import { gossipsub, type GossipSub } from '@libp2p/gossipsub'
 import { identify, type Identify } from '@libp2p/identify'
-import type { ConnectionGater, ConnectionProtector } from '@libp2p/interface'
+import type { ConnectionGater, ConnectionProtector, Logger as LibraryLogger } from '@libp2p/interface'
 import { mdns } from '@libp2p/mdns'
 import { ping, type Ping } from '@libp2p/ping'
 import { tcp } from '@libp2p/tcp'
@@ -28,6 +28,7 @@ import { corkWrites } from './corked.ts'
 import { agreeEarly, earlyStreams } from './early-stream.ts'
 import { guardedMuxer } from './muxer-guard.ts'
 import { noiseEncrypter } from './noise.ts'
+import { quietWindows } from './quiet-windows.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
@@ -49,13 +50,15 @@ const OTHER_STREAMS = 32
 
 const muxer = earlyStreams(
   guardedMuxer(
-    yamux({
-      enableKeepAlive: true,
-      keepAliveInterval: KEEP_ALIVE_MS,
-      maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-      streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
-    }),
+    quietWindows(
+      yamux({
+        enableKeepAlive: true,
+        keepAliveInterval: KEEP_ALIVE_MS,
+        maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+        maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+        streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
+      }),
+    ),
   ),
 )
 
@@ -82,10 +85,19 @@ const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
+/** libp2p formats what it would say for each frame and asks the terminal for each stream, whether anybody reads it or not. */
+const nothing: LibraryLogger = Object.assign(() => undefined, {
+  error: () => undefined,
+  trace: () => undefined,
+  enabled: false,
+  newScope: () => nothing,
+})
+
 /** libp2p as we use it: TCP, Noise, yamux, identify, ping, gossipsub, and each small default raised on purpose. */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),
   start: false,
+  logger: { forComponent: () => nothing },
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
   transports: [tcp()],
   connectionProtector: betweenSocketAndNoise,

@@ -65,10 +65,9 @@ export const killGroup = (directory: string): void => {
   }
 }
 
-/** True when the group is no longer there. */
+/** True when the group is no longer there. The kernel refuses while anybody lives in it or below. */
 const removeNow = (directory: string): boolean => {
   try {
-    for (const below of groupsBelow(directory)) rmdirSync(below)
     rmdirSync(directory)
     return true
   } catch {
@@ -81,14 +80,16 @@ const removeNow = (directory: string): boolean => {
  * that all are dead. False after CELL_END_MS, for a process that the kernel itself holds.
  */
 export const endGroup = async (directory: string): Promise<boolean> => {
-  killGroup(directory)
+  // Most runs leave nobody behind, and then there is nothing to look for.
+  if (removeNow(directory)) return true
   const deadline = performance.now() + CELL_END_MS
-  while (!removeNow(directory)) {
+  for (;;) {
+    killGroup(directory)
+    for (const below of groupsBelow(directory)) removeNow(below)
+    if (removeNow(directory)) return true
     if (performance.now() > deadline) return false
     await sleep(CELL_LOOK_MS)
-    killGroup(directory)
   }
-  return true
 }
 
 /** Makes a group; `false` when there is one of that name. Throws what else is wrong. */

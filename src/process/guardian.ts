@@ -10,7 +10,8 @@ import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
  * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
- * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. A constant text: nothing that
+ * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. Of the members of a
+ * control group, which the kernel lists by thread, each process is asked once. A constant text: nothing that
  * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
  */
 const SCRIPT = `
@@ -27,6 +28,10 @@ while read -r change group; do
        groups=$left ;;
   esac
 done
+leads() {
+  while read -r key value; do [ "$key" = Tgid: ] && break; done <"/proc/$1/status"
+  [ "$value" = "$1" ]
+}
 sweep() {
   swept=0
   for cell in $cells; do
@@ -38,7 +43,16 @@ sweep() {
   done 2>/dev/null
   return $swept
 }
-if [ -z "$groups" ]; then sweep; exit 0; fi
+found=
+for cell in $cells; do
+  set +f
+  for members in "$cell"/*/cgroup.threads; do
+    [ -e "$members" ] || continue
+    while read -r member; do leads "$member" && kill -TERM "$member" && found=1; done <"$members"
+  done
+  set -f
+done 2>/dev/null
+if [ -z "$groups$found" ]; then sweep; exit 0; fi
 for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
@@ -94,16 +108,21 @@ export class Guardian implements Startable {
     await gone
   }
 
-  /** From now on this group ends with us. */
+  /** Starts the helper again if it was lost. To be called before each run. */
+  ensure(): void {
+    if (this.#helper === null && this.#running) this.#launch()
+  }
+
+  /** From now on this group ends with us. What a watched control group holds needs no such word. */
   protect(group: number): void {
     // It goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
     if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
-    if (this.#helper === null && this.#running) this.#launch()
+    this.ensure()
     this.#groups.add(group)
     this.#tell('+', group)
   }
 
-  /** What lives below these control groups when we die ends with us, if any run of ours was left. */
+  /** What lives in the groups below these when we die ends with us. */
   watchCells(parents: readonly string[]): void {
     for (const path of parents) {
       if (!CELLS_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)

@@ -106,6 +106,7 @@ const spawnIn = async (
   // Without a wrapper the system itself says whether that user may.
   const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
   if (problem !== null) return failed(problem)
+  guardian.ensure()
   const child = cell.enter(() => launch(plan, permit, options.stdin))
   const { pid, stdin, stdout, stderr } = child
   if (pid === undefined || stdout === null || stderr === null) {
@@ -118,9 +119,10 @@ const spawnIn = async (
   child.on('error', () => {})
   const status = child.stdio[3]
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
-  guardian.protect(pid)
   const exited = endOf(child, cell, namespace).finally(() => guardian.release(pid))
   try {
+    // In this very turn, so that no death of ours comes between.
+    if (cell.containment !== 'cgroup') guardian.protect(pid)
     cell.adopt(pid, namespace)
     if (cell.containment === 'group' && permit.confinement.contain === 'required') throw new Error('the run could not be contained')
   } catch (error) {

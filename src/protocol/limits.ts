@@ -143,6 +143,8 @@ export const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 export const MAX_NONCES_PER_PEER = 128
 /** Streams kept negotiated and ready per connected peer. */
 export const SPARE_STREAMS = 2
+/** A spare stream that is taken is replaced when it is done with, or after this. */
+export const REFILL_MS = 50
 /** Streams of our protocol that one connection may open towards us. */
 export const MAX_STREAMS_PER_CONNECTION = 256
 /** Streams of one connection that the peer has opened and not used yet. */
@@ -239,6 +241,8 @@ export const RECONNECT_MIN_MS = 500
 export const RECONNECT_MAX_MS = 60_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
+/** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */
+export const QUIET_WINDOW = 32 * 1024
 /** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */

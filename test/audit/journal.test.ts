@@ -1,7 +1,22 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { appendFile, chmod, link, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import {
+  appendFile,
+  chmod,
+  link,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+  type FileHandle,
+} from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -37,6 +52,20 @@ test('a line is in the file when its append has settled, with its head first and
   assert.deepEqual(line, { ts: new Date(clock.now()).toISOString(), n: 0, prev: '0'.repeat(64), ...requestEvent(1) })
   assert.equal((await stat(path)).mode & 0o777, 0o600)
   assert.equal((await stat(dirname(path))).mode & 0o777, 0o700)
+})
+
+test('only what announces an effect waits for the disk; notes go with the next that does', async (t) => {
+  const { journal, path } = await openJournal(t)
+  const handle = await open(path, 'a')
+  const sync = t.mock.method(Object.getPrototypeOf(handle) as FileHandle, 'datasync')
+  await handle.close()
+  const counts: number[] = []
+  for (const event of [requestEvent(1), startedEvent(1), exitEvent(1), denialEvent(2)]) {
+    await journal.append(event)
+    counts.push(sync.mock.callCount())
+  }
+  assert.deepEqual(counts, [1, 1, 2, 3])
+  assert.equal((await linesOf(path)).length, 4)
 })
 
 test('every line names the hash of the one before it, in the order of the appends', async (t) => {

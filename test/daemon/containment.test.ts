@@ -65,6 +65,26 @@ test(
   },
 )
 
+test('a program in a control group is asked to end once when its daemon is killed, and has its time', needs.cgroup, async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const bob = mesh.add('bob')
+  await bob.start()
+  const log = join(mesh.root, 'asked')
+  const program = await mesh.program('child', `exec 2>/dev/null\ntrap 'echo asked >> ${log}' TERM\necho $$\nwhile :; do sleep 0.05; done`)
+  await bob.writeAcl([{ agent: bob, commands: [[program]] }])
+  await bob.restart()
+  const running = bob.startCli(['exec', bob.agentId, '--', program])
+  await running.printed('\n')
+  const [run] = await bob.journal()
+  const pid = Number((await bob.journal()).find(({ event }) => event === 'started')?.['pid'])
+  assert.ok(run !== undefined && isAlive(pid))
+  await bob.stop('SIGKILL')
+  await until('the guardian has ended it', () => !isAlive(pid))
+  assert.equal(await readFile(log, 'utf8'), 'asked\n')
+  assert.equal((await running.finished).status, 255)
+})
+
 test('a leaf that a crash left, with somebody in it and no guardian to help, is ended by the next start', needs.cgroup, async (t) => {
   const mesh = await meshOf(t)
   const { bob } = mesh

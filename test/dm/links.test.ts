@@ -79,6 +79,31 @@ test('a warm channel sends its first body without waiting for the peer at all', 
   assert.equal(turned, false)
 })
 
+test('a spare stream that was taken is replaced when it is done with, and before that only after a while', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  const [first, second] = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
+  assert.equal(await ask(second, 'warm'), 'warm')
+  void second.close()
+  await until(() => alice.counters.get('streams_opened') > SPARE_STREAMS)
+  await until(() => alice.counters.get('streams_opened') === 2 * SPARE_STREAMS - 1)
+  await first.close()
+})
+
+test('a channel that stays in use does not keep its place among the spare streams', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
+  // The handshake's own stream comes first.
+  const taken = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
+  assert.equal(await ask(taken[1]!, 'long'), 'long')
+  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS + 1)
+  assert.ok(taken.every(({ closed }) => !closed))
+})
+
 test('the side that was called uses the same link for its own channels', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(alice)

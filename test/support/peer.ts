@@ -92,7 +92,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   executor.attach(inside)
   const port = new ExecutorClient({ duplex: outside, log })
   await port.start()
-  const network = composeNetwork({ clock, log, machineKey, port }, init)
+  const network = composeNetwork({ clock, log, machineKey, port }, { ...init, runs: journal !== null })
   await startAll(network.startables)
   let stopped = false
   const stop = async (): Promise<void> => {
@@ -145,7 +145,7 @@ interface NetworkComponents {
   readonly port: ExecutorClient
 }
 
-const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
+const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
   const { clock, port } = components
   const node = new MeshNode(
     { ...components, clock: init.penaltyClock ?? clock },
@@ -164,9 +164,8 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit) => {
   const counters = new DmCounters()
   const links = new Links({ ...components, node, book, counters, primitives: primitives() })
   const dispatcher = new Dispatcher({ ...components, links, counters })
-  new ExecService({ executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }).register(
-    dispatcher,
-  )
+  const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
+  if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const startables: StartableEntry[] = [

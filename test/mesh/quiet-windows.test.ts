@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { noise } from '@chainsafe/libp2p-noise'
+import { yamux } from '@chainsafe/libp2p-yamux'
+import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import { tcp } from '@libp2p/tcp'
+import { createLibp2p } from 'libp2p'
+
+import { quietWindows } from '../../src/mesh/quiet-windows.ts'
+import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
+
+const LIMIT = { timeout: 60_000 }
+const PROTOCOL = '/test/echo/1'
+const WINDOW_UPDATE = 1
+
+type Factory = () => StreamMuxerFactory
+type Receiving = StreamMuxer & { onData(data: { subarray(): Uint8Array }): void }
+
+/** Counts the frames that the muxer receives and that say nothing but that there is room. */
+const countingUpdates =
+  (factory: Factory, count: () => void): Factory =>
+  () => {
+    const inner = factory()
+    return {
+      protocol: inner.protocol,
+      createStreamMuxer: (connection: MessageStream) => {
+        const muxer = inner.createStreamMuxer(connection) as Receiving
+        const onData = muxer.onData.bind(muxer)
+        muxer.onData = (data) => {
+          // Small frames come whole: Noise hands over one message at a time, and each of these is one.
+          const bytes = data.subarray()
+          if (bytes.length === 12 && bytes[1] === WINDOW_UPDATE && bytes[2] === 0 && bytes[3] === 0) count()
+          onData(data)
+        }
+        return muxer
+      },
+    }
+  }
+
+/** Two nodes, the second of which answers all that comes on a stream; updates that the first receives are counted. */
+const pairOf = async (t: TestContext, muxer: Factory) => {
+  let updates = 0
+  const common = { transports: [tcp()], connectionEncrypters: [noise()] }
+  const here = await createLibp2p({ ...common, streamMuxers: [countingUpdates(muxer, () => (updates += 1))] })
+  const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] }, streamMuxers: [muxer] })
+  t.after(async () => Promise.all([here.stop(), there.stop()]))
+  await there.handle(PROTOCOL, (stream) => stream.addEventListener('message', ({ data }) => void stream.send(data.subarray())))
+  const connection = await here.dial(there.getMultiaddrs())
+  const stream = await connection.newStream(PROTOCOL)
+  let received = 0
+  stream.addEventListener('message', ({ data }) => (received += data.byteLength))
+  const echo = async (bytes: number): Promise<void> => {
+    const wanted = received + bytes
+    if (!stream.send(new Uint8Array(bytes))) await stream.onDrain()
+    while (received < wanted) await new Promise((resolve) => setTimeout(resolve, 1))
+  }
+  return { echo, updates: () => updates }
+}
+
+test('small messages are not answered by a word about the window, and many of them are', LIMIT, async (t) => {
+  const { echo, updates } = await pairOf(t, () => quietWindows(yamux())(undefined))
+  await echo(100)
+  const before = updates()
+  for (let i = 0; i < 20; i++) await echo(100)
+  assert.equal(updates(), before)
+  for (let i = 0; i < 5; i++) await echo(QUIET_WINDOW / 4)
+  assert.equal(updates(), before + 1)
+})
+
+test('much more than a window arrives whole', LIMIT, async (t) => {
+  const { echo, updates } = await pairOf(t, () => quietWindows(yamux())(undefined))
+  for (let i = 0; i < 40; i++) await echo(60_000)
+  assert.ok(updates() >= 40, `${updates()} updates`)
+})
+
+test('without it, each small message is: what is counted here is what it saves', LIMIT, async (t) => {
+  const { echo, updates } = await pairOf(t, yamux())
+  await echo(100)
+  const before = updates()
+  for (let i = 0; i < 20; i++) await echo(100)
+  assert.ok(updates() >= before + 20)
+})
+
+test('a muxer of another make is refused, not left as it is', () => {
+  const factory = quietWindows(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
+  assert.throws(() => factory.createStreamMuxer({} as MessageStream), TypeError)
+})
