@@ -44,17 +44,18 @@ test('a warm command costs one round trip from the first byte of its Request to 
   assert.equal(roundTrips, 1)
 })
 
-test('one command more than there are spare streams costs two round trips', LIMIT, async (t) => {
+test('the first burst of commands costs two round trips, and the next one, for which streams are kept, one', LIMIT, async (t) => {
   const { alice, bob, proxy, echo } = await setUp(t)
   await echo()
-  const roundTrips = await fewest(2, async () => {
+  const burst = async (): Promise<number> => {
     await proxy.quiet()
     proxy.count()
     const results = await Promise.all(Array.from({ length: SPARE_STREAMS + 1 }, async () => alice.exec(bob, ['echo', '7'])))
     assert.deepEqual(new Set(results.map((result) => result.status)), new Set([0]))
     return proxy.roundTrips()
-  })
-  assert.equal(roundTrips, 2)
+  }
+  assert.ok((await burst()) >= 2)
+  assert.equal(await fewest(1, burst), 1)
 })
 
 test("a command on a machine never dialled costs three round trips beside TCP's own", LIMIT, async (t) => {

@@ -3,12 +3,21 @@ import type { Clock, Timer } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { fromHex, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, MAX_UNUSED_STREAMS, REFILL_MS, SPARE_STREAMS } from '../protocol/limits.ts'
+import {
+  LINK_HANDSHAKE_MS,
+  MAX_LINK_FRAME,
+  MAX_SPARE_STREAMS,
+  MAX_UNUSED_STREAMS,
+  NONCE_BYTES,
+  REFILL_MS,
+  SPARE_STREAMS,
+} from '../protocol/limits.ts'
 import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
+import { RecentPeak } from './recent-peak.ts'
 import { Turnstile } from './turnstile.ts'
 
 export interface StreamPoolComponents {
@@ -28,7 +37,8 @@ interface Spare {
 
 /**
  * Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. What is
- * taken is replaced when whoever took it is done, with the end of that stream in one packet, or after a while.
+ * taken is replaced when whoever took it is done, with the end of that stream in one packet, or after a while. A burst
+ * is remembered for a while: the next one of its size finds a stream for each.
  */
 export class StreamPool {
   readonly #parts: StreamPoolComponents
@@ -37,23 +47,24 @@ export class StreamPool {
   /** The peer bears a limited number of streams that are not used yet: a burst waits here, not there. */
   readonly #unused = new Turnstile({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
+  readonly #peak: RecentPeak
   #opening = 0
+  /** Asked for and not done with. */
+  #inUse = 0
   #refill: Timer | null = null
 
   constructor(components: StreamPoolComponents, init: { self: AgentId }) {
     this.#parts = components
+    this.#peak = new RecentPeak(components)
     this.#self = init.self
-  }
-
-  /** Greeted streams that wait. */
-  get size(): number {
-    return this.#spares.length
   }
 
   /** A channel on a spare stream, or on a new one when there is none. Throws what the opening throws. */
   async take(signal: AbortSignal): Promise<DmChannel> {
     this.#dropDead()
-    const spare = this.#spares.shift() ?? (await this.#open(signal))
+    this.#inUse += 1
+    this.#peak.note(this.#inUse)
+    const spare = this.#spares.shift() ?? (await this.#openNow(signal))
     this.#refill ??= this.#parts.clock.setTimeout(() => this.fill(), REFILL_MS, { unref: true })
     return this.#channel(spare)
   }
@@ -75,9 +86,20 @@ export class StreamPool {
     this.#spares = []
   }
 
+  /** What is in use will be done, and replaced then. */
+  get #wanted(): number {
+    return Math.max(SPARE_STREAMS, Math.min(this.#peak.value, MAX_SPARE_STREAMS) - this.#inUse)
+  }
+
+  #done(): void {
+    this.#inUse -= 1
+    this.fill()
+  }
+
   #mayFill(): boolean {
-    const wanted = this.#spares.length + this.#opening < SPARE_STREAMS
-    return wanted && this.#unused.free && this.#parts.link.usable && !this.#closed.signal.aborted
+    return (
+      this.#spares.length + this.#opening < this.#wanted && this.#unused.free && this.#parts.link.usable && !this.#closed.signal.aborted
+    )
   }
 
   #dropDead(): void {
@@ -95,6 +117,15 @@ export class StreamPool {
       this.#parts.log.debug({ err: errorText(error) }, 'no spare stream')
     } finally {
       this.#opening -= 1
+    }
+  }
+
+  async #openNow(signal: AbortSignal): Promise<Spare> {
+    try {
+      return await this.#open(signal)
+    } catch (error) {
+      this.#inUse -= 1
+      throw error
     }
   }
 
@@ -141,7 +172,7 @@ export class StreamPool {
         streamNonce: nonce,
         preface: streamOpen.encode({ link_id: fromHex(link.id), nonce: ours }),
         onUsed: leave,
-        onDone: () => this.fill(),
+        onDone: () => this.#done(),
       },
     )
     channel.listen()

@@ -141,8 +141,12 @@ export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
 export const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 /** Stream nonces outstanding for one (agent, machine). */
 export const MAX_NONCES_PER_PEER = 128
-/** Streams kept negotiated and ready per connected peer. */
+/** Streams kept negotiated and ready per connected peer, at least. */
 export const SPARE_STREAMS = 2
+/** At most: as many as were in use at once lately, so that the next burst finds them. */
+export const MAX_SPARE_STREAMS = 32
+/** How long a burst is remembered. */
+export const PEAK_MS = 30_000
 /** A spare stream that is taken is replaced when it is done with, or after this. */
 export const REFILL_MS = 50
 /** Streams of our protocol that one connection may open towards us. */

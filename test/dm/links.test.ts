@@ -92,6 +92,23 @@ test('a spare stream that was taken is replaced when it is done with, and before
   await first.close()
 })
 
+test('after a burst there is a spare stream for each of the next one', LIMIT, async (t) => {
+  const [alice, bob] = await pair(t)
+  echo(bob)
+  const size = 4 * SPARE_STREAMS
+  await alice.links.link(bob.agentId, signalOf())
+  const burst = await Promise.all(Array.from({ length: size }, async () => alice.links.openChannel(bob.agentId, signalOf())))
+  await Promise.all(burst.map(async (channel) => ask(channel, 'once')))
+  for (const channel of burst) void channel.close()
+  // One of them was the handshake's own stream.
+  const used = size - 1
+  await until(() => alice.counters.get('streams_opened') === 2 * used)
+  let turned = false
+  setImmediate(() => (turned = true))
+  for (let i = 0; i < used; i++) await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(turned, false)
+})
+
 test('a channel that stays in use does not keep its place among the spare streams', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
