@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { constants, createReadStream, openSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { Socket } from 'node:net'
@@ -23,6 +22,8 @@ export interface CliStdin {
 const CHUNK = 45 * 1024
 
 const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<CliStdin['declared']>> => {
+  // Loaded when there is something to hash: most commands have no stdin.
+  const { createHash } = await import('node:crypto')
   const hash = createHash('sha256')
   let length = 0
   for await (const chunk of chunks) {

@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { checkOperatorProof, type RUN_OPERATION } from '../identity/operator-proof.ts'
+import { checkOperatorProof } from '../identity/check-operator-proof.ts'
+import type { RUN_OPERATION } from '../identity/operator-proof.ts'
 import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import type { Operation } from './port/messages.ts'
 

@@ -9,7 +9,7 @@ import { test } from 'node:test'
 import { CommanderError } from 'commander'
 
 import { Chain, prepareLine } from '../../src/audit/line.ts'
-import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
+import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
 import { MAX_STDIN_SPOOL } from '../../src/protocol/limits.ts'

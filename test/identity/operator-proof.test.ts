@@ -4,7 +4,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { checkOperatorProof, decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
+import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
+import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 
 const key = new Uint8Array(32).fill(1)

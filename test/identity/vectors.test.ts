@@ -14,7 +14,7 @@ import {
 } from '../../src/identity/link-crypto.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { checkOperatorProof } from '../../src/identity/operator-proof.ts'
+import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { statement, verifyMachine } from '../../src/identity/signing.ts'
 

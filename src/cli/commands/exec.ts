@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream'
 import { v7 as uuidv7 } from 'uuid'
 
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
-import { randomBytes } from '../../identity/hash.ts'
+import { lightRandomBytes } from '../../identity/light-hash.ts'
 import type { RunEventJson } from '../../protocol/run-json.ts'
 import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
@@ -59,7 +59,7 @@ class ExecCommand {
   readonly #output: RunOutput
   readonly #closing = new AbortController()
   /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
-  readonly #requestId = uuidv7({ random: randomBytes(16) })
+  readonly #requestId = uuidv7({ random: lightRandomBytes(16) })
   #stdin: StdinSource.CliStdin | null = null
   /** What carries stdin. */
   #body: Readable | null = null

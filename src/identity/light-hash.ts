@@ -1,0 +1,26 @@
+import { closeSync, openSync, readSync } from 'node:fs'
+
+import { hmac } from '@noble/hashes/hmac.js'
+import { sha256 } from '@noble/hashes/sha2.js'
+
+// What the command line needs of cryptography before it can ask anything. To load node:crypto takes it longer
+// than all of its own work; see docs/adr/0023.
+
+/** HMAC-SHA-256 (RFC 2104) of the parts one after the other, 32 bytes. */
+export const lightHmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Array => {
+  const mac = hmac.create(sha256, key)
+  for (const part of parts) mac.update(part)
+  return mac.digest()
+}
+
+/** From the system's generator: random(4). */
+export const lightRandomBytes = (length: number): Uint8Array => {
+  const bytes = new Uint8Array(length)
+  const fd = openSync('/dev/urandom', 'r')
+  try {
+    for (let at = 0; at < length;) at += readSync(fd, bytes, at, length - at, null)
+  } finally {
+    closeSync(fd)
+  }
+  return bytes
+}
