@@ -23,8 +23,8 @@ const CHUNK = 45 * 1024
 
 const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<CliStdin['declared']>> => {
   // Loaded when there is something to hash: most commands have no stdin.
-  const { createHash } = await import('node:crypto')
-  const hash = createHash('sha256')
+  const { newSha256 } = await import('../identity/hash.ts')
+  const hash = newSha256()
   let length = 0
   for await (const chunk of chunks) {
     hash.update(chunk)

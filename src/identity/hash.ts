@@ -1,4 +1,4 @@
-import { createHash, createHmac, hkdfSync, randomBytes as systemRandomBytes, timingSafeEqual } from 'node:crypto'
+import { createHash, createHmac, hkdfSync, randomBytes as systemRandomBytes, timingSafeEqual, type Hash } from 'node:crypto'
 
 import { secretKeyOf } from './secret-key.ts'
 
@@ -8,6 +8,9 @@ export const sha256 = (...parts: readonly Uint8Array[]): Uint8Array => {
   for (const part of parts) hash.update(part)
   return hash.digest()
 }
+
+/** SHA-256 of what is not there all at once. */
+export const newSha256 = (): Hash => createHash('sha256')
 
 /** HMAC-SHA-256 (RFC 2104) of the parts one after the other, 32 bytes. */
 export const hmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Array => {

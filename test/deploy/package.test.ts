@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { bundle, TARGETS } from '../../deploy/build.mjs'
-import { tempDir } from '../support/temp-dir.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 
@@ -80,20 +77,6 @@ test('a plain exec is bundled with next to nothing, and leaves every other comma
       .sort(),
   )
   assert.ok(text.length < 64 * 1024, `${text.length} bytes to read before anything is asked`)
-})
-
-test('a plain exec loads neither node:crypto nor node:http, which take longer than all of its own work', async (t) => {
-  const dir = await tempDir(t)
-  const look = join(dir, 'look.cjs')
-  await writeFile(look, "process.on('exit', () => process._rawDebug(JSON.stringify(process.moduleLoadList)))\n")
-  const program = join(dir, 'x0x.cjs')
-  await writeFile(program, (await bundle(TARGETS.x0x)).text)
-  const argv = ['--require', look, program, '--data-dir', join(dir, 'none'), 'exec', 'bob', '--', 'true']
-  const { status, stderr } = spawnSync(process.execPath, argv, { encoding: 'utf8' })
-  assert.equal(status, 255)
-  const loaded = JSON.parse(stderr.slice(stderr.indexOf('['))) as string[]
-  const wasLoaded = (name: string): boolean => loaded.includes(`NativeModule ${name}`)
-  assert.deepEqual(['net', 'crypto', 'http', 'internal/crypto/webcrypto'].filter(wasLoaded), ['net'])
 })
 
 test('the command line is bundled without the mesh, the doors and the log', async () => {

@@ -5,28 +5,28 @@ import { RecentPeak } from '../../src/dm/recent-peak.ts'
 import { PEAK_MS } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test('a peak is remembered for one to two windows, and the next smaller one takes its place', () => {
+test('a peak is remembered for one to two windows, and the next smaller one takes its place', async () => {
   const clock = new ManualClock()
   const peak = new RecentPeak({ clock })
   assert.equal(peak.value, 0)
   for (const count of [1, 7, 3]) peak.note(count)
   assert.equal(peak.value, 7)
-  clock.advance(PEAK_MS)
+  await clock.advance(PEAK_MS)
   peak.note(2)
   assert.equal(peak.value, 7)
-  clock.advance(PEAK_MS - 1)
+  await clock.advance(PEAK_MS - 1)
   assert.equal(peak.value, 7)
-  clock.advance(1)
+  await clock.advance(1)
   assert.equal(peak.value, 2)
-  clock.advance(PEAK_MS)
+  await clock.advance(PEAK_MS)
   assert.equal(peak.value, 0)
 })
 
-test('a long silence forgets everything', () => {
+test('a long silence forgets everything', async () => {
   const clock = new ManualClock()
   const peak = new RecentPeak({ clock })
   peak.note(9)
-  clock.advance(5 * PEAK_MS)
+  await clock.advance(5 * PEAK_MS)
   assert.equal(peak.value, 0)
   peak.note(1)
   assert.equal(peak.value, 1)

@@ -9,6 +9,7 @@ import { createLibp2p } from 'libp2p'
 
 import { quietWindows } from '../../src/mesh/quiet-windows.ts'
 import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
+import { until } from '../support/peer.ts'
 
 const LIMIT = { timeout: 60_000 }
 const PROTOCOL = '/test/echo/1'
@@ -53,7 +54,7 @@ const pairOf = async (t: TestContext, muxer: Factory) => {
   const echo = async (bytes: number): Promise<void> => {
     const wanted = received + bytes
     if (!stream.send(new Uint8Array(bytes))) await stream.onDrain()
-    while (received < wanted) await new Promise((resolve) => setTimeout(resolve, 1))
+    await until(() => received >= wanted)
   }
   return { echo, updates: () => updates }
 }
