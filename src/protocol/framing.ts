@@ -5,6 +5,8 @@ const LENGTH_BYTES = 4
 /** What several parts are together, in bytes. */
 export const lengthOf = (parts: readonly Uint8Array[]): number => parts.reduce((sum, part) => sum + part.length, 0)
 
+const NOTHING = new Uint8Array(0)
+
 /** A frame on a byte stream: its length as a big-endian 32-bit number, then its bytes, which may be given in parts. */
 export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
   const length = lengthOf(parts)
@@ -17,7 +19,16 @@ export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
   return frame
 }
 
-const NOTHING = new Uint8Array(0)
+/** From here on a frame is not joined into one piece before it is written. */
+export const LARGE_FRAME = 16 * 1024
+
+/** The begin of a frame of `length` bytes, the first of which are `first`; the others follow as they are. */
+export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Uint8Array => {
+  const head = Buffer.allocUnsafe(LENGTH_BYTES + first.length)
+  head.writeUInt32BE(length)
+  head.set(first, LENGTH_BYTES)
+  return head
+}
 
 /** Cuts a byte stream into frames; keeps at most one frame's bytes and refuses a longer one by its head. */
 export class FrameDecoder {

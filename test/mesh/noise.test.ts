@@ -1,12 +1,17 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
+import { yamux } from '@chainsafe/libp2p-yamux'
+import type { MessageStream, StreamMuxer } from '@libp2p/interface'
+import { tcp } from '@libp2p/tcp'
+import { createLibp2p } from 'libp2p'
 
 import { secretKeyOf } from '../../src/identity/secret-key.ts'
 import { noiseEncrypter } from '../../src/mesh/noise.ts'
 import { LARGE_MESSAGE } from '../../src/protocol/limits.ts'
+import { until } from '../support/peer.ts'
 
 type Bytes = Uint8Array
 interface Crypto {
@@ -37,4 +42,47 @@ test('the bytes of a key are imported once', () => {
   assert.equal(secretKeyOf(bytes), secretKeyOf(bytes))
   assert.deepEqual(new Uint8Array(secretKeyOf(bytes).export()), bytes)
   assert.notEqual(secretKeyOf(bytes), secretKeyOf(Uint8Array.from(bytes)))
+})
+
+type Pieces = Iterable<Uint8Array> & { readonly byteLength: number }
+type Receiving = StreamMuxer & { onData(data: Pieces): void }
+
+/** In how many pieces the muxer gets each large message. */
+const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Promise<number[]> => {
+  const counts: number[] = []
+  const counting = () => {
+    const factory = yamux()()
+    return {
+      protocol: factory.protocol,
+      createStreamMuxer: (connection: MessageStream) => {
+        const muxer = factory.createStreamMuxer(connection) as Receiving
+        const onData = muxer.onData.bind(muxer)
+        muxer.onData = (data) => {
+          if (data.byteLength > LARGE_MESSAGE) counts.push([...data].length)
+          onData(data)
+        }
+        return muxer
+      },
+    }
+  }
+  const common = { transports: [tcp()], connectionEncrypters: [encrypter], streamMuxers: [counting] }
+  const here = await createLibp2p({ ...common })
+  const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } })
+  t.after(async () => Promise.all([here.stop(), there.stop()]))
+  const text = new Uint8Array(randomBytes(60_000))
+  const received: Uint8Array[] = []
+  await there.handle('/test/1', (stream) => stream.addEventListener('message', ({ data }) => received.push(data.subarray())))
+  const stream = await (await here.dial(there.getMultiaddrs())).newStream('/test/1')
+  const messages = 20
+  for (let i = 0; i < messages; i++) if (!stream.send(text)) await stream.onDrain()
+  await until(() => received.reduce((sum, { length }) => sum + length, 0) === messages * text.length)
+  assert.ok(Buffer.concat(received).equals(Buffer.concat(Array.from({ length: messages }, () => text))))
+  return counts
+}
+
+test('a large message that came in pieces is handed on in one, and plain Noise hands it on in several', { timeout: 60_000 }, async (t) => {
+  const ours = await piecesOf(t, noiseEncrypter())
+  assert.ok(ours.length > 0)
+  assert.deepEqual(new Set(ours), new Set([1]))
+  assert.ok((await piecesOf(t, noise())).some((pieces) => pieces > 1))
 })

@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
-import { encodeFrame, FrameDecoder, lengthOf } from '../../protocol/framing.ts'
+import { encodeFrame, encodeFrameHead, FrameDecoder, LARGE_FRAME, lengthOf } from '../../protocol/framing.ts'
 import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../../protocol/limits.ts'
 import type { Message } from '../../protocol/schema.ts'
 
@@ -66,8 +66,18 @@ export class PortChannel<In, Out> {
     const head = following === 0 ? this.#outgoing.encode(message) : this.#outgoing.encodeHead(message, following)
     const length = head.length + following
     if (length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${length} bytes`)
-    const free = this.#duplex.write(encodeFrame(head, ...tail))
+    const free = this.#write(head, tail, length)
     if (this.#init.holdWhenBehind && this.#duplex.writableLength > MAX_PORT_BACKLOG) this.#duplex.pause()
+    return free
+  }
+
+  /** What is large is written as it is, behind its head: to join the two would copy it. */
+  #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
+    if (length < LARGE_FRAME) return this.#duplex.write(encodeFrame(head, ...tail))
+    this.#duplex.cork()
+    let free = this.#duplex.write(encodeFrameHead(length, head))
+    for (const part of tail) free = this.#duplex.write(part)
+    this.#duplex.uncork()
     return free
   }
 
