@@ -1,5 +1,5 @@
 import type { Stage as RunStage } from '../src/base/stages.ts'
-import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { befriend, restClientOf, TRUE } from './pair.ts'
 import { tableOf, type Section } from './report.ts'
 import type { Stage } from './stage.ts'
@@ -24,6 +24,9 @@ const STEPS: readonly (readonly [Reached, Reached, string])[] = [
   ['exit_received', 'exit_verified', 'signature, hashes and totals of the Exit'],
   ['exit_verified', 'returned', 'the JSON answer, read by the client'],
 ]
+
+/** Lines of one run in each log. */
+const STAGES_OF: Readonly<Record<string, number>> = { alice: 7, bob: 6 }
 
 const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
 
@@ -57,8 +60,10 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
       )
   }
   client.close()
-  // What is logged now and then must have been.
-  await Promise.all([alice, bob].map(async (daemon) => daemon.stop()))
+  // The stages are logged now and then: those of the last run are the last.
+  const last = [...runs.keys()].at(-1)!
+  for (const daemon of [alice, bob])
+    await until('the last run is logged', async () => (await daemon.log()).match(new RegExp(last, 'g'))?.length === STAGES_OF[daemon.name])
   for (const daemon of [alice, bob]) await readStages(daemon, runs)
   const between = (from: Reached, to: Reached): number[] =>
     [...runs.values()].map((stages) => (stages.get(to)! - stages.get(from)!) / 1_000)

@@ -10,7 +10,7 @@ import type { MeshNode } from '../mesh/node.ts'
 import type { Offence } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
-import { DIAL_MS, LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
 import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
@@ -198,10 +198,11 @@ export class Links implements Startable {
     throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
   }
 
-  async #linkTo(agentId: AgentId, candidate: Candidate, withinMs = DIAL_MS): Promise<TableLink> {
-    const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
+  /** Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once. */
+  async #linkTo(agentId: AgentId, candidate: Candidate, withinMs: number | null = null): Promise<TableLink> {
+    const limit = withinMs === null ? this.#stop.signal : AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
     const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit)
-    const entry = await this.#initiate(connection, Math.min(withinMs, LINK_HANDSHAKE_MS))
+    const entry = await this.#initiate(connection, Math.min(withinMs ?? LINK_HANDSHAKE_MS, LINK_HANDSHAKE_MS))
     if (entry.link.agentId === agentId) return entry
     throw new AppError(
       'peer_rejected',

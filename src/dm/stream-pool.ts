@@ -18,7 +18,7 @@ import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
 import { RecentPeak } from './recent-peak.ts'
-import { Turnstile } from './turnstile.ts'
+import { Turnstile } from '../base/turnstile.ts'
 
 export interface StreamPoolComponents {
   readonly link: OpenLink

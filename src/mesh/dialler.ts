@@ -2,8 +2,9 @@ import type { Connection } from '@libp2p/interface'
 import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
 
 import { AppError, errorText } from '../base/errors.ts'
+import { Turnstile } from '../base/turnstile.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
+import { ADDRESS_DIAL_MS, DIAL_MS, MAX_CONNECTIONS, MAX_DIAL_ADDRESSES, MAX_PARALLEL_DIALS } from '../protocol/limits.ts'
 import { parseAddress } from './addresses.ts'
 import { machineIdOf } from './peer-ids.ts'
 
@@ -22,6 +23,8 @@ export interface DiallerComponents {
 export class Dialler {
   readonly #components: DiallerComponents
   readonly #reached = new Map<MachineId, string>()
+  /** Here and not in libp2p's own queue, where the time of who waits would run out. */
+  readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
 
   constructor(components: DiallerComponents) {
     this.#components = components
@@ -29,6 +32,15 @@ export class Dialler {
 
   /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each. */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<Connection> {
+    const leave = await this.#dialling.enter(signal)
+    try {
+      return await this.#dialAny(machineId, addresses, signal)
+    } finally {
+      leave()
+    }
+  }
+
+  async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<Connection> {
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
     for (const address of this.#ordered(machineId, addresses)) {

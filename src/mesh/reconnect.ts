@@ -4,7 +4,7 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { MAX_PARALLEL_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
+import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
 import type { AddressBook } from './address-book.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
@@ -110,7 +110,7 @@ export class Reconnect implements Startable {
     for (const [machineId, attempt] of this.#attempts) {
       if (!this.#isFree(machineId)) continue
       if (attempt.nextAt > now) wake = Math.min(wake, attempt.nextAt)
-      else if (this.#dialling.size < MAX_PARALLEL_DIALS) void this.#try(machineId, attempt)
+      else if (this.#dialling.size < MAX_BACKGROUND_DIALS) void this.#try(machineId, attempt)
     }
     this.#pumpFound()
     if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
@@ -133,7 +133,7 @@ export class Reconnect implements Startable {
   }
 
   #pumpFound(): void {
-    while (this.#dialling.size < MAX_PARALLEL_DIALS) {
+    while (this.#dialling.size < MAX_BACKGROUND_DIALS) {
       const found = this.#found.next()
       if (found === null) return
       if (this.#isFree(found.machineId)) void this.#tryFound(found)

@@ -232,8 +232,10 @@ export const MAX_PENDING_CONNECTIONS = 512
 export const INBOUND_UPGRADE_MS = 5_000
 /** Inbound connections per second and host: a fleet behind one NAT reconnects at once; libp2p's default is 5. */
 export const INBOUND_PER_SECOND_PER_HOST = 64
-/** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. */
-export const MAX_PARALLEL_DIALS = 8
+/** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. Who comes later waits for a turn. */
+export const MAX_PARALLEL_DIALS = 16
+/** Of them those that nobody waits for: connections that are made again. */
+export const MAX_BACKGROUND_DIALS = 8
 /** One address of a peer; a black hole must not use up the time of the others. */
 export const ADDRESS_DIAL_MS = 4_000
 /** All addresses of a peer. */

@@ -5,7 +5,7 @@ import { DM_COUNTERS, DmCounters } from '../../src/dm/counters.ts'
 import { EventFeed } from '../../src/dm/event-feed.ts'
 import { HandshakeBudget } from '../../src/dm/handshake-budget.ts'
 import { NonceSupply } from '../../src/dm/nonce-supply.ts'
-import { Turnstile } from '../../src/dm/turnstile.ts'
+import { Turnstile } from '../../src/base/turnstile.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import {
   MAX_KNOWN_HANDSHAKES,

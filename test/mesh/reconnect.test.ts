@@ -8,7 +8,7 @@ import { Reconnect } from '../../src/mesh/reconnect.ts'
 import {
   FOUND_STRANGERS_PER_MINUTE,
   MAX_FOUND_WAITING,
-  MAX_PARALLEL_DIALS,
+  MAX_BACKGROUND_DIALS,
   MAX_STRANGER_CONNECTIONS,
   MAX_STRANGER_DIALS,
 } from '../../src/protocol/limits.ts'
@@ -50,12 +50,12 @@ test('a contact is dialled at once while strangers flood the local network, and 
 })
 
 test('machines that are wanted, known and strange share one bound of dials at once, and strangers come last', async (t) => {
-  const wanted = strangers(1, MAX_PARALLEL_DIALS - 2)
+  const wanted = strangers(1, MAX_BACKGROUND_DIALS - 2)
   const { node, find } = setUp(t, wanted)
   const listed = strangers(20, 4)
   for (const n of listed) node.known.add(machineOf(n))
   for (const n of [...strangers(30, 5), ...listed]) find(n)
-  assert.equal(node.dials.length, MAX_PARALLEL_DIALS)
+  assert.equal(node.dials.length, MAX_BACKGROUND_DIALS)
   assert.deepEqual(
     node.dials.map((dial) => dial.machineId),
     [...wanted, 30, 31].map(machineOf),

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import type { Connection } from '@libp2p/interface'
+import { peerIdFromString } from '@libp2p/peer-id'
+
+import { randomBytes } from '../../src/identity/hash.ts'
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { Dialler } from '../../src/mesh/dialler.ts'
+import { MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
+
+interface Dial {
+  readonly signal: AbortSignal
+  readonly answer: () => void
+}
+
+const machineOf = () => {
+  const { machineId } = machineKeyOf(randomBytes(32))
+  return { machineId, address: `/ip4/192.0.2.1/tcp/5483/p2p/${peerIdOf(machineId)}` }
+}
+
+/** Dials that end when they are told to. */
+const diallerOf = () => {
+  const dials: Dial[] = []
+  const dialler = new Dialler({
+    dial: async (address, { signal }) => {
+      const { promise, resolve } = Promise.withResolvers<Connection>()
+      const remotePeer = peerIdFromString(String(address).split('/p2p/')[1]!)
+      dials.push({ signal, answer: () => resolve({ remotePeer } as Connection) })
+      return promise
+    },
+  })
+  return { dialler, dials }
+}
+
+const turns = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+test('so many machines are dialled at once and no more, and the time of who waits does not run', async () => {
+  const { dialler, dials } = diallerOf()
+  const machines = Array.from({ length: MAX_PARALLEL_DIALS + 3 }, machineOf)
+  const all = Promise.all(machines.map(async ({ machineId, address }) => dialler.dial(machineId, [address], new AbortController().signal)))
+  await turns()
+  assert.equal(dials.length, MAX_PARALLEL_DIALS)
+  dials[0]!.answer()
+  await turns()
+  assert.equal(dials.length, MAX_PARALLEL_DIALS + 1)
+  // Its signal was made when its turn came, not when it was asked for.
+  assert.notEqual(dials.at(-1)!.signal, dials[0]!.signal)
+  assert.equal(dials.at(-1)!.signal.aborted, false)
+  while (dials.length < machines.length) {
+    for (const { answer } of dials) answer()
+    await turns()
+  }
+  for (const { answer } of dials) answer()
+  assert.equal((await all).length, machines.length)
+})
+
+test('who gives up while it waits is let go at once and takes no turn', async () => {
+  const { dialler, dials } = diallerOf()
+  const busy = Array.from({ length: MAX_PARALLEL_DIALS }, machineOf).map(async ({ machineId, address }) =>
+    dialler.dial(machineId, [address], new AbortController().signal),
+  )
+  await turns()
+  const [impatient, controller] = [machineOf(), new AbortController()]
+  const waiting = dialler.dial(impatient.machineId, [impatient.address], controller.signal)
+  controller.abort(new Error('no more'))
+  await assert.rejects(waiting, /no more/)
+  for (const { answer } of dials) answer()
+  await Promise.all(busy)
+  assert.equal(dials.length, MAX_PARALLEL_DIALS)
+})
