@@ -6,7 +6,7 @@ import { dirname, join, parse as parsePath, resolve, sep } from 'node:path'
 import { parse, TomlError } from 'smol-toml'
 
 import { AppError, errorText, type ErrorCode } from './errors.ts'
-import { lineOf, type KeyPath } from './toml-lines.ts'
+import { linesOf, type KeyPath } from './toml-lines.ts'
 
 /** A TOML file whose syntax is right; what it means is for its reader to judge. */
 export interface TomlDocument {
@@ -29,7 +29,7 @@ export interface TomlOptions {
 export const parseToml = (text: string, path: string, code: ErrorCode, options: TomlOptions = {}): TomlDocument => {
   try {
     const value = parse(text, { integersAsBigInt: options.bigints ?? false })
-    return { path, value, lineOf: (keyPath) => lineOf(text, keyPath) }
+    return { path, value, lineOf: linesOf(text) }
   } catch (error) {
     if (!(error instanceof TomlError)) throw error
     const { line, column } = error

@@ -130,16 +130,24 @@ const unquote = (quoted: string): string => {
   }
 }
 
-/**
- * The line, from 1, where the value at a path begins; where that is not in the text (a missing key),
- * the line of the nearest thing around it.
- */
-export const lineOf = (text: string, path: KeyPath): number => {
+const linesIn = (text: string): ReadonlyMap<string, number> => {
   const reader = new TomlLines(text)
   reader.read()
-  for (let length = path.length; length > 0; length--) {
-    const line = reader.lines.get(nameOf(path.slice(0, length)))
-    if (line !== undefined) return line
+  return reader.lines
+}
+
+/**
+ * Answers the line, from 1, where the value at a path begins; where that is not in the text (a missing
+ * key), the line of the nearest thing around it. The text is read when somebody asks, and once.
+ */
+export const linesOf = (text: string): ((path: KeyPath) => number) => {
+  let lines: ReadonlyMap<string, number> | null = null
+  return (path) => {
+    lines ??= linesIn(text)
+    for (let length = path.length; length > 0; length--) {
+      const line = lines.get(nameOf(path.slice(0, length)))
+      if (line !== undefined) return line
+    }
+    return 1
   }
-  return 1
 }

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { stringify } from 'smol-toml'
 
-import { lineOf } from '../../src/base/toml-lines.ts'
+import { linesOf } from '../../src/base/toml-lines.ts'
 
 const ACL = `# who may run what
 [exec]
@@ -42,7 +42,7 @@ x = 1
 `
 
 test('finds every key, table and element of nested arrays of tables', () => {
-  const at = (...path: (string | number)[]): number => lineOf(ACL, path)
+  const at = (...path: (string | number)[]): number => linesOf(ACL)(path)
   assert.equal(at('exec'), 2)
   assert.equal(at('exec', 'enabled'), 3)
   assert.equal(at('exec', 'allow', 0), 6)
@@ -60,29 +60,29 @@ test('finds every key, table and element of nested arrays of tables', () => {
 })
 
 test('a missing key has the line of what should hold it', () => {
-  assert.equal(lineOf(ACL, ['exec', 'allow', 1, 'machine_id']), 24)
-  assert.equal(lineOf(ACL, ['exec', 'nothing']), 2)
-  assert.equal(lineOf(ACL, ['nothing']), 1)
-  assert.equal(lineOf(ACL, []), 1)
+  assert.equal(linesOf(ACL)(['exec', 'allow', 1, 'machine_id']), 24)
+  assert.equal(linesOf(ACL)(['exec', 'nothing']), 2)
+  assert.equal(linesOf(ACL)(['nothing']), 1)
+  assert.equal(linesOf(ACL)([]), 1)
 })
 
 test('counts lines that end in carriage return and line feed', () => {
-  assert.equal(lineOf('a = 1\r\n\r\n[b]\r\nc = "x"\r\n', ['b', 'c']), 4)
+  assert.equal(linesOf('a = 1\r\n\r\n[b]\r\nc = "x"\r\n')(['b', 'c']), 4)
 })
 
 test('strings of all four kinds do not hide what follows them', () => {
   const text = `a = "x # \\" [t]"\nb = 'y [t] \\'\nc = """z\n"" \\""" [t]\n"""\nd = '''w\n''[t]'''\ne = 1\n`
-  assert.equal(lineOf(text, ['e']), 8)
+  assert.equal(linesOf(text)(['e']), 8)
 })
 
 test('an inline table over arrays over lines gives each element its own', () => {
   const text = 'allow = [\n  { argv = ["a"] },\n  { argv = ["b",\n    "c"] },\n]\n'
-  assert.equal(lineOf(text, ['allow', 1, 'argv', 1]), 4)
+  assert.equal(linesOf(text)(['allow', 1, 'argv', 1]), 4)
 })
 
 test('ends on any text, TOML or not', () => {
   fc.assert(
-    fc.property(fc.string({ unit: fc.constantFrom(...'[]{}="\'#,.a1\n\\ '), maxLength: 60 }), (text) => lineOf(text, ['a', 'b', 0]) >= 1),
+    fc.property(fc.string({ unit: fc.constantFrom(...'[]{}="\'#,.a1\n\\ '), maxLength: 60 }), (text) => linesOf(text)(['a', 'b', 0]) >= 1),
   )
 })
 
@@ -92,7 +92,15 @@ test('finds every top-level key of any document our writer can make', () => {
   fc.assert(
     fc.property(fc.dictionary(key, value, { minKeys: 1, maxKeys: 6 }), (document) => {
       const text = stringify(document)
-      Object.keys(document).forEach((name, index) => assert.equal(lineOf(text, [name]), index + 1, text))
+      Object.keys(document).forEach((name, index) => assert.equal(linesOf(text)([name]), index + 1, text))
     }),
   )
+})
+
+test('a text is read once, however many lines of it are asked for', (t) => {
+  const lineOf = linesOf(ACL)
+  assert.equal(lineOf(['exec', 'nothing']), 2)
+  const { mock } = t.mock.method(RegExp.prototype, 'exec')
+  assert.equal(lineOf(['exec', 'allow', 1, 'machine_id']), 24)
+  assert.equal(mock.callCount(), 0)
 })
