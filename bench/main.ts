@@ -1,3 +1,4 @@
+import { constants } from 'node:os'
 import { parseArgs } from 'node:util'
 
 import { breakdown } from './breakdown.ts'
@@ -48,6 +49,21 @@ ${Object.entries(MEASUREMENTS)
   .join('\n')}
 `
 
+/** Ctrl-C leaves no daemon, no sshd and no file behind either. */
+const closeOnSignal = (stage: Stage): (() => void) => {
+  const close = (signal: NodeJS.Signals): void => {
+    const status = 128 + constants.signals[signal]
+    stage.close().then(
+      () => process.exit(status),
+      () => process.exit(status),
+    )
+  }
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, close)
+  return () => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, close)
+  }
+}
+
 const main = async (argv: readonly string[]): Promise<number> => {
   const { values, positionals } = parseArgs({ args: [...argv], options: { help: { type: 'boolean', short: 'h' } }, allowPositionals: true })
   if (values.help === true) {
@@ -66,9 +82,11 @@ const main = async (argv: readonly string[]): Promise<number> => {
     if (names.length > 0 ? !names.includes(name) : onRequest === true) continue
     process.stderr.write(`measuring: ${title}\n`)
     const stage = await Stage.open(PLANS[mode])
+    const stopListening = closeOnSignal(stage)
     try {
       await publish({ title, ...(await measure(stage)) }, { mode, name, titles })
     } finally {
+      stopListening()
       await stage.close()
     }
   }
