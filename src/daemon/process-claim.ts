@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 
-import { birthOf, isLiving } from '../process/signals.ts'
+import { birthOf } from '../process/signals.ts'
 
 /** A process by its pid, and what tells it from a later one with the same pid. */
 export interface ProcessClaim {
@@ -22,16 +22,14 @@ const startOf = async (pid: number): Promise<string> => {
 
 export const claimOf = async (pid: number, token: string): Promise<ProcessClaim> => ({ pid, token, started: await startOf(pid) })
 
-/** True while that very process lives: one that only waits to be reaped holds nothing any more. */
+/** True while that very process lives. */
 export const isAlive = async (claim: ProcessClaim): Promise<boolean> => {
   try {
     process.kill(claim.pid, 0)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
   }
-  if (claim.started === '') return true
-  const born = claim.started.slice(claim.started.lastIndexOf(' ') + 1)
-  return (await startOf(claim.pid)) === claim.started && isLiving({ pid: claim.pid, born })
+  return claim.started === '' || (await startOf(claim.pid)) === claim.started
 }
 
 export const encodeClaim = ({ pid, token, started }: ProcessClaim): string => `${pid} ${token} ${started}\n`

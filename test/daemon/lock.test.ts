@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict'
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { DataDirLock, lockHolder } from '../../src/daemon/lock.ts'
-import { claimOf, encodeClaim } from '../../src/daemon/process-claim.ts'
-import { isRunning, until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('the second daemon on a data directory is told who holds it', async (t) => {
@@ -43,21 +40,6 @@ test('a lock whose owner died is taken over', async (t) => {
 test('a lock of a living pid that began at another time is of a process that died', { skip: process.platform !== 'linux' }, async (t) => {
   const path = join(await tempDir(t), 'lock')
   await writeFile(path, `${process.pid} 00112233 another-boot 1\n`)
-  const lock = new DataDirLock(path)
-  await lock.start()
-  await lock.stop()
-})
-
-test('a lock of a process that only waits to be reaped is taken over', { skip: process.platform !== 'linux' }, async (t) => {
-  const path = join(await tempDir(t), 'lock')
-  // `sleep` reaps no child of the shell that it was.
-  const careless = spawn('/bin/sh', ['-c', 'true & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
-  t.after(() => careless.kill('SIGKILL'))
-  const [line] = (await once(careless.stdout, 'data')) as [Buffer]
-  const pid = Number(line.toString())
-  await until('it has ended', () => !isRunning(pid))
-  await writeFile(path, encodeClaim(await claimOf(pid, '00112233')))
-  assert.equal(await lockHolder(path), null)
   const lock = new DataDirLock(path)
   await lock.start()
   await lock.stop()
