@@ -1,4 +1,4 @@
-import { constants, lstatSync, writeSync, type Stats } from 'node:fs'
+import { constants, lstatSync, type Stats } from 'node:fs'
 import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
@@ -53,14 +53,13 @@ export class JournalFile {
 
   /**
    * Appends in one call of the system, behind a line feed where a torn line is left; answers how many
-   * of these bytes went in. Fewer than all means a full disk: the rest must be written another time. Into the
-   * system's memory, which takes no time that a thread of the pool could save; `sync` is what waits for the disk.
+   * of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
    */
-  append(bytes: Buffer): number {
-    const { fd } = this.#opened()
+  async append(bytes: Buffer): Promise<number> {
+    const handle = this.#opened()
     const mend = this.#torn ? 1 : 0
     const whole = mend ? Buffer.concat([Buffer.from('\n'), bytes]) : bytes
-    const bytesWritten = writeSync(fd, whole, 0, whole.length, null)
+    const { bytesWritten } = await handle.write(whole, 0, whole.length, null)
     this.#size += bytesWritten
     if (bytesWritten > 0) this.#torn = whole[bytesWritten - 1] !== LINE_FEED
     return Math.max(0, bytesWritten - mend)

@@ -94,23 +94,17 @@ export class Journal implements Startable {
    * the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (event.event === 'request') return this.#appendRequest(event)
-    await this.#enqueue(event)
-    if (endsRun(event) && this.#marks?.has(event)) this.#unmark(event)
-  }
-
-  async #appendRequest(event: Extract<JournalEvent, { event: 'request' }>): Promise<void> {
-    try {
-      this.#marks?.add(event)
-    } catch (error) {
-      throw unavailable('the mark of a running run could not be made', error)
-    }
-    try {
+    if (event.event !== 'request') {
       await this.#enqueue(event)
-    } catch (error) {
-      this.#unmark(event)
-      throw error
+      if (endsRun(event) && this.#marks?.has(event)) void this.#unmark(event)
+      return
     }
+    const [mark, line] = await Promise.allSettled([this.#marks?.add(event), this.#enqueue(event)])
+    if (line.status === 'rejected') {
+      if (mark.status === 'fulfilled') await this.#unmark(event)
+      throw line.reason
+    }
+    if (mark.status === 'rejected') throw unavailable('the mark of a running run could not be made', mark.reason)
   }
 
   /** Whether a line could be written now, as far as one can know without writing it. */
@@ -195,7 +189,7 @@ export class Journal implements Startable {
   async #appendLines(lines: readonly EncodedLine[]): Promise<number> {
     await this.#file.ready()
     const feed = Buffer.from('\n')
-    let room = this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
+    let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
     let whole = 0
     for (const { bytes } of lines) {
       room -= bytes.length + 1
@@ -228,16 +222,16 @@ export class Journal implements Startable {
     for (const key of keys) {
       try {
         if (!ended.has(keyOf(key))) await this.#enqueue({ event: 'lost', ...key })
-        this.#unmark(key)
+        await this.#unmark(key)
       } catch {
         this.#unreported.push(key)
       }
     }
   }
 
-  #unmark(key: RunKey): void {
+  async #unmark(key: RunKey): Promise<void> {
     try {
-      this.#marks?.remove(key)
+      await this.#marks?.remove(key)
     } catch (error) {
       this.#log.warn({ error: errorText(error) }, 'the mark of an ended run could not be removed')
     }

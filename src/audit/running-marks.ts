@@ -1,5 +1,4 @@
-import { closeSync, openSync, rmSync } from 'node:fs'
-import { readdir } from 'node:fs/promises'
+import { open, readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { ensurePrivateDir } from '../base/files.ts'
@@ -29,8 +28,7 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
 /**
  * One empty file for each run that goes on, so that a start after a crash finds what was running
  * without reading the journal. Not synced by itself: a crash of ours does not lose it, and the journal's
- * own sync, which follows, is what a power cut is answered with. Made at once: a microsecond each, where a
- * thread of the pool would take fifty.
+ * own sync, which follows, is what a power cut is answered with.
  */
 export class RunningMarks {
   readonly #directory: string
@@ -47,19 +45,20 @@ export class RunningMarks {
   }
 
   /** Throws when the mark cannot be made, or is there already. */
-  add(key: RunKey): void {
+  async add(key: RunKey): Promise<void> {
     const name = nameOf(key)
-    closeSync(openSync(join(this.#directory, name), 'wx', 0o600))
+    const file = await open(join(this.#directory, name), 'wx', 0o600)
     this.#ours.add(name)
+    await file.close()
   }
 
   has(key: RunKey): boolean {
     return this.#ours.has(nameOf(key))
   }
 
-  remove(key: RunKey): void {
+  async remove(key: RunKey): Promise<void> {
     const name = nameOf(key)
     this.#ours.delete(name)
-    rmSync(join(this.#directory, name), { force: true })
+    await rm(join(this.#directory, name), { force: true })
   }
 }
