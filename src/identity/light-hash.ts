@@ -3,8 +3,10 @@ import { closeSync, openSync, readSync } from 'node:fs'
 import { hmac } from '@noble/hashes/hmac.js'
 import { sha256 } from '@noble/hashes/sha2.js'
 
-// What the command line needs of cryptography before it can ask anything. To load node:crypto takes it longer
-// than all of its own work; see docs/adr/0023.
+import { AppError } from '../base/errors.ts'
+
+// What the command line needs of cryptography before it can ask anything. To load node:crypto takes a
+// fifth of the time in which the runtime starts; see docs/adr/0023.
 
 /** HMAC-SHA-256 (RFC 2104) of the parts one after the other, 32 bytes. */
 export const lightHmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Array => {
@@ -18,7 +20,11 @@ export const lightRandomBytes = (length: number): Uint8Array => {
   const bytes = new Uint8Array(length)
   const fd = openSync('/dev/urandom', 'r')
   try {
-    for (let at = 0; at < length;) at += readSync(fd, bytes, at, length - at, null)
+    for (let at = 0; at < length;) {
+      const count = readSync(fd, bytes, at, length - at, null)
+      if (count === 0) throw new AppError('internal', '/dev/urandom has no bytes: it is not the generator of the system')
+      at += count
+    }
   } finally {
     closeSync(fd)
   }

@@ -11,7 +11,8 @@ import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 /**
  * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
  * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. Of the members of a
- * control group, which the kernel lists by thread, each process is asked once. A constant text: nothing that
+ * control group, which the kernel lists by thread, each process is asked once; one that our PID namespace does not show
+ * is listed as 0, which in a kill would be ourselves. A constant text: nothing that
  * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
  */
 const SCRIPT = `
@@ -29,6 +30,7 @@ while read -r change group; do
   esac
 done
 leads() {
+  value=
   while read -r key value; do [ "$key" = Tgid: ] && break; done <"/proc/$1/status"
   [ "$value" = "$1" ]
 }
@@ -63,7 +65,7 @@ for cell in $cells; do
   for round in 1 2 3 4; do
     for members in "$cell"/*/cgroup.threads "$cell"/*/cgroup.procs; do
       [ -e "$members" ] || continue
-      while read -r member; do kill -KILL "$member"; done <"$members"
+      while read -r member; do [ "$member" = 0 ] || kill -KILL "$member"; done <"$members"
     done
   done
   set -f
