@@ -1,7 +1,8 @@
-import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer } from '@libp2p/interface'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
+import { wrapMuxers } from './muxer-wrapper.ts'
 
 /**
  * Saves the round trip of protocol negotiation (multistream-select 1.0.0): the opener of one of our own
@@ -55,12 +56,7 @@ const proposeEarly = (muxer: StreamMuxer): StreamMuxer => {
 }
 
 /** Wraps a muxer so that streams of our own protocols come back already proposed. */
-export const earlyStreams =
-  <Components>(muxer: (components: Components) => StreamMuxerFactory): ((components: Components) => StreamMuxerFactory) =>
-  (components) => {
-    const factory = muxer(components)
-    return { protocol: factory.protocol, createStreamMuxer: (connection) => proposeEarly(factory.createStreamMuxer(connection)) }
-  }
+export const earlyStreams = wrapMuxers(proposeEarly)
 
 /** The only encrypter of our mesh, as multistream-select names it. */
 const ENCRYPTER = '/noise'

@@ -1,7 +1,8 @@
-import type { MessageStream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { MessageStream, StreamMessageEvent, StreamMuxer } from '@libp2p/interface'
 
 import { AppError } from '../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG, MAX_MUXER_FRAME, MAX_UNREAD_ANSWERS } from '../protocol/limits.ts'
+import { wrapMuxers } from './muxer-wrapper.ts'
 
 /** A frame's head in the yamux specification: only data has a body; pings and whatever opens a stream ask for an answer. */
 const HEAD_BYTES = 12
@@ -101,9 +102,4 @@ const guarded = (muxer: StreamMuxer, connection: MessageStream): StreamMuxer => 
 }
 
 /** Wraps a muxer so that what one connection can make us keep is bounded in both directions. */
-export const guardedMuxer =
-  <Components>(muxer: (components: Components) => StreamMuxerFactory): ((components: Components) => StreamMuxerFactory) =>
-  (components) => {
-    const factory = muxer(components)
-    return { protocol: factory.protocol, createStreamMuxer: (connection) => guarded(factory.createStreamMuxer(connection), connection) }
-  }
+export const guardedMuxer = wrapMuxers(guarded)

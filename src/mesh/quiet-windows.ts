@@ -1,6 +1,7 @@
-import type { Stream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+import type { Stream, StreamMuxer } from '@libp2p/interface'
 
 import { QUIET_WINDOW } from '../protocol/limits.ts'
+import { wrapMuxers } from './muxer-wrapper.ts'
 
 /** What yamux's streams have beside their interface, as far as their windows go. */
 interface Windowed {
@@ -39,9 +40,4 @@ const ESTABLISHED = 3
  * Wraps a muxer so that small messages are not each answered by a word about the window, which would be a
  * packet of its own: the peer is told when it has used enough of it to matter.
  */
-export const quietWindows =
-  <Components>(muxer: (components: Components) => StreamMuxerFactory): ((components: Components) => StreamMuxerFactory) =>
-  (components) => {
-    const factory = muxer(components)
-    return { protocol: factory.protocol, createStreamMuxer: (connection) => quiet(factory.createStreamMuxer(connection)) }
-  }
+export const quietWindows = wrapMuxers(quiet)

@@ -4,7 +4,6 @@ import { test, type TestContext } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
-import type { MessageStream, StreamMuxer } from '@libp2p/interface'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
@@ -12,6 +11,7 @@ import { secretKeyOf } from '../../src/identity/secret-key.ts'
 import { noiseEncrypter } from '../../src/mesh/noise.ts'
 import { LARGE_MESSAGE } from '../../src/protocol/limits.ts'
 import { until } from '../support/peer.ts'
+import { watchedMuxer } from '../support/watched-muxer.ts'
 
 type Bytes = Uint8Array
 interface Crypto {
@@ -44,28 +44,13 @@ test('the bytes of a key are imported once', () => {
   assert.notEqual(secretKeyOf(bytes), secretKeyOf(Uint8Array.from(bytes)))
 })
 
-type Pieces = Iterable<Uint8Array> & { readonly byteLength: number }
-type Receiving = StreamMuxer & { onData(data: Pieces): void }
-
 /** In how many pieces the muxer gets each large message. */
 const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Promise<number[]> => {
   const counts: number[] = []
-  const counting = () => {
-    const factory = yamux()()
-    return {
-      protocol: factory.protocol,
-      createStreamMuxer: (connection: MessageStream) => {
-        const muxer = factory.createStreamMuxer(connection) as Receiving
-        const onData = muxer.onData.bind(muxer)
-        muxer.onData = (data) => {
-          if (data.byteLength > LARGE_MESSAGE) counts.push([...data].length)
-          onData(data)
-        }
-        return muxer
-      },
-    }
-  }
-  const common = { transports: [tcp()], connectionEncrypters: [encrypter], streamMuxers: [counting] }
+  const counting = watchedMuxer((message) => {
+    if (message.byteLength > LARGE_MESSAGE) counts.push([...message].length)
+  })
+  const common = { transports: [tcp()], connectionEncrypters: [encrypter], streamMuxers: [() => counting(yamux())(undefined)] }
   const here = await createLibp2p({ ...common })
   const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] } })
   t.after(async () => Promise.all([here.stop(), there.stop()]))

@@ -10,40 +10,23 @@ import { createLibp2p } from 'libp2p'
 import { quietWindows } from '../../src/mesh/quiet-windows.ts'
 import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
 import { until } from '../support/peer.ts'
+import { watchedMuxer } from '../support/watched-muxer.ts'
 
 const LIMIT = { timeout: 60_000 }
 const PROTOCOL = '/test/echo/1'
 const WINDOW_UPDATE = 1
 
 type Factory = () => StreamMuxerFactory
-type Receiving = StreamMuxer & { onData(data: { subarray(): Uint8Array }): void }
 
-/** Counts the frames that the muxer receives and that say nothing but that there is room. */
-const countingUpdates =
-  (factory: Factory, count: () => void): Factory =>
-  () => {
-    const inner = factory()
-    return {
-      protocol: inner.protocol,
-      createStreamMuxer: (connection: MessageStream) => {
-        const muxer = inner.createStreamMuxer(connection) as Receiving
-        const onData = muxer.onData.bind(muxer)
-        muxer.onData = (data) => {
-          // Small frames come whole: Noise hands over one message at a time, and each of these is one.
-          const bytes = data.subarray()
-          if (bytes.length === 12 && bytes[1] === WINDOW_UPDATE && bytes[2] === 0 && bytes[3] === 0) count()
-          onData(data)
-        }
-        return muxer
-      },
-    }
-  }
+/** A frame that says nothing but that there is room. Small frames come whole: Noise hands over one message at a time, and each of these is one. */
+const isUpdate = (bytes: Uint8Array): boolean => bytes.length === 12 && bytes[1] === WINDOW_UPDATE && bytes[2] === 0 && bytes[3] === 0
 
 /** Two nodes, the second of which answers all that comes on a stream; updates that the first receives are counted. */
 const pairOf = async (t: TestContext, muxer: Factory) => {
   let updates = 0
   const common = { transports: [tcp()], connectionEncrypters: [noise()] }
-  const here = await createLibp2p({ ...common, streamMuxers: [countingUpdates(muxer, () => (updates += 1))] })
+  const counting = watchedMuxer((message) => (updates += isUpdate(message.subarray()) ? 1 : 0))
+  const here = await createLibp2p({ ...common, streamMuxers: [() => counting(muxer)(undefined)] })
   const there = await createLibp2p({ ...common, addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] }, streamMuxers: [muxer] })
   t.after(async () => Promise.all([here.stop(), there.stop()]))
   await there.handle(PROTOCOL, (stream) => stream.addEventListener('message', ({ data }) => void stream.send(data.subarray())))
