@@ -1,5 +1,5 @@
 import { CLI } from '../test/support/mesh-of-daemons.ts'
-import { befriend, environmentOf, restClientOf, zeros } from './pair.ts'
+import { startTrio, zeros } from './pair.ts'
 import { drain } from './processes.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
@@ -21,10 +21,7 @@ export const throughput = async <K extends string>(bytes: number, rounds: number
 export const bulk = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
   const { bytes } = plan
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const carol = mesh.add('carol', { env: environmentOf('group') })
-  for (const other of [bob, carol]) await befriend(alice, other, [zeros(bytes)])
-  const client = await restClientOf(alice)
+  const { alice, bob, carol, client } = await startTrio(mesh, [zeros(bytes)])
   const results = await throughput(bytes, ROUNDS, {
     ours: async () => client.drain(bob.agentId, zeros(bytes)),
     uncontained: async () => client.drain(carol.agentId, zeros(bytes)),

@@ -52,22 +52,25 @@ export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
     theirs: one((sshProxy.bytes[way] - bytesBefore[1]![way]) / plan.runs),
     peer: 'ssh ControlMaster',
   })
+  const side = (what: string, ours: number, theirs: number): Row => ({
+    what,
+    unit: 'ms CPU',
+    ours: one(ours),
+    theirs: one(theirs),
+    peer: 'ssh ControlMaster',
+  })
   const rows: Row[] = [
-    {
-      what: 'requester: both halves of its daemon; ssh: the master, the client process, and our own starting of it',
-      unit: 'ms CPU',
-      ours: one(cpu.aliceExecutor + cpu.aliceNetwork),
-      theirs: one(sshCpu.client),
-      peer: 'ssh ControlMaster',
-    },
+    side(
+      'requester: both halves of its daemon; ssh: the master, the client process, and our own starting of it',
+      cpu.aliceExecutor + cpu.aliceNetwork,
+      sshCpu.client,
+    ),
     { what: 'of it the executor, which signs', unit: 'ms CPU', ours: one(cpu.aliceExecutor) },
-    {
-      what: 'responder: both halves and the command; ssh: sshd, the login shell and the command',
-      unit: 'ms CPU',
-      ours: one(cpu.bobExecutor + cpu.bobNetwork),
-      theirs: one(sshCpu.server),
-      peer: 'ssh ControlMaster',
-    },
+    side(
+      'responder: both halves and the command; ssh: sshd, the login shell and the command',
+      cpu.bobExecutor + cpu.bobNetwork,
+      sshCpu.server,
+    ),
     { what: 'of it the executor and the command', unit: 'ms CPU', ours: one(cpu.bobExecutor) },
     { what: 'on the wire, to the responder', ...wire('up') },
     { what: 'on the wire, from the responder', ...wire('down') },

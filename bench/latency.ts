@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { promisify } from 'node:util'
 
 import { CLI } from '../test/support/mesh-of-daemons.ts'
-import { befriend, environmentOf, restClientOf, TRUE } from './pair.ts'
+import { startTrio, TRUE } from './pair.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
@@ -17,10 +17,7 @@ const spawnTrue = async (): Promise<void> => {
 /** What one command costs when everything is there already, and what it costs as a process of its own. */
 export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const carol = mesh.add('carol', { env: environmentOf('group') })
-  for (const other of [bob, carol]) await befriend(alice, other, [TRUE])
-  const client = await restClientOf(alice)
+  const { alice, bob, carol, client } = await startTrio(mesh, [TRUE])
   const warm = await interleaved(plan.rounds, {
     spawn: spawnTrue,
     ours: async () => client.run(bob.agentId, TRUE),

@@ -20,9 +20,6 @@ export interface Pair {
 export const restClientOf = async ({ dir }: TestDaemon): Promise<RestClient> =>
   new RestClient({ socketPath: join(dir, 'api.sock'), token: (await readFile(join(dir, 'api-token'), 'utf8')).trim() })
 
-export const environmentOf = (containment: 'auto' | 'group'): Record<string, string> =>
-  containment === 'auto' ? {} : { X0X_CONTAINMENT: containment }
-
 /** Bob lets alice run the commands, as many at once as `WIDTH`; both know each other. Alice runs already where she is given. */
 export const befriend = async (alice: TestDaemon, bob: TestDaemon, commands: readonly (readonly string[])[]): Promise<void> => {
   if (!alice.running) await alice.start()
@@ -38,4 +35,12 @@ export const startPair = async (mesh: MeshOfDaemons, commands: readonly (readonl
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await befriend(alice, bob, commands)
   return { alice, bob, client: await restClientOf(alice) }
+}
+
+/** Alice, who runs the same commands on bob, contained as this host can, and on carol, by process groups alone. */
+export const startTrio = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[]): Promise<Pair & { carol: TestDaemon }> => {
+  const pair = await startPair(mesh, commands)
+  const carol = mesh.add('carol', { env: { X0X_CONTAINMENT: 'group' } })
+  await befriend(pair.alice, carol, commands)
+  return { ...pair, carol }
 }

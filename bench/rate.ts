@@ -1,4 +1,4 @@
-import { befriend, environmentOf, restClientOf, TRUE } from './pair.ts'
+import { startTrio, TRUE } from './pair.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { summarize, timed, type Summary } from './stats.ts'
@@ -22,10 +22,7 @@ export const sustained = async (count: number, width: number, call: () => Promis
 /** Runs per second that one pair of hosts sustains, and how long each takes meanwhile. */
 export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  const carol = mesh.add('carol', { env: environmentOf('group') })
-  for (const other of [bob, carol]) await befriend(alice, other, [TRUE])
-  const client = await restClientOf(alice)
+  const { bob, carol, client } = await startTrio(mesh, [TRUE])
   // The runtime compiles what it finds to be hot: not part of what is sustained.
   for (const { agentId } of [bob, carol]) await sustained(plan.runs, 8, async () => client.run(agentId, TRUE))
   const rows: Row[] = []
