@@ -46,7 +46,6 @@ test('a warm command costs one round trip from the first byte of its Request to 
 
 test('the first burst of commands costs two round trips, and the next one, for which streams are kept, one', LIMIT, async (t) => {
   const { alice, bob, proxy, echo } = await setUp(t)
-  await echo()
   const burst = async (): Promise<number> => {
     await proxy.quiet()
     proxy.count()
@@ -54,7 +53,13 @@ test('the first burst of commands costs two round trips, and the next one, for w
     assert.deepEqual(new Set(results.map((result) => result.status)), new Set([0]))
     return proxy.roundTrips()
   }
-  assert.ok((await burst()) >= 2)
+  const first = await fewest(2, async () => {
+    // A burst is not remembered across a start.
+    await alice.restart()
+    await echo()
+    return burst()
+  })
+  assert.equal(first, 2)
   assert.equal(await fewest(1, burst), 1)
 })
 
