@@ -21,9 +21,6 @@ const DAEMON_PRELUDE = `${ESM_PRELUDE}
 import { setFlagsFromString as __setFlags } from 'node:v8'
 __setFlags('--semi-space-growth-factor=1')`
 
-/** How a program ends when all is done: by itself, when nothing is left to do. */
-const LET_END = 'process.exitCode = status'
-
 export const TARGETS = {
   x0x: {
     entry: 'src/cli/main.ts',
@@ -43,7 +40,6 @@ export const TARGETS = {
     target: 'node20',
     banner: '',
     supported: { 'dynamic-import': false },
-    end: LET_END,
   },
   x0xd: {
     entry: 'src/daemon/main.ts',
@@ -52,7 +48,6 @@ export const TARGETS = {
     target: 'node24',
     banner: DAEMON_PRELUDE,
     supported: { 'dynamic-import': true },
-    end: LET_END,
   },
   'x0xd-network': {
     entry: 'src/daemon/network-main.ts',
@@ -61,7 +56,6 @@ export const TARGETS = {
     target: 'node24',
     banner: DAEMON_PRELUDE,
     supported: { 'dynamic-import': true },
-    end: LET_END,
   },
 }
 
@@ -74,7 +68,10 @@ const apart = {
     ),
 }
 
-/** A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. */
+/**
+ * A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. It ends when
+ * nothing is left to do, unless `end` says otherwise.
+ */
 const starter = (entry, end) => `
 import { main } from './${entry}'
 main(process.argv.slice(2), process.env).then(
@@ -86,7 +83,7 @@ main(process.argv.slice(2), process.env).then(
 const library = (entry) => `export * from './${entry}'`
 
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
-export const bundle = async ({ entry, format, target, banner, supported, end }) => {
+export const bundle = async ({ entry, format, target, banner, supported, end = 'process.exitCode = status' }) => {
   const { build } = await import('esbuild')
   const result = await build({
     stdin: { contents: entry.endsWith('main.ts') ? starter(entry, end) : library(entry), resolveDir: packageRoot, sourcefile: 'start.js' },

@@ -58,7 +58,7 @@ test('a packed x0x brings along nothing but its runtime', () => {
 })
 
 /** Packages of node_modules that went into a bundle. */
-const packagesIn = async (target: typeof TARGETS.x0x): Promise<Set<string>> => {
+const packagesIn = async (target: (typeof TARGETS)[keyof typeof TARGETS]): Promise<Set<string>> => {
   const { metafile } = await bundle(target)
   const names = Object.keys(metafile.inputs).map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1])
   return new Set(names.filter((name) => name !== undefined))
