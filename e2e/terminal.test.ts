@@ -6,7 +6,7 @@ import { open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { fakeDaemon, json, ndjson } from '../test/support/fake-daemon.ts'
+import { beginRunAnswer, fakeDaemon, json, runAnswer, runEventBytes } from '../test/support/fake-daemon.ts'
 import { CLI, startCli } from '../test/support/mesh-of-daemons.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 
@@ -101,7 +101,7 @@ test('a named pipe is read to its end as stdin, whoever opens it first', async (
   const fifo = join(await tempDir(t), 'fifo')
   assert.equal(spawnSync('mkfifo', [fifo]).status, 0)
   const asked = Promise.withResolvers<void>()
-  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response), asked.resolve)
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response), asked.resolve)
   const argv = ['--data-dir', dir, 'exec', 'bob', '--stdin-file', fifo, '--', 'cat']
   const first = startCli(argv)
   await asked.promise
@@ -145,8 +145,8 @@ test(`closing the terminal cancels the run and ends the command line by SIGHUP${
       ended?.end()
       return
     }
-    ended = response.writeHead(200, { 'content-type': 'application/x-ndjson' })
-    response.write(`${JSON.stringify({ type: 'stdout', request_id: 'x', seq: 0, data_b64: 'aGkK' })}\n`, () => begun.resolve())
+    ended = beginRunAnswer(response)
+    response.write(runEventBytes({ type: 'stdout', request_id: 'x', seq: 0, data_b64: 'aGkK' }), () => begun.resolve())
   })
   const status = await onTerminal('close', ['--data-dir', dir, 'exec', 'bob', '--', 'ticker'], begun.promise)
   assert.equal(status, 1, 'ended by SIGHUP, no core')
@@ -158,7 +158,7 @@ test(`closing the terminal cancels the run and ends the command line by SIGHUP${
 
 test(`output that a full disk does not take is a failure with one line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
-    if (request.path === '/exec/run') ndjson(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
+    if (request.path === '/exec/run') runAnswer(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
     else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [] })
   })
   const intoFull = async (...argv: readonly string[]): Promise<[number | null, string]> => {

@@ -2,14 +2,14 @@ import type { RunEventJson, RunResultJson } from '../protocol/run-json.ts'
 import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { shownJson, write } from './print.ts'
+import type { OutputPart } from './run-events.ts'
 import { shownLine, TerminalText } from './terminal-text.ts'
 
-export type DataEvent = Extract<RunEventJson, { type: 'stdout' | 'stderr' }>
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 
 /** Where the events of a run go. Each answer is false when nobody reads any more. */
 export interface RunOutput {
-  data(event: DataEvent): Promise<boolean>
+  data(part: OutputPart): Promise<boolean>
   warning(event: WarningEvent): Promise<boolean>
   exit(event: ExitEvent): Promise<void>
 }
@@ -25,9 +25,8 @@ export class LiveOutput implements RunOutput {
     this.#terminal = { stdout: safe(context.stdout), stderr: safe(context.stderr) }
   }
 
-  async data(event: DataEvent): Promise<boolean> {
-    const bytes = Buffer.from(event.data_b64, 'base64')
-    return write(this.#context[event.type], this.#terminal[event.type]?.push(bytes) ?? bytes)
+  async data({ type, data }: OutputPart): Promise<boolean> {
+    return write(this.#context[type], this.#terminal[type]?.push(data) ?? data)
   }
 
   async warning(event: WarningEvent): Promise<boolean> {
@@ -47,14 +46,14 @@ export class LiveOutput implements RunOutput {
 /** `--json`: everything at the end, in the shape of `POST /exec/run`. */
 export class CollectedOutput implements RunOutput {
   readonly #context: CliContext
-  readonly #chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
+  readonly #chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
 
   constructor(context: CliContext) {
     this.#context = context
   }
 
-  async data(event: DataEvent): Promise<boolean> {
-    this.#chunks[event.type].push(Buffer.from(event.data_b64, 'base64'))
+  async data({ type, data }: OutputPart): Promise<boolean> {
+    this.#chunks[type].push(data)
     return true
   }
 

@@ -26,6 +26,17 @@ export interface RunResultJson {
   message?: string
 }
 
+/** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
+export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
+
+/** Of `RAW_RUN_TYPE`, in place of `data_b64`: that many bytes of output follow the line feed. */
+export interface RawOutputJson {
+  readonly type: 'stdout' | 'stderr'
+  readonly request_id: RequestId
+  readonly seq: number
+  readonly data_bytes: number
+}
+
 /** One line of the streamed form (NDJSON or SSE data). */
 export type RunEventJson =
   | { type: 'started'; request_id: RequestId; agent_id: AgentId; machine_id: MachineId; pid: number }

@@ -13,7 +13,7 @@ import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
 import { ERROR_TABLE } from '../../src/base/errors.ts'
 import { MAX_STDIN_SPOOL } from '../../src/protocol/limits.ts'
-import { fakeDaemon, json, ndjson, runCli, type SeenRequest } from '../support/fake-daemon.ts'
+import { beginRunAnswer, fakeDaemon, json, runAnswer, runCli, runEventBytes, type SeenRequest } from '../support/fake-daemon.ts'
 import { exitEvent, RUN_ID } from '../support/exit-event.ts'
 import { denialEvent } from '../support/journal.ts'
 import { tempDir } from '../support/temp-dir.ts'
@@ -188,7 +188,7 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
 
 test('output goes byte for byte to a pipe; to a terminal its control characters are shown, unless --raw', async (t) => {
   const text = 'a\u001b[31mb\u202ec\n'
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data(text), data(text, 'stderr'), exit))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data(text), data(text, 'stderr'), exit))
   const argv = ['--data-dir', dir, 'exec', 'bob', '--', 'x']
   assert.deepEqual(await runCli(argv), { status: 0, stdout: text, stderr: text })
   const shown = 'a\\x1b[31mb\\u202ec\n'
@@ -202,12 +202,12 @@ test('output goes byte for byte to a pipe; to a terminal its control characters 
 
 test('a character cut between two frames is whole on a terminal', async (t) => {
   const bytes = Buffer.from('世')
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit))
   assert.equal((await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { terminal: true })).stdout, '世')
 })
 
 test('an answer that stops without an exit is incomplete, never a success', async (t) => {
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, data('half')))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data('half')))
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(status, 255)
   assert.equal(stdout, 'half')
@@ -216,7 +216,7 @@ test('an answer that stops without an exit is incomplete, never a success', asyn
 
 test('an error in the middle of the stream is 255', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) =>
-    ndjson(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke' }),
+    runAnswer(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke' }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(status, 255)
@@ -228,7 +228,7 @@ test('the first signal cancels by id and waits, and the id is ours from the begi
   let waiting: { write(text: string): void; end(text: string): void } | null = null
   const { dir, seen } = await fakeDaemon(t, (request, response) => {
     if (request.path === '/exec/run') {
-      waiting = response.writeHead(200, { 'content-type': 'application/x-ndjson' })
+      waiting = beginRunAnswer(response)
       response.write(
         `${JSON.stringify({ type: 'started', request_id: ID, agent_id: exit.agent_id, machine_id: exit.machine_id, pid: 7 })}\n`,
       )
@@ -253,7 +253,7 @@ test('a first signal that the daemon cannot be told of ends the wait, and says t
   let interrupt: (signal: NodeJS.Signals) => void = () => undefined
   const { dir } = await fakeDaemon(t, (request, response) => {
     if (request.path !== '/exec/run') return json(response, 500, { ok: false, error: 'internal', message: 'no' })
-    response.writeHead(200, { 'content-type': 'application/x-ndjson' }).write(`${JSON.stringify(data('up\n'))}\n`)
+    beginRunAnswer(response).write(runEventBytes(data('up\n')))
   })
   const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
     interrupt = listener
@@ -266,7 +266,7 @@ test('a first signal that the daemon cannot be told of ends the wait, and says t
 })
 
 test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
-  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await writeFile(join(dir, 'payload'), 'hello')
   await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', join(dir, 'payload'), '--', 'cat'])
   await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: 'hello' })
@@ -289,7 +289,7 @@ const provenBody = (request: SeenRequest | undefined): boolean => {
 }
 
 test('a run carries a proof over the very bytes of its request object, also before the stdin of a file', async (t) => {
-  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await writeFile(join(dir, 'payload'), 'hello')
   await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'echo', '42'])
   await runCli(['--data-dir', dir, 'exec', 'b'.repeat(64), '--stdin-file', join(dir, 'payload'), '--', 'cat'])
@@ -303,7 +303,7 @@ test('a daemon that insists is asked again with a proof: where the id is not who
   const { dir, seen } = await fakeDaemon(t, (request, response) => {
     if (insist && request.headers['x-x0x-operator-proof'] === undefined)
       json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' })
-    else ndjson(response, exit)
+    else runAnswer(response, exit)
   })
   const ask = async (agent: string, ...more: string[]): Promise<number> =>
     (await runCli(['--data-dir', dir, 'exec', agent, ...more, '--', 'cat'], { stdin: 'hello' })).status
@@ -345,7 +345,7 @@ test('a proof goes to the daemon of this data directory alone, whatever --api na
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   t.after(() => server.close())
   const { port } = server.address() as AddressInfo
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   const ask = async () => runCli(['--data-dir', dir, '--api', `http://127.0.0.1:${port}`, 'exec', 'bob', '--', 'x'])
   assert.match((await ask()).stderr, /--api leads to another daemon/)
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port === 1 ? 2 : port - 1}\n`)
@@ -356,7 +356,7 @@ test('a proof goes to the daemon of this data directory alone, whatever --api na
 })
 
 test('more stdin from a pipe than can be kept is too_large, with what to do instead', async (t) => {
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], {
     stdin: 'x'.repeat(MAX_STDIN_SPOOL + 1),
   })
@@ -365,7 +365,7 @@ test('more stdin from a pipe than can be kept is too_large, with what to do inst
 })
 
 test('a request asks for clamping and its timeout in milliseconds', async (t) => {
-  const { dir, seen } = await fakeDaemon(t, (_request, response) => ndjson(response, exit))
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--', 'echo', '--timeout', '9', ''])
   const { request_id: _, ...body } = JSON.parse(seen[0]?.body ?? '') as Record<string, unknown>
   assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, timeout_ms: 1500 })

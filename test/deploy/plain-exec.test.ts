@@ -7,12 +7,12 @@ import { test } from 'node:test'
 
 import { bundle, TARGETS } from '../../deploy/build.mjs'
 import { exitEvent } from '../support/exit-event.ts'
-import { fakeDaemon, ndjson } from '../support/fake-daemon.ts'
+import { fakeDaemon, runAnswer } from '../support/fake-daemon.ts'
 
 const REPORT = `process.on('exit', () => require('node:fs').writeSync(2, JSON.stringify(process.moduleLoadList)))`
 
 test('a whole plain exec loads no module of the runtime that takes long', async (t) => {
-  const { dir } = await fakeDaemon(t, (_request, response) => ndjson(response, exitEvent({ code: 7 })))
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exitEvent({ code: 7 })))
   const [program, report] = [join(dir, 'x0x.cjs'), join(dir, 'report.cjs')]
   await writeFile(program, (await bundle(TARGETS.x0x)).text)
   await writeFile(report, REPORT)

@@ -6,6 +6,7 @@ import type { TestContext } from 'node:test'
 
 import type { CliIo } from '../../src/cli/context.ts'
 import { main } from '../../src/cli/main.ts'
+import { RAW_RUN_TYPE } from '../../src/protocol/run-json.ts'
 import { tempDir } from './temp-dir.ts'
 
 export interface SeenRequest {
@@ -50,9 +51,18 @@ export const json = (response: ServerResponse, status: number, value: unknown): 
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
 }
 
-export const ndjson = (response: ServerResponse, ...events: readonly object[]): void => {
-  response.writeHead(200, { 'content-type': 'application/x-ndjson' })
-  response.end(events.map((event) => `${JSON.stringify(event)}\n`).join(''))
+/** An event of a run as the raw format has it: output, which has its bytes in base64 here, follows its line. */
+export const runEventBytes = (event: object): Buffer => {
+  const { data_b64, ...rest } = event as { data_b64?: string }
+  if (data_b64 === undefined) return Buffer.from(`${JSON.stringify(rest)}\n`)
+  const data = Buffer.from(data_b64, 'base64')
+  return Buffer.concat([Buffer.from(`${JSON.stringify({ ...rest, data_bytes: data.length })}\n`), data])
+}
+
+export const beginRunAnswer = (response: ServerResponse): ServerResponse => response.writeHead(200, { 'content-type': RAW_RUN_TYPE })
+
+export const runAnswer = (response: ServerResponse, ...events: readonly object[]): void => {
+  beginRunAnswer(response).end(Buffer.concat(events.map(runEventBytes)))
 }
 
 export interface InProcess {

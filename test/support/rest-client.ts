@@ -1,5 +1,7 @@
 import { Agent, request, type IncomingMessage } from 'node:http'
 
+import { RAW_RUN_TYPE } from '../../src/protocol/run-json.ts'
+
 /** A keep-alive client of one daemon's REST door over its unix socket. */
 export class RestClient {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 256 })
@@ -45,8 +47,8 @@ export class RestClient {
   }
 
   /** Bytes of a streamed run's answer, thrown away as they come. */
-  async drain(agentId: string, argv: readonly string[]): Promise<number> {
-    const response = await this.#open('/exec/run', { agent_id: agentId, argv }, 'application/x-ndjson')
+  async drain(agentId: string, argv: readonly string[], accept = RAW_RUN_TYPE): Promise<number> {
+    const response = await this.#open('/exec/run', { agent_id: agentId, argv }, accept)
     let received = 0
     let tail = ''
     for await (const chunk of response as AsyncIterable<Buffer>) {

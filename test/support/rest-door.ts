@@ -60,6 +60,7 @@ export interface CallOptions {
 export interface Answer {
   readonly status: number
   readonly headers: IncomingMessage['headers']
+  readonly bytes: Buffer
   readonly text: string
   // oxlint-disable-next-line typescript/no-explicit-any
   readonly json: any
@@ -118,11 +119,13 @@ export const response = async (request: ClientRequest): Promise<IncomingMessage>
 export const readAnswer = async (message: IncomingMessage): Promise<Answer> => {
   const parts: Buffer[] = []
   for await (const part of message) parts.push(part as Buffer)
-  const text = Buffer.concat(parts).toString()
+  const bytes = Buffer.concat(parts)
+  const text = bytes.toString()
   const isJson = message.headers['content-type']?.startsWith('application/json') === true
   return {
     status: message.statusCode ?? 0,
     headers: message.headers,
+    bytes,
     text,
     json: isJson && text !== '' ? (JSON.parse(text) as unknown) : undefined,
   }

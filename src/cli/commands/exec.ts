@@ -5,14 +5,14 @@ import { v7 as uuidv7 } from 'uuid'
 
 import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../base/errors.ts'
 import { lightRandomBytes } from '../../identity/light-hash.ts'
-import type { RunEventJson } from '../../protocol/run-json.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
 import type { ApiCall } from '../../daemon/local-api.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
-import { linesOf } from '../lines.ts'
 import { runProver, type RunProver } from '../operator.ts'
 import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
+import { runEventsOf, type RunPart } from '../run-events.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
 import { shownLine } from '../terminal-text.ts'
@@ -122,7 +122,7 @@ class ExecCommand {
   async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
     const head = JSON.stringify({ ...request, ...stdin?.declared })
     const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
-    const headers = { accept: 'application/x-ndjson', ...prover?.(head) }
+    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head) }
     if (stdin === null) return { ...call, headers, body: head }
     this.#body = (await stdinSource()).streamedBody(head, stdin)
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
@@ -155,9 +155,8 @@ class ExecCommand {
   async #follow(answer: AsyncIterable<Uint8Array>): Promise<number> {
     let brokeOff = ''
     try {
-      for await (const line of linesOf(answer)) {
-        if (line === '') continue
-        const status = await this.#event(JSON.parse(line) as RunEventJson)
+      for await (const event of runEventsOf(answer)) {
+        const status = await this.#event(event)
         if (status !== null) return status
       }
     } catch (error) {
@@ -171,7 +170,7 @@ class ExecCommand {
   }
 
   /** The exit status once the run is over or its output cannot be written any more, else null. */
-  async #event(event: RunEventJson): Promise<number | null> {
+  async #event(event: RunPart): Promise<number | null> {
     this.#begun = true
     switch (event.type) {
       case 'started':
@@ -206,7 +205,7 @@ class ExecCommand {
   }
 }
 
-const runError = (event: Extract<RunEventJson, { type: 'error' }>): AppError =>
+const runError = (event: Extract<RunPart, { type: 'error' }>): AppError =>
   new AppError(Object.hasOwn(ERROR_TABLE, event.error) ? (event.error as ErrorCode) : 'internal', event.message)
 
 /**

@@ -20,8 +20,8 @@ export interface RestRequest<B> {
 export interface Definition {
   readonly body?: z.ZodType
   readonly response: z.ZodType
-  /** Media types of a streamed answer. */
-  readonly streams?: readonly string[]
+  /** Media types of a streamed answer, and what one of its objects is. */
+  readonly streams?: Readonly<Record<string, z.ZodType>>
   /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
   readonly bodyLimit?: number
   /** What that means to a caller whose body is larger. */

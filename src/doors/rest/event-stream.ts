@@ -4,13 +4,18 @@ import type { FastifyReply } from 'fastify'
 
 import type { Clock, Timer } from '../../base/clock.ts'
 import { SSE_HEARTBEAT_MS } from '../../protocol/local-limits.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
 
-/** One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data. */
-export type StreamFormat = 'ndjson' | 'sse'
+/**
+ * One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data, or
+ * lines again where bytes stand as they are behind the line that says how many.
+ */
+export type StreamFormat = 'ndjson' | 'sse' | 'raw'
 
 const CONTENT_TYPES: Record<StreamFormat, string> = {
   ndjson: 'application/x-ndjson',
   sse: 'text/event-stream; charset=utf-8',
+  raw: RAW_RUN_TYPE,
 }
 
 /** An answer that goes out object by object. Its head goes out with the first, or with `begin`. */
@@ -27,6 +32,10 @@ export class EventStream {
     this.#raw = components.reply.raw
     this.#clock = components.clock
     this.#format = init.format
+  }
+
+  get format(): StreamFormat {
+    return this.#format
   }
 
   /** True once the status line is out. */
@@ -56,6 +65,14 @@ export class EventStream {
   /** The same for a JSON text in ASCII that is ready: large ones are neither looked through for escapes nor measured. */
   sendAscii(json: string): void | Promise<void> {
     return this.#write(json, 'latin1')
+  }
+
+  /** The same, and the bytes that it announces behind it, uncopied. Of the raw format only. */
+  sendWithBytes(json: string, bytes: Uint8Array): void | Promise<void> {
+    this.begin()
+    if (this.#raw.destroyed) return undefined
+    this.#raw.write(`${json}\n`, 'latin1')
+    return this.#raw.write(bytes) ? undefined : this.#drained()
   }
 
   #write(json: string, encoding: BufferEncoding): void | Promise<void> {

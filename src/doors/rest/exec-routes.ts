@@ -3,12 +3,13 @@ import type { FastifyReply } from 'fastify'
 import { AppError } from '../../base/errors.ts'
 import type { RequestProof } from '../../executor/port/messages.ts'
 import { MAX_JSON_BODY, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
-import { cancelRequest, okObject, runRequest, runResult, type RunRequest } from './schemas.ts'
+import { cancelRequest, okObject, rawRunEvent, runEvent, runRequest, runResult, type RunRequest } from './schemas.ts'
 
 type ExecRoute = 'POST /exec/run' | 'POST /exec/cancel' | 'GET /exec/sessions' | 'GET /diagnostics/exec'
 
@@ -16,7 +17,7 @@ export const execRoutes = (components: RestComponents): Definitions<ExecRoute> =
   'POST /exec/run': define({
     body: runRequest,
     response: runResult,
-    streams: ['application/x-ndjson', 'text/event-stream'],
+    streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
     bodyLimit: MAX_JSON_BODY,
     takesLines: true,
     proof: 'taken',

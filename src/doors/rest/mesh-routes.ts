@@ -7,7 +7,7 @@ import { EventStream } from './event-stream.ts'
 import { decodeBase64 } from './ndjson.ts'
 import { targetOf } from './run-request.ts'
 import { callerGone } from './run-response.ts'
-import { connectRequest, okObject, sendRequest } from './schemas.ts'
+import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts'
 
 type MeshRoute =
   | 'GET /peers'
@@ -46,7 +46,7 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
     }),
     'GET /direct/events': define({
       response: okObject,
-      streams: ['text/event-stream'],
+      streams: { 'text/event-stream': directEvent },
       handle: async (_request, reply) => {
         const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
         stream.begin()

@@ -4,7 +4,7 @@ import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-pro
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import type { Definition } from './definition.ts'
 import type { Route } from './routes.ts'
-import { failure, runEvent } from './schemas.ts'
+import { failure } from './schemas.ts'
 
 /** The document's frame; its routes and schemas come from what is registered. */
 export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions => ({
@@ -23,7 +23,7 @@ export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions
 })
 
 const streamedContent = (definition: Definition): object =>
-  Object.fromEntries((definition.streams ?? []).map((type) => [type, { schema: runEvent }]))
+  Object.fromEntries(Object.entries(definition.streams ?? {}).map(([type, schema]) => [type, { schema }]))
 
 /** Alternatives, each with all that it needs. */
 const securityOf = ({ open, proof }: Definition): object[] => [

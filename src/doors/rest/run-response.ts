@@ -7,7 +7,7 @@ import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import type { RunEventJson, RunResultJson } from '../../protocol/run-json.ts'
+import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-json.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
 /** Keeps output for one JSON answer, as far as it fits. */
@@ -58,7 +58,11 @@ export class StreamedRun implements RunSink {
 
   event(event: RunEvent): void | Promise<void> {
     this.#requestId = event.request_id
-    return event.type === 'started' || event.type === 'warning' ? this.#stream.send(event) : this.#stream.sendAscii(outputJson(event))
+    if (event.type === 'started' || event.type === 'warning') return this.#stream.send(event)
+    // As JSON.stringify would write it: nothing in it needs an escape, and its bytes are most of all that we write.
+    const head = `{"type":"${event.type}","request_id":"${event.request_id}","seq":${event.seq}`
+    if (this.#stream.format === 'raw') return this.#stream.sendWithBytes(`${head},"data_bytes":${event.data.length}}`, event.data)
+    return this.#stream.sendAscii(`${head},"data_b64":"${toBase64(event.data)}"}`)
   }
 
   async end(outcome: RunOutcome): Promise<void> {
@@ -86,15 +90,12 @@ export class StreamedRun implements RunSink {
   }
 }
 
-/** As JSON.stringify would write it; nothing in it needs an escape, and its bytes are most of all that we write. */
-const outputJson = ({ type, request_id, seq, data }: Extract<RunEvent, { data: Uint8Array }>): string =>
-  `{"type":"${type}","request_id":"${request_id}","seq":${seq},"data_b64":"${toBase64(data)}"}`
-
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /** What the Accept header asks for; null = one JSON object at the end. */
 export const streamFormat = (accept: string | undefined): StreamFormat | null => {
   const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase())
+  if (types.includes(RAW_RUN_TYPE)) return 'raw'
   if (types.includes('application/x-ndjson')) return 'ndjson'
   return types.includes('text/event-stream') ? 'sse' : null
 }

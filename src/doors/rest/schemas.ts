@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
-import { DENIAL_REASONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { describeIssue, MAX_ISSUES_SHOWN } from './describe-issue.ts'
 
 /**
@@ -80,16 +80,39 @@ const outcome = {
 }
 export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
 
-/** One line of a streamed answer. */
-export const runEvent = z
-  .discriminatedUnion('type', [
+const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int() }
+
+const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
+  z.discriminatedUnion('type', [
     z.strictObject({ type: z.literal('started'), request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }),
-    z.strictObject({ type: z.enum(['stdout', 'stderr']), request_id: requestId, seq: z.int(), data_b64: base64 }),
+    z.strictObject({ ...output, ...data }),
     z.strictObject({ type: z.literal('warning'), request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }),
     z.strictObject({ type: z.literal('exit'), ...outcome }),
     z.strictObject({ type: z.literal('error'), request_id: requestId.nullable(), error: z.string(), message: z.string() }),
   ])
-  .meta({ id: 'RunEvent' })
+
+/** One line of a streamed answer. */
+export const runEvent = runEventWith({ data_b64: base64 }).meta({ id: 'RunEvent' })
+
+/** One line of a streamed answer whose output follows its line as it is. */
+export const rawRunEvent = runEventWith({ data_bytes: z.int().min(0) }).meta({ id: 'RawRunEvent' })
+
+/** One server-sent event of `GET /direct/events`. */
+export const directEvent = z
+  .discriminatedUnion('type', [
+    z.strictObject({
+      type: z.literal('message'),
+      request_id: requestId,
+      from_agent: hexId,
+      from_machine: hexId,
+      decision: z.enum(TRUST_DECISIONS),
+      content_type: z.string(),
+      payload_b64: base64,
+      received_at: z.iso.datetime(),
+    }),
+    z.strictObject({ type: z.literal('lagged') }),
+  ])
+  .meta({ id: 'DirectEvent' })
 
 export const failure = z
   .strictObject({ ok: z.literal(false), error: z.string(), message: z.string(), data: z.record(z.string(), z.unknown()).optional() })

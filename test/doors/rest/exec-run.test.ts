@@ -5,11 +5,12 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import type { RestRunner } from '../../../src/doors/rest/components.ts'
-import { runEvent, runResult } from '../../../src/doors/rest/schemas.ts'
+import { rawRunEvent, runEvent, runResult } from '../../../src/doors/rest/schemas.ts'
 import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exec/run-spec.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
 import { MAX_PROVEN_REQUEST, SSE_HEARTBEAT_MS } from '../../../src/protocol/local-limits.ts'
+import { RAW_RUN_TYPE } from '../../../src/protocol/run-json.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
 
@@ -218,6 +219,25 @@ test('NDJSON and server-sent events carry the same objects, each of the document
       .map((part) => JSON.parse(part.slice(6))),
     events,
   )
+})
+
+test('the raw form has the same lines, and output as it is behind the line that announces it', async (t) => {
+  const door = await startDoor(t, { runner: runnerOf(happy) })
+  const headers = { accept: `${RAW_RUN_TYPE}, application/x-ndjson;q=0.5` }
+  const answer = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] }, headers })
+  assert.equal(answer.headers['content-type'], RAW_RUN_TYPE)
+  const head = (type: string, data_bytes: number) => ({ type, request_id: ID, seq: 0, data_bytes })
+  const text = (event: object): Buffer => Buffer.from(`${JSON.stringify(rawRunEvent.parse(event))}\n`)
+  const expected = [
+    text({ type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 }),
+    text(head('stdout', 3)),
+    Buffer.from('out'),
+    text(head('stderr', 2)),
+    Buffer.from([0xff, 0x00]),
+    text({ type: 'warning', request_id: ID, kind: 'stdout_approaching_cap', message: 'half' }),
+    text({ type: 'exit', ...OUTCOME, warnings: ['stdout_approaching_cap'] }),
+  ]
+  assert.deepEqual(answer.bytes, Buffer.concat(expected))
 })
 
 test('an error after the first event is the last line', async (t) => {

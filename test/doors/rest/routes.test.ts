@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { AppError } from '../../../src/base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { ROUTES } from '../../../src/doors/rest/routes.ts'
+import { RAW_RUN_TYPE } from '../../../src/protocol/run-json.ts'
 import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
 
 test('the list of routes is the table itself', async (t) => {
@@ -21,10 +22,12 @@ test('the OpenAPI document has every route, its body and its security', async (t
   assert.deepEqual(documented.toSorted(), ROUTES.map(({ method, path }) => `${method} ${path}`).toSorted())
   const run = json.paths['/exec/run'].post
   assert.deepEqual(Object.keys(run.requestBody.content), ['application/json', 'application/x-ndjson'])
-  assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream'])
+  assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream', RAW_RUN_TYPE])
   assert.deepEqual(json.paths['/health'].get.security, [])
   assert.deepEqual(json.paths['/contacts/pin'].post.security, [{ token: [], proof: [] }])
   assert.deepEqual(run.security, [{ token: [] }, { token: [], proof: [] }])
+  const events = json.paths['/direct/events'].get.responses['200'].content['text/event-stream']
+  assert.deepEqual(events, { schema: { $ref: '#/components/schemas/DirectEvent' } })
   const refs = JSON.stringify(json).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)
   for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
 })

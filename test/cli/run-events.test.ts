@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { runEventsOf } from '../../src/cli/run-events.ts'
+import { exitEvent, RUN_ID } from '../support/exit-event.ts'
+import { runEventBytes } from '../support/fake-daemon.ts'
+
+async function* chunksOf(bytes: Uint8Array, cuts: readonly number[]) {
+  let at = 0
+  for (const cut of cuts) {
+    yield bytes.subarray(at, at + cut)
+    at += cut
+  }
+  yield bytes.subarray(at)
+}
+
+/** The events in order, with the neighbouring parts of one stream joined: how output is cut means nothing. */
+const collect = async (bytes: Uint8Array, cuts: readonly number[]): Promise<object[]> => {
+  const events: object[] = []
+  let last = null as { type: string; text: string } | null
+  for await (const part of runEventsOf(chunksOf(bytes, cuts))) {
+    if (!('data' in part)) {
+      events.push(part)
+      last = null
+    } else {
+      assert.ok(part.data.length > 0, 'no part is empty')
+      const text = Buffer.from(part.data).toString('latin1')
+      if (last?.type === part.type) last.text += text
+      else events.push((last = { type: part.type, text }))
+    }
+  }
+  return events
+}
+
+const line = (value: unknown): Buffer => Buffer.from(`${JSON.stringify(value)}\n`)
+
+test('events are the same wherever the chunks are cut, and output that looks like an event is none', async () => {
+  const warning = { type: 'warning', request_id: RUN_ID, kind: 'timeout_clamped', message: 'größer' }
+  const exit = exitEvent()
+  const output = fc.uint8Array({ maxLength: 20 }).map((data) => Buffer.from(data))
+  const written = fc.oneof(output, fc.constant(line(exit)), fc.constant(Buffer.from('\n\n')))
+  const event = fc.oneof(
+    fc.constant(warning),
+    fc.record({ type: fc.constantFrom('stdout', 'stderr'), data: written }).map(({ type, data }) => ({ type, data })),
+  )
+  await fc.assert(
+    fc.asyncProperty(fc.array(event, { maxLength: 5 }), fc.array(fc.nat({ max: 40 })), async (events, cuts) => {
+      const bytes = [...events, exit].map((one) =>
+        'data' in one ? runEventBytes({ type: one.type, request_id: RUN_ID, seq: 0, data_b64: one.data.toString('base64') }) : line(one),
+      )
+      const expected: object[] = []
+      for (const one of [...events, exit]) {
+        const last = expected.at(-1) as { type: string; text?: string } | undefined
+        if (!('data' in one)) expected.push(one)
+        else if (last?.type === one.type) last.text += one.data.toString('latin1')
+        else if (one.data.length > 0) expected.push({ type: one.type, text: one.data.toString('latin1') })
+      }
+      assert.deepEqual(await collect(Buffer.concat(bytes), cuts), expected)
+    }),
+    { seed: 7, numRuns: 500 },
+  )
+})
+
+test('a line without end, one that is no JSON, and output of an unknown length are refused', async () => {
+  await assert.rejects(collect(Buffer.alloc(17 * 1024 * 1024, 'x'), []), RangeError)
+  await assert.rejects(collect(Buffer.from('{"type":\n'), []), SyntaxError)
+  for (const data_bytes of [undefined, -1, 0.5, '5', 2 ** 53, null])
+    await assert.rejects(collect(line({ type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes }), []), RangeError)
+})
