@@ -1,5 +1,7 @@
 import { CountingProxy } from './counting-proxy.ts'
+import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint } from '../test/support/proxied-pair.ts'
+import { straceNeeds, systemCalls } from '../test/support/strace.ts'
 import { restClientOf, TRUE } from './pair.ts'
 import { cpuOfAll, treeOf } from './processes.ts'
 import { sustained } from './rate.ts'
@@ -21,6 +23,30 @@ const cpuPerCall = async <K extends string>(
   await sustained(count, 1, call)
   const after = await look()
   return Object.fromEntries(names.map((name, i) => [name, (after[i]! - before[i]!) / count])) as Record<K, number>
+}
+
+/** Runs while system calls are counted, which makes them slow. */
+const CALLS = 100
+
+/** What a run asks of the kernel, process by process; nothing where there is no strace. */
+const callsPerRun = async (
+  pair: { readonly alice: TestDaemon; readonly bob: TestDaemon },
+  work: () => Promise<unknown>,
+): Promise<Row[]> => {
+  const rows: Row[] = []
+  for (const [who, name] of [
+    ['requester', 'alice'],
+    ['responder', 'bob'],
+  ] as const)
+    for (const [half, pid] of [
+      ['network half', await pair[name].networkPid()],
+      [name === 'bob' ? 'executor, with the command' : 'executor', pair[name].pid],
+    ] as const) {
+      const calls = await systemCalls(pid, work)
+      const all = [...calls.values()].reduce((sum, count) => sum + count, 0)
+      rows.push({ what: `${who}: system calls of its ${half}`, unit: 'calls', ours: one(all / CALLS) })
+    }
+  return rows
 }
 
 /** What a warm run takes of the processors and of the wire. */
@@ -45,11 +71,13 @@ export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
   })
   // The client processes are children of ours.
   const sshCpu = await cpuPerCall(plan.runs, theirs, { client: [process.pid, await ssh.masterPid()], server: treeOf(sshd.pid) })
+  const bytesAfter = [{ ...proxy.bytes }, { ...sshProxy.bytes }]
+  const calls = straceNeeds() === null ? await callsPerRun({ alice, bob }, async () => sustained(CALLS, 1, ours)) : []
   client.close()
   const wire = (way: 'up' | 'down'): Pick<Row, 'ours' | 'theirs' | 'peer' | 'unit'> => ({
     unit: 'bytes',
-    ours: one((proxy.bytes[way] - bytesBefore[0]![way]) / plan.runs),
-    theirs: one((sshProxy.bytes[way] - bytesBefore[1]![way]) / plan.runs),
+    ours: one((bytesAfter[0]![way] - bytesBefore[0]![way]) / plan.runs),
+    theirs: one((bytesAfter[1]![way] - bytesBefore[1]![way]) / plan.runs),
     peer: 'ssh ControlMaster',
   })
   const side = (what: string, ours: number, theirs: number): Row => ({
@@ -74,6 +102,7 @@ export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
     { what: 'of it the executor and the command', unit: 'ms CPU', ours: one(cpu.bobExecutor) },
     { what: 'on the wire, to the responder', ...wire('up') },
     { what: 'on the wire, from the responder', ...wire('down') },
+    ...calls,
   ]
   return { intro: `\`/bin/true\` over REST, ${plan.runs} runs one after the other; the wire also carries what keeps the link alive.`, rows }
 }

@@ -1,18 +1,14 @@
-import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 
 import { CLI } from '../test/support/mesh-of-daemons.ts'
 import { startTrio, TRUE } from './pair.ts'
+import { spawnTrue } from './processes.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
 
 const whole = async (argv: readonly string[]): Promise<unknown> => promisify(execFile)(process.execPath, argv)
-
-const spawnTrue = async (): Promise<void> => {
-  await once(spawn('/bin/true', { stdio: 'ignore' }), 'exit')
-}
 
 /** What one command costs when everything is there already, and what it costs as a process of its own. */
 export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {

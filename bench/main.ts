@@ -10,6 +10,7 @@ import { growth } from './growth.ts'
 import { halves } from './halves.ts'
 import { latency } from './latency.ts'
 import { leaks } from './leaks.ts'
+import { loss } from './loss.ts'
 import { rate } from './rate.ts'
 import { publish, type Section } from './report.ts'
 import { PLANS, Stage } from './stage.ts'
@@ -31,6 +32,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   cost: { title: 'What one run takes', measure: cost },
   bulk: { title: 'Output of one run, loopback', measure: bulk },
   wan: { title: 'Over a distance', measure: wan },
+  loss: { title: 'Over a path that loses packets', measure: loss },
   fanout: { title: 'Many hosts', measure: fanout },
   start: { title: 'From nothing', measure: start },
   halves: { title: 'The two halves', measure: halves },

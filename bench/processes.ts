@@ -13,6 +13,11 @@ export const drain = async (file: string, argv: readonly string[]): Promise<numb
   return received
 }
 
+/** What a run cannot do without. */
+export const spawnTrue = async (): Promise<void> => {
+  await once(spawn('/bin/true', { stdio: 'ignore' }), 'exit')
+}
+
 /** proc_pid_stat(5) counts in these; the same on every Linux that there is. */
 const MS_PER_TICK = 10
 

@@ -1,4 +1,5 @@
 import { startTrio, TRUE } from './pair.ts'
+import { spawnTrue } from './processes.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { summarize, timed, type Summary } from './stats.ts'
@@ -27,6 +28,7 @@ export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section
   for (const { agentId } of [bob, carol]) await sustained(plan.runs, 8, async () => client.run(agentId, TRUE))
   const rows: Row[] = []
   for (const width of [1, 8, 32]) {
+    const limit = await sustained(plan.runs, width, spawnTrue)
     const ours = await sustained(plan.runs, width, async () => client.run(bob.agentId, TRUE))
     const uncontained = await sustained(plan.runs, width, async () => client.run(carol.agentId, TRUE))
     const theirs = await sustained(plan.runs / 4, width, async () => ssh.master(TRUE))
@@ -37,6 +39,8 @@ export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section
       uncontained: of(uncontained),
       theirs: of(theirs),
       peer: 'ssh ControlMaster',
+      limit: of(limit),
+      limitOf: 'spawn alone',
       ...(width === 32 && unit === '1/s' ? { target: '≥ 500 /s' } : {}),
     })
     rows.push(

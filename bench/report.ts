@@ -9,7 +9,7 @@ export type Mode = 'full' | 'quick'
 
 export interface Row {
   readonly what: string
-  readonly unit: 'ms' | '1/s' | 'MB/s' | 'MB' | 's' | 'bytes' | 'ms CPU'
+  readonly unit: 'ms' | '1/s' | 'MB/s' | 'MB' | 's' | 'bytes' | 'ms CPU' | 'calls'
   readonly ours: Summary
   /** The same with no containment beyond the process group. */
   readonly uncontained?: Summary

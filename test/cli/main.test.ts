@@ -202,7 +202,9 @@ test('output goes byte for byte to a pipe; to a terminal its control characters 
 
 test('a character cut between two frames is whole on a terminal', async (t) => {
   const bytes = Buffer.from('世')
-  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit))
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    runAnswer(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit),
+  )
   assert.equal((await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { terminal: true })).stdout, '世')
 })
 

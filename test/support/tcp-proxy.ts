@@ -3,16 +3,18 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 /** A TCP path between two programs; what passes on it, and when, is for who makes it. */
 export abstract class TcpProxy {
   readonly #server: Server
+  readonly #target: () => number
   protected readonly sockets = new Set<Socket>()
 
   /** `target`: the port behind it, asked at each connection. */
   constructor(target: () => number) {
+    this.#target = target
     this.#server = createServer({ noDelay: true }, (near) => {
       if (!this.admits()) {
         near.resetAndDestroy()
         return
       }
-      const far = connect({ host: '127.0.0.1', port: target(), noDelay: true })
+      const far = this.dial()
       for (const socket of [near, far]) {
         this.sockets.add(socket)
         socket.on('error', () => undefined)
@@ -43,6 +45,10 @@ export abstract class TcpProxy {
 
   protected admits(): boolean {
     return true
+  }
+
+  protected dial(): Socket {
+    return connect({ host: '127.0.0.1', port: this.#target(), noDelay: true })
   }
 
   /** `up`: away from whoever dialled. */

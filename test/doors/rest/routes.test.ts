@@ -22,7 +22,12 @@ test('the OpenAPI document has every route, its body and its security', async (t
   assert.deepEqual(documented.toSorted(), ROUTES.map(({ method, path }) => `${method} ${path}`).toSorted())
   const run = json.paths['/exec/run'].post
   assert.deepEqual(Object.keys(run.requestBody.content), ['application/json', 'application/x-ndjson'])
-  assert.deepEqual(Object.keys(run.responses['200'].content), ['application/json', 'application/x-ndjson', 'text/event-stream', RAW_RUN_TYPE])
+  assert.deepEqual(Object.keys(run.responses['200'].content), [
+    'application/json',
+    'application/x-ndjson',
+    'text/event-stream',
+    RAW_RUN_TYPE,
+  ])
   assert.deepEqual(json.paths['/health'].get.security, [])
   assert.deepEqual(json.paths['/contacts/pin'].post.security, [{ token: [], proof: [] }])
   assert.deepEqual(run.security, [{ token: [] }, { token: [], proof: [] }])

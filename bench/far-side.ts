@@ -1,0 +1,19 @@
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+
+/** Bytes of one go to the other as they come, and its end. `both`: the other way as well. */
+export const splice = (from: Socket, to: Socket, ways: 'one' | 'both' = 'one'): void => {
+  from.on('error', () => undefined)
+  from.pipe(to)
+  from.on('close', () => {
+    if (!from.readableEnded) to.destroy()
+  })
+  if (ways === 'both') splice(to, from)
+}
+
+/** The program on the far side of a path: what connects to it there goes on to a socket in the file system. Says its port. */
+const main = (host: string, socketPath: string): void => {
+  const server = createServer({ noDelay: true }, (near) => splice(near, connect(socketPath), 'both'))
+  server.listen(0, host, () => process.stdout.write(`${(server.address() as AddressInfo).port}\n`))
+}
+
+if (import.meta.main) main(process.argv[2]!, process.argv[3]!)

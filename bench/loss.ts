@@ -1,0 +1,37 @@
+import { acquaint } from '../test/support/proxied-pair.ts'
+import { LossyPath, lossyPathNeeds } from './lossy-path.ts'
+import { TRUE, zeros } from './pair.ts'
+import type { Row, Section } from './report.ts'
+import type { Stage } from './stage.ts'
+import { callsOver, outputOver } from './wan.ts'
+
+const LOSS = 0.01
+const ROUND_TRIPS_MS = [20, 100]
+const BYTES = 1024 * 1024
+
+/** The same over a path that loses packets, on which the kernel's own TCP repeats them. */
+export const loss = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
+  const missing = lossyPathNeeds()
+  if (missing !== null) return { intro: `Not measured: it needs ${missing}.`, rows: [] }
+  const sshd = await openSsh()
+  let roundTripMs = 0
+  const path = await LossyPath.open({ roundTripMs: () => roundTripMs, loss: LOSS })
+  after(async () => path.close())
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  const proxy = await path.proxyTo(() => Number(bob.multiaddr.split('/')[4]))
+  const sshProxy = await path.proxyTo(() => sshd.port)
+  await acquaint({ mesh, alice, bob, proxy }, [TRUE, zeros(BYTES)], `max_stdout_bytes = ${2 * BYTES}`)
+  const rows: Row[] = []
+  for (roundTripMs of ROUND_TRIPS_MS) {
+    const ssh = await sshd.via(sshProxy.port)
+    const over = { at: `${roundTripMs} ms, 1 % lost`, alice, bob, ssh }
+    rows.push(...(await callsOver(over, { rounds: Math.ceil(plan.rounds / 4), firsts: Math.ceil(plan.rounds / 20) })))
+    rows.push(await outputOver(over, { bytes: BYTES, rounds: Math.ceil(plan.rounds / 20) }))
+    await ssh.closeMaster()
+  }
+  return {
+    intro:
+      "Through a network namespace and back: this kernel's own TCP over a link that delays each packet and loses one in a hundred in each direction. The link is three more processes on the same cores, which every packet passes, and a request of ours is three packets: the figures are higher than on the path above, and ours more so. `/bin/true` where nothing else is said; every call is a process of its own.",
+    rows,
+  }
+}
