@@ -114,7 +114,7 @@ export class LossyPath {
   async #open(init: LossyPathInit): Promise<void> {
     this.#dir = await mkdtemp(join(tmpdir(), 'x0x-bench-path-'))
     const inside = ['netns', 'exec', this.#name]
-    const veth = [`xb${process.pid}n`, `xb${process.pid}f`] as const
+    const veth = [this.#link, `xb${process.pid}f`] as const
     await run('ip', ['netns', 'add', this.#name])
     await run('ip', ['link', 'add', veth[0], 'type', 'veth', 'peer', 'name', veth[1], 'netns', this.#name])
     await run('ip', ['addr', 'add', `${UNDERLAY.near}/30`, 'dev', veth[0]])
@@ -133,6 +133,10 @@ export class LossyPath {
     this.#start('ip', [...inside, 'socat', tun(PATH.far), farUdp])
     await this.#shorten([])
     await this.#shorten(inside)
+  }
+
+  get #link(): string {
+    return `xb${process.pid}n`
   }
 
   get #tun(): string {
@@ -160,6 +164,8 @@ export class LossyPath {
     }
     for (const socket of this.#sockets) socket.close()
     for (const server of this.#servers) void server.close()
+    // By itself it goes with the last connection in the namespace, which may be a minute.
+    await run('ip', ['link', 'del', this.#link]).catch(() => undefined)
     await run('ip', ['netns', 'del', this.#name]).catch(() => undefined)
     await rm(this.#dir, { recursive: true, force: true })
   }

@@ -20,8 +20,8 @@ import { wan } from './wan.ts'
 interface Measurement {
   readonly title: string
   readonly measure: (stage: Stage) => Promise<Omit<Section, 'title'>>
-  /** Only when it is named: it takes long. */
-  readonly onRequest?: true
+  /** Only when it is named, always or in quick mode: it takes long. */
+  readonly onRequest?: 'always' | 'quick'
 }
 
 /** In the order of the report. */
@@ -32,19 +32,19 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   cost: { title: 'What one run takes', measure: cost },
   bulk: { title: 'Output of one run, loopback', measure: bulk },
   wan: { title: 'Over a distance', measure: wan },
-  loss: { title: 'Over a path that loses packets', measure: loss },
+  loss: { title: 'Over a path that loses packets', measure: loss, onRequest: 'quick' },
   fanout: { title: 'Many hosts', measure: fanout },
   start: { title: 'From nothing', measure: start },
   halves: { title: 'The two halves', measure: halves },
   growth: { title: 'As things grow', measure: growth },
   containment: { title: 'Containment', measure: containment },
-  leaks: { title: 'What runs leave behind', measure: leaks, onRequest: true },
+  leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
 }
 
 const USAGE = `npm run bench [-- [quick] [NAME…]]
 
 Measures x0x beside OpenSSH and writes bench/RESULTS.md and bench/results.json. Without a name: all but leaks.
-With quick: fewer rounds, printed and not written.
+With quick: fewer rounds, without loss, printed and not written.
 
 ${Object.entries(MEASUREMENTS)
   .map(([name, { title }]) => `  ${name.padEnd(12)} ${title}`)
@@ -81,7 +81,7 @@ const main = async (argv: readonly string[]): Promise<number> => {
   const mode = positionals.includes('quick') ? 'quick' : 'full'
   const titles = Object.values(MEASUREMENTS).map(({ title }) => title)
   for (const [name, { title, measure, onRequest }] of Object.entries(MEASUREMENTS)) {
-    if (names.length > 0 ? !names.includes(name) : onRequest === true) continue
+    if (names.length > 0 ? !names.includes(name) : onRequest === 'always' || onRequest === mode) continue
     process.stderr.write(`measuring: ${title}\n`)
     const stage = await Stage.open(PLANS[mode])
     const stopListening = closeOnSignal(stage)
