@@ -6,7 +6,7 @@ import type { Stage } from './stage.ts'
 import { summarize, timed } from './stats.ts'
 
 const MB = 1e6
-const ROUNDS = 5
+const ROUNDS = { full: 5, quick: 3 }
 
 /** Megabytes per second of `rounds` calls each, in turn. */
 export const throughput = async <K extends string>(bytes: number, rounds: number, contenders: Record<K, () => Promise<unknown>>) => {
@@ -22,7 +22,7 @@ export const bulk = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section
   const ssh = (await openSsh()).direct
   const { bytes } = plan
   const { alice, bob, carol, client } = await startTrio(mesh, [zeros(bytes)])
-  const results = await throughput(bytes, ROUNDS, {
+  const results = await throughput(bytes, ROUNDS[plan.mode], {
     ours: async () => client.drain(bob.agentId, zeros(bytes)),
     ndjson: async () => client.drain(bob.agentId, zeros(bytes), 'application/x-ndjson'),
     uncontained: async () => client.drain(carol.agentId, zeros(bytes)),
