@@ -57,6 +57,16 @@ export const TARGETS = {
     banner: DAEMON_PRELUDE,
     supported: { 'dynamic-import': true },
   },
+  rexd: {
+    entry: 'src/daemon/rexd-main.ts',
+    out: 'dist/rexd.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+    // Its input may be a terminal or a pipe that nobody closes.
+    end: 'process.exit(status)',
+  },
 }
 
 /** An import of a file that has a bundle of its own becomes one of that bundle. */

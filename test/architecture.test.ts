@@ -133,10 +133,18 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/daemon/network-main.ts': "import { run } from '../executor/run.ts'", 'src/executor/run.ts': 'export const run = 1' },
     { 'src/daemon/network-main.ts': "import { spawn } from 'node:child_process'" },
     { 'src/daemon/network-main.ts': "export const f = () => import('node:worker_threads')" },
+    { 'src/daemon/rexd-main.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/daemon/rexd-main.ts': "import { link } from '../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
   ],
   quietImports: [{ 'src/cli/a.ts': "console.log('hello')" }, { 'src/cli/a.ts': 'if (Math.PI > 3) throw new Error()' }],
   entryPoints: [
-    { 'src/cli/main.ts': '', 'src/daemon/main.ts': '', 'src/daemon/network-main.ts': '', 'src/dm/forgotten.ts': 'export const a = 1' },
+    {
+      'src/cli/main.ts': '',
+      'src/daemon/main.ts': '',
+      'src/daemon/network-main.ts': '',
+      'src/daemon/rexd-main.ts': '',
+      'src/dm/forgotten.ts': 'export const a = 1',
+    },
     { 'src/cli/main.ts': '' },
   ],
   sizes: [
@@ -162,6 +170,7 @@ test('what the rules allow passes all of them', () => {
     'src/exec/run.ts': "import { client } from '../executor/port/client.ts'\nexport const run = () => client()",
     'src/daemon/main.ts': 'export const main = async () => 0',
     'src/daemon/network-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
+    'src/daemon/rexd-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
     'src/cli/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })
   for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])

@@ -1,28 +1,5 @@
 #!/usr/bin/env node
 // The daemon: finds the runtime that the package brought along and goes on under it.
-import { existsSync, realpathSync } from 'node:fs'
-import { join } from 'node:path'
+import { startBundle } from './start-bundle.mjs'
 
-import { findRuntime, missingRuntimeText, packageRoot, runInstead } from '../runtime.mjs'
-import { buildFirst } from './build-first.mjs'
-
-const bundle = join(packageRoot, 'dist', 'x0xd.mjs')
-
-const start = async () => {
-  const runtime = findRuntime()
-  if (!runtime) {
-    console.error(missingRuntimeText())
-    process.exitCode = 2
-  } else if (runtime === realpathSync(process.execPath)) {
-    await import(bundle)
-  } else if (process.execve) {
-    // Replaces this process, where the running Node can; it would warn that the function is young.
-    process.removeAllListeners('warning')
-    process.execve(runtime, [runtime, bundle, ...process.argv.slice(2)], process.env)
-  } else {
-    process.exitCode = await runInstead(runtime, [bundle, ...process.argv.slice(2)], process.env, { tied: true })
-  }
-}
-
-if (existsSync(bundle)) await start()
-else await buildFirst(start)
+await startBundle('x0xd.mjs')

@@ -1,8 +1,21 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { Containment, DenialReason, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
-export const JOURNAL_EVENTS = ['request', 'started', 'warning', 'exit', 'denial', 'approval', 'lost', 'asked'] as const
+export const JOURNAL_EVENTS = [
+  'request',
+  'started',
+  'warning',
+  'exit',
+  'denial',
+  'approval',
+  'lost',
+  'asked',
+  'session',
+  'file_read',
+  'file_write',
+  'refused',
+] as const
 
 /** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
 export interface RunKey {
@@ -86,8 +99,66 @@ export interface AskedEvent extends RunKey {
   readonly proven: boolean
 }
 
+/** A session of one of this host's own doors. What its caller says of itself is a label, not an identity. */
+export interface LocalKey {
+  readonly door: LocalDoor
+  readonly session_id: string
+  readonly client_name: string
+}
+
+/** A run of such a session. */
+export interface LocalRunKey extends LocalKey {
+  readonly request_id: RequestId
+}
+
+type OfLocalRun<E extends RunKey> = LocalRunKey & Omit<E, keyof RunKey>
+
+export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
+  readonly cwd: string
+  /** Names alone: a value may be a secret. */
+  readonly env: readonly string[]
+}
+
+export interface SessionEvent extends LocalKey {
+  readonly event: 'session'
+  readonly state: 'opened' | 'closed'
+  readonly roots: readonly string[]
+}
+
+/** Something was looked at, or is about to be changed. */
+export interface FileEvent extends LocalKey {
+  readonly event: 'file_read' | 'file_write'
+  readonly method: string
+  readonly path: string
+  /** Content that goes in; null where nothing does. */
+  readonly bytes: number | null
+}
+
+/** Something that a session may not do was asked of it. */
+export interface RefusedEvent extends LocalKey {
+  readonly event: 'refused'
+  readonly method: string
+  /** A code of the error table. */
+  readonly code: string
+  readonly detail: string
+}
+
+export type LocalEvent =
+  | LocalRequestEvent
+  | OfLocalRun<StartedEvent>
+  | OfLocalRun<WarningEvent>
+  | OfLocalRun<ExitEvent>
+  | SessionEvent
+  | FileEvent
+  | RefusedEvent
+
+/** What other agents' runs, and our own Requests, leave behind. */
+export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
+
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
+export type JournalEvent = MeshEvent | LocalEvent
+
+export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 
 /** What every line carries before the fields of its event. */
 export interface LineHead {
@@ -102,3 +173,6 @@ export interface LineHead {
 }
 
 export type JournalLine = LineHead & JournalEvent
+
+/** A line about another agent's run, or a Request of ours. */
+export type MeshLine = LineHead & MeshEvent

@@ -5,7 +5,7 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
-import type { JournalEvent, RunKey } from './events.ts'
+import { isMeshEvent, type JournalEvent, type RunKey } from './events.ts'
 import { JournalFile } from './journal-file.ts'
 import { Chain, prepareLine, type EncodedLine, type PreparedLine } from './line.ts'
 import { endedAmong, endsRun, keyOf } from './run-ends.ts'
@@ -34,7 +34,7 @@ interface Waiting {
 }
 
 /** They announce no effect, so nothing waits for the disk to have them: the next line that does takes them along. */
-const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning'])
+const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
 
 /** Room for what `encode` puts before the members. */
 const HEAD_BYTES = 256
@@ -94,7 +94,7 @@ export class Journal implements Startable {
    * the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (event.event !== 'request') {
+    if (event.event !== 'request' || !isMeshEvent(event)) {
       await this.#enqueue(event)
       if (endsRun(event) && this.#marks?.has(event)) void this.#unmark(event)
       return

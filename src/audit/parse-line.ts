@@ -10,14 +10,18 @@ const isLine = (value: unknown): value is JournalLine => {
   if (typeof value !== 'object' || value === null) return false
   const line = value as Record<string, unknown>
   const text = (key: string, form: RegExp): boolean => typeof line[key] === 'string' && form.test(line[key])
+  const isId = (key: string): boolean => typeof line[key] === 'string' && isRequestId(line[key])
+  const isOfLocalSession = (): boolean =>
+    ['door', 'session_id', 'client_name'].every((key) => typeof line[key] === 'string') &&
+    !('agent_id' in line) &&
+    (line['request_id'] === undefined || isId('request_id'))
   return (
     JOURNAL_EVENTS.some((event) => event === line['event']) &&
     Number.isSafeInteger(line['n']) &&
     text('ts', TIME) &&
     text('prev', HEX_64) &&
-    text('agent_id', HEX_64) &&
-    text('machine_id', HEX_64) &&
-    ['chain', 'request_id'].every((key) => typeof line[key] === 'string' && isRequestId(line[key]))
+    isId('chain') &&
+    (isOfLocalSession() || (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )
 }
 

@@ -1,14 +1,15 @@
 import { MAX_RECOVERY_LINES } from '../protocol/local-limits.ts'
-import type { JournalEvent, RunKey } from './events.ts'
+import { isMeshEvent, type JournalEvent, type LocalRunKey, type MeshEvent, type RunKey } from './events.ts'
 import { parseLine } from './parse-line.ts'
 import { tailJournal } from './tail.ts'
 
 /** One text for each run. */
-export const keyOf = ({ agent_id, machine_id, request_id }: RunKey): string => `${agent_id}.${machine_id}.${request_id}`
+export const keyOf = (key: RunKey | LocalRunKey): string =>
+  'agent_id' in key ? `${key.agent_id}.${key.machine_id}.${key.request_id}` : `${key.session_id}.${key.request_id}`
 
 /** Another denial may be of a request that only used a running one's id. */
-export const endsRun = (event: JournalEvent): boolean =>
-  event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed')
+export const endsRun = (event: JournalEvent): event is MeshEvent =>
+  isMeshEvent(event) && (event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed'))
 
 /** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
 export const endedAmong = async (path: string, runs: readonly RunKey[]): Promise<ReadonlySet<string>> => {

@@ -5,16 +5,18 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
-import { MAX_PORT_CALLS, MAX_SEALED_FRAME, MAX_TEXT, PORT_FINISH_MS } from '../protocol/limits.ts'
+import { MAX_PORT_CALLS, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links.ts'
 import type { NetworkHost } from './network-host.ts'
 import type { Nonces } from './nonces.ts'
 import type { PeerRevocations } from './peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
+import { failedAnswer } from './port/failed-answer.ts'
 import { portError } from './port/port-error.ts'
 import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Run } from './run.ts'
+import { receiveFrame } from './run-inlet.ts'
 import { RunOutlet } from './run-outlet.ts'
 import type { RunArrival, Runs } from './runs.ts'
 import type { Views } from './views.ts'
@@ -105,9 +107,11 @@ export class PortSession {
         return this.#admit(message, (arrival) => this.#components.runs.open(arrival))
       case 'run_resume':
         return this.#admit(message, (arrival) => this.#components.runs.resume(arrival))
-      case 'run_frame':
+      case 'run_frame': {
         // A run that has just ended is no mistake of the other half.
-        return this.#runs.get(message.run)?.run.receive(message.frame)
+        const open = this.#runs.get(message.run)
+        return open ? receiveFrame(open.run, message.frame, this.#components.counters) : undefined
+      }
       case 'run_lost': {
         const open = this.#runs.get(message.run)
         return open?.run.lost(open.outlet)
@@ -170,15 +174,7 @@ export class PortSession {
   #fail(id: number, error: unknown): void {
     const { log } = this.#components
     if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
-    const known = isAppError(error) ? error : new AppError('internal')
-    const data = JSON.stringify(known.data)
-    this.#channel.send({
-      type: 'failed',
-      id,
-      code: known.code,
-      message: known.message.slice(0, MAX_TEXT / 4),
-      data: Buffer.byteLength(data) > MAX_SEALED_FRAME ? '{}' : data,
-    })
+    this.#channel.send(failedAnswer(id, error))
   }
 
   #pushSnapshot(): void {

@@ -1,15 +1,26 @@
 import { NO_BYTES } from '../protocol/schema.ts'
-import type { PortChannel } from './port/codec.ts'
-import type { ToExecutor, ToNetwork } from './port/messages.ts'
+
+/** What both ports say of a run. */
+type RunMessage =
+  | { readonly type: 'run_frame'; readonly run: number; readonly frame: Uint8Array }
+  | { readonly type: 'run_closed'; readonly run: number }
+
+/** A port, as far as a run needs it: a `PortChannel`. */
+export interface OutletChannel {
+  readonly closed: boolean
+  readonly full: boolean
+  send(message: RunMessage, ...tail: readonly Uint8Array[]): boolean
+  drained(): Promise<void>
+}
 
 /** Where the frames of one run leave: one stream of its requester. */
 export class RunOutlet {
-  readonly #channel: PortChannel<ToExecutor, ToNetwork>
+  readonly #channel: OutletChannel
   readonly #run: number
   readonly #onClosed: () => void
   #closed = false
 
-  constructor(components: { channel: PortChannel<ToExecutor, ToNetwork> }, init: { run: number; onClosed: () => void }) {
+  constructor(components: { channel: OutletChannel }, init: { run: number; onClosed: () => void }) {
     this.#channel = components.channel
     this.#run = init.run
     this.#onClosed = init.onClosed

@@ -7,15 +7,17 @@ import type { Slot } from '../policy/slots.ts'
 import type { Cells } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import { startProcess, type RunningProcess } from '../process/running-process.ts'
-import { execFrame, type ExecFrame, type ExecRequest } from '../protocol/exec.ts'
+import type { ProcessSignal } from '../process/signals.ts'
+import { execFrame, type ExecFrame } from '../protocol/exec.ts'
+import type { RequestId } from '../protocol/ids.ts'
 import { RESUME_BURST, RESUMES_PER_SECOND } from '../protocol/resume-limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
-import { factsOf, neverRan, type RunSubject } from './exit-writer.ts'
+import { factsOf, neverRan } from './exit-writer.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
-import type { Reports } from './reports.ts'
 import type { RunOutlet } from './run-outlet.ts'
-import { StdinFeed } from './stdin-feed.ts'
+import type { RunReport } from './run-report.ts'
+import { StdinFeed, type StdinAnnouncement } from './stdin-feed.ts'
 import { TokenBucket } from './token-bucket.ts'
 import { WARNING_TEXT } from './warning-text.ts'
 
@@ -31,18 +33,21 @@ export interface RunComponents {
   readonly counters: ExecCounters
   readonly guardian: Guardian
   readonly log: Logger
-  readonly reports: Reports
   readonly total: UnackedTotal
 }
 
 export interface RunInit {
-  readonly subject: RunSubject
-  readonly request: ExecRequest
+  readonly requestId: RequestId
+  /** As announced, or as it comes; null = /dev/null. */
+  readonly stdin: StdinAnnouncement | null
   readonly permit: Permit
+  readonly report: RunReport
   readonly slot: Slot
   readonly outlet: RunOutlet
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
+  /** Ends when nothing is heard of its requester for so long. */
+  readonly leased: boolean
   /** Once: the run is over, and nobody can ask for anything of it any more. */
   onForgotten(): void
 }
@@ -57,7 +62,8 @@ export class Run {
   readonly #components: RunComponents
   readonly #init: RunInit
   readonly #outbox: Outbox
-  readonly #lease: Lease
+  /** Null: what carries it is never lost without a word. */
+  readonly #lease: Lease | null
   readonly #stdin: StdinFeed | null
   readonly #resumes: TokenBucket
   /** The requester's present stream; null while there is none. */
@@ -73,17 +79,20 @@ export class Run {
   constructor(components: RunComponents, init: RunInit) {
     this.#components = components
     this.#init = init
-    const { request, outlet } = init
+    const { requestId, stdin, outlet } = init
     const { clock, total } = components
-    const requestId = request.request_id
     this.#outlet = outlet
     this.#outbox = new Outbox({ total }, { requestId, onRoom: () => this.#process?.resume() })
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
-    this.#lease = new Lease({ clock }, { onExpired: () => this.#expired() })
+    this.#lease = init.leased ? new Lease({ clock }, { onExpired: () => this.#expired() }) : null
     this.#resumes = new TokenBucket({ clock }, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
     const onAck = (stdin: number): void =>
       this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
-    this.#stdin = request.stdin && new StdinFeed({ clock }, { ...request.stdin, onAck, onMismatch: () => this.end('stdin_mismatch') })
+    this.#stdin = stdin && new StdinFeed({ clock }, { announced: stdin, onAck, onMismatch: () => this.end('stdin_mismatch') })
+  }
+
+  get requestId(): RequestId {
+    return this.#init.requestId
   }
 
   /** What is kept for its requester, in bytes. */
@@ -102,7 +111,7 @@ export class Run {
       this.#outbox.finish(await this.#go())
       this.#finished = true
     } catch (error) {
-      this.#components.log.error({ request_id: this.#init.request.request_id, error: errorText(error) }, 'a run failed inside')
+      this.#components.log.error({ request_id: this.#init.requestId, error: errorText(error) }, 'a run failed inside')
       this.#process?.kill()
       await this.#process?.ended.catch(() => undefined)
     } finally {
@@ -140,7 +149,7 @@ export class Run {
       return false
     }
     this.#outlet = outlet
-    this.#lease.renew()
+    this.renew()
     return true
   }
 
@@ -148,21 +157,34 @@ export class Run {
   forget(): void {
     if (this.#forgotten) return
     this.#forgotten = true
-    this.#lease.stop()
+    this.#lease?.stop()
     this.#outbox.flush()
     this.#outbox.close()
     this.#detach()
     this.#init.onForgotten()
   }
 
-  /** A later frame of the peer on this run's stream. */
-  receive(bytes: Uint8Array): void {
-    try {
-      this.#lease.renew()
-      this.#handle(execFrame.decode(bytes))
-    } catch (error) {
-      this.violated(errorText(error))
-    }
+  /** Its requester is still there. */
+  renew(): void {
+    this.#lease?.renew()
+  }
+
+  /** Everything below these numbers has been consumed. Throws `malformed` for numbers that were never sent. */
+  acknowledged(seqs: Position): void {
+    this.#outbox.ack(seqs)
+  }
+
+  /** Throws `malformed` where it breaks the protocol of stdin. */
+  acceptStdin(frame: { seq: number; data: Uint8Array; eof: boolean }): void {
+    if (this.#stdin === null) throw new AppError('malformed', 'stdin that was not announced')
+    this.#stdin.accept(frame)
+  }
+
+  /** Says something to the program; false where there is none, not yet or not any more. */
+  signal(signal: ProcessSignal): boolean {
+    if (this.#process === null || this.#over) return false
+    this.#process.signal(signal)
+    return true
   }
 
   /** Ends the program: signal first, tell second. The first cause counts. */
@@ -184,25 +206,25 @@ export class Run {
 
   /** The last frame. */
   async #go(): Promise<Uint8Array> {
-    const { cells, counters, reports, guardian, clock } = this.#components
-    const { subject, request, permit } = this.#init
-    if (!(await reports.requested(subject, permit, request.stdin?.len ?? 0))) return reports.denied(subject, 'audit_unavailable', null)
+    const { cells, guardian, clock } = this.#components
+    const { report, stdin, permit } = this.#init
+    if (!(await report.requested(permit))) return report.denied('audit_unavailable', null)
     if (this.#cause !== null) {
-      counters.count('requests_allowed')
-      return reports.ended(subject, neverRan(null))
+      report.allowed()
+      return report.ended(neverRan(null))
     }
-    const start = await startProcess(permit, { cells, clock, guardian, handlers: this.#handlers() }, { stdin: request.stdin !== null })
-    if (start.kind === 'spawn_failed') return reports.denied(subject, 'spawn_failed', start.detail)
-    counters.count('requests_allowed')
+    const start = await startProcess(permit, { cells, clock, guardian, handlers: this.#handlers() }, { stdin: stdin !== null })
+    if (start.kind === 'spawn_failed') return report.denied('spawn_failed', start.detail)
+    report.allowed()
     this.#began(start.process)
     const end = await start.process.ended
     this.#settle()
-    return reports.ended(subject, factsOf(end))
+    return report.ended(factsOf(end))
   }
 
   /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
   #greeting(): Uint8Array[] {
-    const { request_id } = this.#init.request
+    const request_id = this.#init.requestId
     const { received, acked } = this.#stdin ?? NO_STDIN
     const frames: ExecFrame[] = [
       { type: 'resumed', request_id, stdin: received },
@@ -236,8 +258,7 @@ export class Run {
     this.#over = true
     this.#stdin?.stop()
     this.#init.slot.release()
-    const { key } = this.#init.subject
-    if (this.#process !== null) this.#components.counters.sessionEnded(key.agent_id, { cancelled: this.#cause !== null })
+    if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })
   }
 
   #handlers(): Parameters<typeof startProcess>[1]['handlers'] {
@@ -250,10 +271,10 @@ export class Run {
   }
 
   #began(process: RunningProcess): void {
-    const { subject, request, permit } = this.#init
+    const { report, requestId, permit } = this.#init
     this.#process = process
-    this.#components.reports.started(subject, process)
-    this.#outbox.note(execFrame.encode({ type: 'started', request_id: request.request_id, pid: process.pid }))
+    report.started(process)
+    this.#outbox.note(execFrame.encode({ type: 'started', request_id: requestId, pid: process.pid }))
     if (permit.caps.timeout_clamped) this.#warn('timeout_clamped', null)
     // It was given up while it was being started.
     if (this.#cause !== null) process.terminate()
@@ -261,39 +282,16 @@ export class Run {
     process.resume()
   }
 
-  #handle(frame: ExecFrame): void {
-    if (frame.type === 'request' || frame.type === 'exit') return this.violated(`a second ${frame.type}`)
-    if (frame.request_id !== this.#init.request.request_id) {
-      // Another run's frame on this run's stream touches neither.
-      this.#components.counters.count('malformed_frames')
-      return
-    }
-    switch (frame.type) {
-      case 'lease_renew':
-        return
-      case 'cancel':
-        return this.end('cancelled')
-      case 'ack':
-        return this.#outbox.ack(frame)
-      case 'stdin':
-        if (this.#stdin === null) return this.violated('stdin that was not announced')
-        return this.#stdin.accept(frame)
-      default:
-        return this.violated(`${frame.type} from a requester`)
-    }
-  }
-
   /** The peer broke the protocol: its stream ends now, its program as soon as it can. */
   violated(what: string): void {
     this.#components.counters.count('malformed_frames')
-    this.#components.log.info({ request_id: this.#init.request.request_id, what }, 'a peer broke the protocol of a run')
+    this.#components.log.info({ request_id: this.#init.requestId, what }, 'a peer broke the protocol of a run')
     this.#giveUp()
     this.#detach()
   }
 
   #warn(kind: WarningKind, bytes: number | null): void {
-    this.#components.reports.warned(this.#init.subject, kind, bytes)
-    const { request_id } = this.#init.request
-    this.#outbox.note(execFrame.encode({ type: 'warning', request_id, kind, message: WARNING_TEXT[kind] }))
+    this.#init.report.warned(kind, bytes)
+    this.#outbox.note(execFrame.encode({ type: 'warning', request_id: this.#init.requestId, kind, message: WARNING_TEXT[kind] }))
   }
 }

@@ -208,16 +208,18 @@ export class Runs {
       return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
     }
     const { permit, slot } = verdict
-    return { run: this.#makeRun({ subject, request, permit, slot, outlet: arrival.outlet }, link) }
+    const { request_id: requestId, stdin } = request
+    const report = this.#components.reports.of(subject, stdin?.len ?? 0)
+    return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
   }
 
-  #makeRun(init: Pick<RunInit, 'subject' | 'request' | 'permit' | 'slot' | 'outlet'>, link: PeerLink): Run {
-    const key = knownAs(link, init.request.request_id)
+  #makeRun(init: Omit<RunInit, 'resumable' | 'leased' | 'onForgotten'>, link: PeerLink): Run {
+    const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
       this.#known.delete(key)
       this.#lingering.delete(run)
     }
-    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, onForgotten })
+    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, leased: true, onForgotten })
     this.#known.set(key, run)
     return run
   }

@@ -6,10 +6,11 @@ import { equalBytes } from '../identity/hash.ts'
 import type { StdinSink } from '../process/stdin.ts'
 import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../protocol/limits.ts'
 
+/** What is known of stdin before it comes: all of it, as the Request signed it, or nothing. */
+export type StdinAnnouncement = { readonly len: number; readonly sha256: Uint8Array } | 'open'
+
 export interface StdinFeedInit {
-  /** As the Request signed them. */
-  readonly len: number
-  readonly sha256: Uint8Array
+  readonly announced: StdinAnnouncement
   /** Everything below this number was taken by the child or can only be dropped. */
   onAck(next: number): void
   /** The bytes are not those that were announced; once. */
@@ -93,8 +94,10 @@ export class StdinFeed {
   }
 
   #asAnnounced(eof: boolean): boolean {
-    if (this.#received > this.#init.len) return false
-    return !eof || (this.#received === this.#init.len && equalBytes(this.#hash.digest(), this.#init.sha256))
+    const { announced } = this.#init
+    if (announced === 'open') return true
+    if (this.#received > announced.len) return false
+    return !eof || (this.#received === announced.len && equalBytes(this.#hash.digest(), announced.sha256))
   }
 
   #enqueue(item: Waiting): void {

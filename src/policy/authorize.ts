@@ -99,7 +99,8 @@ export const authorize = (intent: Intent, principal: Principal, context: PolicyC
   }
   const { agent_id, machine_id } = principal
   const { confinement, description: matched_acl } = place.entry
-  const permit = sealPermit({ argv: intent.argv, ...launch, caps, confinement, matched_acl, agent_id, machine_id })
+  const who = { kind: 'mesh', agent_id, machine_id } as const
+  const permit = sealPermit({ argv: intent.argv, ...launch, cwd_descriptor: null, caps, confinement, matched_acl, principal: who })
   return { kind: 'permit', permit, slot, place }
 }
 
@@ -150,6 +151,7 @@ const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
 const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCaps => ({
   max_stdout_bytes: limits.max_stdout_bytes,
   max_stderr_bytes: limits.max_stderr_bytes,
+  max_output_bytes: null,
   max_stdin_bytes: limits.max_stdin_bytes,
   warn_stdout_bytes: limits.warn_stdout_bytes,
   warn_stderr_bytes: limits.warn_stderr_bytes,

@@ -14,17 +14,17 @@ export type ExecutableLookup =
   | { readonly kind: 'unsafe'; readonly detail: string }
 
 /**
- * The program that a name stands for: an absolute path as it is, a bare name in SCRUBBED_PATH. It is
+ * The program that a name stands for: an absolute path as it is, a bare name in `path`. It is
  * looked up at once and again for every permit, so that what is pinned is what stands there now.
  */
-export const findExecutable = (name: string): ExecutableLookup => {
-  const candidates = isAbsolute(name) ? [name] : SCRUBBED_PATH.split(':').map((directory) => join(directory, name))
+export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
+  const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
   if (name === '' || (name.includes('/') && !isAbsolute(name))) return { kind: 'missing', detail: `${JSON.stringify(name)} is no program` }
-  for (const path of candidates) {
-    const executable = executableAt(path)
+  for (const candidate of candidates) {
+    const executable = executableAt(candidate)
     if (executable) return judged(executable)
   }
-  const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${SCRUBBED_PATH}`
+  const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${path}`
   return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
 }
 

@@ -14,6 +14,8 @@ export interface Executable {
 export interface RunCaps {
   readonly max_stdout_bytes: number
   readonly max_stderr_bytes: number
+  /** Both streams together; null: each has its own cap alone. */
+  readonly max_output_bytes: number | null
   readonly max_stdin_bytes: number
   readonly warn_stdout_bytes: number
   readonly warn_stderr_bytes: number
@@ -26,12 +28,19 @@ export interface RunCaps {
   readonly timeout_clamped: boolean
 }
 
+/** For whom it runs. */
+export type PermitPrincipal =
+  | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
+  | { readonly kind: 'local'; readonly session_id: string }
+
 /** All that is allowed of one run, and all that will run: nothing else is read when the program starts. */
 export interface PermitFields {
   readonly argv: readonly string[]
   readonly executable: Executable
   /** Absolute. */
   readonly cwd: string
+  /** That very directory, held open by whoever asked, where a path could come to mean another; null: by its path. */
+  readonly cwd_descriptor: number | null
   /** The whole environment. */
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
@@ -41,8 +50,7 @@ export interface PermitFields {
   readonly account: Account | null
   /** The description of the ACL entry that allows it. */
   readonly matched_acl: string
-  readonly agent_id: AgentId
-  readonly machine_id: MachineId
+  readonly principal: PermitPrincipal
 }
 
 declare const brand: unique symbol
@@ -60,13 +68,13 @@ export const sealPermit = (fields: PermitFields): Permit => {
     argv: Object.freeze([...fields.argv]),
     executable: Object.freeze({ ...fields.executable }),
     cwd: fields.cwd,
+    cwd_descriptor: fields.cwd_descriptor,
     env: Object.freeze({ ...fields.env }),
     caps: Object.freeze({ ...fields.caps }),
     confinement: Object.freeze({ ...fields.confinement }),
     account: fields.account && Object.freeze({ ...fields.account }),
     matched_acl: fields.matched_acl,
-    agent_id: fields.agent_id,
-    machine_id: fields.machine_id,
+    principal: Object.freeze({ ...fields.principal }),
   })
   permits.add(permit)
   return permit as unknown as Permit

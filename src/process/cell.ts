@@ -2,7 +2,7 @@ import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ProcessTree } from './process-tree.ts'
-import { send } from './signals.ts'
+import { send, type ProcessSignal } from './signals.ts'
 
 /** What a run lives in. */
 export interface CellInit {
@@ -49,14 +49,15 @@ export class Cell {
   }
 
   /** Signals everything inside; does nothing once the child was reaped. */
-  signal(signal: 'SIGTERM' | 'SIGKILL'): void {
+  signal(signal: ProcessSignal): void {
     const { leaf, containment } = this.#init
     if (this.#tree === null) return
     if (signal === 'SIGKILL') {
       leaf?.kill()
       this.#namespace?.kill()
       this.#tree.signal(signal)
-    } else if (this.#namespace !== null) this.#namespace.terminate()
+    } else if (signal !== 'SIGTERM') this.#tree.signal(signal)
+    else if (this.#namespace !== null) this.#namespace.terminate()
     else if (leaf !== null && containment === 'cgroup' && !leaf.isStuck) {
       send(-this.#pid, signal)
       leaf.terminate(this.#pid)

@@ -80,9 +80,19 @@ export const planLaunch = (
   return { file, args, isWrapped: wrappers.length > 0, inNamespace }
 }
 
+/** The directory that is held open is the one that is meant, whatever its path leads to by now. */
+export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_descriptor'>): string =>
+  cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`
+
 /** Starts it at once: its own session, no shell, no descriptor but the standard ones and bwrap's. */
-export const launch = (plan: LaunchPlan, permit: Pick<Permit, 'argv' | 'cwd' | 'env' | 'account'>, stdin: boolean): ChildProcess => {
-  const { argv, cwd, env, account } = permit
+export const launch = (
+  plan: LaunchPlan,
+  permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account'>,
+  stdin: boolean,
+): ChildProcess => {
+  const { argv, env, account } = permit
+  // A namespace has a /proc of its own, where our descriptors are not.
+  const cwd = plan.inNamespace ? permit.cwd : directoryOf(permit)
   const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...(plan.inNamespace ? (['pipe'] as const) : [])]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   // A wrapper has its own name; the program's is the path that it is started by.

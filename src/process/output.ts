@@ -3,9 +3,16 @@ import type { Readable } from 'node:stream'
 
 import { MAX_FRAME_DATA } from '../protocol/limits.ts'
 
+/** Bytes that several streams may still forward together. */
+export interface OutputBudget {
+  left: number
+}
+
 export interface OutputLimits {
   /** Bytes that are forwarded; what comes after is counted and dropped. */
   readonly cap: number
+  /** What this stream shares with others; null: nothing. */
+  readonly budget: OutputBudget | null
   /** Bytes at which `onApproaching` is called. */
   readonly warn: number
 }
@@ -43,6 +50,7 @@ export class OutputPump {
   #paused = true
   #flushing = false
   #approached = false
+  #capHit = false
   #ended = false
   /** Settles when the stream has ended, failed or been destroyed. */
   readonly ended: Promise<void>
@@ -120,10 +128,10 @@ export class OutputPump {
   }
 
   #take(chunk: Buffer): void {
-    const { cap, warn } = this.#limits
-    const hitBefore = this.#total > cap
+    const { cap, warn, budget } = this.#limits
     this.#total += chunk.length
-    const data = chunk.subarray(0, cap - this.#forwarded)
+    const data = chunk.subarray(0, Math.min(cap - this.#forwarded, budget?.left ?? Number.MAX_SAFE_INTEGER))
+    if (budget !== null) budget.left -= data.length
     if (data.length > 0) {
       this.#forwarded += data.length
       this.#hash.update(data)
@@ -133,6 +141,9 @@ export class OutputPump {
       this.#approached = true
       this.#handlers.onApproaching(this.#total)
     }
-    if (!hitBefore && this.#total > cap) this.#handlers.onCapHit(this.#total)
+    if (!this.#capHit && data.length < chunk.length) {
+      this.#capHit = true
+      this.#handlers.onCapHit(this.#total)
+    }
   }
 }

@@ -4,7 +4,8 @@ import { KILL_GRACE_MS } from '../protocol/limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import { drain, type DrainOutcome } from './drain.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
-import { OutputPump, type OutputTotals } from './output.ts'
+import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
+import type { ProcessSignal } from './signals.ts'
 import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
@@ -66,8 +67,9 @@ export class RunningProcess {
     this.#clock = components.clock
     this.#handlers = components.handlers
     this.#child = child
-    this.#stdout = this.#pump('stdout', { cap: caps.max_stdout_bytes, warn: caps.warn_stdout_bytes })
-    this.#stderr = this.#pump('stderr', { cap: caps.max_stderr_bytes, warn: caps.warn_stderr_bytes })
+    const budget = caps.max_output_bytes === null ? null : { left: caps.max_output_bytes }
+    this.#stdout = this.#pump('stdout', { cap: caps.max_stdout_bytes, warn: caps.warn_stdout_bytes, budget })
+    this.#stderr = this.#pump('stderr', { cap: caps.max_stderr_bytes, warn: caps.warn_stderr_bytes, budget })
     this.#duration = this.#limitDuration({ timeout_ms: caps.timeout_ms, cap_ms: caps.max_duration_ms, warn_ms: caps.warn_duration_ms })
     this.ended = this.#watch(this.#clock.monotonic())
   }
@@ -99,6 +101,11 @@ export class RunningProcess {
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 
+  /** Says something to everything that runs. What is meant to end it is for `terminate` and `kill`. */
+  signal(signal: ProcessSignal): void {
+    if (!this.#exited) this.#child.signal(signal)
+  }
+
   /** SIGKILL to everything that runs, now. */
   kill(): void {
     if (this.#exited) return
@@ -106,7 +113,7 @@ export class RunningProcess {
     this.#child.signal('SIGKILL')
   }
 
-  #pump(stream: 'stdout' | 'stderr', limits: { cap: number; warn: number }): OutputPump {
+  #pump(stream: 'stdout' | 'stderr', limits: OutputLimits): OutputPump {
     const handlers = {
       onData: (data: Uint8Array) => this.#handlers.onOutput(stream, data),
       onApproaching: (total: number) => this.#handlers.onWarning(`${stream}_approaching_cap`, total),

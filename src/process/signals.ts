@@ -7,6 +7,10 @@ export interface Member {
   readonly born: string
 }
 
+/** What may be said to a program. */
+export const PROCESS_SIGNALS = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGSTOP', 'SIGCONT'] as const
+export type ProcessSignal = (typeof PROCESS_SIGNALS)[number]
+
 /** Sends a signal to a process (pid) or a group (-pid); false when nobody is there or may be signalled. */
 export const send = (target: number, signal: NodeJS.Signals): boolean => {
   // 0, 1 and -1 would mean ourselves, init and everybody.

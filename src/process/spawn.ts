@@ -10,9 +10,10 @@ import { MAX_WRAPPER_TEXT } from '../protocol/containment-limits.ts'
 import type { Cell } from './cell.ts'
 import type { CellOpening, Cells } from './cells.ts'
 import type { Guardian } from './guardian.ts'
-import { launch, planLaunch } from './launch-plan.ts'
+import { directoryOf, launch, planLaunch } from './launch-plan.ts'
 import { PidNamespace } from './pid-namespace.ts'
 import { launchObstacle } from './program-format.ts'
+import type { ProcessSignal } from './signals.ts'
 
 /** How a process ended: a status, or the number of the signal that ended it. */
 export interface ProcessExit {
@@ -30,7 +31,7 @@ export interface Child {
   readonly stdout: Readable
   readonly stderr: Readable
   /** Signals everything in its cell; does nothing once the process was reaped. */
-  signal(signal: 'SIGTERM' | 'SIGKILL'): void
+  signal(signal: ProcessSignal): void
   /** Settles when the process was reaped and the rest of its cell killed. */
   readonly exited: Promise<ProcessExit>
 }
@@ -46,7 +47,8 @@ export interface SpawnComponents {
 const failed = (detail: string): SpawnResult => ({ kind: 'spawn_failed', detail })
 
 /** What stands at the path now must be the very file that was permitted. */
-const launchProblem = ({ executable, cwd }: Permit): string | null => {
+const launchProblem = (permit: Permit): string | null => {
+  const { executable, cwd } = permit
   try {
     const info = statSync(executable.path, { bigint: true })
     if (info.dev !== executable.dev || info.ino !== executable.ino) return `${executable.path} was replaced after it was permitted`
@@ -55,7 +57,7 @@ const launchProblem = ({ executable, cwd }: Permit): string | null => {
   }
   try {
     // The runtime would report a missing directory as a missing program.
-    return statSync(cwd).isDirectory() ? null : `the working directory ${cwd} is not a directory`
+    return statSync(directoryOf(permit)).isDirectory() ? null : `the working directory ${cwd} is not a directory`
   } catch (error) {
     return `the working directory: ${errorText(error)}`
   }

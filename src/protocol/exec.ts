@@ -76,12 +76,8 @@ export type ExecExit = ValueOf<typeof execExit>
 const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
 const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }
 
-/** Frames of a run, field for field those of the seed, and Stdin and Ack. */
-export const execFrame = union('exec-frame', {
-  /** Client to server: `body` is an encoded `exec-request`. */
-  request: [0, signed],
-  /** Client to server, every 2 s: the caller is still there. */
-  lease_renew: [1, { request_id: requestId }],
+/** Frames that are the same wherever a run is carried: between machines and between the halves of one. */
+export const RUN_FRAMES = {
   /** Server to client: the process runs and this is its pid. */
   started: [2, { request_id: requestId, pid: uint() }],
   /** Server to client; `seq` from 0 per stream, without holes. */
@@ -89,14 +85,29 @@ export const execFrame = union('exec-frame', {
   stderr: [4, chunk],
   /** Server to client; does not end the run. */
   warning: [5, { request_id: requestId, kind: oneOf(WARNING_KINDS), message: text(MAX_WARNING_TEXT) }],
-  /** Server to client, always the last: `body` is an encoded `exec-exit`. */
-  exit: [6, signed],
   /** Client to server: end the run. */
   cancel: [7, { request_id: requestId }],
   /** Client to server; `seq` from 0; `eof` marks the last. */
   stdin: [8, { ...chunk, eof: bool }],
   /** Both ways: everything below these sequence numbers has been consumed; 0 where nothing was. */
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
+} as const
+
+/** Frames of a run, field for field those of the seed, and Stdin and Ack. */
+export const execFrame = union('exec-frame', {
+  /** Client to server: `body` is an encoded `exec-request`. */
+  request: [0, signed],
+  /** Client to server, every 2 s: the caller is still there. */
+  lease_renew: [1, { request_id: requestId }],
+  started: RUN_FRAMES.started,
+  stdout: RUN_FRAMES.stdout,
+  stderr: RUN_FRAMES.stderr,
+  warning: RUN_FRAMES.warning,
+  /** Server to client, always the last: `body` is an encoded `exec-exit`. */
+  exit: [6, signed],
+  cancel: RUN_FRAMES.cancel,
+  stdin: RUN_FRAMES.stdin,
+  ack: RUN_FRAMES.ack,
   /** Client to server, the first frame of a new stream: go on with the run here; everything below these numbers has come. */
   resume: [10, { request_id: requestId, stdout: uint(), stderr: uint() }],
   /** Server to client, the first answer to Resume: stdin below this number has come. What is missing follows. */

@@ -45,6 +45,10 @@ export type Containment = (typeof CONTAINMENTS)[number]
 export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 
+/** Doors by which a caller of this host may have programs run and files read here. */
+export const LOCAL_DOORS = ['stdio', 'http', 'websocket'] as const
+export type LocalDoor = (typeof LOCAL_DOORS)[number]
+
 /** What a contact is worth; only the operator sets it. */
 export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const
 export type TrustLevel = (typeof TRUST_LEVELS)[number]

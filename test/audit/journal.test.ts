@@ -21,7 +21,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { JournalLine } from '../../src/audit/events.ts'
+import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../../src/protocol/local-limits.ts'
@@ -47,7 +47,7 @@ test('a line is in the file when its append has settled, with its head first and
   await journal.append(requestEvent(1))
   const text = await readFile(path, 'utf8')
   assert.match(text, /^\{"ts":"[^"]+","event":"request","chain":"[0-9a-f-]{36}","n":0,"prev":"0{64}",/)
-  const { chain, ...line } = JSON.parse(text) as JournalLine
+  const { chain, ...line } = JSON.parse(text) as MeshLine
   assert.equal(typeof chain, 'string')
   assert.deepEqual(line, { ts: new Date(clock.now()).toISOString(), n: 0, prev: '0'.repeat(64), ...requestEvent(1) })
   assert.equal((await stat(path)).mode & 0o777, 0o600)
@@ -74,7 +74,7 @@ test('every line names the hash of the one before it, in the order of the append
   const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1)
   let prev = '0'.repeat(64)
   for (const [n, text] of lines.entries()) {
-    const line = JSON.parse(text) as JournalLine
+    const line = JSON.parse(text) as MeshLine
     assert.deepEqual([line.n, line.prev, line.request_id], [n, prev, runKey(n).request_id])
     prev = createHash('sha256').update(text).digest('hex')
   }
@@ -115,7 +115,7 @@ test('the chain goes on in the new file when the old one was renamed or deleted'
   await rm(path)
   await journal.append(denialEvent(3))
   assert.deepEqual(
-    (await linesOf(path)).map((line) => (line as JournalLine).n),
+    (await linesOf(path)).map((line) => (line as MeshLine).n),
     [3],
   )
 })
@@ -283,7 +283,7 @@ test('the start after a crash closes what was running as lost, once', async (t) 
   await until(async () => (await readdir(first.runningDir)).length === 1)
   await writeFile(join(first.runningDir, 'not a mark'), '')
   await openJournal(t, first.directory)
-  const lost = (await linesOf(first.path)).filter((line) => (line as JournalLine).event === 'lost') as JournalLine[]
+  const lost = (await linesOf(first.path)).filter((line) => (line as MeshLine).event === 'lost') as MeshLine[]
   assert.deepEqual(
     lost.map(({ request_id, n }) => [request_id, n]),
     [[runKey(1).request_id, 0]],
@@ -291,7 +291,7 @@ test('the start after a crash closes what was running as lost, once', async (t) 
   assert.deepEqual(await readdir(first.runningDir), ['not a mark'])
   assert.equal((await verifyJournal([first.path])).ok, true)
   await openJournal(t, first.directory)
-  assert.equal((await linesOf(first.path)).filter((line) => (line as JournalLine).event === 'lost').length, 1)
+  assert.equal((await linesOf(first.path)).filter((line) => (line as MeshLine).event === 'lost').length, 1)
 })
 
 test('a run whose end was written when the daemon died is not lost: only its mark is taken away', async (t) => {
@@ -307,7 +307,7 @@ test('a run whose end was written when the daemon died is not lost: only its mar
   for (const mark of marks) await writeFile(join(first.runningDir, mark), '')
   await openJournal(t, first.directory)
   assert.deepEqual(await readdir(first.runningDir), [])
-  const lost = ((await linesOf(first.path)) as JournalLine[]).filter(({ event }) => event === 'lost')
+  const lost = ((await linesOf(first.path)) as MeshLine[]).filter(({ event }) => event === 'lost')
   assert.deepEqual(
     lost.map(({ request_id }) => request_id),
     [runKey(3).request_id, runKey(4).request_id],
@@ -326,7 +326,7 @@ test('a lost run that cannot be told now is told when the journal can be written
   await second.journal.append(denialEvent(2))
   await until(async () => (await readdir(first.runningDir)).length === 0)
   assert.deepEqual(
-    (await linesOf(first.path)).map((line) => (line as JournalLine).event),
+    (await linesOf(first.path)).map((line) => (line as MeshLine).event),
     ['request', 'started', 'denial', 'lost'],
   )
 })

@@ -98,7 +98,7 @@ const feedOf = (data: Uint8Array, clock = new ManualClock()) => {
   let mismatches = 0
   const feed = new StdinFeed(
     { clock },
-    { len: data.length, sha256: sha256(data), onAck: (next) => acks.push(next), onMismatch: () => mismatches++ },
+    { announced: { len: data.length, sha256: sha256(data) }, onAck: (next) => acks.push(next), onMismatch: () => mismatches++ },
   )
   return { feed, acks, clock, mismatches: () => mismatches }
 }

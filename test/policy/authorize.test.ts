@@ -55,6 +55,7 @@ test('what the ACL lists is permitted with all that will run', () => {
   assert.deepEqual(permit.caps, {
     max_stdout_bytes: 16_777_216,
     max_stderr_bytes: 16_777_216,
+    max_output_bytes: null,
     max_stdin_bytes: 7,
     warn_stdout_bytes: 8_388_608,
     warn_stderr_bytes: 8_388_608,
@@ -64,8 +65,7 @@ test('what the ACL lists is permitted with all that will run', () => {
     timeout_clamped: false,
   })
   assert.equal(permit.matched_acl, 'alice on her laptop')
-  assert.equal(permit.agent_id, alice.agent_id)
-  assert.equal(permit.machine_id, alice.machine_id)
+  assert.deepEqual(permit.principal, { kind: 'mesh', agent_id: alice.agent_id, machine_id: alice.machine_id })
   slot.release()
 })
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import type { JournalLine } from '../../src/audit/events.ts'
+import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
@@ -199,12 +199,12 @@ export class ExecutorHost {
     return this.counters.snapshot({ enabled: true, acl_summary, journal: null }).totals
   }
 
-  async lines(): Promise<JournalLine[]> {
+  async lines(): Promise<MeshLine[]> {
     const text = await readFile(this.journalPath, 'utf8')
     return text
       .split('\n')
       .filter(Boolean)
-      .map((line) => JSON.parse(line) as JournalLine)
+      .map((line) => JSON.parse(line) as MeshLine)
   }
 
   async events(requestId: string): Promise<string[]> {

@@ -11,10 +11,13 @@ const UNDER_THE_PORT = ['src/base/', 'src/protocol/', 'src/identity/', PORT]
 /** The files that something outside `src/` starts; every other file must be imported by one of ours. */
 const EXECUTOR_ENTRY = 'src/daemon/main.ts'
 const NETWORK_ENTRY = 'src/daemon/network-main.ts'
-const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY]
+/** Door and executor in one process, without the mesh. */
+const REXD_ENTRY = 'src/daemon/rexd-main.ts'
+const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/
+const MESH_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/
 const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 
 const MAX_FILE_LINES = 300
@@ -151,7 +154,7 @@ const seam: Rule = (sources) => {
   })
 }
 
-/** The executor's process loads nothing of the network's half, and the network's nothing of the executor's but its port. */
+/** The executor's process loads nothing of the network's half, the network's nothing of the executor's but its port, and REXD's no mesh. */
 const halves: Rule = (sources) => {
   const reach = reachOf(sources)
   const from = (entry: string, banned: (file: string) => boolean, packages: RegExp): string[] => {
@@ -167,6 +170,7 @@ const halves: Rule = (sources) => {
   return [
     ...from(EXECUTOR_ENTRY, (file) => isIn(file, NETWORK_HALF), NETWORK_PACKAGES),
     ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
+    ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
   ]
 }
 

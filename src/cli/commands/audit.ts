@@ -4,7 +4,7 @@ import { tailJournal } from '../../audit/tail.ts'
 import { verifyJournal } from '../../audit/verify.ts'
 import { AppError } from '../../base/errors.ts'
 import { shortId } from '../../protocol/ids.ts'
-import type { JournalLine } from '../../audit/events.ts'
+import type { JournalLine, LocalKey, RunKey } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, shownJson, write } from '../print.ts'
@@ -38,9 +38,11 @@ export interface TailOptions {
 
 /** One line for people: when, what, which run, whose, then the fields of the event. */
 const renderLine = (line: JournalLine): string => {
-  const { ts, event, request_id, agent_id, chain: _chain, n: _n, prev: _prev, machine_id: _machine, ...fields } = line
+  const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = line
+  const { request_id, agent_id, session_id, machine_id: _machine, ...fields } = rest as Partial<RunKey & LocalKey>
   const facts = Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`)
-  return shownLine([ts, event.padEnd(8), request_id, shortId(agent_id), ...facts].join('  '))
+  const whose = [request_id, agent_id === undefined ? session_id : shortId(agent_id)].filter((id) => id !== undefined)
+  return shownLine([ts, event.padEnd(8), ...whose, ...facts].join('  '))
 }
 
 const rendered = (text: string): string => {

@@ -18,7 +18,7 @@ import { parseJson } from './ndjson.ts'
 import { openapi, schemaOf } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { StreamedBody } from './run-request.ts'
-import { checkWith } from './schemas.ts'
+import { checkWith } from '../check-with.ts'
 import { statusRoutes } from './status-routes.ts'
 
 export interface RestAppInit extends RestInit {

@@ -8,7 +8,8 @@ import { fromHex, type AgentId } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import type { RestDirectory } from './components.ts'
 import { bodyLines, decodeBase64, parseJson } from './ndjson.ts'
-import { parseWith, stdinLine, type RunRequest } from './schemas.ts'
+import { parseWith } from '../check-with.ts'
+import { stdinLine, type RunRequest } from './schemas.ts'
 
 /** A caller who is still writing after this has had time to read. */
 const DISCARD_MS = 2_000

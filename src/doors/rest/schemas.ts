@@ -1,9 +1,7 @@
 import { z } from 'zod'
 
-import { AppError } from '../../base/errors.ts'
 import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
-import { describeIssue, MAX_ISSUES_SHOWN } from './describe-issue.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
@@ -120,18 +118,3 @@ export const failure = z
 
 /** An answer whose fields its owner documents. */
 export const okObject = z.looseObject({ ok: z.literal(true) })
-
-/** The value in its schema's type, or a `bad_request` that names every key that is wrong. */
-export const checkWith = <T>(schema: z.ZodType<T>, value: unknown): { value: T } | { error: AppError } => {
-  const result = schema.safeParse(value)
-  if (result.success) return { value: result.data }
-  const issues = result.error.issues.slice(0, MAX_ISSUES_SHOWN).map((issue) => describeIssue(issue, schema, value))
-  return { error: new AppError('bad_request', issues.join('; '), { cause: result.error }) }
-}
-
-/** Throws `bad_request`. */
-export const parseWith = <T>(schema: z.ZodType<T>, value: unknown): T => {
-  const checked = checkWith(schema, value)
-  if ('error' in checked) throw checked.error
-  return checked.value
-}

@@ -8,7 +8,7 @@ import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import { PortChannel } from './codec.ts'
-import { portError } from './port-error.ts'
+import { PendingCalls } from './pending-calls.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
   NO_PROOF,
@@ -30,12 +30,6 @@ export interface PortIdentity {
   readonly agentPublicKey: Uint8Array
 }
 
-interface Pending {
-  readonly answer: ToNetwork['type']
-  resolve(message: ToNetwork): void
-  reject(error: AppError): void
-}
-
 export interface ExecutorClientComponents {
   readonly duplex: Duplex
   readonly log: Logger
@@ -45,14 +39,13 @@ export interface ExecutorClientComponents {
 export class ExecutorClient implements Startable {
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
-  readonly #calls = new Map<number, Pending>()
+  readonly #calls = new PendingCalls()
   readonly #runs = new Map<number, OpenRun>()
   readonly #snapshotListeners = new Set<(snapshot: Snapshot) => void>()
   readonly #decisionListeners = new Set<(link: number, decision: TrustDecision) => void>()
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
-  #lastId = 0
   #lastRun = 0
   #identity: PortIdentity | null = null
   #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
@@ -217,12 +210,10 @@ export class ExecutorClient implements Startable {
 
   async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {
     if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
-    const id = ++this.#lastId
-    const { promise, resolve, reject } = Promise.withResolvers<ToNetwork>()
-    this.#calls.set(id, { answer: ANSWERS[type], resolve, reject })
+    const { id, answer } = this.#calls.begin(ANSWERS[type])
     this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
-    const { type: _type, id: _id, ...answer } = (await promise) as Extract<ToNetwork, { id: number }>
-    return answer as unknown as Answer<C>
+    const { type: _type, id: _id, ...rest } = await answer
+    return rest as unknown as Answer<C>
   }
 
   /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
@@ -255,7 +246,7 @@ export class ExecutorClient implements Startable {
       case 'stop':
         return this.#stopAsked.resolve()
       default:
-        this.#settle(message)
+        if (!this.#calls.settle(message)) this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
     }
   }
 
@@ -265,21 +256,8 @@ export class ExecutorClient implements Startable {
     port?.ended()
   }
 
-  #settle(message: Extract<ToNetwork, { id: number }>): void {
-    const pending = this.#calls.get(message.id)
-    if (pending === undefined) {
-      this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
-      return
-    }
-    this.#calls.delete(message.id)
-    if (message.type === 'failed') pending.reject(portError(message))
-    else if (message.type === pending.answer) pending.resolve(message)
-    else pending.reject(new AppError('internal', `the executor answered ${message.type} instead of ${pending.answer}`))
-  }
-
   #end(error: Error | null): void {
-    for (const pending of this.#calls.values()) pending.reject(new AppError('shutting_down', 'the executor is gone', { cause: error }))
-    this.#calls.clear()
+    this.#calls.fail(error)
     for (const run of this.#runs.keys()) this.#guard(() => this.#closeRun(run))
     this.#closed.resolve(error)
   }

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 
-import { didYouMean } from '../../base/nearest.ts'
-import { MAX_NAME } from '../../protocol/limits.ts'
+import { didYouMean } from '../base/nearest.ts'
+import { MAX_NAME } from '../protocol/limits.ts'
 
 /** Problems of one body, and keys of one problem, that a message shows. */
 export const MAX_ISSUES_SHOWN = 5

@@ -1,0 +1,57 @@
+import { duplexPair } from 'node:stream'
+
+import { Journal } from '../audit/journal.ts'
+import { systemClock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
+import { ExecCounters } from '../diagnostics/exec-counters.ts'
+import { LocalEngine } from '../executor/local/local-engine.ts'
+import { LocalJournal } from '../executor/local/local-journal.ts'
+import { LocalPortSession } from '../executor/local/local-port-session.ts'
+import { UnackedTotal } from '../executor/outbox.ts'
+import { LocalExecutorClient } from '../executor/port/local-client.ts'
+import { Cells } from '../process/cells.ts'
+import { Guardian } from '../process/guardian.ts'
+import type { RexdConfig } from './rexd-config.ts'
+
+/** Runs what its callers ask for; no mesh, no identity, no port of the network. */
+export interface Rexd {
+  /** The executor's end for one more door; every program that came by it ends with it. */
+  connect(): LocalExecutorClient
+  stop(): Promise<readonly StopFailure[]>
+}
+
+/** Ending all children takes at most 8 s, and their last lines in the journal a little more. */
+const ENGINE_STOP_MS = 10_000
+
+/** Door and executor in one process, with the same port between them as in a daemon. */
+export const startRexd = async ({ policy, audit_path }: RexdConfig, log: Logger): Promise<Rexd> => {
+  const clock = systemClock
+  const guardian = new Guardian({ log })
+  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null })
+  const journal = audit_path === null ? null : new Journal({ clock, log }, { path: audit_path, runningDir: null })
+  const engine = new LocalEngine({
+    cells,
+    clock,
+    counters: new ExecCounters({ clock }),
+    guardian,
+    journal: new LocalJournal({ journal, log }),
+    log,
+    policy,
+    total: new UnackedTotal(),
+  })
+  const entries: StartableEntry[] = [
+    { name: 'cells', startable: cells },
+    ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+    { name: 'guardian', startable: guardian },
+    { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
+  ]
+  await startAll(entries)
+  const connect = (): LocalExecutorClient => {
+    const [near, far] = duplexPair()
+    const session = new LocalPortSession({ engine, duplex: far })
+    void session.closed
+    return new LocalExecutorClient({ duplex: near, log })
+  }
+  return { connect, stop: async () => stopAll(entries) }
+}

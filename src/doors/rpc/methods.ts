@@ -1,0 +1,226 @@
+import type { z } from 'zod'
+
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import { LocalRun } from '../../exec/local-run.ts'
+import type { LocalArguments, LocalCall, LocalExecutorClient } from '../../executor/port/local-client.ts'
+import type { LocalDoor } from '../../protocol/reasons.ts'
+import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { NO_BYTES } from '../../protocol/schema.ts'
+import { parseWith } from '../check-with.ts'
+import { RpcProcess, type Emit } from './rpc-process.ts'
+import { RpcSession, type SessionGrant } from './rpc-session.ts'
+import { PARAMS, type Method, type Params } from './schemas.ts'
+
+export const PROTOCOL = 'rexd/1'
+
+export interface MethodsComponents {
+  readonly client: LocalExecutorClient
+  readonly clock: Clock
+  readonly emit: Emit
+}
+
+export interface MethodsInit {
+  readonly door: LocalDoor
+  /** What this door can carry. */
+  readonly available: readonly Capability[]
+}
+
+/** What a method answers, and what happens once that is said. */
+export interface Answered {
+  readonly result: object
+  readonly afterwards?: () => void
+}
+
+const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
+  const bytes = Buffer.from(text, encoding)
+  if (encoding === 'base64' && bytes.toString('base64') !== text) throw new AppError('bad_request', `${field}: not base64`)
+  if (encoding === 'utf8' && !text.isWellFormed()) throw new AppError('bad_request', `${field}: not valid Unicode`)
+  if (bytes.length > max)
+    throw new AppError('resource_limit', `${field}: at most ${max} bytes`, { data: { limit: field, asked: bytes.length, max } })
+  return bytes
+}
+
+const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64', path: string): string => {
+  if (encoding === 'base64') return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (error) {
+    throw new AppError('bad_request', `${path}: what was read is not UTF-8; ask for base64`, { cause: error, data: { path } })
+  }
+}
+
+/** The methods of REXD/1 for one connection, and the sessions that it has opened. Each is one call of the executor, or an answer from what its events said. */
+export class Methods {
+  readonly #components: MethodsComponents
+  readonly #init: MethodsInit
+  readonly #sessions = new Map<string, RpcSession>()
+  readonly #left = new AbortController()
+
+  constructor(components: MethodsComponents, init: MethodsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** Throws an `AppError`, `bad_request` where the params do not fit. */
+  async call(method: Method, params: unknown): Promise<Answered> {
+    const handler = this.#handlers[method] as (params: unknown) => Promise<Answered>
+    return handler(parseWith(PARAMS[method] as z.ZodType, params))
+  }
+
+  /** The connection is gone: nobody waits, and everything that it had running is ended. */
+  async close(): Promise<void> {
+    this.#left.abort()
+    await Promise.all([...this.#sessions.keys()].map(async (id) => this.#close(id).catch(() => undefined)))
+  }
+
+  readonly #handlers: { readonly [M in Method]: (params: Params<M>) => Promise<Answered> } = {
+    'session.open': async (params) => this.#open(params),
+    'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#close(this.#session(session_id).id) } }),
+    'session.info': async ({ session_id }) => this.#info(this.#session(session_id)),
+    'exec.start': async (params) => this.#start(params),
+    'exec.wait': async ({ session_id, process_id, timeout_ms }) => ({
+      result: await this.#session(session_id)
+        .process(process_id)
+        .wait(timeout_ms ?? null, this.#left.signal),
+    }),
+    'exec.kill': async ({ session_id, process_id, signal }) => ({
+      result: { ok: await this.#session(session_id).process(process_id).run.signal(signal) },
+    }),
+    'exec.input': async ({ session_id, process_id, data, encoding, eof }) => {
+      const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
+      return { result: { accepted_bytes: this.#session(session_id).process(process_id).run.input(bytes, eof) } }
+    },
+    'fs.read': async (params) => this.#read(params),
+    'fs.write': async ({ session_id, path, content, encoding, expected_mtime = null, ...rest }) => {
+      const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
+      return this.#file('file_write', { session: session_id, path, ...rest, expected_mtime, data })
+    },
+    'fs.list': async ({ session_id, path, recursive, max_entries = null }) =>
+      this.#file('file_list', { session: session_id, path, recursive, max_entries }),
+    'fs.glob': async ({ session_id, pattern, cwd = '.', max_matches = null }) =>
+      this.#file('file_glob', { session: session_id, path: cwd, pattern, max_matches }),
+    'fs.stat': async ({ session_id, path }) => this.#file('file_stat', { session: session_id, path }),
+    'fs.edit': async ({ session_id, path, old_string, new_string, replace_all, expected_mtime = null }) =>
+      this.#file('file_edit', {
+        session: session_id,
+        path,
+        old_string: decode(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
+        new_string: decode(new_string, 'utf8', 'new_string', MAX_FILE_CHUNK),
+        replace_all,
+        expected_mtime,
+      }),
+    'fs.patch': async ({ session_id, patch_text, cwd = '.' }) =>
+      this.#file('file_patch', { session: session_id, path: cwd, patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK) }),
+  }
+
+  /** Of this connection alone. Throws `unknown_session`. */
+  #session(id: string): RpcSession {
+    const session = this.#sessions.get(id)
+    if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
+    return session
+  }
+
+  async #open(params: Params<'session.open'>): Promise<Answered> {
+    const { client_name, workspace_roots: roots = null, requested_capabilities: capabilities = null, limits } = params
+    const { client, clock, emit } = this.#components
+    const { session: id, json } = await client.call('session_open', {
+      door: this.#init.door,
+      client_name,
+      roots,
+      available: [...this.#init.available],
+      capabilities,
+      limits: {
+        max_output_bytes: limits.max_output_bytes ?? null,
+        max_file_read_bytes: limits.max_file_read_bytes ?? null,
+        max_processes_per_session: limits.max_processes_per_session ?? null,
+        default_timeout_ms: limits.default_timeout_ms ?? null,
+        hard_timeout_ms: limits.hard_timeout_ms ?? null,
+        max_concurrent_sessions: null,
+      },
+    })
+    const grant = JSON.parse(json) as SessionGrant
+    const openedAt = new Date(clock.now()).toISOString()
+    this.#sessions.set(id, new RpcSession({ emit }, { id, grant, clientName: client_name, openedAt }))
+    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant } }
+  }
+
+  async #close(id: string): Promise<number> {
+    const { json } = await this.#components.client.call('session_close', { session: id })
+    this.#sessions.delete(id)
+    return (JSON.parse(json) as { ended: number }).ended
+  }
+
+  async #info(session: RpcSession): Promise<Answered> {
+    const { id, grant, clientName, openedAt, processes } = session
+    const cwd = grant.workspace_roots[0] ?? null
+    const known = processes.map((process) => process.summary)
+    return { result: { session_id: id, client_name: clientName, opened_at: openedAt, cwd, ...grant, processes: known } }
+  }
+
+  async #start(params: Params<'exec.start'>): Promise<Answered> {
+    const session = this.#session(params.session_id)
+    const { client, clock } = this.#components
+    const argv = argvOf(params)
+    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit }
+    const process = new RpcProcess({ emit: session.emit, clock }, init)
+    const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params))
+    process.attach(run)
+    session.add(process)
+    const failed = await run.begun
+    if (failed?.denial_reason === 'audit_unavailable') {
+      session.remove(process)
+      throw new AppError('journal_unavailable')
+    }
+    return { result: { process_id: process.id, started_at: run.startedAt }, afterwards: () => process.release() }
+  }
+
+  async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
+    const call = { session: this.#session(session_id).id, path, offset, length: asked ?? null }
+    const { json, data } = await this.#components.client.call('file_read', call)
+    const { size, mtime, truncated } = JSON.parse(json) as { size: number; mtime: string; truncated: boolean }
+    return { result: { path, size, mtime, encoding, content: encode(data, encoding, path), truncated } }
+  }
+
+  async #file<C extends Exclude<LocalCall, 'file_read'>>(
+    type: C,
+    call: LocalArguments<C> & { session: string; path: string },
+  ): Promise<Answered> {
+    this.#session(call.session)
+    const { json } = (await this.#components.client.call(type, call)) as { json: string }
+    return { result: { path: call.path, ...(JSON.parse(json) as object) } }
+  }
+}
+
+/** A shell is only another program: its text becomes the third token. */
+const argvOf = ({ argv, command, shell }: Params<'exec.start'>): readonly string[] => {
+  if (shell) {
+    if (command === undefined || argv !== undefined) throw new AppError('bad_request', 'shell: true takes a command, and no argv')
+    return ['/bin/sh', '-c', command]
+  }
+  if (argv === undefined) throw new AppError('bad_request', 'argv: missing; expected a list of strings')
+  if (command !== undefined) throw new AppError('bad_request', 'command: only with shell: true')
+  return argv
+}
+
+const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>): Omit<LocalArguments<'run_start'>, 'run'> => {
+  const texts = [...argv, ...Object.entries(params.env).flat()]
+  if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
+    throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
+  return {
+    session,
+    argv: [...argv],
+    shell: params.shell,
+    cwd: params.cwd ?? null,
+    env: Object.entries(params.env).map(([name, value]) => ({ name, value })),
+    stdin: params.stdin === undefined ? NO_BYTES : decode(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
+    input: params.stdin_open,
+    timeout_ms: params.timeout_ms ?? null,
+    max_output_bytes: params.max_output_bytes ?? null,
+    fail_on_limit: params.fail_on_limit,
+    detach: params.detach,
+    terminal: null,
+  }
+}

@@ -1,0 +1,163 @@
+import { constants } from 'node:os'
+
+import type { Clock } from '../../base/clock.ts'
+import { AppError, ERROR_TABLE } from '../../base/errors.ts'
+import type { LocalRun } from '../../exec/local-run.ts'
+import type { RunEvent, RunSink } from '../../exec/run-spec.ts'
+import type { LocalOutcome } from '../../executor/port/local-messages.ts'
+import { OutputText, type EncodedOutput } from './output-text.ts'
+
+/** Says an event to whoever has the session; a promise while the reader is behind. */
+export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>
+
+/** What `exec.wait` answers. */
+export interface ProcessStatus {
+  readonly status: 'running' | 'exited' | 'killed' | 'timed_out'
+  readonly exit_code: number | null
+  /** The name, as `SIGTERM`. */
+  readonly signal: string | null
+  readonly bytes_stdout: number
+  readonly bytes_stderr: number
+}
+
+const signalName = (number: number | null): string | null =>
+  number === null ? null : (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`)
+
+/** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
+export class RpcProcess implements RunSink {
+  readonly #emit: Emit
+  readonly #clock: Clock
+  readonly #init: { readonly sessionId: string; readonly argv: readonly string[]; readonly failOnLimit: boolean }
+  readonly #streams = {
+    stdout: { text: new OutputText(), seq: 0, bytes: 0 },
+    stderr: { text: new OutputText(), seq: 0, bytes: 0 },
+  }
+  readonly #released = Promise.withResolvers<void>()
+  readonly #done = Promise.withResolvers<void>()
+  #run: LocalRun | null = null
+  #outcome: LocalOutcome | null = null
+  #over = false
+  #timedOut = false
+  #limitHit = false
+
+  constructor(components: { emit: Emit; clock: Clock }, init: { sessionId: string; argv: readonly string[]; failOnLimit: boolean }) {
+    this.#emit = components.emit
+    this.#clock = components.clock
+    this.#init = init
+  }
+
+  /** What the sink hears is of this run. */
+  attach(run: LocalRun): void {
+    this.#run = run
+    void run.ended.then(async (outcome) => this.#finish(outcome))
+  }
+
+  get run(): LocalRun {
+    if (this.#run === null) throw new AppError('internal', 'the process has no run yet')
+    return this.#run
+  }
+
+  get id(): string {
+    return `p_${this.run.requestId}`
+  }
+
+  get over(): boolean {
+    return this.#over
+  }
+
+  get summary(): Readonly<Record<string, unknown>> {
+    return { process_id: this.id, argv: this.#init.argv, started_at: this.run.startedAt, cwd: this.run.cwd, ...this.status }
+  }
+
+  /** Its caller knows its id: events may be said. */
+  release(): void {
+    this.#released.resolve()
+  }
+
+  async event(event: RunEvent): Promise<void> {
+    await this.#released.promise
+    if (event.type === 'warning') {
+      if (event.kind === 'duration_cap_hit') this.#timedOut = true
+      if (event.kind === 'stdout_cap_hit' || event.kind === 'stderr_cap_hit') this.#limitHit = true
+      return
+    }
+    if (event.type === 'started') return
+    const stream = this.#streams[event.type]
+    stream.bytes += event.data.length
+    const output = stream.text.push(event.data)
+    if (output !== null) await this.#say(event.type, output)
+  }
+
+  get status(): ProcessStatus {
+    const { stdout, stderr } = this.#streams
+    const outcome = this.#over ? this.#outcome : null
+    const signal = signalName(outcome?.signal ?? null)
+    return {
+      status: !this.#over ? 'running' : this.#timedOut ? 'timed_out' : signal === null ? 'exited' : 'killed',
+      exit_code: outcome?.code ?? null,
+      signal,
+      bytes_stdout: outcome?.stdout_bytes_total ?? stdout.bytes,
+      bytes_stderr: outcome?.stderr_bytes_total ?? stderr.bytes,
+    }
+  }
+
+  /** Its status when it has ended, or when the time is up. Throws `output_limit_exceeded` where it was ended for that. */
+  async wait(timeoutMs: number | null, signal: AbortSignal): Promise<ProcessStatus> {
+    if (!this.#over && timeoutMs !== 0) {
+      const late = Promise.withResolvers<void>()
+      const timer = timeoutMs === null ? null : this.#clock.setTimeout(late.resolve, timeoutMs)
+      signal.addEventListener('abort', () => late.resolve(), { once: true })
+      await Promise.race([this.#done.promise, late.promise])
+      timer?.cancel()
+    }
+    if (this.#over && this.#limitExceeded)
+      throw new AppError('output_limit_exceeded', undefined, { data: { process_id: this.id, ...this.status } })
+    return this.status
+  }
+
+  get #limitExceeded(): boolean {
+    return this.#limitHit && this.#init.failOnLimit
+  }
+
+  get #ids(): { readonly session_id: string; readonly process_id: string } {
+    return { session_id: this.#init.sessionId, process_id: this.id }
+  }
+
+  async #say(name: 'stdout' | 'stderr', { data, encoding }: EncodedOutput): Promise<void> {
+    const seq = ++this.#streams[name].seq
+    await this.#emit(`exec.${name}`, { ...this.#ids, seq, data, encoding })
+  }
+
+  async #finish(outcome: LocalOutcome | null): Promise<void> {
+    await this.#released.promise
+    for (const name of ['stdout', 'stderr'] as const) {
+      const rest = this.#streams[name].text.end()
+      if (rest !== null) await this.#say(name, rest)
+    }
+    this.#outcome = outcome
+    this.#over = true
+    const error = this.#errorOf(outcome)
+    if (error !== null)
+      await this.#emit('exec.error', {
+        ...this.#ids,
+        code: ERROR_TABLE[error.code].rpc,
+        message: error.message,
+        data: { code: error.code, ...error.data },
+      })
+    if (outcome !== null && outcome.denial_reason === null) await this.#emit('exec.exit', this.#exit(outcome))
+    this.#done.resolve()
+  }
+
+  #errorOf(outcome: LocalOutcome | null): AppError | null {
+    if (outcome === null) return new AppError('shutting_down', 'the executor is gone, and how the process ended is not known')
+    if (outcome.denial_reason !== null)
+      return new AppError('file_error', outcome.detail ?? 'the program could not be started', { data: { reason: outcome.denial_reason } })
+    return this.#limitExceeded ? new AppError('output_limit_exceeded') : null
+  }
+
+  #exit(outcome: LocalOutcome): Readonly<Record<string, unknown>> {
+    const { exit_code, signal, bytes_stdout, bytes_stderr } = this.status
+    const { duration_ms, truncated } = outcome
+    return { ...this.#ids, exit_code, signal, timed_out: this.#timedOut, duration_ms, bytes_stdout, bytes_stderr, truncated }
+  }
+}

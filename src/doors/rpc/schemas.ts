@@ -1,0 +1,89 @@
+import { z } from 'zod'
+
+import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
+import { MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_VARIABLES } from '../../protocol/rexd-limits.ts'
+
+const whole = z.int().min(0)
+const positive = z.int().min(1)
+const path = z.string().min(1).max(MAX_PATH)
+const name = z.string().min(1).max(MAX_NAME)
+const encoding = z.enum(['utf8', 'base64']).default('utf8')
+const mtime = z.string().max(MAX_NAME)
+const session = { session_id: name }
+const process = { ...session, process_id: name }
+
+const limits = z.strictObject({
+  max_output_bytes: positive.optional(),
+  max_file_read_bytes: positive.optional(),
+  max_processes_per_session: positive.optional(),
+  default_timeout_ms: positive.optional(),
+  hard_timeout_ms: positive.optional(),
+})
+
+/** The params of each method: every field, and its default. */
+export const PARAMS = {
+  'session.open': z.strictObject({
+    client_name: name,
+    client_version: name.optional(),
+    workspace_roots: z.array(path).max(MAX_ROOTS).optional(),
+    requested_capabilities: z.array(name).max(MAX_ROOTS).optional(),
+    limits: limits.default({}),
+  }),
+  'session.close': z.strictObject(session),
+  'session.info': z.strictObject(session),
+  'exec.start': z.strictObject({
+    ...session,
+    argv: z.array(z.string()).min(1).max(MAX_ARGV_TOKENS).optional(),
+    command: z.string().min(1).optional(),
+    shell: z.boolean().default(false),
+    cwd: path.optional(),
+    env: z
+      .record(name, z.string())
+      .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `at most ${MAX_VARIABLES} variables`)
+      .default({}),
+    stdin: z.string().optional(),
+    stdin_encoding: encoding,
+    stdin_open: z.boolean().default(false),
+    timeout_ms: positive.optional(),
+    max_output_bytes: positive.optional(),
+    fail_on_limit: z.boolean().default(false),
+    detach: z.boolean().default(false),
+  }),
+  'exec.wait': z.strictObject({ ...process, timeout_ms: whole.optional() }),
+  'exec.kill': z.strictObject({ ...process, signal: z.string().min(1).max(MAX_SIGNAL_NAME).default('TERM') }),
+  'exec.input': z.strictObject({ ...process, data: z.string(), encoding, eof: z.boolean().default(false) }),
+  'fs.read': z.strictObject({ ...session, path, offset: whole.default(0), length: whole.optional(), encoding }),
+  'fs.write': z.strictObject({
+    ...session,
+    path,
+    content: z.string(),
+    encoding,
+    mode: z.enum(['create', 'replace', 'append']).default('replace'),
+    mkdir_parents: z.boolean().default(false),
+    atomic: z.boolean().default(true),
+    expected_mtime: mtime.optional(),
+  }),
+  'fs.list': z.strictObject({ ...session, path, recursive: z.boolean().default(false), max_entries: positive.optional() }),
+  'fs.glob': z.strictObject({
+    ...session,
+    pattern: z.string().min(1).max(MAX_TEXT),
+    cwd: path.optional(),
+    max_matches: positive.optional(),
+  }),
+  'fs.stat': z.strictObject({ ...session, path }),
+  'fs.edit': z.strictObject({
+    ...session,
+    path,
+    old_string: z.string().min(1),
+    new_string: z.string(),
+    replace_all: z.boolean().default(false),
+    expected_mtime: mtime.optional(),
+  }),
+  'fs.patch': z.strictObject({ ...session, patch_text: z.string(), cwd: path.optional() }),
+} as const satisfies Record<string, z.ZodType>
+
+export type Method = keyof typeof PARAMS
+export type Params<M extends Method> = z.output<(typeof PARAMS)[M]>
+
+export const METHODS = Object.keys(PARAMS) as Method[]
+export const isMethod = (text: string): text is Method => Object.hasOwn(PARAMS, text)

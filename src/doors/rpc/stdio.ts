@@ -1,0 +1,91 @@
+import type { Readable, Writable } from 'node:stream'
+
+import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import { RpcConnection, type ConnectionComponents } from './connection.ts'
+import { RpcLines, type RpcLine } from './lines.ts'
+import { parseFailure, tooLong } from './message.ts'
+import type { MethodsInit } from './methods.ts'
+
+export interface StdioComponents extends Omit<ConnectionComponents, 'send'> {
+  readonly input: Readable
+  readonly output: Writable
+}
+
+/** What carries newline-delimited JSON out: one object per line, and a promise when its reader is behind. */
+class LineWriter {
+  readonly #output: Writable
+  #drained: PromiseWithResolvers<void> | null = null
+  #gone = false
+
+  constructor(output: Writable, onGone: () => void) {
+    this.#output = output
+    const gone = (): void => {
+      if (this.#gone) return
+      this.#gone = true
+      this.#settle()
+      onGone()
+    }
+    output.on('error', gone)
+    output.on('close', gone)
+    output.on('drain', () => this.#settle())
+  }
+
+  readonly send = (message: object): void | Promise<void> => {
+    if (this.#gone || this.#output.destroyed) return undefined
+    this.#output.write(`${JSON.stringify(message)}\n`)
+    if (this.#output.writableLength <= MAX_RPC_BACKLOG) return undefined
+    this.#drained ??= Promise.withResolvers<void>()
+    return this.#drained.promise
+  }
+
+  #settle(): void {
+    this.#drained?.resolve()
+    this.#drained = null
+  }
+}
+
+/**
+ * REXD over a pair of byte streams. Resolves when the input has ended, everything that it asked is answered and
+ * everything that it had running is over; or at once when nobody reads the output any more, or at the signal.
+ */
+export const serveLines = async (components: StdioComponents, init: MethodsInit, signal: AbortSignal): Promise<void> => {
+  const { input, output, client, clock, log } = components
+  const left = new AbortController()
+  const writer = new LineWriter(output, () => left.abort())
+  const connection = new RpcConnection({ client, clock, log, send: writer.send }, init)
+  const stopped = AbortSignal.any([left.signal, signal])
+  stopped.addEventListener('abort', () => input.destroy(), { once: true })
+  try {
+    await readLines(input, connection)
+    if (!stopped.aborted) await Promise.race([connection.idle(), aborted(stopped)])
+  } catch (error) {
+    // The input was taken away from us because of the signal.
+    if (!stopped.aborted) throw error
+  } finally {
+    await connection.close()
+  }
+}
+
+const readLines = async (input: Readable, connection: RpcConnection): Promise<void> => {
+  const lines = new RpcLines()
+  for await (const chunk of input as AsyncIterable<Buffer>) for (const line of lines.push(chunk)) await takeLine(line, connection)
+  const rest = lines.rest()
+  if (rest !== null) await takeLine(rest, connection)
+}
+
+/** Blank lines say nothing. */
+const takeLine = (line: RpcLine, connection: RpcConnection): void | Promise<void> => {
+  if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
+  let text: string
+  try {
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(line)
+  } catch {
+    return connection.take(parseFailure('not valid UTF-8'))
+  }
+  return text.trim() === '' ? undefined : connection.receive(text)
+}
+
+const aborted = async (signal: AbortSignal): Promise<void> => {
+  if (signal.aborted) return
+  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}

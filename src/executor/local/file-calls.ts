@@ -1,0 +1,111 @@
+import { AppError, isAppError } from '../../base/errors.ts'
+import { applyPatch } from '../../fs/apply-patch.ts'
+import { editFile } from '../../fs/edit-file.ts'
+import { globFiles } from '../../fs/glob-files.ts'
+import { listDirectory } from '../../fs/list-directory.ts'
+import { parsePatch } from '../../fs/patch-text.ts'
+import { readFile } from '../../fs/read-file.ts'
+import { statPath } from '../../fs/stat-path.ts'
+import { writeFile } from '../../fs/write-file.ts'
+import { authorizeFile } from '../../policy/authorize-local.ts'
+import type { FileAccess, FilePermit } from '../../policy/file-permit.ts'
+import { MAX_LISTED } from '../../protocol/rexd-limits.ts'
+import { NO_BYTES } from '../../protocol/schema.ts'
+import type { ToLocalExecutor } from '../port/local-messages.ts'
+import { errorOf, type LocalEngine } from './local-engine.ts'
+import type { LocalSession } from './local-session.ts'
+
+export type FileCall = Extract<ToLocalExecutor, { path: string }>
+
+/** The object of the protocol without its content, and the content. */
+export interface FileAnswer {
+  readonly result: object
+  readonly data: Uint8Array
+}
+
+const METHODS = {
+  file_read: 'fs.read',
+  file_write: 'fs.write',
+  file_list: 'fs.list',
+  file_glob: 'fs.glob',
+  file_stat: 'fs.stat',
+  file_edit: 'fs.edit',
+  file_patch: 'fs.patch',
+} as const satisfies Record<FileCall['type'], string>
+
+const CHANGES: readonly FileCall['type'][] = ['file_write', 'file_edit', 'file_patch']
+
+/** Bytes that go into files. */
+const contentOf = (call: FileCall): number | null => {
+  if (call.type === 'file_write') return call.data.length
+  if (call.type === 'file_edit') return call.new_string.length
+  return call.type === 'file_patch' ? call.patch_text.length : null
+}
+
+const text = (bytes: Uint8Array, name: string): string => {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (error) {
+    throw new AppError('bad_request', `${name}: not valid UTF-8`, { cause: error })
+  }
+}
+
+/** Looks at files, or changes them, within the rights of the session; in the journal first. */
+export const answerFileCall = async (engine: LocalEngine, session: LocalSession, call: FileCall): Promise<FileAnswer> => {
+  const { key, rights } = session
+  const access: FileAccess = CHANGES.includes(call.type) ? 'write' : 'read'
+  const permit = (path: string, wanted: FileAccess): FilePermit => {
+    const verdict = authorizeFile({ path, access: wanted }, rights)
+    if (verdict.kind === 'refused') throw errorOf(verdict)
+    return verdict.permit
+  }
+  try {
+    const first = permit(call.path, access)
+    const event = access === 'write' ? 'file_write' : 'file_read'
+    await engine.components.journal.record({ event, ...key, method: METHODS[call.type], path: call.path, bytes: contentOf(call) })
+    return await perform(call, first, permit)
+  } catch (error) {
+    if (isAppError(error, 'forbidden_path') || isAppError(error, 'unsupported_capability'))
+      await engine.refused(key, METHODS[call.type], error)
+    throw error
+  }
+}
+
+const perform = async (
+  call: FileCall,
+  permit: FilePermit,
+  permitFor: (path: string, access: FileAccess) => FilePermit,
+): Promise<FileAnswer> => {
+  switch (call.type) {
+    case 'file_read': {
+      const { data, ...result } = await readFile(permit, { offset: call.offset, ...(call.length === null ? {} : { length: call.length }) })
+      return { result, data }
+    }
+    case 'file_write': {
+      const { mode, atomic, expected_mtime: expectedMtime, mkdir_parents: mkdirParents, data } = call
+      const { bytesWritten: bytes_written, ...rest } = await writeFile(permit, { data, mode, mkdirParents, atomic, expectedMtime })
+      return plain({ bytes_written, ...rest })
+    }
+    case 'file_list':
+      return plain(
+        await listDirectory(permit, { recursive: call.recursive, maxEntries: Math.min(call.max_entries ?? MAX_LISTED, MAX_LISTED) }),
+      )
+    case 'file_glob':
+      return plain(await globFiles(permit, { pattern: call.pattern, maxMatches: Math.min(call.max_matches ?? MAX_LISTED, MAX_LISTED) }))
+    case 'file_stat':
+      return plain(await statPath(permit))
+    case 'file_edit': {
+      const { replace_all: replaceAll, expected_mtime: expectedMtime } = call
+      const [oldString, newString] = [text(call.old_string, 'old_string'), text(call.new_string, 'new_string')]
+      const { bytesWritten: bytes_written, ...rest } = await editFile(permit, { oldString, newString, replaceAll, expectedMtime })
+      return plain({ bytes_written, ...rest })
+    }
+    case 'file_patch': {
+      const base = call.path
+      const from = (path: string): string => (path.startsWith('/') ? path : `${base}/${path}`)
+      return plain(await applyPatch(parsePatch(text(call.patch_text, 'patch_text')), (path, access) => permitFor(from(path), access)))
+    }
+  }
+}
+
+const plain = (result: object): FileAnswer => ({ result, data: NO_BYTES })

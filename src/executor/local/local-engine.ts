@@ -1,0 +1,122 @@
+import { randomBytes } from 'node:crypto'
+
+import type { LocalKey } from '../../audit/events.ts'
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Startable } from '../../base/startable.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { holdDirectory } from '../../fs/hold-directory.ts'
+import { authorizeFile, authorizeSession, type Refused, type SessionRights } from '../../policy/authorize-local.ts'
+import type { Root } from '../../policy/file-permit.ts'
+import type { LocalLimits, LocalPolicy } from '../../policy/local-policy.ts'
+import type { Cells } from '../../process/cells.ts'
+import type { Guardian } from '../../process/guardian.ts'
+import type { UnackedTotal } from '../outbox.ts'
+import type { ToLocalExecutor } from '../port/local-messages.ts'
+import type { LocalJournal } from './local-journal.ts'
+import { LocalSession } from './local-session.ts'
+
+export interface LocalEngineComponents {
+  readonly cells: Pick<Cells, 'open'>
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly guardian: Guardian
+  readonly journal: LocalJournal
+  readonly log: Logger
+  readonly policy: LocalPolicy
+  readonly total: UnackedTotal
+}
+
+type SessionOpening = Extract<ToLocalExecutor, { type: 'session_open' }>
+
+/** The error that a refusal is told as. */
+export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
+
+/** Callers of this host's own doors: what each may do, and what it has running. */
+export class LocalEngine implements Startable {
+  readonly components: LocalEngineComponents
+  readonly #sessions = new Map<string, LocalSession>()
+  #stopping = false
+
+  constructor(components: LocalEngineComponents) {
+    this.components = components
+  }
+
+  /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
+  async open(opening: SessionOpening): Promise<LocalSession> {
+    const { policy, journal, clock } = this.components
+    const { door, client_name } = opening
+    const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
+    const rights = await this.#rights(opening).catch(async (error: unknown) => {
+      await this.refused(key, 'session.open', error)
+      throw error
+    })
+    if (this.#stopping) throw new AppError('shutting_down')
+    const max = policy.limits.max_concurrent_sessions
+    if (this.#sessions.size >= max)
+      throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, {
+        data: { limit: 'max_concurrent_sessions', max },
+      })
+    const session = new LocalSession({ clock }, { key, rights })
+    // Before the line is on the disk, so that no two take the last place.
+    this.#sessions.set(key.session_id, session)
+    try {
+      await journal.record({ event: 'session', ...key, state: 'opened', roots: rights.roots.map((root) => root.path) })
+    } catch (error) {
+      this.#sessions.delete(key.session_id)
+      throw error
+    }
+    return session
+  }
+
+  /** Throws `unknown_session`. */
+  session(id: string): LocalSession {
+    const session = this.#sessions.get(id)
+    if (session === undefined || session.closed) throw new AppError('unknown_session')
+    return session
+  }
+
+  /** Ends its programs and forgets it; answers how many there were. */
+  async close(session: LocalSession, cause: 'cancelled' | 'peer_disconnected' | 'daemon_stopping'): Promise<number> {
+    const ended = await session.close(cause)
+    if (this.#sessions.delete(session.key.session_id))
+      await this.components.journal.note({
+        event: 'session',
+        ...session.key,
+        state: 'closed',
+        roots: session.rights.roots.map((root) => root.path),
+      })
+    return ended
+  }
+
+  /** What was tried and may not be is in the journal, whoever tried it. */
+  async refused(key: LocalKey, method: string, error: unknown): Promise<void> {
+    if (!(error instanceof AppError)) return
+    await this.components.journal.note({ event: 'refused', ...key, method, code: error.code, detail: error.message })
+  }
+
+  /** Takes no more sessions and ends every program. */
+  async stop(): Promise<void> {
+    this.#stopping = true
+    await Promise.all([...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping')))
+  }
+
+  async #rights({ roots, available, capabilities, limits }: SessionOpening): Promise<SessionRights> {
+    const { policy } = this.components
+    const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) as Partial<LocalLimits>
+    const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits }
+    const narrowed: Root[] = []
+    for (const path of roots ?? []) {
+      const allowed = authorizeFile({ path, access: 'read' }, whole)
+      if (allowed.kind === 'refused') throw errorOf(allowed)
+      using directory = await holdDirectory(allowed.permit)
+      const { path: named, real, dev, ino } = directory
+      narrowed.push({ path: named, real, dev, ino })
+    }
+    const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked }
+    const verdict = authorizeSession(intent, policy, new Set(available))
+    if (verdict.kind === 'refused') throw errorOf(verdict)
+    return verdict.rights
+  }
+}

@@ -1,0 +1,30 @@
+import type { LocalEvent } from '../../audit/events.ts'
+import type { Journal } from '../../audit/journal.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+
+/** What this host's own doors leave behind. */
+export class LocalJournal {
+  readonly #journal: Journal | null
+  readonly #log: Logger
+
+  /** `journal`: null where the configuration wants none. */
+  constructor(components: { journal: Journal | null; log: Logger }) {
+    this.#journal = components.journal
+    this.#log = components.log
+  }
+
+  /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
+  async record(event: LocalEvent): Promise<void> {
+    await this.#journal?.append(event)
+  }
+
+  /** The same for what has happened already: a failure is logged. */
+  async note(event: LocalEvent): Promise<void> {
+    try {
+      await this.record(event)
+    } catch (error) {
+      this.#log.error({ event: event.event, error: errorText(error) }, 'a line of the journal could not be written')
+    }
+  }
+}

@@ -1,0 +1,82 @@
+import type { LocalRunKey } from '../../audit/events.ts'
+import { isAppError } from '../../base/errors.ts'
+import type { Permit } from '../../policy/permit.ts'
+import { MAX_TEXT } from '../../protocol/limits.ts'
+import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
+import { neverRan, type ExitFacts } from '../exit-writer.ts'
+import { localFrame } from '../port/local-messages.ts'
+import type { RunReport } from '../run-report.ts'
+import type { LocalJournal } from './local-journal.ts'
+
+export interface LocalReportInit {
+  readonly key: LocalRunKey
+  readonly argv: readonly string[]
+  /** Names of the variables that the caller set. */
+  readonly env: readonly string[]
+  readonly stdinBytes: number
+  /** It runs: what was held for its start is not needed any more. */
+  onStarted(): void
+  /** Output was dropped. */
+  onCapHit(): void
+}
+
+/** What is said of a run of this host's own doors: in the journal, and in its last frame. */
+export class LocalReport implements RunReport {
+  readonly #journal: LocalJournal
+  readonly #init: LocalReportInit
+
+  constructor(components: { journal: LocalJournal }, init: LocalReportInit) {
+    this.#journal = components.journal
+    this.#init = init
+  }
+
+  async requested({ matched_acl, caps, cwd }: Permit): Promise<boolean> {
+    const { key, argv, env, stdinBytes } = this.#init
+    const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms, cwd, env }
+    try {
+      await this.#journal.record({ event: 'request', ...key, ...facts })
+      return true
+    } catch (error) {
+      if (isAppError(error, 'journal_unavailable')) return false
+      throw error
+    }
+  }
+
+  allowed(): void {}
+
+  started({ pid, containment }: Parameters<RunReport['started']>[0]): void {
+    this.#init.onStarted()
+    void this.#journal.note({ event: 'started', ...this.#init.key, pid, containment })
+  }
+
+  warned(kind: WarningKind, bytes: number | null): void {
+    if (kind === 'stdout_cap_hit' || kind === 'stderr_cap_hit') this.#init.onCapHit()
+    void this.#journal.note({ event: 'warning', ...this.#init.key, kind, bytes })
+  }
+
+  async denied(reason: DenialReason, detail: string | null): Promise<Uint8Array> {
+    const { request_id, ...key } = this.#init.key
+    await this.#journal.note({
+      event: 'refused',
+      ...key,
+      method: 'exec.start',
+      code: reason,
+      detail: `${detail ?? reason} (${request_id})`,
+    })
+    return this.#outcome(neverRan(reason), detail)
+  }
+
+  async ended(facts: ExitFacts): Promise<Uint8Array> {
+    const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated } = facts
+    const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
+    await this.#journal.note({ event: 'exit', ...this.#init.key, ...line })
+    return this.#outcome(facts, null)
+  }
+
+  settled(): void {}
+
+  #outcome({ stdout_sha256: _out, stderr_sha256: _err, ...facts }: ExitFacts, detail: string | null): Uint8Array {
+    const { request_id } = this.#init.key
+    return localFrame.encode({ type: 'outcome', request_id, ...facts, detail: detail?.slice(0, MAX_TEXT / 4) ?? null })
+  }
+}

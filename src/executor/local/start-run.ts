@@ -1,0 +1,123 @@
+import { constants } from 'node:os'
+
+import { AppError, isAppError } from '../../base/errors.ts'
+import { holdDirectory } from '../../fs/hold-directory.ts'
+import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/authorize-local.ts'
+import type { Permit } from '../../policy/permit.ts'
+import type { Slot } from '../../policy/slots.ts'
+import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import type { ToLocalExecutor } from '../port/local-messages.ts'
+import { Run } from '../run.ts'
+import type { RunOutlet } from '../run-outlet.ts'
+import { errorOf, type LocalEngine } from './local-engine.ts'
+import { LocalReport } from './local-report.ts'
+import type { LocalSession } from './local-session.ts'
+
+export type RunStart = Extract<ToLocalExecutor, { type: 'run_start' }>
+
+/** Why one of these would be refused is the policy's word; the rest is for the caller to see to. */
+const FORBIDDEN = ['unsupported_capability', 'command_denied', 'forbidden_path', 'resource_limit'] as const
+
+interface Permitted {
+  readonly run: Run
+  /** Where it runs. */
+  readonly cwd: string
+  /** On its way; what becomes of it is said at the outlet. */
+  begin(): void
+}
+
+/** Through the gates. Throws what refuses it. */
+export const startRun = async (
+  engine: LocalEngine,
+  session: LocalSession,
+  start: RunStart,
+  init: { readonly requestId: RequestId; readonly outlet: RunOutlet },
+): Promise<Permitted> => {
+  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(engine, session, error))
+  try {
+    const allowed = await permitFor(engine, session, start, directory)
+    const run = runOf(engine, session, { start, ...init, ...allowed, onStarted: directory.release })
+    return { run, cwd: directory.path, begin: () => session.add(run, run.execute().finally(directory.release)) }
+  } catch (error) {
+    directory.release()
+    return refuse(engine, session, error)
+  }
+}
+
+const refuse = async (engine: LocalEngine, session: LocalSession, error: unknown): Promise<never> => {
+  if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, 'exec.start', error)
+  throw error
+}
+
+/** Held until the program is started in it, so that it is the very directory that was permitted. */
+const workingDirectory = async (session: LocalSession, path: string | null): Promise<WorkingDirectory & { release(): void }> => {
+  const { rights } = session
+  const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
+  if (allowed.kind === 'refused') throw errorOf(allowed)
+  const held = await holdDirectory(allowed.permit)
+  let open = true
+  const release = (): void => {
+    if (open) held[Symbol.dispose]()
+    open = false
+  }
+  return { path: held.real, descriptor: held.descriptor, release }
+}
+
+const permitFor = async (
+  { components: { policy } }: LocalEngine,
+  { rights, slots, key, closed }: LocalSession,
+  start: RunStart,
+  cwd: WorkingDirectory,
+): Promise<{ permit: Permit; slot: Slot }> => {
+  if (closed) throw new AppError('unknown_session')
+  const { argv, shell, detach, input, timeout_ms, max_output_bytes, terminal } = start
+  const env = Object.fromEntries(start.env.map(({ name, value }) => [name, value]))
+  const intent = { argv, shell, detach, input, env, pty: terminal !== null, timeout_ms, max_output_bytes }
+  const verdict = authorizeLocalRun(intent, cwd, { policy, rights, slots, session_id: key.session_id })
+  if (verdict.kind === 'refused') throw errorOf(verdict)
+  return verdict
+}
+
+const runOf = (
+  { components }: LocalEngine,
+  session: LocalSession,
+  init: { start: RunStart; requestId: RequestId; outlet: RunOutlet; permit: Permit; slot: Slot; onStarted: () => void },
+): Run => {
+  const { start, requestId, outlet, permit, slot, onStarted } = init
+  const hasStdin = start.input || start.stdin.length > 0
+  const report = new LocalReport(components, {
+    key: { ...session.key, request_id: requestId },
+    argv: start.argv,
+    env: start.env.map(({ name }) => name),
+    stdinBytes: start.stdin.length,
+    onStarted,
+    onCapHit: () => start.fail_on_limit && run.end('cancelled'),
+  })
+  const run = new Run(components, {
+    requestId,
+    stdin: hasStdin ? 'open' : null,
+    permit,
+    report,
+    slot,
+    outlet,
+    resumable: false,
+    leased: false,
+    onForgotten: () => undefined,
+  })
+  // A door that has sent some of it goes on with the next number.
+  if (start.stdin.length > 0) run.acceptStdin({ seq: 0, data: start.stdin, eof: !start.input })
+  return run
+}
+
+/** `TERM` or `SIGTERM`; throws `bad_request` for what may not be sent. */
+export const signalOf = (text: string): ProcessSignal => {
+  const name = text.startsWith('SIG') ? text : `SIG${text}`
+  const signal = PROCESS_SIGNALS.find((one) => one === name)
+  if (signal === undefined || constants.signals[signal] === undefined)
+    throw new AppError(
+      'bad_request',
+      `signal: one of ${PROCESS_SIGNALS.map((one) => one.slice(3)).join(', ')}, not ${JSON.stringify(text)}`,
+    )
+  return signal
+}

@@ -1,0 +1,219 @@
+import { mkdir, readlink } from 'node:fs/promises'
+
+import { AppError } from '../base/errors.ts'
+import type { FilePermit, Root } from '../policy/file-permit.ts'
+import type { Found, Held, HoldRoot } from './held.ts'
+import { holdRootByDescriptor } from './held-by-descriptor.ts'
+import { holdRootByPath } from './held-by-path.ts'
+import { MAX_LINKS, MAX_WALK_DEPTH } from './limits.ts'
+import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
+import { utf8Text } from './utf8.ts'
+
+export interface WalkOptions {
+  /** A link at the end is gone through, to what it leads to; else it is itself what is found. */
+  readonly followLast?: boolean
+  /** Directories that are missing on the way are made. */
+  readonly makeParents?: boolean
+}
+
+/** A directory that the walk made. */
+export interface Made {
+  readonly parent: Held
+  readonly name: string
+}
+
+/** Where a permitted path leads: a directory that is held, a name in it, and what stands there. Dispose of it when done. */
+export class Place implements Disposable {
+  /** Null when the path led to a directory otherwise than by its name: a root, or `..` of a link. */
+  readonly directory: Held | null
+  readonly name: string
+  /** Null: nothing stands there. */
+  readonly found: Found | null
+  readonly made: readonly Made[]
+
+  constructor(fields: Pick<Place, 'directory' | 'name' | 'found' | 'made'>) {
+    this.directory = fields.directory
+    this.name = fields.name
+    this.found = fields.found
+    this.made = fields.made
+  }
+
+  [Symbol.dispose](): void {
+    this.directory?.[Symbol.dispose]()
+    this.found?.held[Symbol.dispose]()
+    for (const { parent } of this.made) parent[Symbol.dispose]()
+  }
+}
+
+/** As a path is split, empty names and `.` lead nowhere. */
+const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.')
+
+/** What the walk takes for a name must be one for the system too: nothing in it may lead further. */
+const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
+
+/** What a link says, null when what stands there is none. */
+const linkText = async (path: string): Promise<string | null> => {
+  let bytes: Buffer
+  try {
+    bytes = await readlink(path, { encoding: 'buffer' })
+  } catch (error) {
+    if (errnoOf(error) === 'EINVAL') return null
+    throw error
+  }
+  const text = utf8Text(bytes)
+  if (text === null) throw systemError('EILSEQ')
+  return text
+}
+
+/** The root that an absolute path is below, and the rest of the way from there. */
+const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root; rest: string[] } | null => {
+  for (const root of roots) {
+    for (const way of [partsOf(root.path), partsOf(root.real)])
+      if (way.every((part, i) => parts[i] === part)) return { root, rest: parts.slice(way.length) }
+  }
+  return null
+}
+
+/**
+ * One walk from a root. Every step is from a directory that is held and takes one name; a link is read and gone
+ * through here, never by the system. So no link leads out of the roots, and no rename meanwhile does.
+ */
+class Walk {
+  readonly #permit: FilePermit
+  readonly #options: WalkOptions
+  readonly #holdRoot: HoldRoot
+  /** From the root down to where we are. */
+  #stack: Held[] = []
+  /** What is still to go, the next name last. */
+  readonly #ahead: string[] = []
+  readonly #made: Made[] = []
+  #links = 0
+
+  constructor(permit: FilePermit, options: WalkOptions, holdRoot: HoldRoot) {
+    this.#permit = permit
+    this.#options = options
+    this.#holdRoot = holdRoot
+  }
+
+  async run(): Promise<Place> {
+    const { root, names } = this.#permit
+    try {
+      if (!names.every(isName)) throw new AppError('bad_request', 'path: a name in it is none that a file can have')
+      await this.#startAt(root, [...names])
+      for (;;) {
+        const place = await this.#step()
+        if (place !== null) return place
+      }
+    } catch (error) {
+      this.#release()
+      throw error
+    }
+  }
+
+  get #here(): Held {
+    return this.#stack.at(-1)!
+  }
+
+  async #startAt(root: Root, way: string[]): Promise<void> {
+    const held = await this.#holdRoot(root)
+    if (held === null) throw this.#forbidden(`is below ${root.path}, in whose place something else was put`)
+    this.#release()
+    this.#stack = [held]
+    this.#ahead.push(...way.reverse())
+  }
+
+  async #step(): Promise<Place | null> {
+    const name = this.#ahead.pop()
+    if (name === undefined) return this.#place({ directory: null, name: '', found: { held: this.#here, info: await this.#here.stat() } })
+    if (name === '..') this.#up()
+    else if (this.#ahead.length === 0) return this.#arrive(name)
+    else await this.#into(name)
+    return null
+  }
+
+  /** Back to where we came from, which need not be what the system has for `..` by now. */
+  #up(): void {
+    if (this.#stack.length === 1) throw this.#forbidden('leads out of the allowed roots')
+    this.#stack.pop()?.[Symbol.dispose]()
+  }
+
+  async #into(name: string): Promise<void> {
+    if (this.#stack.length > MAX_WALK_DEPTH) throw tooMuch('path_depth', this.#stack.length, MAX_WALK_DEPTH)
+    try {
+      this.#stack.push(await this.#here.enter(name))
+    } catch (error) {
+      const code = errnoOf(error)
+      if (code === 'ENOENT' && this.#options.makeParents) return this.#make(name)
+      if (code !== 'ENOTDIR' && code !== 'ELOOP') throw error
+      if (!(await this.#follow(name))) throw error
+    }
+  }
+
+  async #make(name: string): Promise<void> {
+    try {
+      await mkdir(this.#here.at(name))
+      this.#made.push({ parent: this.#here, name })
+    } catch (error) {
+      if (errnoOf(error) !== 'EEXIST') throw error
+    }
+    this.#stack.push(await this.#here.enter(name))
+  }
+
+  /** Goes on where a link leads. False when there is no link, or none any more. */
+  async #follow(name: string): Promise<boolean> {
+    if (++this.#links > MAX_LINKS) throw systemError('ELOOP')
+    const target = await linkText(this.#here.at(name))
+    if (target === null) return false
+    const parts = partsOf(target)
+    if (!target.startsWith('/')) {
+      this.#ahead.push(...parts.reverse())
+      return true
+    }
+    const allowed = rootOf(parts, this.#permit.roots)
+    if (allowed === null) throw this.#forbidden('goes through a link that leads out of the allowed roots')
+    await this.#startAt(allowed.root, allowed.rest)
+    return true
+  }
+
+  async #arrive(name: string): Promise<Place | null> {
+    const directory = this.#here
+    let found: Found
+    try {
+      found = await directory.look(name)
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') throw error
+      return this.#place({ directory, name, found: null })
+    }
+    const { held, info } = found
+    if (!info.isSymbolicLink() || this.#options.followLast === false) return this.#place({ directory, name, found })
+    held[Symbol.dispose]()
+    // No link any more: look again, as often as links may be followed.
+    if (!(await this.#follow(name))) this.#ahead.push(name)
+    return null
+  }
+
+  /** Lets go of all that the place does not need. */
+  #place(fields: Pick<Place, 'directory' | 'name' | 'found'>): Place {
+    const needed = new Set([fields.directory, fields.found?.held, ...this.#made.map(({ parent }) => parent)])
+    for (const held of this.#stack) if (!needed.has(held)) held[Symbol.dispose]()
+    return new Place({ ...fields, made: this.#made })
+  }
+
+  #release(): void {
+    for (const held of this.#stack) held[Symbol.dispose]()
+  }
+
+  #forbidden(why: string): AppError {
+    return forbidden(this.#permit, pathOf(this.#permit), why)
+  }
+}
+
+/**
+ * Walks to a permitted path. Throws `forbidden_path` where it leads out of the roots or the root was replaced,
+ * `resource_limit` where it is too deep, the system's errors else: ENOENT when a directory on the way is missing.
+ */
+export const beneath = (
+  permit: FilePermit,
+  options: WalkOptions = {},
+  holdRoot: HoldRoot = process.platform === 'linux' ? holdRootByDescriptor : holdRootByPath,
+): Promise<Place> => new Walk(permit, options, holdRoot).run()

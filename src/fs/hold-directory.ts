@@ -1,0 +1,35 @@
+import { isFilePermit, type FilePermit } from '../policy/file-permit.ts'
+import { AppError } from '../base/errors.ts'
+import { beneath } from './beneath.ts'
+import { about, pathOf, systemError } from './refusals.ts'
+
+/** A directory below a root. Dispose of it when done. */
+export interface HeldDirectory extends Disposable {
+  /** As the caller knows it. */
+  readonly path: string
+  /** With every link resolved. */
+  readonly real: string
+  readonly dev: bigint
+  readonly ino: bigint
+  /** Open while it is held; null where the system has none that programs can start in. */
+  readonly descriptor: number | null
+}
+
+/** Finds the directory that a permit, of either access, is for: to start a program in, or as a narrower root. Throws `file_error` ENOTDIR for a file. */
+export const holdDirectory = async (permit: FilePermit): Promise<HeldDirectory> => {
+  if (!isFilePermit(permit)) throw new AppError('internal', 'this needs a permit')
+  return about(permit, async () => {
+    const place = await beneath(permit)
+    try {
+      if (place.found === null) throw systemError('ENOENT')
+      const { held, info } = place.found
+      if (!info.isDirectory()) throw systemError('ENOTDIR')
+      const { dev, ino } = info
+      const { descriptor } = held
+      return { path: pathOf(permit), real: await held.real(), dev, ino, descriptor, [Symbol.dispose]: () => place[Symbol.dispose]() }
+    } catch (error) {
+      place[Symbol.dispose]()
+      throw error
+    }
+  })
+}

@@ -1,0 +1,37 @@
+/** Limits of file operations. Each with its reason; sizes are bytes unless the name says otherwise. */
+
+const MiB = 1024 * 1024
+
+// ---- finding ----
+/** The kernel's own bound on links in one path (path_resolution(7)). */
+export const MAX_LINKS = 40
+/** Directories below a root that one walk holds open, to go back to on `..`. */
+export const MAX_WALK_DEPTH = 128
+/** Levels that a listing or a pattern goes down; each holds two descriptors. */
+export const MAX_TREE_DEPTH = 64
+
+// ---- answers ----
+/** Entries or matches of one answer. */
+export const MAX_ANSWER_ENTRIES = 10_000
+/** Characters of all paths of one answer together, which travels as one message. */
+export const MAX_ANSWER_TEXT = 1_000_000
+
+// ---- patterns ----
+/** Characters of a pattern. */
+export const MAX_GLOB_PATTERN = 1_024
+/** Characters of all that the braces of a pattern stand for: it bounds what one name is compared with. */
+export const MAX_GLOB_EXPANDED = 16_384
+/** Names that one pattern is held against: a large tree of sources has a tenth of that. */
+export const MAX_GLOB_LOOKS = 1_000_000
+
+// ---- changes ----
+/** A text that is edited or patched, before and after: it is held in memory as a whole. */
+export const MAX_EDIT_BYTES = 16 * MiB
+/** Times that a file which comes and goes is looked for again before a write gives up. */
+export const MAX_WRITE_TRIES = 8
+/** Files that one patch names. */
+export const MAX_PATCH_FILES = 100
+/** All that one patch reads and writes: it is in memory until everything is known to fit. */
+export const MAX_PATCH_BYTES = 64 * MiB
+/** Lines of a file times places where a patch changes it: the search takes that many steps, some ten nanoseconds each. */
+export const MAX_PATCH_STEPS = 50_000_000

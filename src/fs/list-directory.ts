@@ -1,0 +1,69 @@
+import { lstat } from 'node:fs/promises'
+import { posix } from 'node:path'
+
+import type { FilePermit } from '../policy/file-permit.ts'
+import { beneath } from './beneath.ts'
+import { entryTypeOf, type EntryType } from './entry-type.ts'
+import { MAX_ANSWER_ENTRIES } from './limits.ts'
+import { mtimeText } from './mtime.ts'
+import { about, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
+import { Answer, entriesBelow, type TreeEntry } from './tree.ts'
+
+export interface ListOptions {
+  /** Also what stands in its directories, down to MAX_TREE_DEPTH. */
+  readonly recursive?: boolean
+  /** MAX_ANSWER_ENTRIES unless told, and at most. */
+  readonly maxEntries?: number
+}
+
+export interface ListEntry {
+  readonly name: string
+  /** Whole. */
+  readonly path: string
+  readonly type: EntryType
+  /** Bytes as the system counts them; null when it would not tell, as `mtime`. */
+  readonly size: number | null
+  readonly mtime: string | null
+}
+
+export interface Listing {
+  /** By path. When truncated, any that there are: not the first of all. */
+  readonly entries: ListEntry[]
+  /** There is more. */
+  readonly truncated: boolean
+}
+
+/**
+ * What stands in a directory; links are entries and are not followed. A directory below that may not be read is an entry
+ * without anything in it; a name that is no UTF-8 is left out. Throws `file_error` ENOTDIR for a file.
+ */
+export const listDirectory = async (permit: FilePermit, options: ListOptions = {}): Promise<Listing> => {
+  requirePermit(permit, 'read')
+  const { recursive = false, maxEntries = MAX_ANSWER_ENTRIES } = options
+  requireCount('max_entries', maxEntries)
+  if (maxEntries > MAX_ANSWER_ENTRIES) throw tooMuch('max_entries', maxEntries, MAX_ANSWER_ENTRIES)
+  return about(permit, async () => {
+    using place = await beneath(permit)
+    if (place.found === null) throw systemError('ENOENT')
+    if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')
+    const answer = new Answer<ListEntry>(maxEntries)
+    const onTooDeep = (): void => void (answer.truncated = true)
+    const enter = (): true | null => (recursive ? true : null)
+    for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep })) {
+      const described = await describe(entry, pathOf(permit))
+      if (described !== null && !answer.add(described)) break
+    }
+    return { entries: answer.sorted(), truncated: answer.truncated }
+  })
+}
+
+/** Null: it has gone meanwhile. */
+const describe = async ({ directory, name, path, type }: TreeEntry<unknown>, base: string): Promise<ListEntry | null> => {
+  const whole = posix.join(base, path)
+  try {
+    const info = await lstat(directory.at(name), { bigint: true })
+    return { name, path: whole, type: entryTypeOf(info), size: Number(info.size), mtime: mtimeText(info.mtimeNs) }
+  } catch (error) {
+    return errnoOf(error) === 'ENOENT' ? null : { name, path: whole, type, size: null, mtime: null }
+  }
+}

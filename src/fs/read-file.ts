@@ -1,0 +1,49 @@
+import { constants } from 'node:fs'
+
+import type { FilePermit } from '../policy/file-permit.ts'
+import { beneath } from './beneath.ts'
+import { readFrom } from './content.ts'
+import { mtimeText } from './mtime.ts'
+import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+
+export interface ReadOptions {
+  /** The first byte; 0 unless told. */
+  readonly offset?: number
+  /** Bytes, at most what the permit allows; to the end of the file unless told, as far as the permit allows. */
+  readonly length?: number
+}
+
+export interface FileContent {
+  /** Bytes of the whole file. */
+  readonly size: number
+  /** When it was last changed before it was read: if it changes meanwhile, a write that expects this time fails. */
+  readonly mtime: string
+  readonly data: Uint8Array
+  /** The file goes on behind the data. */
+  readonly truncated: boolean
+}
+
+/**
+ * Reads a regular file, or a part of it. Throws `resource_limit` for a length above the permit's, `file_not_found`,
+ * `forbidden_path`, and `file_error` also for what is no regular file, without waiting for it.
+ */
+export const readFile = async (permit: FilePermit, options: ReadOptions = {}): Promise<FileContent> => {
+  requirePermit(permit, 'read')
+  const max = permit.max_read_bytes
+  const { offset = 0, length = max } = options
+  requireCount('offset', offset)
+  requireCount('length', length)
+  if (length > max) throw tooMuch('max_file_read_bytes', length, max)
+  return about(permit, async () => {
+    using place = await beneath(permit)
+    if (place.found === null) throw systemError('ENOENT')
+    const { held, info } = place.found
+    requireRegular(info, pathOf(permit))
+    const size = Number(info.size)
+    await using file = await held.open(constants.O_RDONLY)
+    // One byte more than is given tells whether there are more.
+    const data = await readFrom(file, offset, length + 1, size - offset)
+    const truncated = data.length > length
+    return { size, mtime: mtimeText(info.mtimeNs), data: truncated ? data.subarray(0, length) : data, truncated }
+  })
+}

@@ -1,0 +1,72 @@
+import type { BigIntStats } from 'node:fs'
+import { constants } from 'node:os'
+import { posix } from 'node:path'
+import { getSystemErrorMessage } from 'node:util'
+
+import { AppError } from '../base/errors.ts'
+import { isFilePermit, type FileAccess, type FilePermit } from '../policy/file-permit.ts'
+import { mtimeText } from './mtime.ts'
+
+/** The first line of every operation: nothing is done without a permit that policy made for just that. */
+export const requirePermit = (permit: FilePermit, access: FileAccess): void => {
+  if (!isFilePermit(permit) || permit.access !== access) throw new AppError('internal', `this needs a permit to ${access}`)
+}
+
+/** The path that the permit is for, as its caller knows it. */
+export const pathOf = ({ root, names }: FilePermit): string => posix.join(root.path, ...names)
+
+export const forbidden = (permit: FilePermit, path: string, why: string): AppError =>
+  new AppError('forbidden_path', `${path} ${why}`, { data: { path, allowed_roots: permit.roots.map((root) => root.path) } })
+
+/** `limit` is the name of what is limited. */
+export const tooMuch = (limit: string, asked: number, max: number): AppError =>
+  new AppError('resource_limit', `${limit}: ${asked} is above the ${max} that may be`, { data: { limit, asked, max } })
+
+/** A number that a caller gave: whole, and not negative. */
+export const requireCount = (name: string, value: number): void => {
+  if (!Number.isSafeInteger(value) || value < 0) throw new AppError('bad_request', `${name}: a whole number, 0 or more`)
+}
+
+/** An error as the system gives them, for what we find out ourselves. */
+export const systemError = (code: keyof typeof constants.errno): NodeJS.ErrnoException =>
+  Object.assign(new Error(code), { code, errno: -constants.errno[code] })
+
+/** The name of the system's error, as `ENOENT`. */
+export const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
+
+/** Only regular files have content for us: reading a device or a pipe takes something away from others, or waits. */
+export const requireRegular = (info: BigIntStats, path: string): void => {
+  if (info.isFile()) return
+  if (info.isDirectory()) throw systemError('EISDIR')
+  throw new AppError('file_error', `${path}: not a regular file`, { data: { path, errno: 'EINVAL' } })
+}
+
+export const conflict = (path: string, reason: string, text: string, data: Record<string, unknown> = {}): AppError =>
+  new AppError('conflict', `${path}: ${text}`, { data: { path, reason, ...data } })
+
+/** What a caller who has seen the file expects of it: changed last at exactly this time. Null expects nothing; a missing file fits no time. */
+export const requireUnchangedSince = (expected: string | null, actual: bigint | null, path: string): void => {
+  const mtime = actual === null ? null : mtimeText(actual)
+  if (expected === null || mtime === expected) return
+  const text = mtime === null ? 'it is not there' : `it was changed at ${mtime}`
+  throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
+}
+
+/** What the system says about a path becomes an error of ours; everything else stays what it is. */
+export const refusalOf = (error: unknown, path: string): unknown => {
+  const { code, errno } = error as NodeJS.ErrnoException
+  if (error instanceof AppError || typeof errno !== 'number') return error
+  const about = (text: string): string => `${path}: ${text}`
+  if (code === 'ENOENT') return new AppError('file_not_found', about('there is no such file'), { cause: error, data: { path } })
+  if (code === 'EEXIST') return conflict(path, 'exists', 'there is something already')
+  return new AppError('file_error', about(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
+}
+
+/** Does the work of an operation; what fails is told about the permitted path, whatever it was that we called it by. */
+export const about = async <T>(permit: FilePermit, work: () => Promise<T>): Promise<T> => {
+  try {
+    return await work()
+  } catch (error) {
+    throw refusalOf(error, pathOf(permit))
+  }
+}

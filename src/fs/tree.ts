@@ -1,0 +1,113 @@
+import type { Dir, Dirent } from 'node:fs'
+import { opendir } from 'node:fs/promises'
+
+import { entryTypeOf, type EntryType } from './entry-type.ts'
+import type { Held } from './held.ts'
+import { MAX_ANSWER_TEXT, MAX_TREE_DEPTH } from './limits.ts'
+import { errnoOf } from './refusals.ts'
+import { utf8Text } from './utf8.ts'
+
+/** Entries that are read from the system at once. */
+const READ_AHEAD = 256
+/** What makes a directory one that is not looked into: it may not be read, or is none any more. */
+const PASSED_BY: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENOENT', 'ENOTDIR', 'ELOOP']
+
+export interface TreeEntry<T> {
+  /** Held while the entry is being looked at, not longer. */
+  readonly directory: Held
+  readonly name: string
+  /** From where the walk began. */
+  readonly path: string
+  readonly type: EntryType
+  /** What its directory was entered with. */
+  readonly carried: T
+}
+
+interface Level<T> {
+  readonly held: Held
+  readonly reader: Dir
+  readonly prefix: string
+  readonly carried: T
+}
+
+export interface TreeOptions<T> {
+  /** What the beginning is entered with. */
+  readonly carried: T
+  /** What a directory is entered with; null: it is not. */
+  readonly enter: (entry: TreeEntry<T>) => T | null
+  /** A directory would have been entered but is too deep. */
+  readonly onTooDeep: () => void
+}
+
+/**
+ * What stands in a directory, one entry after the other in the system's order and never more than READ_AHEAD in memory.
+ * Links are entries and never followed. A directory below that may not be read is passed by. A name that is no UTF-8 is
+ * left out: no operation could be told it.
+ */
+export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep }: TreeOptions<T>): AsyncGenerator<TreeEntry<T>> {
+  const levels: Level<T>[] = [{ held: start, reader: await readerOf(start), prefix: '', carried }]
+  try {
+    for (let level = levels.at(-1); level !== undefined; level = levels.at(-1)) {
+      const next = (await level.reader.read()) as Dirent<Buffer> | null
+      if (next === null) {
+        await leave(levels.pop()!, start)
+        continue
+      }
+      const name = utf8Text(next.name)
+      if (name === null) continue
+      const entry = { directory: level.held, name, path: level.prefix + name, type: entryTypeOf(next), carried: level.carried }
+      yield entry
+      const onward = entry.type === 'dir' ? enter(entry) : null
+      if (onward === null) continue
+      if (levels.length >= MAX_TREE_DEPTH) onTooDeep()
+      else await descend(levels, entry, onward)
+    }
+  } finally {
+    for (const level of levels) await leave(level, start)
+  }
+}
+
+const readerOf = (held: Held): Promise<Dir> =>
+  // The types know no names as bytes, the function does.
+  opendir(held.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
+
+const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<void> => {
+  let held: Held | undefined
+  try {
+    held = await directory.enter(name)
+    levels.push({ held, reader: await readerOf(held), prefix: `${path}/`, carried })
+  } catch (error) {
+    held?.[Symbol.dispose]()
+    if (!PASSED_BY.includes(errnoOf(error))) throw error
+  }
+}
+
+const leave = async <T>({ held, reader }: Level<T>, start: Held): Promise<void> => {
+  await reader.close()
+  if (held !== start) held[Symbol.dispose]()
+}
+
+/** Collects an answer up to its limits: that many things, and MAX_ANSWER_TEXT characters of their paths. */
+export class Answer<T extends { readonly path: string }> {
+  readonly #max: number
+  readonly #things: T[] = []
+  #text = 0
+  truncated = false
+
+  constructor(max: number) {
+    this.#max = max
+  }
+
+  /** False when it is full; the thing is not in it then. */
+  add(thing: T): boolean {
+    this.#text += thing.path.length
+    if (this.#things.length >= this.#max || this.#text > MAX_ANSWER_TEXT) this.truncated = true
+    else this.#things.push(thing)
+    return !this.truncated
+  }
+
+  /** In the order of their paths, by code unit. */
+  sorted(): T[] {
+    return this.#things.sort((a, b) => (a.path < b.path ? -1 : 1))
+  }
+}

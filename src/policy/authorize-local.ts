@@ -1,0 +1,239 @@
+import { isAbsolute, posix } from 'node:path'
+
+import type { ErrorCode } from '../base/errors.ts'
+import type { Capability } from '../protocol/rexd-names.ts'
+import { findExecutable } from './executable.ts'
+import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
+import type { CommandRule, LocalLimits, LocalPolicy } from './local-policy.ts'
+import { firstMismatch } from './match.ts'
+import { UNCONFINED } from './confinement.ts'
+import { sealPermit, type Executable, type Permit, type RunCaps } from './permit.ts'
+import type { Slot, Slots } from './slots.ts'
+
+/** Refused: a row of the error table, what to say, and facts for programs. */
+export interface Refused {
+  readonly kind: 'refused'
+  readonly code: ErrorCode
+  readonly message: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+/** What a caller asks of a session; null = all that there is. */
+export interface SessionIntent {
+  /** As they were found below the policy's own, with a permit of `authorizeFile`. */
+  readonly roots: readonly Root[] | null
+  readonly capabilities: readonly string[] | null
+  readonly limits: Readonly<Partial<Record<keyof LocalLimits, number>>>
+}
+
+/** What a session may do: never more than the policy, and it never grows. */
+export interface SessionRights {
+  readonly roots: readonly Root[]
+  readonly capabilities: ReadonlySet<Capability>
+  readonly limits: LocalLimits
+}
+
+/** A program that a caller of this host's own doors asks for, decoded and not yet allowed. */
+export interface LocalRunIntent {
+  readonly argv: readonly string[]
+  /** The argv is `/bin/sh -c TEXT`, because a shell was asked for. */
+  readonly shell: boolean
+  readonly pty: boolean
+  readonly detach: boolean
+  /** More of stdin may follow. */
+  readonly input: boolean
+  readonly env: Readonly<Record<string, string>>
+  /** Milliseconds; null = the default. */
+  readonly timeout_ms: number | null
+  readonly max_output_bytes: number | null
+}
+
+/** Where it is to start: a directory below a root, held open. */
+export interface WorkingDirectory {
+  readonly path: string
+  /** Null where the system has no way to start a program in a directory that is held open. */
+  readonly descriptor: number | null
+}
+
+export interface LocalContext {
+  readonly policy: LocalPolicy
+  readonly rights: SessionRights
+  readonly slots: Slots
+  readonly session_id: string
+}
+
+const refused = (code: ErrorCode, message: string, data: Record<string, unknown> = {}): Refused =>
+  Object.freeze({ kind: 'refused', code, message, data })
+
+const ungranted = (capability: Capability): Refused =>
+  refused('unsupported_capability', `this session may not use ${capability}${KEYS[capability] ?? ''}`, { capability })
+
+/** The key of the configuration that grants it, for the message. */
+const KEYS: Readonly<Partial<Record<Capability, string>>> = {
+  'exec.shell': '; security.allow_shell grants it',
+  'exec.detach': '; security.allow_detach grants it, in a daemon',
+  pty: '; security.allow_pty grants it',
+  'fs.write': '; security.allow_write grants it',
+}
+
+/** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
+export const authorizeSession = (
+  intent: SessionIntent,
+  policy: LocalPolicy,
+  available: ReadonlySet<Capability>,
+): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
+  const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
+  for (const [key, asked] of Object.entries(intent.limits) as [keyof LocalLimits, number][]) {
+    const max = policy.limits[key]
+    if (asked > max) return refused('resource_limit', `${key}: ${asked} is above the server's ${max}`, { limit: key, asked, max })
+    limits[key] = asked
+  }
+  limits.default_timeout_ms = Math.min(limits.default_timeout_ms, limits.hard_timeout_ms)
+  const roots = intent.roots ?? policy.roots
+  const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
+  if (wider !== undefined) return outside(wider.path, policy.roots)
+  const wanted = intent.capabilities
+  const capabilities = [...policy.granted].filter((one) => available.has(one) && (wanted === null || wanted.includes(one)))
+  return { kind: 'rights', rights: Object.freeze({ roots, capabilities: new Set(capabilities), limits: Object.freeze(limits) }) }
+}
+
+/** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
+const namesBelow = (path: string, directory: string): string[] | null => {
+  if (path === directory) return []
+  const prefix = directory === '/' ? '/' : `${directory}/`
+  return path.startsWith(prefix) ? path.slice(prefix.length).split('/') : null
+}
+
+const outside = (path: string, roots: readonly Root[]): Refused =>
+  refused('forbidden_path', `${path} is outside the allowed roots`, { path, allowed_roots: roots.map((root) => root.path) })
+
+/**
+ * May what stands at a path be looked at, or changed? A relative path goes on from the session's first root. `.` and
+ * `..` are taken out of the text before anything is looked at; what links do to it is the file room's to see to.
+ */
+export const authorizeFile = (
+  { path, access }: { readonly path: string; readonly access: FileAccess },
+  { roots, capabilities, limits }: SessionRights,
+): { readonly kind: 'permit'; readonly permit: FilePermit } | Refused => {
+  const capability = access === 'write' ? 'fs.write' : 'fs.read'
+  if (!capabilities.has(capability)) return ungranted(capability)
+  if (path === '' || path.includes('\0')) return refused('bad_request', 'path: empty, or with a NUL character')
+  const base = roots[0]?.path ?? '/'
+  const whole = posix.normalize(isAbsolute(path) ? path : `${base}/${path}`)
+  const plain = whole.length > 1 && whole.endsWith('/') ? whole.slice(0, -1) : whole
+  for (const root of roots) {
+    const names = namesBelow(plain, root.path) ?? namesBelow(plain, root.real)
+    if (names === null) continue
+    const permit = sealFilePermit({ access, root, names, roots, max_read_bytes: limits.max_file_read_bytes })
+    return { kind: 'permit', permit }
+  }
+  return outside(plain, roots)
+}
+
+/** May a program be run? Decides, reserves the slot and makes the permit in one step that nothing can interrupt. */
+export const authorizeLocalRun = (
+  intent: LocalRunIntent,
+  cwd: WorkingDirectory,
+  { policy, rights, slots, session_id }: LocalContext,
+): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | Refused => {
+  const problem = missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
+  if (problem !== null) return problem
+  const caps = capsOf(intent, rights.limits)
+  if ('kind' in caps) return caps
+  const [name = ''] = intent.argv
+  const lookup = findExecutable(name, policy.env['PATH'])
+  const executable = lookup.kind === 'found' ? lookup.executable : null
+  const rule = commandRule(intent.argv, executable, policy)
+  if ('kind' in rule) return rule
+  if (executable === null) return refused('file_not_found', lookup.kind === 'found' ? name : lookup.detail, { argv0: name })
+  const slot = slots.reserve('')
+  if (slot === null) {
+    const max = rights.limits.max_processes_per_session
+    return refused('resource_limit', `this session runs ${max} processes, which is all that it may`, {
+      limit: 'max_processes_per_session',
+      max,
+    })
+  }
+  const permit = sealPermit({
+    argv: intent.argv,
+    executable,
+    cwd: cwd.path,
+    cwd_descriptor: cwd.descriptor,
+    env: { ...policy.env, ...intent.env },
+    caps,
+    confinement: UNCONFINED,
+    account: null,
+    matched_acl: rule.matched,
+    principal: { kind: 'local', session_id },
+  })
+  return { kind: 'permit', permit, slot }
+}
+
+const missingCapability = (intent: LocalRunIntent, { capabilities }: SessionRights): Refused | null => {
+  const wanted: readonly [boolean, Capability][] = [
+    [true, 'exec'],
+    [intent.shell, 'exec.shell'],
+    [intent.pty, 'pty'],
+    [intent.detach, 'exec.detach'],
+    [intent.input, 'exec.input'],
+  ]
+  const missing = wanted.find(([asked, capability]) => asked && !capabilities.has(capability))
+  return missing === undefined ? null : ungranted(missing[1])
+}
+
+const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy): Refused | null => {
+  const variable = Object.keys(env).find((name) => !allow_env.includes(name))
+  if (variable === undefined) return null
+  return refused('command_denied', `env: ${variable} may not be set; security.allow_env lists those that may`, { variable, allow_env })
+}
+
+const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
+  const timeout_ms = intent.timeout_ms ?? limits.default_timeout_ms
+  const bytes = intent.max_output_bytes ?? limits.max_output_bytes
+  if (timeout_ms > limits.hard_timeout_ms) return tooMuch('timeout_ms', timeout_ms, limits.hard_timeout_ms)
+  if (bytes > limits.max_output_bytes) return tooMuch('max_output_bytes', bytes, limits.max_output_bytes)
+  return {
+    max_output_bytes: bytes,
+    max_stdout_bytes: bytes,
+    max_stderr_bytes: bytes,
+    max_stdin_bytes: Number.MAX_SAFE_INTEGER,
+    warn_stdout_bytes: Number.MAX_SAFE_INTEGER,
+    warn_stderr_bytes: Number.MAX_SAFE_INTEGER,
+    warn_duration_ms: Number.MAX_SAFE_INTEGER,
+    max_duration_ms: limits.hard_timeout_ms,
+    timeout_ms,
+    timeout_clamped: false,
+  }
+}
+
+const tooMuch = (limit: string, asked: number, max: number): Refused =>
+  refused('resource_limit', `${limit}: ${asked} is above the ${max} of this session`, { limit, asked, max })
+
+const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
+  firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
+
+/** Denials also by the file that is meant, whatever name or link it is called by. */
+const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
+  if (fits(rule, argv)) return true
+  const [name = '', ...rest] = rule.argv
+  const lookup = executable === null ? null : findExecutable(name, path)
+  const same = lookup?.kind === 'found' && lookup.executable.dev === executable?.dev && lookup.executable.ino === executable.ino
+  return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
+}
+
+/** The rule that allows the command; denials go first. */
+const commandRule = (
+  argv: readonly string[],
+  executable: Executable | null,
+  policy: LocalPolicy,
+): { readonly matched: string } | Refused => {
+  if (argv[0] === undefined || argv[0] === '') return refused('bad_request', 'argv: it names at least the program')
+  const { allow_commands, deny_commands, env } = policy
+  const denied = deny_commands.findIndex((rule) => denies(rule, argv, executable, env['PATH']))
+  if (denied !== -1)
+    return refused('command_denied', `security.deny_commands[${denied}] forbids this command`, { rule: `deny_commands[${denied}]` })
+  if (allow_commands === null) return { matched: 'security' }
+  const allowed = allow_commands.findIndex((rule) => fits(rule, argv))
+  if (allowed !== -1) return { matched: `allow_commands[${allowed}]` }
+  return refused('command_denied', 'no entry of security.allow_commands allows this command', { rule: 'allow_commands' })
+}

@@ -1,0 +1,39 @@
+/**
+ * Limits of the REXD doors. Each with its reason; times are milliseconds, sizes are bytes.
+ */
+
+/** Content of a file in one message: below the port's largest with room for the fields around it. */
+export const MAX_FILE_CHUNK = 2 * 1024 * 1024
+/** A path: what Linux takes. */
+export const MAX_PATH = 4_096
+/** stdin that comes with the command; more comes by exec.input. */
+export const MAX_INLINE_STDIN = 1024 * 1024
+/** Roots that a session may ask for. */
+export const MAX_ROOTS = 64
+/** Variables that a command may be given, and one of them. */
+export const MAX_VARIABLES = 256
+export const MAX_VARIABLE_TEXT = 128 * 1024
+/** Entries or matches that one answer holds: what fits into a message of the port with paths of a usual length. */
+export const MAX_LISTED = 10_000
+/** All of them together, as JSON. */
+export const MAX_LISTED_BYTES = 3 * 1024 * 1024
+/** Columns or rows of a terminal (TIOCSWINSZ takes 16 bits). */
+export const MAX_TERMINAL_SIDE = 65_535
+/** A signal's name. */
+export const MAX_SIGNAL_NAME = 16
+/** How long a session that is closed waits for its programs to end: SIGTERM, the grace, SIGKILL, and a little. */
+export const SESSION_CLOSE_MS = 8_000
+
+// ---- the JSON-RPC door ----
+/** One line, or one message: a chunk of a file in base64 with every character escaped once, and the fields around it. */
+export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
+/** Requests in one batch. */
+export const MAX_RPC_BATCH = 100
+/** Requests of one connection that are being answered; beyond this no more are read. */
+export const MAX_RPC_PENDING = 256
+/** A request's id, when it is a text. */
+export const MAX_RPC_ID = 256
+/** Ended processes of one session that can still be waited for. */
+export const MAX_ENDED_PROCESSES = 256
+/** Answers and events that wait for a reader; beyond this programs are held, and no more is read. */
+export const MAX_RPC_BACKLOG = 1024 * 1024
