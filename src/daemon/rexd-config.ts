@@ -7,6 +7,7 @@ import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
 import type { LocalPolicy } from '../policy/local-policy.ts'
 import { readLocalPolicy } from '../policy/read-local-policy.ts'
 import type { Environment } from './config.ts'
+import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from './rexd-http-config.ts'
 
 export const DEFAULT_REXD_CONFIG = '/etc/rexd/config.toml'
 
@@ -16,6 +17,8 @@ export interface RexdConfig {
   /** `rexd --stdio` may be used. */
   readonly stdio: boolean
   readonly log_level: LogLevel
+  /** `rexd --http` may be used. */
+  readonly http: RexdHttpConfig | null
   /** Null: there is none, because the file says so. */
   readonly audit_path: string | null
   readonly policy: LocalPolicy
@@ -30,7 +33,7 @@ export interface RexdConfigReading {
 }
 
 const SECTIONS = ['server', 'limits', 'security', 'audit']
-const SERVER_KEYS = ['stdio', 'log_level']
+const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
 const AUDIT_KEYS = ['enabled', 'path']
 const DEFAULT_AUDIT = '/var/log/rexd/audit.log'
 
@@ -68,6 +71,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
     path,
     stdio: toml.boolean(['server', 'stdio'], server['stdio']) ?? true,
     log_level: readLogLevel(toml, server['log_level']),
+    http: readHttpConfig(toml, server),
     audit_path: enabled ? (toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT) : null,
     policy: readLocalPolicy(toml, env),
   }

@@ -5,7 +5,7 @@ import { DEFAULT_REXD_CONFIG } from './rexd-config.ts'
 
 /** What the command line of `rexd` says. */
 export interface RexdFlags {
-  readonly mode: 'stdio' | 'check' | 'help' | 'version'
+  readonly mode: 'stdio' | 'http' | 'check' | 'help' | 'version'
   readonly json: boolean
   readonly config: string
   /** The text of `--help` and `--version`. */
@@ -17,6 +17,7 @@ Examples:
   rexd --stdio                              JSON-RPC 2.0, one object per line, on standard input and output
   ssh server-a rexd --stdio                 the same on another machine, by whoever may log in there
   rexd --stdio --config ~/rexd.toml         with a configuration of one's own
+  rexd --http --config ~/rexd.toml          HTTP and WebSocket, where server.http_listen says
   rexd --check --config ./config.toml       would this configuration do?
 
 It runs what ${DEFAULT_REXD_CONFIG} allows, as the user who starts it. See docs/rexd.md.`
@@ -34,7 +35,8 @@ export const parseRexdFlags = (argv: readonly string[], version: string): RexdFl
   let text = ''
   const command = new Command('rexd')
     .description('Runs commands and looks after files for a program that speaks REXD/1, within configured roots.')
-    .addOption(new Option('--stdio', 'serve standard input and output until they end').conflicts('check'))
+    .addOption(new Option('--stdio', 'serve standard input and output until they end').conflicts(['check', 'http']))
+    .addOption(new Option('--http', 'serve HTTP and WebSocket, where the configuration says').conflicts('check'))
     .addOption(new Option('--config <file>', 'configuration file').default(DEFAULT_REXD_CONFIG))
     .addOption(new Option('--check', 'check the configuration, serve nothing'))
     .addOption(new Option('--json', 'with --check: one JSON object'))
@@ -52,9 +54,9 @@ export const parseRexdFlags = (argv: readonly string[], version: string): RexdFl
     if (error.code !== 'commander.helpDisplayed') throw usage(error.message)
     return { mode: 'help', json: false, config: DEFAULT_REXD_CONFIG, text }
   }
-  const options = command.opts<{ stdio?: true; check?: true; json?: true; version?: true; config: string }>()
-  const mode = options.version ? 'version' : options.check ? 'check' : 'stdio'
-  if (mode === 'stdio' && options.stdio !== true) throw usage('say how it is to be spoken to: --stdio')
+  const options = command.opts<{ stdio?: true; http?: true; check?: true; json?: true; version?: true; config: string }>()
+  const mode = options.version ? 'version' : options.check ? 'check' : options.http ? 'http' : 'stdio'
+  if (mode === 'stdio' && options.stdio !== true) throw usage('say how it is to be spoken to: --stdio or --http')
   if (options.json === true && mode !== 'check') throw usage('--json goes with --check')
   return { mode, json: options.json === true, config: options.config, text: `rexd ${version}\n` }
 }

@@ -1,10 +1,15 @@
+import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 
 import { systemClock } from '../base/clock.ts'
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
-import { createLogger } from '../base/log.ts'
+import { createLogger, type Logger } from '../base/log.ts'
 import { VERSION } from '../base/version.ts'
 import { serveLines } from '../doors/rpc/stdio.ts'
+import { RpcWebDoor } from '../doors/rpc/web-door.ts'
+import type { LocalExecutorClient } from '../executor/port/local-client.ts'
+import { loadOrCreateSeed } from '../identity/key-file.ts'
+import { toHex } from '../protocol/ids.ts'
 import type { Capability } from '../protocol/rexd-names.ts'
 import { startRexd } from './compose-rexd.ts'
 import type { Environment } from './config.ts'
@@ -22,29 +27,62 @@ const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', '
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
-const serve = async (flags: RexdFlags, env: Environment): Promise<number> => {
-  const { config, warnings } = await loadRexdConfig(flags.config, env)
-  if (!config.stdio) throw new AppError('bad_config', `${config.path}: server.stdio is false: this rexd does not serve standard input`)
-  const log = createLogger({ name: 'rexd', level: config.log_level })
-  for (const warning of warnings) log.warn(warning)
-  const stopping = new AbortController()
-  let signalled: NodeJS.Signals | null = null
+/** Aborts at the first stop signal, or at a mistake of ours. */
+const stopping = (log: Logger): { readonly signal: AbortSignal; status(): number | null } => {
+  const controller = new AbortController()
+  let status: number | null = null
   for (const signal of STOP_SIGNALS)
     process.on(signal, () => {
-      signalled ??= signal
-      stopping.abort()
+      status ??= 128 + constants.signals[signal]
+      controller.abort()
     })
-  const mistake = onMistake(log)
-  void mistake.then(() => stopping.abort())
+  const afterMistake = async (): Promise<void> => {
+    await onMistake(log)
+    status ??= EXIT_FAILURE
+    controller.abort()
+  }
+  void afterMistake()
+  return { signal: controller.signal, status: () => status }
+}
+
+type Serve = (
+  door: { readonly config: RexdConfig; readonly client: LocalExecutorClient; readonly log: Logger },
+  signal: AbortSignal,
+) => Promise<void>
+
+const overStdio: Serve = async ({ config, client, log }, signal) => {
+  if (!config.stdio) throw new AppError('bad_config', `${config.path}: server.stdio is false: this rexd does not serve standard input`)
+  const door = { input: process.stdin, output: process.stdout, client, clock: systemClock, log }
+  await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
+}
+
+const overHttp: Serve = async ({ config, client, log }, signal) => {
+  if (config.http === null) throw new AppError('bad_config', `${config.path}: server.http_listen is missing: it says where --http listens`)
+  const { host, port, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins, tls } = config.http
+  const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
+  const read = async (file: string): Promise<string> => readFile(file, 'utf8')
+  const pem = tls && { cert: await read(tls.cert), key: await read(tls.key), clientCa: tls.client_ca && (await read(tls.client_ca)) }
+  const door = new RpcWebDoor({ client, clock: systemClock, log }, { host, port, token, tokenFile, allowed: { hosts, origins }, tls: pem })
+  await door.start()
+  process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
+  if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+  await door.stop()
+}
+
+const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<number> => {
+  const { config, warnings } = await loadRexdConfig(flags.config, env)
+  const log = createLogger({ name: 'rexd', level: config.log_level })
+  for (const warning of warnings) log.warn(warning)
+  const stop = stopping(log)
   const rexd = await startRexd(config, log)
   const client = rexd.connect()
-  const door = { input: process.stdin, output: process.stdout, client, clock: systemClock, log }
-  await serveLines(door, { door: 'stdio', available: OVER_STDIO }, stopping.signal)
-  client.stop()
-  const failures = await rexd.stop()
-  for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
-  if (signalled !== null) return 128 + constants.signals[signalled]
-  return failures.length === 0 && !stopping.signal.aborted ? 0 : EXIT_FAILURE
+  try {
+    await serve({ config, client, log }, stop.signal)
+  } finally {
+    client.stop()
+    for (const { name, error } of await rexd.stop()) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
+  }
+  return stop.status() ?? 0
 }
 
 const TOPIC = 'configuration'
@@ -72,7 +110,9 @@ const dispatch = async (flags: RexdFlags, env: Environment): Promise<number> => 
     case 'check':
       return check(flags, env)
     case 'stdio':
-      return serve(flags, env)
+      return run(flags, env, overStdio)
+    case 'http':
+      return run(flags, env, overHttp)
   }
 }
 

@@ -37,3 +37,14 @@ export const MAX_RPC_ID = 256
 export const MAX_ENDED_PROCESSES = 256
 /** Answers and events that wait for a reader; beyond this programs are held, and no more is read. */
 export const MAX_RPC_BACKLOG = 1024 * 1024
+/** Events of one session that are kept for a caller who comes back, or who asks for them. */
+export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
+/** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */
+export const RESUME_WINDOW_MS = 60_000
+export const HTTP_IDLE_MS = 600_000
+/** How long one question for events may wait. */
+export const MAX_EVENTS_WAIT_MS = 60_000
+/** Events in one answer. */
+export const MAX_EVENTS_ANSWERED = 1_000
+/** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
+export const WEBSOCKET_PING_MS = 15_000

@@ -16,7 +16,7 @@ const REXD_ENTRY = 'src/daemon/rexd-main.ts'
 const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
-const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/
+const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
 const MESH_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/
 const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 
@@ -27,7 +27,7 @@ const MAX_FUNCTION_LINES = 60
 const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, ['mesh/']],
   [/^@noble\//, ['identity/']],
-  [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
+  [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/, ['doors/']],
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/files.ts']],

@@ -1,14 +1,16 @@
-import { errorText, isAppError } from '../../base/errors.ts'
+import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
-import { failure, isCall, methodNotFound, parseMessage, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
-import { Methods, type MethodsComponents, type MethodsInit } from './methods.ts'
-import { isMethod, METHODS } from './schemas.ts'
+import { answerMessage } from './answer.ts'
+import { parseMessage, type RpcMessage } from './message.ts'
+import { Methods } from './methods.ts'
+import type { MethodsComponents, MethodsInit } from './own-sessions.ts'
+import type { Send } from './session-events.ts'
 
-export interface ConnectionComponents extends Omit<MethodsComponents, 'emit'> {
+export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
   readonly log: Logger
   /** One message to the other side; a promise while it is behind. */
-  readonly send: (message: object) => void | Promise<void>
+  readonly send: Send
 }
 
 /** One caller, whatever carries its messages: each is answered when it is done, not in the order of the questions. */
@@ -19,9 +21,8 @@ export class RpcConnection {
   #room: PromiseWithResolvers<void> | null = null
 
   constructor(components: ConnectionComponents, init: MethodsInit) {
-    const { client, clock, send } = components
     this.#components = components
-    this.#methods = new Methods({ client, clock, emit: (method, params) => send({ jsonrpc: '2.0', method, params }) }, init)
+    this.#methods = new Methods(components, init)
   }
 
   /** Takes one message. A promise: no more may be given before it settles. */
@@ -54,34 +55,11 @@ export class RpcConnection {
     await this.#methods.close()
   }
 
-  async #answer({ batch, parts }: RpcMessage): Promise<void> {
-    if (!batch) return this.#answerOne(parts[0]!)
-    const afterwards: (() => void)[] = []
-    const responses = await Promise.all(parts.map(async (part) => (isCall(part) ? this.#perform(part, afterwards) : part)))
-    const said = responses.filter((response) => response !== null)
-    if (said.length > 0) await this.#components.send(said)
-    for (const work of afterwards) work()
-  }
-
-  async #answerOne(part: RpcCall | RpcResponse): Promise<void> {
-    const afterwards: (() => void)[] = []
-    const response = isCall(part) ? await this.#perform(part, afterwards) : part
+  async #answer(message: RpcMessage): Promise<void> {
+    const { said, afterwards } = await answerMessage(message, { methods: this.#methods, log: this.#components.log })
     // Events of what was started stand behind its answer, even where that waits for its reader.
-    const sent = response === null ? undefined : this.#components.send(response)
-    for (const work of afterwards) work()
+    const sent = said === null ? undefined : this.#components.send(said)
+    afterwards()
     await sent
-  }
-
-  /** Null for a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
-  async #perform({ id, method, params }: RpcCall, afterwards: (() => void)[]): Promise<RpcResponse | null> {
-    if (!isMethod(method)) return id === undefined ? null : methodNotFound(id, method, METHODS)
-    try {
-      const answered = await this.#methods.call(method, params)
-      if (answered.afterwards !== undefined) afterwards.push(answered.afterwards)
-      return id === undefined ? null : success(id, answered.result)
-    } catch (error) {
-      if (!isAppError(error)) this.#components.log.error({ err: errorText(error), method }, 'a method failed inside')
-      return id === undefined ? null : failure(id, error)
-    }
   }
 }

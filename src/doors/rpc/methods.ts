@@ -1,32 +1,15 @@
 import type { z } from 'zod'
 
-import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { VERSION } from '../../base/version.ts'
 import { LocalRun } from '../../exec/local-run.ts'
-import type { LocalArguments, LocalCall, LocalExecutorClient } from '../../executor/port/local-client.ts'
-import type { LocalDoor } from '../../protocol/reasons.ts'
+import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
-import type { Capability } from '../../protocol/rexd-names.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
-import { RpcProcess, type Emit } from './rpc-process.ts'
-import { RpcSession, type SessionGrant } from './rpc-session.ts'
+import { OwnSessions, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
+import { RpcProcess } from './rpc-process.ts'
+import type { RpcSession } from './rpc-session.ts'
 import { PARAMS, type Method, type Params } from './schemas.ts'
-
-export const PROTOCOL = 'rexd/1'
-
-export interface MethodsComponents {
-  readonly client: LocalExecutorClient
-  readonly clock: Clock
-  readonly emit: Emit
-}
-
-export interface MethodsInit {
-  readonly door: LocalDoor
-  /** What this door can carry. */
-  readonly available: readonly Capability[]
-}
 
 /** What a method answers, and what happens once that is said. */
 export interface Answered {
@@ -55,13 +38,12 @@ const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64', path: string): s
 /** The methods of REXD/1 for one connection, and the sessions that it has opened. Each is one call of the executor, or an answer from what its events said. */
 export class Methods {
   readonly #components: MethodsComponents
-  readonly #init: MethodsInit
-  readonly #sessions = new Map<string, RpcSession>()
+  readonly #sessions: OwnSessions
   readonly #left = new AbortController()
 
   constructor(components: MethodsComponents, init: MethodsInit) {
     this.#components = components
-    this.#init = init
+    this.#sessions = new OwnSessions(components, init)
   }
 
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
@@ -73,13 +55,15 @@ export class Methods {
   /** The connection is gone: nobody waits, and everything that it had running is ended. */
   async close(): Promise<void> {
     this.#left.abort()
-    await Promise.all([...this.#sessions.keys()].map(async (id) => this.#close(id).catch(() => undefined)))
+    await this.#sessions.leave()
   }
 
   readonly #handlers: { readonly [M in Method]: (params: Params<M>) => Promise<Answered> } = {
-    'session.open': async (params) => this.#open(params),
-    'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#close(this.#session(session_id).id) } }),
-    'session.info': async ({ session_id }) => this.#info(this.#session(session_id)),
+    'session.open': async (params) => ({ result: await this.#sessions.open(params) }),
+    'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#sessions.end(this.#session(session_id)) } }),
+    'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
+    'session.resume': async (params) => this.#sessions.resume(params),
+    'session.events': async (params) => ({ result: await this.#sessions.eventsOf(params, this.#left.signal) }),
     'exec.start': async (params) => this.#start(params),
     'exec.wait': async ({ session_id, process_id, timeout_ms }) => ({
       result: await this.#session(session_id)
@@ -118,46 +102,7 @@ export class Methods {
 
   /** Of this connection alone. Throws `unknown_session`. */
   #session(id: string): RpcSession {
-    const session = this.#sessions.get(id)
-    if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
-    return session
-  }
-
-  async #open(params: Params<'session.open'>): Promise<Answered> {
-    const { client_name, workspace_roots: roots = null, requested_capabilities: capabilities = null, limits } = params
-    const { client, clock, emit } = this.#components
-    const { session: id, json } = await client.call('session_open', {
-      door: this.#init.door,
-      client_name,
-      roots,
-      available: [...this.#init.available],
-      capabilities,
-      limits: {
-        max_output_bytes: limits.max_output_bytes ?? null,
-        max_file_read_bytes: limits.max_file_read_bytes ?? null,
-        max_processes_per_session: limits.max_processes_per_session ?? null,
-        default_timeout_ms: limits.default_timeout_ms ?? null,
-        hard_timeout_ms: limits.hard_timeout_ms ?? null,
-        max_concurrent_sessions: null,
-      },
-    })
-    const grant = JSON.parse(json) as SessionGrant
-    const openedAt = new Date(clock.now()).toISOString()
-    this.#sessions.set(id, new RpcSession({ emit }, { id, grant, clientName: client_name, openedAt }))
-    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant } }
-  }
-
-  async #close(id: string): Promise<number> {
-    const { json } = await this.#components.client.call('session_close', { session: id })
-    this.#sessions.delete(id)
-    return (JSON.parse(json) as { ended: number }).ended
-  }
-
-  async #info(session: RpcSession): Promise<Answered> {
-    const { id, grant, clientName, openedAt, processes } = session
-    const cwd = grant.workspace_roots[0] ?? null
-    const known = processes.map((process) => process.summary)
-    return { result: { session_id: id, client_name: clientName, opened_at: openedAt, cwd, ...grant, processes: known } }
+    return this.#sessions.get(id)
   }
 
   async #start(params: Params<'exec.start'>): Promise<Answered> {
@@ -165,7 +110,7 @@ export class Methods {
     const { client, clock } = this.#components
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit }
-    const process = new RpcProcess({ emit: session.emit, clock }, init)
+    const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
     const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params))
     process.attach(run)
     session.add(process)

@@ -106,8 +106,10 @@ export class RpcProcess implements RunSink {
     if (!this.#over && timeoutMs !== 0) {
       const late = Promise.withResolvers<void>()
       const timer = timeoutMs === null ? null : this.#clock.setTimeout(late.resolve, timeoutMs)
-      signal.addEventListener('abort', () => late.resolve(), { once: true })
+      const left = (): void => late.resolve()
+      signal.addEventListener('abort', left)
       await Promise.race([this.#done.promise, late.promise])
+      signal.removeEventListener('abort', left)
       timer?.cancel()
     }
     if (this.#over && this.#limitExceeded)

@@ -1,6 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import { MAX_ENDED_PROCESSES } from '../../protocol/rexd-limits.ts'
-import type { Emit, RpcProcess } from './rpc-process.ts'
+import type { RpcProcess } from './rpc-process.ts'
+import { SessionEvents } from './session-events.ts'
 
 /** What `session.open` grants. */
 export interface SessionGrant {
@@ -9,22 +10,29 @@ export interface SessionGrant {
   readonly workspace_roots: readonly string[]
 }
 
-/** A session as its door holds it: what it was granted, and its processes. */
-export class RpcSession {
+export interface RpcSessionInit {
   readonly id: string
   readonly grant: SessionGrant
   readonly clientName: string
   /** ISO 8601. */
   readonly openedAt: string
-  readonly emit: Emit
+  /** It outlives its connection, or has none. */
+  readonly kept: boolean
+}
+
+/** A session as its door holds it: what it was granted, what it says, and its processes. */
+export class RpcSession {
+  readonly init: RpcSessionInit
+  readonly events: SessionEvents
   readonly #processes = new Map<string, RpcProcess>()
 
-  constructor(components: { emit: Emit }, init: { id: string; grant: SessionGrant; clientName: string; openedAt: string }) {
-    this.emit = components.emit
-    this.id = init.id
-    this.grant = init.grant
-    this.clientName = init.clientName
-    this.openedAt = init.openedAt
+  constructor(init: RpcSessionInit) {
+    this.init = init
+    this.events = new SessionEvents({ sessionId: init.id, kept: init.kept })
+  }
+
+  get id(): string {
+    return this.init.id
   }
 
   get processes(): readonly RpcProcess[] {

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 
 import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
-import { MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_VARIABLES } from '../../protocol/rexd-limits.ts'
+import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_VARIABLES } from '../../protocol/rexd-limits.ts'
 
 const whole = z.int().min(0)
 const positive = z.int().min(1)
@@ -28,7 +28,10 @@ export const PARAMS = {
     workspace_roots: z.array(path).max(MAX_ROOTS).optional(),
     requested_capabilities: z.array(name).max(MAX_ROOTS).optional(),
     limits: limits.default({}),
+    resumable: z.boolean().default(false),
   }),
+  'session.resume': z.strictObject({ ...session, resume_token: name, cursor: whole.default(0) }),
+  'session.events': z.strictObject({ ...session, cursor: whole, timeout_ms: whole.max(MAX_EVENTS_WAIT_MS).default(0) }),
   'session.close': z.strictObject(session),
   'session.info': z.strictObject(session),
   'exec.start': z.strictObject({

@@ -4,9 +4,9 @@ import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
-import type { MethodsInit } from './methods.ts'
+import type { MethodsInit } from './own-sessions.ts'
 
-export interface StdioComponents extends Omit<ConnectionComponents, 'send'> {
+export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store'> {
   readonly input: Readable
   readonly output: Writable
 }
@@ -52,7 +52,7 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
   const { input, output, client, clock, log } = components
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const connection = new RpcConnection({ client, clock, log, send: writer.send }, init)
+  const connection = new RpcConnection({ client, clock, log, store: null, send: writer.send }, init)
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 
-import { AppError } from '../../base/errors.ts'
-import { equalBytes, sha256 } from '../../identity/hash.ts'
+import { AppError } from '../base/errors.ts'
+import { equalBytes, sha256 } from '../identity/hash.ts'
 
 /** Which of the door's two listeners a request came by. */
 export type Listener = { readonly kind: 'tcp'; readonly port: number } | { readonly kind: 'unix' }
@@ -14,12 +14,25 @@ const LOOPBACK_NAMES = ['127.0.0.1', 'localhost', '[::1]']
 const ownHosts = (listener: Listener): string[] =>
   listener.kind === 'unix' ? ['localhost'] : LOOPBACK_NAMES.map((name) => `${name}:${listener.port}`)
 
+/** Names that the configuration lets callers use beside our own. */
+export interface AllowedNames {
+  /** As in Host, with the port where it is not the scheme's own. */
+  readonly hosts: readonly string[]
+  readonly origins: readonly string[]
+}
+
+const NO_OTHERS: AllowedNames = { hosts: [], origins: [] }
+
 /**
  * Refuses what a foreign page could make a browser send: a name of its own that resolves to us (DNS
  * rebinding) shows in Host, a page of another site in Origin. Throws `forbidden_host`.
  */
-export const checkHost = (request: Pick<IncomingMessage, 'headers' | 'headersDistinct' | 'url'>, listener: Listener): void => {
-  const hosts = ownHosts(listener)
+export const checkHost = (
+  request: Pick<IncomingMessage, 'headers' | 'headersDistinct' | 'url'>,
+  listener: Listener,
+  allowed: AllowedNames = NO_OTHERS,
+): void => {
+  const hosts = [...ownHosts(listener), ...allowed.hosts]
   // Two of them, or a whole URL instead of a path, could name another host than the one that is looked at (RFC 9112 §3.2).
   const [host, ...others] = request.headersDistinct['host'] ?? []
   const named = others.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
@@ -27,14 +40,17 @@ export const checkHost = (request: Pick<IncomingMessage, 'headers' | 'headersDis
   const { origin } = request.headers
   if (origin === undefined) return
   const own = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
-  if (!own) throw new AppError('forbidden_host', 'requests of other origins are refused')
+  if (!own && !allowed.origins.includes(origin)) throw new AppError('forbidden_host', 'requests of other origins are refused')
 }
 
 /** Compares bearer tokens in constant time, whatever their lengths. */
 export class TokenCheck {
   readonly #expected: Uint8Array
+  readonly #refusal: string
 
-  constructor(init: { token: string }) {
+  /** `where`: where whoever may have it finds the token. */
+  constructor(init: { token: string; where?: string }) {
+    this.#refusal = `the bearer token is missing or wrong; it is in ${init.where ?? "the data directory's file api-token"}`
     if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
     this.#expected = digest(init.token.trim())
   }
@@ -43,7 +59,7 @@ export class TokenCheck {
   check(authorization: string | undefined): void {
     const given = /^Bearer +([^\s]+)$/i.exec(authorization ?? '')?.[1]
     if (given === undefined || !equalBytes(digest(given), this.#expected)) {
-      throw new AppError('unauthorized', "the bearer token is missing or wrong; it is in the data directory's file api-token")
+      throw new AppError('unauthorized', this.#refusal)
     }
   }
 }

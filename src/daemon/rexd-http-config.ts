@@ -1,0 +1,71 @@
+import { isIP } from 'node:net'
+
+import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
+
+/** Where and how REXD is spoken over HTTP. */
+export interface RexdHttpConfig {
+  readonly host: string
+  readonly port: number
+  readonly token_file: string
+  /** Names beside those of this machine that Host may have, and origins of pages that may ask. */
+  readonly allowed_hosts: readonly string[]
+  readonly allowed_origins: readonly string[]
+  /** Files; null: no TLS. */
+  readonly tls: { readonly cert: string; readonly key: string; readonly client_ca: string | null } | null
+}
+
+export const HTTP_KEYS = [
+  'http_listen',
+  'http_wildcard',
+  'token_file',
+  'allowed_hosts',
+  'allowed_origins',
+  'tls_cert',
+  'tls_key',
+  'tls_client_ca',
+] as const
+
+const LOOPBACK = /^(127\.|::1$)/
+const WILDCARD = ['0.0.0.0', '::']
+/** `127.0.0.1:7680`, `[::1]:7680`. */
+const LISTEN = /^(?:\[([0-9a-f:.]+)\]|([0-9.]+)):([0-9]{1,5})$/
+
+/** Null: there is no HTTP. */
+export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpConfig | null => {
+  const at = (key: (typeof HTTP_KEYS)[number]) => ['server', key]
+  const listen = toml.text(at('http_listen'), server['http_listen'])
+  const [host, port] = listen === null ? ['127.0.0.1', 0] : readListen(toml, listen)
+  const wildcard = toml.boolean(at('http_wildcard'), server['http_wildcard']) ?? false
+  const token_file = toml.absolutePath(at('token_file'), server['token_file'])
+  const path = (key: 'tls_cert' | 'tls_key' | 'tls_client_ca'): string | null => toml.absolutePath(at(key), server[key])
+  const [cert, key, client_ca] = [path('tls_cert'), path('tls_key'), path('tls_client_ca')]
+  const texts = (name: 'allowed_hosts' | 'allowed_origins'): readonly string[] => toml.strings(at(name), server[name]) ?? []
+  const [allowed_hosts, allowed_origins] = [texts('allowed_hosts'), texts('allowed_origins')]
+  if (server['http_listen'] === undefined) {
+    for (const name of HTTP_KEYS) if (server[name] !== undefined) toml.problem(at(name), 'means nothing without http_listen')
+    return null
+  }
+  if (token_file === null) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
+  if ((cert === null) !== (key === null)) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
+  if (client_ca !== null && cert === null) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
+  if (WILDCARD.includes(host) && !wildcard)
+    toml.problem(
+      at('http_listen'),
+      `${host} is every network that this machine is on: where that is meant, say so a second time with http_wildcard = true`,
+    )
+  if (!LOOPBACK.test(host) && cert === null)
+    toml.warning(
+      at('http_listen'),
+      `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
+    )
+  const tls = cert === null || key === null ? null : { cert, key, client_ca }
+  return { host, port, token_file: token_file ?? '', allowed_hosts, allowed_origins: allowed_origins.map((one) => one.toLowerCase()), tls }
+}
+
+const readListen = (toml: TomlReader, text: string): [host: string, port: number] => {
+  const [, v6, v4, port] = LISTEN.exec(text) ?? []
+  const host = v6 ?? v4 ?? ''
+  if (isIP(host) !== 0 && Number(port) <= 65_535) return [host, Number(port)]
+  toml.problem(['server', 'http_listen'], `${JSON.stringify(text)} is not an address and a port such as "127.0.0.1:7680"`)
+  return ['127.0.0.1', 0]
+}

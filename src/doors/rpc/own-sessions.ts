@@ -1,0 +1,151 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
+import type { LocalDoor } from '../../protocol/reasons.ts'
+import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { RpcSession, type SessionGrant } from './rpc-session.ts'
+import type { Params } from './schemas.ts'
+import type { EventsSince, Send } from './session-events.ts'
+import type { SessionStore } from './session-store.ts'
+
+export const PROTOCOL = 'rexd/1'
+
+export interface MethodsComponents {
+  readonly client: LocalExecutorClient
+  readonly clock: Clock
+  /** Where sessions wait for callers who come back; null: none does, all end with their connection. */
+  readonly store: SessionStore | null
+  /** Where events go; null: nowhere, they are asked for. */
+  readonly send: Send | null
+}
+
+export interface MethodsInit {
+  readonly door: LocalDoor
+  /** What this door can carry. */
+  readonly available: readonly Capability[]
+}
+
+/** The sessions of one caller: those that it has opened, and those that it came back to. */
+export class OwnSessions {
+  readonly #components: MethodsComponents
+  readonly #init: MethodsInit
+  readonly #sessions = new Map<string, RpcSession>()
+
+  constructor(components: MethodsComponents, init: MethodsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /** Throws `unknown_session`. */
+  get(id: string): RpcSession {
+    const session = this.#sessions.get(id)
+    if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
+    if (this.#components.send === null) this.#wait(session, HTTP_IDLE_MS)
+    return session
+  }
+
+  async open(params: Params<'session.open'>): Promise<object> {
+    const {
+      client_name: clientName,
+      workspace_roots: roots = null,
+      requested_capabilities: capabilities = null,
+      limits,
+      resumable,
+    } = params
+    const { client, clock, send, store } = this.#components
+    if (resumable && store === null)
+      throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
+    const { session: id, json } = await client.call('session_open', {
+      door: this.#init.door,
+      client_name: clientName,
+      roots,
+      available: [...this.#init.available],
+      capabilities,
+      limits: {
+        max_output_bytes: limits.max_output_bytes ?? null,
+        max_file_read_bytes: limits.max_file_read_bytes ?? null,
+        max_processes_per_session: limits.max_processes_per_session ?? null,
+        default_timeout_ms: limits.default_timeout_ms ?? null,
+        hard_timeout_ms: limits.hard_timeout_ms ?? null,
+        max_concurrent_sessions: null,
+      },
+    })
+    const grant = JSON.parse(json) as SessionGrant
+    const kept = store !== null && (resumable || send === null)
+    const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
+    if (send !== null) session.events.attach(send, 0)
+    this.#sessions.set(id, session)
+    const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
+    if (send === null) this.#wait(session, HTTP_IDLE_MS)
+    return { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }
+  }
+
+  /** Its events go on behind the cursor that its caller has. */
+  resume({ session_id, resume_token, cursor }: Params<'session.resume'>): { result: object; afterwards?: () => void } {
+    const { send, store } = this.#components
+    if (store === null) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
+    const session = store.take(session_id, resume_token, () => this.#release(session))
+    this.#sessions.set(session.id, session)
+    const result = { ...this.info(session), protocol: PROTOCOL, server_version: VERSION }
+    if (send === null) {
+      this.#wait(session, HTTP_IDLE_MS)
+      return { result }
+    }
+    return { result, afterwards: () => session.events.attach(send, cursor) }
+  }
+
+  async eventsOf({ session_id, cursor, timeout_ms }: Params<'session.events'>, left: AbortSignal): Promise<EventsSince> {
+    const { events, init } = this.get(session_id)
+    if (!init.kept)
+      throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
+    if (timeout_ms > 0) {
+      const late = new AbortController()
+      const timer = this.#components.clock.setTimeout(() => late.abort(), timeout_ms)
+      await events.behind(cursor, AbortSignal.any([late.signal, left]))
+      timer.cancel()
+    }
+    return events.since(cursor)
+  }
+
+  info(session: RpcSession): object {
+    const { init, processes } = session
+    const known = processes.map((process) => process.summary)
+    const cwd = init.grant.workspace_roots[0] ?? null
+    return { session_id: init.id, client_name: init.clientName, opened_at: init.openedAt, cwd, ...init.grant, processes: known }
+  }
+
+  /** Answers how many programs were ended. */
+  async end(session: RpcSession): Promise<number> {
+    this.#sessions.delete(session.id)
+    this.#components.store?.remove(session)
+    const { json } = await this.#components.client.call('session_close', { session: session.id })
+    return (JSON.parse(json) as { ended: number }).ended
+  }
+
+  /** The caller is gone: what may be come back to waits, the rest is ended. */
+  async leave(): Promise<void> {
+    const sessions = [...this.#sessions.values()]
+    this.#sessions.clear()
+    for (const session of sessions.filter(({ init }) => init.kept)) {
+      session.events.detach()
+      this.#wait(session, this.#window)
+    }
+    await Promise.all(sessions.filter(({ init }) => !init.kept).map(async (session) => this.end(session).catch(() => 0)))
+  }
+
+  get #window(): number {
+    return this.#components.send === null ? HTTP_IDLE_MS : RESUME_WINDOW_MS
+  }
+
+  #wait(session: RpcSession, windowMs: number): void {
+    this.#components.store?.leave(session, windowMs, () => void this.end(session).catch(() => 0))
+  }
+
+  /** Another caller has come back to it. */
+  #release(session: RpcSession): void {
+    this.#sessions.delete(session.id)
+    session.events.detach()
+  }
+}

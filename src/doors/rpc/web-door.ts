@@ -1,0 +1,181 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
+
+import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Startable } from '../../base/startable.ts'
+import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../../protocol/local-limits.ts'
+import { MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
+import { answerMessage } from './answer.ts'
+import { parseFailure, parseMessage, tooLong } from './message.ts'
+import { Methods } from './methods.ts'
+import type { MethodsComponents } from './own-sessions.ts'
+import { SessionStore } from './session-store.ts'
+import { tokenOf, WebSockets } from './websockets.ts'
+
+export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'send'> {
+  readonly log: Logger
+}
+
+export interface WebDoorInit {
+  readonly host: string
+  readonly port: number
+  readonly token: string
+  /** Where whoever may have the token finds it. */
+  readonly tokenFile: string
+  readonly allowed: AllowedNames
+  /** PEM texts; `clientCa`: who has no certificate of it is not heard. Null: no TLS. */
+  readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
+}
+
+/** What reaches this door over a network that it may outlive. */
+const OVER_THE_WEB: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'events']
+
+/** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
+export class RpcWebDoor implements Startable {
+  readonly #components: WebDoorComponents
+  readonly #init: WebDoorInit
+  readonly #token: TokenCheck
+  readonly #store: SessionStore
+  /** Of all that ask by POST: whoever has the token and knows a session has it. */
+  readonly #methods: Methods
+  readonly #sockets: WebSockets
+  #server: Server | null = null
+
+  constructor(components: WebDoorComponents, init: WebDoorInit) {
+    const { client, clock } = components
+    this.#components = components
+    this.#init = init
+    this.#token = new TokenCheck({ token: init.token, where: init.tokenFile })
+    this.#store = new SessionStore({ clock })
+    this.#methods = new Methods({ client, clock, store: this.#store, send: null }, { door: 'http', available: OVER_THE_WEB })
+    this.#sockets = new WebSockets({ ...components, store: this.#store }, { available: OVER_THE_WEB })
+  }
+
+  /** Once started. */
+  get url(): string {
+    const { address, port, family } = this.#address
+    return `${this.#init.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+  }
+
+  /** Errors: `conflict` where the port belongs to another, `bad_config` where the certificates are none. */
+  async start(): Promise<void> {
+    const server = this.#make()
+    server.maxConnections = MAX_LOCAL_CONNECTIONS
+    server.on('request', (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response))
+    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const { host, port } = this.#init
+      const inUse = error.code === 'EADDRINUSE'
+      reject(inUse ? new AppError('conflict', `${host}:${port} is in use by another`, { cause: error }) : error)
+    })
+    server.listen({ host: this.#init.host, port: this.#init.port }, resolve)
+    await promise
+    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
+    this.#server = server
+  }
+
+  /** Takes nothing new and hangs up; what runs is for the engine to end. */
+  async stop(): Promise<void> {
+    const server = this.#server
+    if (server === null) return
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+    this.#sockets.close()
+    server.closeAllConnections()
+    await closed
+  }
+
+  get #address(): AddressInfo {
+    const address = this.#server?.address()
+    if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')
+    return address
+  }
+
+  #make(): Server {
+    const { tls } = this.#init
+    const options = { requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS }
+    if (tls === null) return createServer(options)
+    const { cert, key, clientCa } = tls
+    const clients = clientCa === null ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true }
+    try {
+      return createTlsServer({ ...options, cert, key, minVersion: 'TLSv1.3', ...clients })
+    } catch (error) {
+      throw new AppError('bad_config', `the certificates cannot be used: ${errorText(error)}`, { cause: error })
+    }
+  }
+
+  /** Throws `forbidden_host`, `unauthorized`. */
+  #admit(request: IncomingMessage, authorization: string | undefined): void {
+    checkHost(request, { kind: 'tcp', port: this.#address.port }, this.#init.allowed)
+    this.#token.check(authorization)
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      this.#admit(request, request.headers.authorization)
+      requireRpc(request)
+      const body = await bodyOf(request)
+      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
+      const { said, afterwards } = await answerMessage(message, { methods: this.#methods, log: this.#components.log })
+      if (said === null) response.writeHead(204).end()
+      else sendJson(response, 200, said)
+      afterwards()
+    } catch (error) {
+      const known = isAppError(error) ? error : new AppError('internal')
+      if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
+      sendJson(response, ERROR_TABLE[known.code].status, { ok: false, error: known.code, message: known.message })
+    }
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    socket.on('error', () => socket.destroy())
+    try {
+      this.#admit(request, tokenOf(request))
+      if (request.url !== '/ws') throw new AppError('not_found', 'a WebSocket is at /ws')
+      this.#sockets.accept(request, socket, head)
+    } catch (error) {
+      const { status } = ERROR_TABLE[isAppError(error) ? error.code : 'internal']
+      const text = `${errorText(error)}\n`
+      socket.end(
+        `HTTP/1.1 ${status} Refused\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
+      )
+    }
+  }
+}
+
+/** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
+const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
+  if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc and /ws')
+  if (method !== 'POST') throw new AppError('method_not_allowed', 'questions are sent by POST')
+  if (headers['content-type']?.split(';')[0]?.trim().toLowerCase() !== 'application/json')
+    throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
+}
+
+/** Null: it is longer than any message may be. */
+const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
+  const parts: Buffer[] = []
+  let size = 0
+  for await (const part of request as AsyncIterable<Buffer>) {
+    size += part.length
+    if (size <= MAX_RPC_MESSAGE) parts.push(part)
+    else parts.length = 0
+  }
+  return size > MAX_RPC_MESSAGE ? null : Buffer.concat(parts)
+}
+
+const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
+  try {
+    return parseMessage(new TextDecoder('utf-8', { fatal: true }).decode(body))
+  } catch {
+    return parseFailure('not valid UTF-8')
+  }
+}
+
+const sendJson = (response: ServerResponse, status: number, value: object): void => {
+  response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' }).end(JSON.stringify(value))
+}

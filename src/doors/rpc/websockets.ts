@@ -1,0 +1,97 @@
+import type { IncomingMessage } from 'node:http'
+import type { Duplex } from 'node:stream'
+
+import { WebSocketServer, type WebSocket } from 'ws'
+
+import type { Timer } from '../../base/clock.ts'
+import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE, WEBSOCKET_PING_MS } from '../../protocol/rexd-limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { RpcConnection, type ConnectionComponents } from './connection.ts'
+
+/** The name of what is spoken, which a browser asks for beside its token. */
+const SUBPROTOCOL = 'rexd.1'
+const TOKEN_PREFIX = 'bearer.'
+/** Small messages grow when they are compressed. */
+const DEFLATE_FROM = 1_024
+
+/** RFC 6455, 7.4.1: only texts are understood. */
+const UNSUPPORTED_DATA = 1003
+
+/** A browser cannot send a header of its own: there the token is one of the subprotocols. */
+export const tokenOf = ({ headers }: IncomingMessage): string | undefined => {
+  if (headers.authorization !== undefined) return headers.authorization
+  const offered = headers['sec-websocket-protocol']?.split(',').map((one) => one.trim()) ?? []
+  const token = offered.find((one) => one.startsWith(TOKEN_PREFIX))
+  return token === undefined ? undefined : `Bearer ${token.slice(TOKEN_PREFIX.length)}`
+}
+
+/** REXD over WebSockets: one JSON-RPC message in each text. Who has no right to one is refused before it gets here. */
+export class WebSockets {
+  readonly #components: Omit<ConnectionComponents, 'send'>
+  readonly #available: readonly Capability[]
+  readonly #server: WebSocketServer
+
+  constructor(components: Omit<ConnectionComponents, 'send'>, init: { available: readonly Capability[] }) {
+    this.#components = components
+    this.#available = init.available
+    this.#server = new WebSocketServer({
+      noServer: true,
+      maxPayload: MAX_RPC_MESSAGE,
+      perMessageDeflate: { threshold: DEFLATE_FROM, serverNoContextTakeover: true, clientNoContextTakeover: true },
+      handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+    })
+  }
+
+  accept(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#serve(webSocket))
+  }
+
+  /** Hangs up on everybody. */
+  close(): void {
+    for (const socket of this.#server.clients) socket.terminate()
+    this.#server.close()
+  }
+
+  #serve(socket: WebSocket): void {
+    const connection = new RpcConnection({ ...this.#components, send: sender(socket) }, { door: 'websocket', available: this.#available })
+    const stopLooking = this.#lookAfter(socket)
+    socket.on('message', (data: Buffer, isBinary: boolean) => {
+      if (isBinary) return socket.close(UNSUPPORTED_DATA, 'texts only')
+      const full = connection.receive(data.toString('utf8'))
+      if (full === undefined) return undefined
+      socket.pause()
+      return void full.then(() => socket.resume())
+    })
+    // What is wrong with it is followed by its close.
+    socket.on('error', () => undefined)
+    socket.on('close', () => {
+      stopLooking()
+      void connection.close()
+    })
+  }
+
+  /** A connection that died without a word is noticed by its silence. */
+  #lookAfter(socket: WebSocket): () => void {
+    let alive = true
+    let timer: Timer | null = null
+    socket.on('pong', () => (alive = true))
+    const look = (): void => {
+      if (!alive) return socket.terminate()
+      alive = false
+      socket.ping()
+      timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)
+    }
+    timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)
+    return () => timer?.cancel()
+  }
+}
+
+const sender =
+  (socket: WebSocket) =>
+  (message: object): void | Promise<void> => {
+    if (socket.readyState !== socket.OPEN) return undefined
+    const sent = Promise.withResolvers<void>()
+    // Called with an error too, when the connection is gone.
+    socket.send(JSON.stringify(message), () => sent.resolve())
+    return socket.bufferedAmount > MAX_RPC_BACKLOG ? sent.promise : undefined
+  }
