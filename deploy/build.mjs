@@ -67,6 +67,16 @@ export const TARGETS = {
     // Its input may be a terminal or a pipe that nobody closes.
     end: 'process.exit(status)',
   },
+  // Started by rexd for each program that runs on a terminal.
+  'terminal-host': {
+    entry: 'src/process/terminal-main.ts',
+    out: 'dist/terminal-host.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: '',
+    supported: { 'dynamic-import': true },
+    end: 'process.exit(status)',
+  },
 }
 
 /** An import of a file that has a bundle of its own becomes one of that bundle. */
@@ -114,6 +124,8 @@ export const bundle = async ({ entry, format, target, banner, supported, end = '
     write: false,
     metafile: true,
     logLevel: 'warning',
+    // What asks where it stands is part of the command line's bundle too, which starts no program.
+    logOverride: { 'empty-import-meta': 'silent' },
   })
   return { text: result.outputFiles[0].text, metafile: result.metafile }
 }

@@ -143,6 +143,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/daemon/main.ts': '',
       'src/daemon/network-main.ts': '',
       'src/daemon/rexd-main.ts': '',
+      'src/process/terminal-main.ts': '',
       'src/dm/forgotten.ts': 'export const a = 1',
     },
     { 'src/cli/main.ts': '' },
@@ -171,6 +172,7 @@ test('what the rules allow passes all of them', () => {
     'src/daemon/main.ts': 'export const main = async () => 0',
     'src/daemon/network-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
     'src/daemon/rexd-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
+    'src/process/terminal-main.ts': 'export const main = async () => 0',
     'src/cli/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })
   for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])

@@ -23,7 +23,7 @@ const EXIT_BAD_CONFIG = 2
 const EXIT_FAILURE = 1
 
 /** What standard input and output can carry: nothing outlives them. */
-const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'events']
+const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events']
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 

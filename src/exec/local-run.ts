@@ -126,14 +126,18 @@ export class LocalRun {
     return (JSON.parse(json) as { told: boolean }).told
   }
 
+  async resize(size: { readonly cols: number; readonly rows: number }): Promise<void> {
+    await this.#client.call('run_resize', { run: this.#number, ...size })
+  }
+
+  /** Closes its terminal: SIGHUP to everything on it, and SIGKILL after the grace. */
+  async hangUp(): Promise<void> {
+    await this.#client.call('run_hang_up', { run: this.#number })
+  }
+
   /** SIGTERM, and SIGKILL after the grace. */
   cancel(): void {
     this.#client.sendFrame(this.#number, { type: 'cancel', request_id: this.#requestId })
-  }
-
-  /** Nobody wants to see its output any more. */
-  mute(): void {
-    this.#delivery.mute()
   }
 
   #receive(frame: LocalFrame): void {

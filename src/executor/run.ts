@@ -7,7 +7,6 @@ import type { Slot } from '../policy/slots.ts'
 import type { Cells } from '../process/cells.ts'
 import type { Guardian } from '../process/guardian.ts'
 import { startProcess, type RunningProcess } from '../process/running-process.ts'
-import type { ProcessSignal } from '../process/signals.ts'
 import { execFrame, type ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { RESUME_BURST, RESUMES_PER_SECOND } from '../protocol/resume-limits.ts'
@@ -180,11 +179,9 @@ export class Run {
     this.#stdin.accept(frame)
   }
 
-  /** Says something to the program; false where there is none, not yet or not any more. */
-  signal(signal: ProcessSignal): boolean {
-    if (this.#process === null || this.#over) return false
-    this.#process.signal(signal)
-    return true
+  /** What runs, for who may speak to it; null before and after. */
+  get program(): Pick<RunningProcess, 'signal' | 'resize' | 'hangUp'> | null {
+    return this.#over ? null : this.#process
   }
 
   /** Ends the program: signal first, tell second. The first cause counts. */

@@ -7,7 +7,7 @@ import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './f
 import type { CommandRule, LocalLimits, LocalPolicy } from './local-policy.ts'
 import { firstMismatch } from './match.ts'
 import { UNCONFINED } from './confinement.ts'
-import { sealPermit, type Executable, type Permit, type RunCaps } from './permit.ts'
+import { sealPermit, type Executable, type Permit, type RunCaps, type TerminalSize } from './permit.ts'
 import type { Slot, Slots } from './slots.ts'
 
 /** Refused: a row of the error table, what to say, and facts for programs. */
@@ -38,7 +38,8 @@ export interface LocalRunIntent {
   readonly argv: readonly string[]
   /** The argv is `/bin/sh -c TEXT`, because a shell was asked for. */
   readonly shell: boolean
-  readonly pty: boolean
+  /** Null: on pipes. */
+  readonly terminal: TerminalSize | null
   readonly detach: boolean
   /** More of stdin may follow. */
   readonly input: boolean
@@ -159,8 +160,9 @@ export const authorizeLocalRun = (
     executable,
     cwd: cwd.path,
     cwd_descriptor: cwd.descriptor,
-    env: { ...policy.env, ...intent.env },
+    env: { ...policy.env, ...(intent.terminal === null ? {} : { TERM: 'xterm-256color' }), ...intent.env },
     caps,
+    terminal: intent.terminal,
     confinement: UNCONFINED,
     account: null,
     matched_acl: rule.matched,
@@ -173,7 +175,7 @@ const missingCapability = (intent: LocalRunIntent, { capabilities }: SessionRigh
   const wanted: readonly [boolean, Capability][] = [
     [true, 'exec'],
     [intent.shell, 'exec.shell'],
-    [intent.pty, 'pty'],
+    [intent.terminal !== null, 'pty'],
     [intent.detach, 'exec.detach'],
     [intent.input, 'exec.input'],
   ]

@@ -100,7 +100,16 @@ export const authorize = (intent: Intent, principal: Principal, context: PolicyC
   const { agent_id, machine_id } = principal
   const { confinement, description: matched_acl } = place.entry
   const who = { kind: 'mesh', agent_id, machine_id } as const
-  const permit = sealPermit({ argv: intent.argv, ...launch, cwd_descriptor: null, caps, confinement, matched_acl, principal: who })
+  const permit = sealPermit({
+    argv: intent.argv,
+    ...launch,
+    cwd_descriptor: null,
+    terminal: null,
+    caps,
+    confinement,
+    matched_acl,
+    principal: who,
+  })
   return { kind: 'permit', permit, slot, place }
 }
 

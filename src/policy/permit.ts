@@ -28,6 +28,12 @@ export interface RunCaps {
   readonly timeout_clamped: boolean
 }
 
+/** Characters. */
+export interface TerminalSize {
+  readonly cols: number
+  readonly rows: number
+}
+
 /** For whom it runs. */
 export type PermitPrincipal =
   | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
@@ -44,6 +50,8 @@ export interface PermitFields {
   /** The whole environment. */
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
+  /** It runs on a terminal of its own, which begins with this size; null: on pipes. */
+  readonly terminal: TerminalSize | null
   /** What the system enforces on its processes. */
   readonly confinement: Confinement
   /** Whom it runs as; null: the daemon's own user. */
@@ -71,6 +79,7 @@ export const sealPermit = (fields: PermitFields): Permit => {
     cwd_descriptor: fields.cwd_descriptor,
     env: Object.freeze({ ...fields.env }),
     caps: Object.freeze({ ...fields.caps }),
+    terminal: fields.terminal && Object.freeze({ ...fields.terminal }),
     confinement: Object.freeze({ ...fields.confinement }),
     account: fields.account && Object.freeze({ ...fields.account }),
     matched_acl: fields.matched_acl,

@@ -4,6 +4,7 @@ import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
 import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
+import { terminalWords } from './terminal-program.ts'
 
 /** Programs of the system that confine another before they become it, or hold it. */
 export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
@@ -47,6 +48,8 @@ export interface LaunchPlan {
   /** The program is started by another, which would blur why it did not start. */
   readonly isWrapped: boolean
   readonly inNamespace: boolean
+  /** The descriptor of whoever holds its terminal, on which sizes go; null: it has none. */
+  readonly control: number | null
 }
 
 const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [Tool, string[]][] => [
@@ -64,7 +67,7 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 
 /** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
 export const planLaunch = (
-  { argv, executable, cwd, confinement }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'confinement'>,
+  { argv, executable, cwd, confinement, terminal }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'confinement' | 'terminal'>,
   namespaceForAll: boolean,
 ): LaunchPlan | { readonly problem: string } => {
   const inNamespace = namespaceForAll || needsNamespace(confinement)
@@ -76,8 +79,10 @@ export const planLaunch = (
     if ('problem' in lookup) return lookup
     words.push(lookup.path, ...args)
   }
+  const control = terminal === null ? null : inNamespace ? STATUS_DESCRIPTOR + 1 : STATUS_DESCRIPTOR
+  if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control))
   const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
-  return { file, args, isWrapped: wrappers.length > 0, inNamespace }
+  return { file, args, isWrapped: words.length > 0, inNamespace, control }
 }
 
 /** The directory that is held open is the one that is meant, whatever its path leads to by now. */
@@ -93,7 +98,8 @@ export const launch = (
   const { argv, env, account } = permit
   // A namespace has a /proc of its own, where our descriptors are not.
   const cwd = plan.inNamespace ? permit.cwd : directoryOf(permit)
-  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...(plan.inNamespace ? (['pipe'] as const) : [])]
+  const extra = [plan.inNamespace, plan.control !== null].filter(Boolean).map(() => 'pipe' as const)
+  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...extra]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   // A wrapper has its own name; the program's is the path that it is started by.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)

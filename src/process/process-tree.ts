@@ -22,6 +22,8 @@ export const descendantsOf = (ancestor: number, most = MAX_DESCENDANTS): Member[
  */
 export class ProcessTree {
   readonly #pid: number
+  /** The runtime may tell us of its end only when its number is another's already. */
+  readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
   #left = false
   #over = false
@@ -29,6 +31,7 @@ export class ProcessTree {
   constructor(pid: number) {
     if (!Number.isSafeInteger(pid) || pid <= 1) throw new RangeError(`not a child's pid: ${pid}`)
     this.#pid = pid
+    this.#born = birthOf(pid)
   }
 
   /** A descendant was seen that had left the group. */
@@ -39,6 +42,7 @@ export class ProcessTree {
   /** Signals the group and every descendant that has left it. Does nothing after `end`. */
   signal(signal: NodeJS.Signals): void {
     if (this.#over) return
+    if (this.#isAnother) return this.#signalStrays(signal)
     for (const member of descendantsOf(this.#pid)) this.#strays.set(member.pid, member)
     send(-this.#pid, signal)
     this.#signalStrays(signal)
@@ -51,9 +55,15 @@ export class ProcessTree {
   end(): void {
     if (this.#over) return
     this.#over = true
-    send(-this.#pid, 'SIGKILL')
+    if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
     this.#signalStrays('SIGKILL')
     this.#strays.clear()
+  }
+
+  /** Its number has been given to a process that is none of ours. */
+  get #isAnother(): boolean {
+    const born = birthOf(this.#pid)
+    return born !== undefined && this.#born !== undefined && born !== this.#born
   }
 
   #signalStrays(signal: NodeJS.Signals): void {

@@ -1,12 +1,13 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import type { Permit } from '../policy/permit.ts'
+import type { Permit, TerminalSize } from '../policy/permit.ts'
 import { KILL_GRACE_MS } from '../protocol/limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
+import type { Child, ProcessExit } from './child.ts'
 import { drain, type DrainOutcome } from './drain.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
 import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
 import type { ProcessSignal } from './signals.ts'
-import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents } from './spawn.ts'
+import { spawnPermitted, type SpawnComponents } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
 export interface ProcessHandlers {
@@ -95,9 +96,23 @@ export class RunningProcess {
 
   /** SIGTERM to everything that runs, SIGKILL after KILL_GRACE_MS. A second call changes nothing. */
   terminate(): void {
+    this.#askToEnd('SIGTERM')
+  }
+
+  /** The same as when somebody closes the window of a terminal: SIGHUP to everything that runs. */
+  hangUp(): void {
+    this.#askToEnd('SIGHUP')
+  }
+
+  /** Does nothing where there is no terminal. */
+  resize(size: TerminalSize): void {
+    if (!this.#exited) this.#child.resize?.(size)
+  }
+
+  #askToEnd(signal: ProcessSignal): void {
     if (this.#terminating || this.#exited) return
     this.#terminating = true
-    this.#child.signal('SIGTERM')
+    this.#child.signal(signal)
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 

@@ -2,42 +2,18 @@ import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { constants } from 'node:os'
-import { Readable, type Writable } from 'node:stream'
+import { Readable, Writable } from 'node:stream'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { isPermit, type Permit } from '../policy/permit.ts'
 import { MAX_WRAPPER_TEXT } from '../protocol/containment-limits.ts'
 import type { Cell } from './cell.ts'
+import type { Child, ProcessExit, SpawnResult } from './child.ts'
 import type { CellOpening, Cells } from './cells.ts'
 import type { Guardian } from './guardian.ts'
-import { directoryOf, launch, planLaunch } from './launch-plan.ts'
+import { directoryOf, launch, planLaunch, type LaunchPlan } from './launch-plan.ts'
 import { PidNamespace } from './pid-namespace.ts'
 import { launchObstacle } from './program-format.ts'
-import type { ProcessSignal } from './signals.ts'
-
-/** How a process ended: a status, or the number of the signal that ended it. */
-export interface ProcessExit {
-  readonly code: number | null
-  readonly signal: number | null
-}
-
-/** A started program: the leader of a session and group of its own, or what stands before it. */
-export interface Child {
-  readonly pid: number
-  /** What its processes live in. */
-  readonly cell: Pick<Cell, 'containment' | 'mayLeak'>
-  /** Null: it reads /dev/null. */
-  readonly stdin: Writable | null
-  readonly stdout: Readable
-  readonly stderr: Readable
-  /** Signals everything in its cell; does nothing once the process was reaped. */
-  signal(signal: ProcessSignal): void
-  /** Settles when the process was reaped and the rest of its cell killed. */
-  readonly exited: Promise<ProcessExit>
-}
-
-/** A failure to start is a value: the requester is denied `spawn_failed`, `detail` stays here. */
-export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | { readonly kind: 'spawn_failed'; readonly detail: string }
 
 export interface SpawnComponents {
   readonly cells: Pick<Cells, 'open'>
@@ -97,6 +73,14 @@ const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | 
     })
   })
 
+/** Tells whoever holds the program's terminal. */
+const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['resize'] => {
+  const sizes = control === null ? null : stdio[control]
+  if (!(sizes instanceof Writable)) return null
+  sizes.on('error', () => undefined)
+  return ({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`)
+}
+
 const spawnIn = async (
   { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
   permit: Permit,
@@ -119,7 +103,7 @@ const spawnIn = async (
   for (const stream of [stdout, stderr]) stream.on('readable', () => {})
   // Later errors can only come from a kill through the runtime's own handle, which nobody uses.
   child.on('error', () => {})
-  const status = child.stdio[3]
+  const status = plan.inNamespace ? child.stdio[3] : null
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
   const exited = endOf(child, cell, namespace).finally(() => guardian.release(pid))
   try {
@@ -140,5 +124,8 @@ const spawnIn = async (
     return failed(complaint)
   }
   const settled = exited.then((exit) => exit ?? { code: null, signal: constants.signals.SIGKILL })
-  return { kind: 'spawned', child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal) } }
+  return {
+    kind: 'spawned',
+    child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal), resize: null },
+  }
 }

@@ -13,7 +13,9 @@ const EXECUTOR_ENTRY = 'src/daemon/main.ts'
 const NETWORK_ENTRY = 'src/daemon/network-main.ts'
 /** Door and executor in one process, without the mesh. */
 const REXD_ENTRY = 'src/daemon/rexd-main.ts'
-const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY]
+/** Holds the terminal of one program. */
+const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
+const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/

@@ -17,6 +17,14 @@ export interface Answered {
   readonly afterwards?: () => void
 }
 
+interface TerminalSize {
+  readonly cols: number
+  readonly rows: number
+}
+
+/** What a terminal has in place of the pipes of a process. */
+const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
+
 const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
   const bytes = Buffer.from(text, encoding)
   if (encoding === 'base64' && bytes.toString('base64') !== text) throw new AppError('bad_request', `${field}: not base64`)
@@ -77,6 +85,21 @@ export class Methods {
       const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#session(session_id).process(process_id).run.input(bytes, eof) } }
     },
+    'pty.open': async (params) => this.#openTerminal(params),
+    'pty.input': async ({ session_id, pty_id, data, encoding }) => {
+      const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
+      return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
+    },
+    'pty.resize': async ({ session_id, pty_id, cols, rows }) => {
+      await this.#session(session_id).terminal(pty_id).run.resize({ cols, rows })
+      return { result: { ok: true } }
+    },
+    'pty.close': async ({ session_id, pty_id, kill }) => {
+      const { run } = this.#session(session_id).terminal(pty_id)
+      if (kill) await run.hangUp()
+      else await run.signal('HUP')
+      return { result: { ok: true } }
+    },
     'fs.read': async (params) => this.#read(params),
     'fs.write': async ({ session_id, path, content, encoding, expected_mtime = null, ...rest }) => {
       const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
@@ -106,12 +129,27 @@ export class Methods {
   }
 
   async #start(params: Params<'exec.start'>): Promise<Answered> {
+    const { process, run } = await this.#begin(params, null)
+    return { result: { process_id: process.id, started_at: run.startedAt }, afterwards: () => process.release() }
+  }
+
+  /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
+  async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>): Promise<Answered> {
+    const longest = this.#session(rest.session_id).init.grant.limits['hard_timeout_ms']
+    const params = { ...NO_STDIN, ...rest, stdin_open: true, timeout_ms: timeout_ms ?? longest }
+    const { process, run } = await this.#begin(params, { cols, rows })
+    const result = { pty_id: process.ptyId, process_id: process.id, started_at: run.startedAt }
+    return { result, afterwards: () => process.release() }
+  }
+
+  /** Its events wait until its caller knows its id. */
+  async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
     const { client, clock } = this.#components
     const argv = argvOf(params)
-    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit }
+    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
-    const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params))
+    const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
     process.attach(run)
     session.add(process)
     const failed = await run.begun
@@ -119,7 +157,7 @@ export class Methods {
       session.remove(process)
       throw new AppError('journal_unavailable')
     }
-    return { result: { process_id: process.id, started_at: run.startedAt }, afterwards: () => process.release() }
+    return { process, run }
   }
 
   async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
@@ -150,7 +188,12 @@ const argvOf = ({ argv, command, shell }: Params<'exec.start'>): readonly string
   return argv
 }
 
-const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>): Omit<LocalArguments<'run_start'>, 'run'> => {
+const runOf = (
+  session: string,
+  argv: readonly string[],
+  params: Params<'exec.start'>,
+  terminal: TerminalSize | null,
+): Omit<LocalArguments<'run_start'>, 'run'> => {
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
@@ -166,6 +209,6 @@ const runOf = (session: string, argv: readonly string[], params: Params<'exec.st
     max_output_bytes: params.max_output_bytes ?? null,
     fail_on_limit: params.fail_on_limit,
     detach: params.detach,
-    terminal: null,
+    terminal,
   }
 }

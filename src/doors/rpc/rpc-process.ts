@@ -20,6 +20,15 @@ export interface ProcessStatus {
   readonly bytes_stderr: number
 }
 
+export interface RpcProcessInit {
+  readonly sessionId: string
+  readonly argv: readonly string[]
+  /** It is ended when output is dropped. */
+  readonly failOnLimit: boolean
+  /** It runs on a terminal: its events are those of one. */
+  readonly terminal: boolean
+}
+
 const signalName = (number: number | null): string | null =>
   number === null ? null : (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`)
 
@@ -27,7 +36,7 @@ const signalName = (number: number | null): string | null =>
 export class RpcProcess implements RunSink {
   readonly #emit: Emit
   readonly #clock: Clock
-  readonly #init: { readonly sessionId: string; readonly argv: readonly string[]; readonly failOnLimit: boolean }
+  readonly #init: RpcProcessInit
   readonly #streams = {
     stdout: { text: new OutputText(), seq: 0, bytes: 0 },
     stderr: { text: new OutputText(), seq: 0, bytes: 0 },
@@ -40,7 +49,7 @@ export class RpcProcess implements RunSink {
   #timedOut = false
   #limitHit = false
 
-  constructor(components: { emit: Emit; clock: Clock }, init: { sessionId: string; argv: readonly string[]; failOnLimit: boolean }) {
+  constructor(components: { emit: Emit; clock: Clock }, init: RpcProcessInit) {
     this.#emit = components.emit
     this.#clock = components.clock
     this.#init = init
@@ -121,13 +130,23 @@ export class RpcProcess implements RunSink {
     return this.#limitHit && this.#init.failOnLimit
   }
 
-  get #ids(): { readonly session_id: string; readonly process_id: string } {
-    return { session_id: this.#init.sessionId, process_id: this.id }
+  /** Of its terminal; a process without one has none. */
+  get ptyId(): string {
+    return `t_${this.run.requestId}`
+  }
+
+  get #ids(): Readonly<Record<string, string>> {
+    const { sessionId, terminal } = this.#init
+    return { session_id: sessionId, ...(terminal ? { pty_id: this.ptyId } : {}), process_id: this.id }
+  }
+
+  get isTerminal(): boolean {
+    return this.#init.terminal
   }
 
   async #say(name: 'stdout' | 'stderr', { data, encoding }: EncodedOutput): Promise<void> {
     const seq = ++this.#streams[name].seq
-    await this.#emit(`exec.${name}`, { ...this.#ids, seq, data, encoding })
+    await this.#emit(this.#init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
   }
 
   async #finish(outcome: LocalOutcome | null): Promise<void> {
@@ -146,7 +165,8 @@ export class RpcProcess implements RunSink {
         message: error.message,
         data: { code: error.code, ...error.data },
       })
-    if (outcome !== null && outcome.denial_reason === null) await this.#emit('exec.exit', this.#exit(outcome))
+    if (outcome !== null && outcome.denial_reason === null)
+      await this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
     this.#done.resolve()
   }
 

@@ -46,6 +46,14 @@ export class RpcSession {
     return process
   }
 
+  /** The process on a terminal. Throws `unknown_process`. */
+  terminal(id: string): RpcProcess {
+    const process = this.processes.find((one) => one.isTerminal && one.ptyId === id)
+    if (process === undefined)
+      throw new AppError('unknown_process', 'there is no such terminal of this session', { data: { pty_id: id.slice(0, 64) } })
+    return process
+  }
+
   /** Of those that have ended, the oldest are forgotten. */
   add(process: RpcProcess): void {
     this.#processes.set(process.id, process)

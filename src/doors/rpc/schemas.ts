@@ -1,7 +1,7 @@
 import { z } from 'zod'
 
 import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
-import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_VARIABLES } from '../../protocol/rexd-limits.ts'
+import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_SIDE, MAX_VARIABLES } from '../../protocol/rexd-limits.ts'
 
 const whole = z.int().min(0)
 const positive = z.int().min(1)
@@ -11,6 +11,21 @@ const encoding = z.enum(['utf8', 'base64']).default('utf8')
 const mtime = z.string().max(MAX_NAME)
 const session = { session_id: name }
 const process = { ...session, process_id: name }
+
+const pty = { ...session, pty_id: name }
+const side = z.int().min(1).max(MAX_TERMINAL_SIDE)
+
+/** What is to run, where, and with which variables. */
+const program = {
+  argv: z.array(z.string()).min(1).max(MAX_ARGV_TOKENS).optional(),
+  command: z.string().min(1).optional(),
+  shell: z.boolean().default(false),
+  cwd: path.optional(),
+  env: z
+    .record(name, z.string())
+    .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `at most ${MAX_VARIABLES} variables`)
+    .default({}),
+}
 
 const limits = z.strictObject({
   max_output_bytes: positive.optional(),
@@ -36,14 +51,7 @@ export const PARAMS = {
   'session.info': z.strictObject(session),
   'exec.start': z.strictObject({
     ...session,
-    argv: z.array(z.string()).min(1).max(MAX_ARGV_TOKENS).optional(),
-    command: z.string().min(1).optional(),
-    shell: z.boolean().default(false),
-    cwd: path.optional(),
-    env: z
-      .record(name, z.string())
-      .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `at most ${MAX_VARIABLES} variables`)
-      .default({}),
+    ...program,
     stdin: z.string().optional(),
     stdin_encoding: encoding,
     stdin_open: z.boolean().default(false),
@@ -52,6 +60,17 @@ export const PARAMS = {
     fail_on_limit: z.boolean().default(false),
     detach: z.boolean().default(false),
   }),
+  'pty.open': z.strictObject({
+    ...session,
+    ...program,
+    cols: side.default(80),
+    rows: side.default(24),
+    timeout_ms: positive.optional(),
+    max_output_bytes: positive.optional(),
+  }),
+  'pty.input': z.strictObject({ ...pty, data: z.string(), encoding }),
+  'pty.resize': z.strictObject({ ...pty, cols: side, rows: side }),
+  'pty.close': z.strictObject({ ...pty, kill: z.boolean().default(true) }),
   'exec.wait': z.strictObject({ ...process, timeout_ms: whole.optional() }),
   'exec.kill': z.strictObject({ ...process, signal: z.string().min(1).max(MAX_SIGNAL_NAME).default('TERM') }),
   'exec.input': z.strictObject({ ...process, data: z.string(), encoding, eof: z.boolean().default(false) }),

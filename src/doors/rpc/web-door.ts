@@ -33,7 +33,7 @@ export interface WebDoorInit {
 }
 
 /** What reaches this door over a network that it may outlive. */
-const OVER_THE_WEB: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'events']
+const OVER_THE_WEB: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events']
 
 /** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
 export class RpcWebDoor implements Startable {

@@ -12,6 +12,7 @@ import type { Root } from '../../policy/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../policy/local-policy.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
+import { terminalProblem } from '../../process/terminal-program.ts'
 import type { UnackedTotal } from '../outbox.ts'
 import type { ToLocalExecutor } from '../port/local-messages.ts'
 import type { LocalJournal } from './local-journal.ts'
@@ -36,11 +37,14 @@ export const errorOf = ({ code, message, data }: Refused): AppError => new AppEr
 /** Callers of this host's own doors: what each may do, and what it has running. */
 export class LocalEngine implements Startable {
   readonly components: LocalEngineComponents
+  /** Why nothing can have a terminal here; null: it can. */
+  readonly terminalProblem: string | null
   readonly #sessions = new Map<string, LocalSession>()
   #stopping = false
 
   constructor(components: LocalEngineComponents) {
     this.components = components
+    this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
   }
 
   /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
@@ -115,7 +119,8 @@ export class LocalEngine implements Startable {
       narrowed.push({ path: named, real, dev, ino })
     }
     const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked }
-    const verdict = authorizeSession(intent, policy, new Set(available))
+    const carried = available.filter((one) => one !== 'pty' || this.terminalProblem === null)
+    const verdict = authorizeSession(intent, policy, new Set(carried))
     if (verdict.kind === 'refused') throw errorOf(verdict)
     return verdict.rights
   }

@@ -89,11 +89,7 @@ export class LocalPortSession {
       const json = JSON.stringify({ capabilities: [...capabilities], limits, workspace_roots: roots.map((root) => root.path) })
       return { type: 'session_opened', id, session: key.session_id, json }
     }
-    if (call.type === 'run_signal') {
-      const run = this.#runs.get(call.run)
-      const told = run?.signal(signalOf(call.signal)) ?? false
-      return { type: 'done', id, json: JSON.stringify({ told }) }
-    }
+    if (call.type === 'run_signal' || call.type === 'run_resize' || call.type === 'run_hang_up') return this.#speak(call)
     const session = this.#engine.session(this.#own(call.session))
     switch (call.type) {
       case 'session_close':
@@ -104,6 +100,15 @@ export class LocalPortSession {
         return { type: 'file_done', id, json: JSON.stringify(result), data }
       }
     }
+  }
+
+  /** To a program; what is over cannot be told anything. */
+  #speak(call: Extract<Call, { type: 'run_signal' | 'run_resize' | 'run_hang_up' }>): Answer {
+    const program = this.#runs.get(call.run)?.program ?? null
+    if (call.type === 'run_signal') program?.signal(signalOf(call.signal))
+    else if (call.type === 'run_resize') program?.resize(call)
+    else program?.hangUp()
+    return { type: 'done', id: call.id, json: JSON.stringify({ told: program !== null }) }
   }
 
   /** A session of another channel is none of this one's. */

@@ -65,15 +65,17 @@ const workingDirectory = async (session: LocalSession, path: string | null): Pro
 }
 
 const permitFor = async (
-  { components: { policy } }: LocalEngine,
+  { components: { policy }, terminalProblem }: LocalEngine,
   { rights, slots, key, closed }: LocalSession,
   start: RunStart,
   cwd: WorkingDirectory,
 ): Promise<{ permit: Permit; slot: Slot }> => {
   if (closed) throw new AppError('unknown_session')
   const { argv, shell, detach, input, timeout_ms, max_output_bytes, terminal } = start
+  if (terminal !== null && terminalProblem !== null)
+    throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
   const env = Object.fromEntries(start.env.map(({ name, value }) => [name, value]))
-  const intent = { argv, shell, detach, input, env, pty: terminal !== null, timeout_ms, max_output_bytes }
+  const intent = { argv, shell, detach, input, env, terminal, timeout_ms, max_output_bytes }
   const verdict = authorizeLocalRun(intent, cwd, { policy, rights, slots, session_id: key.session_id })
   if (verdict.kind === 'refused') throw errorOf(verdict)
   return verdict

@@ -13,6 +13,8 @@ const ANSWERS = {
   session_close: 'done',
   run_start: 'run_accepted',
   run_signal: 'done',
+  run_resize: 'done',
+  run_hang_up: 'done',
   file_read: 'file_done',
   file_write: 'file_done',
   file_list: 'file_done',

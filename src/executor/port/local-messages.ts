@@ -23,6 +23,8 @@ const file = { ...call, ...session, path: text(MAX_PATH) }
 const mtime = text(MAX_NAME)
 const content = bytes(0, MAX_FILE_CHUNK)
 
+const size = { cols: uint(MAX_TERMINAL_SIDE), rows: uint(MAX_TERMINAL_SIDE) }
+
 /** Values that a session asks for in place of the server's; null = the server's. */
 const limits = record('local-limits', {
   max_output_bytes: nullable(uint()),
@@ -70,7 +72,7 @@ export const toLocalExecutor = union('to-local-executor', {
       max_output_bytes: nullable(uint()),
       fail_on_limit: bool,
       detach: bool,
-      terminal: nullable(record('terminal', { cols: uint(MAX_TERMINAL_SIDE), rows: uint(MAX_TERMINAL_SIDE) })),
+      terminal: nullable(record('terminal', size)),
     },
   ],
   /** `cancel`, `stdin` or `ack` of `local-frame`. */
@@ -96,6 +98,10 @@ export const toLocalExecutor = union('to-local-executor', {
   file_edit: [10, { ...file, old_string: content, new_string: content, replace_all: bool, expected_mtime: nullable(mtime) }],
   /** `path`: what relative paths of the patch go on from. */
   file_patch: [11, { ...file, patch_text: content }],
+  /** Of the run's terminal. Answer: done, as to run_hang_up. */
+  run_resize: [12, { ...call, ...run, ...size }],
+  /** Its terminal is closed. */
+  run_hang_up: [13, { ...call, ...run }],
 })
 export type ToLocalExecutor = ValueOf<typeof toLocalExecutor>
 

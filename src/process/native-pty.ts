@@ -1,0 +1,40 @@
+import { createRequire } from 'node:module'
+
+import { errorText } from '../base/errors.ts'
+
+/** What `@lydell/node-pty` has below its own classes, which end a terminal with output unread (its version is pinned for that). */
+export interface NativePty {
+  fork(
+    file: string,
+    args: readonly string[],
+    env: readonly string[],
+    cwd: string,
+    cols: number,
+    rows: number,
+    uid: number,
+    gid: number,
+    utf8: boolean,
+    helper: string,
+    onExit: (code: number, signal: number) => void,
+  ): { readonly fd: number; readonly pid: number }
+  resize(fd: number, cols: number, rows: number): void
+}
+
+const PACKAGE = '@lydell/node-pty'
+
+const isNative = (thing: unknown): thing is NativePty =>
+  typeof thing === 'object' && thing !== null && 'fork' in thing && typeof thing.fork === 'function' && 'resize' in thing
+
+/** The native part, and the program that it starts others by where it needs one; or why there is none. */
+export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
+  try {
+    const require = createRequire(import.meta.url)
+    const { requireBinary } = require(`${PACKAGE}/requireBinary.js`) as { requireBinary: (file: string) => unknown }
+    const native = requireBinary('pty.node')
+    if (!isNative(native)) return { problem: `${PACKAGE} is of a version that is not known here` }
+    const darwin = process.platform === 'darwin'
+    return { native, helper: darwin ? require.resolve(`${PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }
+  } catch (error) {
+    return { problem: `a terminal needs the package ${PACKAGE}: npm install ${PACKAGE} (${errorText(error).split('\n')[0]})` }
+  }
+}

@@ -1,0 +1,109 @@
+import { Socket } from 'node:net'
+import { constants } from 'node:os'
+import { ReadStream } from 'node:tty'
+
+import { loadPty, type NativePty } from './native-pty.ts'
+
+/** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
+const QUIET_MS = 50
+/** The program could not be put on a terminal. */
+const EXIT_FAILURE = 126
+/** End of file is a character on a terminal (termios, VEOF). */
+const END_OF_FILE = '\u0004'
+/** Sent to everything that runs here; it is the program whose answer counts. */
+const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
+
+/** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
+const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
+  let last = performance.now()
+  let ended = false
+  terminal.on('data', (chunk: Buffer) => {
+    last = performance.now()
+    if (process.stdout.write(chunk)) return
+    terminal.pause()
+    process.stdout.once('drain', () => {
+      last = performance.now()
+      terminal.resume()
+    })
+  })
+  // EIO is how Linux says that nobody has the other side open any more.
+  const end = (): void => void (ended = true)
+  terminal.on('error', end).on('close', end)
+  const quiet = async (): Promise<void> => {
+    while (!ended && (terminal.isPaused() || performance.now() - last < QUIET_MS))
+      await new Promise((resolve) => setTimeout(resolve, QUIET_MS / 5))
+    if (process.stdout.writableLength > 0) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
+  }
+  return { quiet }
+}
+
+/** Lines of `COLS ROWS`. */
+const followSize = (control: number, resize: (cols: number, rows: number) => void): void => {
+  // Not by way of the pool: a read that waits there would keep the process from ending.
+  const sizes = new Socket({ fd: control, readable: true, writable: false })
+  let text = ''
+  sizes.on('data', (part) => {
+    const lines = `${text}${String(part)}`.split('\n')
+    text = lines.pop() ?? ''
+    for (const line of lines) {
+      const [cols = 0, rows = 0] = line.split(' ').map(Number)
+      if (cols > 0 && rows > 0) resize(cols, rows)
+    }
+  })
+  sizes.on('error', () => undefined)
+}
+
+const passInput = (terminal: ReadStream): void => {
+  process.stdin.on('data', (chunk: Buffer) => {
+    if (terminal.destroyed) return
+    // A program that does not read holds its terminal, and that us.
+    process.stdin.pause()
+    terminal.write(chunk, () => void process.stdin.resume())
+  })
+  process.stdin.on('end', () => void (terminal.destroyed || terminal.write(END_OF_FILE)))
+  process.stdin.on('error', () => undefined)
+}
+
+interface Ended {
+  readonly code: number
+  readonly signal: number
+}
+
+const fork = (native: NativePty, helper: string, words: readonly string[], cols: number, rows: number) => {
+  const [file = '', ...args] = words
+  const { promise: ended, resolve } = Promise.withResolvers<Ended>()
+  const env = Object.entries(process.env).map(([name, value]) => `${name}=${value ?? ''}`)
+  const onExit = (code: number, signal: number): void => resolve({ code, signal })
+  return { ...native.fork(file, args, env, process.cwd(), cols, rows, -1, -1, true, helper, onExit), ended }
+}
+
+/** Ends as the program has: with its status, or by the signal that ended it. */
+const endAs = ({ code, signal }: Ended): number => {
+  if (signal === 0) return code
+  const name = Object.entries(constants.signals).find(([, number]) => number === signal)?.[0] as NodeJS.Signals | undefined
+  if (name !== undefined) {
+    process.removeAllListeners(name)
+    process.kill(process.pid, name)
+  }
+  return 128 + signal
+}
+
+/** Holds the terminal of one program: `CONTROL COLS ROWS PROGRAM ARGUMENT…`. Its input and output are the terminal's. */
+export const main = async ([control = '', cols = '', rows = '', ...words]: readonly string[]): Promise<number> => {
+  const pty = loadPty()
+  if ('problem' in pty) {
+    process.stderr.write(`${pty.problem}\n`)
+    return EXIT_FAILURE
+  }
+  for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
+  // Nobody reads any more: the program is told when the terminal goes with us.
+  process.stdout.on('error', () => process.exit(EXIT_FAILURE))
+  const { fd, ended } = fork(pty.native, pty.helper, words, Number(cols), Number(rows))
+  const terminal = new ReadStream(fd)
+  const screen = show(terminal)
+  passInput(terminal)
+  followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))
+  const end = await ended
+  await screen.quiet()
+  return endAs(end)
+}
