@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { readToml, writableByOthers, type TomlDocument } from '../base/files.ts'
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
 import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
@@ -44,7 +44,9 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
   try {
     document = await readToml(path, 'bad_config', { bigints: true })
   } catch (error) {
-    return { config: null, problems: [errorText(error)], warnings: [] }
+    const missing = isAppError(error, 'not_found')
+    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines), or name it with --config`
+    return { config: null, problems: [missing ? remedy : errorText(error)], warnings: [] }
   }
   const toml = new TomlReader(document, 'bad_config')
   const config = read(toml, env)

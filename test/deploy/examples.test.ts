@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { readToml } from '../../src/base/files.ts'
+import { readRexdConfig } from '../../src/daemon/rexd-config.ts'
 import { SETTING_KEYS, SETTINGS } from '../../src/daemon/settings.ts'
 import { inspectAcl } from '../../src/policy/load-acl.ts'
 
@@ -25,4 +26,12 @@ test('the example ACL is valid and allows nothing before it is enabled', async (
   assert.deepEqual(problems, [])
   const { value } = await readToml(join(DEPLOY, 'exec-acl.toml'), 'bad_acl')
   assert.equal((value['exec'] as { enabled: unknown }).enabled, false)
+})
+
+test("REXD's example configuration is valid but for its root, which is whatever a machine has", async () => {
+  const { config, problems } = await readRexdConfig(join(DEPLOY, 'rexd.toml'), {})
+  const others = problems.filter((problem) => !/writable by|belongs to uid/.test(problem))
+  assert.deepEqual(others.length, 1, others.join('\n'))
+  assert.match(others[0] ?? '', /rexd\.toml:\d+: security\.allowed_roots\[0\]\.path: .*\/srv\/myapp/)
+  assert.deepEqual([...config!.policy.granted].toSorted(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
 })

@@ -58,7 +58,7 @@ test('the daemon runs its bundle under a runtime that is new enough, with its ar
   assert.ok(Number(major) > 24 || (Number(major) === 24 && Number(minor) >= 7), result.stdout)
 })
 
-for (const name of ['x0x.cjs', 'x0xd.mjs']) {
+for (const name of ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs']) {
   test(`${name} of a package without its bundle says so`, async () => {
     const root = await installed({})
     const result = await finish(start([join(root, 'deploy', 'bin', name)]))

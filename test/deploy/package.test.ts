@@ -51,9 +51,9 @@ test('the lockfile holds the optional packages of every platform, as npm ci dema
   assert.deepEqual(missing, [])
 })
 
-test('a packed x0x brings along nothing but its runtime', () => {
+test('a packed x0x brings along nothing but its runtime, and what terminals need, where they can be had', () => {
   assert.equal(manifest.dependencies, undefined)
-  for (const name of Object.keys(manifest.optionalDependencies)) assert.match(name, /^node-(linux|darwin)-(x64|arm64)$/)
+  for (const name of Object.keys(manifest.optionalDependencies)) assert.match(name, /^(node-(linux|darwin)-(x64|arm64)|@lydell\/node-pty)$/)
   for (const script of ['preinstall', 'install', 'postinstall', 'prepare']) assert.equal(manifest.scripts[script], undefined)
 })
 
