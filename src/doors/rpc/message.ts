@@ -66,7 +66,8 @@ const isId = (value: unknown): value is RpcId =>
 
 const MEMBERS = ['jsonrpc', 'id', 'method', 'params']
 
-const partOf = (value: unknown): RpcCall | RpcResponse => {
+/** Null: a notification that makes no sense, which nobody is told of (JSON-RPC 2.0, 4.1). */
+const partOf = (value: unknown): RpcCall | RpcResponse | null => {
   if (!isObject(value)) return refusal(null, INVALID_REQUEST, 'a request is an object')
   const { jsonrpc, id, method, params = {} } = value
   const named = id !== undefined && isId(id) ? id : null
@@ -76,8 +77,8 @@ const partOf = (value: unknown): RpcCall | RpcResponse => {
   if (typeof method !== 'string') return invalid('method: must be a text')
   const unknown = Object.keys(value).find((key) => !MEMBERS.includes(key))
   if (unknown !== undefined) return invalid(`${unknown.slice(0, MAX_RPC_ID)}: unknown member of a request`)
-  if (!isObject(params)) return failure(named, new AppError('bad_request', 'params: by name, as an object'))
-  return { id, method, params }
+  if (isObject(params)) return { id, method, params }
+  return id === undefined ? null : failure(named, new AppError('bad_request', 'params: by name, as an object'))
 }
 
 /** What a message says; whatever it is, there is an answer to it. */
@@ -88,8 +89,9 @@ export const parseMessage = (text: string): RpcMessage => {
   } catch (error) {
     return parseFailure(`not valid JSON: ${(error as Error).message.slice(0, MAX_RPC_ID)}`)
   }
-  if (!Array.isArray(value)) return { batch: false, parts: [partOf(value)] }
+  const partsOf = (values: readonly unknown[]): RpcMessage['parts'] => values.map(partOf).filter((part) => part !== null)
+  if (!Array.isArray(value)) return { batch: false, parts: partsOf([value]) }
   if (value.length === 0 || value.length > MAX_RPC_BATCH)
     return { batch: false, parts: [refusal(null, INVALID_REQUEST, `a batch has 1 to ${MAX_RPC_BATCH} requests`)] }
-  return { batch: true, parts: value.map(partOf) }
+  return { batch: true, parts: partsOf(value) }
 }

@@ -27,19 +27,67 @@ export interface EventsSince {
 
 const notification = (method: string, params: Readonly<Record<string, unknown>>): Notification => ({ jsonrpc: '2.0', method, params })
 
+/** One connection that is told what the log holds, at its own speed, until it is left. */
+class Reader {
+  /** Everything up to here was given to the connection. */
+  position: number
+  readonly #send: Send
+  readonly #next: (position: number) => Logged | undefined
+  readonly #onTaken: () => void
+  readonly #gap: (from: number, to: number) => Notification
+  #left = false
+  #running = false
+
+  constructor(
+    components: { send: Send; next: (position: number) => Logged | undefined; gap: (from: number, to: number) => Notification },
+    init: { position: number; onTaken: () => void },
+  ) {
+    this.#send = components.send
+    this.#next = components.next
+    this.#gap = components.gap
+    this.#onTaken = init.onTaken
+    this.position = init.position
+  }
+
+  /** There may be more to tell. */
+  wake(): void {
+    if (!this.#running) void this.#run()
+  }
+
+  leave(): void {
+    this.#left = true
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true
+    for (let next = this.#next(this.position); next !== undefined && !this.#left; next = this.#next(this.position)) {
+      const missing = next.cursor > this.position + 1 ? this.#gap(this.position + 1, next.cursor - 1) : null
+      this.position = missing === null ? next.cursor : next.cursor - 1
+      const behind = this.#send(missing ?? next.event)
+      if (behind !== undefined) await behind
+      if (!this.#left) this.#onTaken()
+    }
+    // In the same turn as the last look, so that nothing comes between.
+    this.#running = false
+  }
+}
+
 /**
  * What a session says. Where it is kept, every event has a cursor, and its caller may come back, on another connection
- * too, and go on behind the last that it has. What nobody has seen yet is never given up: its programs are held instead.
+ * too, and go on behind the last that it has. What its caller may not have is never given up, its programs are held
+ * instead; but a caller who never looks at events, and only waits for the end of programs, must not wait for himself.
  */
 export class SessionEvents {
   readonly #sessionId: string
   readonly #log: Logged[] | null
   #bytes = 0
   #last = 0
-  /** Everything up to here was sent, or its caller said to have it. */
-  #taken = 0
-  #send: Send | null = null
-  #pumping: Promise<void> | null = null
+  /** Everything up to here its caller says to have. */
+  #had = 0
+  #direct: Send | null = null
+  #reader: Reader | null = null
+  /** Somebody has looked at events. */
+  #watched = false
   #room: PromiseWithResolvers<void> | null = null
   readonly #waiting = new Set<() => void>()
 
@@ -50,7 +98,7 @@ export class SessionEvents {
 
   /** A promise: whoever writes has to wait. */
   emit(method: string, params: Readonly<Record<string, unknown>>): void | Promise<void> {
-    if (this.#log === null) return this.#send?.(notification(method, params))
+    if (this.#log === null) return this.#direct?.(notification(method, params))
     const cursor = ++this.#last
     const event = notification(method, { ...params, cursor })
     const size = JSON.stringify(event).length
@@ -58,25 +106,40 @@ export class SessionEvents {
     this.#bytes += size
     for (const wake of this.#waiting) wake()
     this.#waiting.clear()
-    if (this.#send !== null) return this.#pump()
-    return this.#hold()
+    this.#reader?.wake()
+    this.#makeRoom()
+    if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
+    this.#room ??= Promise.withResolvers<void>()
+    return this.#room.promise
   }
 
   /** From now on events go there, those behind `cursor` first. */
   attach(send: Send, cursor: number): void {
-    this.#send = send
-    this.#taken = Math.min(cursor, this.#last)
-    if (this.#log !== null) void this.#pump()
+    this.detach()
+    if (this.#log === null) {
+      this.#direct = send
+      return
+    }
+    this.#watched = true
+    const position = Math.min(cursor, this.#last)
+    this.#had = Math.max(this.#had, position)
+    const next = (at: number): Logged | undefined => this.#log?.[this.#indexBehind(at)]
+    this.#reader = new Reader({ send, next, gap: (from, to) => this.#gap(from, to) }, { position, onTaken: () => this.#makeRoom() })
+    this.#reader.wake()
+    this.#makeRoom()
   }
 
-  /** Nobody is there. */
+  /** Nobody is there. What was given to who is gone may never have come. */
   detach(): void {
-    this.#send = null
+    this.#reader?.leave()
+    this.#reader = null
+    this.#direct = null
   }
 
   /** Events behind `cursor`, of which those up to it are had by whoever asks. */
   since(cursor: number): EventsSince {
-    this.#taken = Math.max(this.#taken, Math.min(cursor, this.#last))
+    this.#watched = true
+    this.#had = Math.max(this.#had, Math.min(cursor, this.#last))
     this.#makeRoom()
     const at = this.#indexBehind(cursor)
     const behind = (this.#log ?? []).slice(at, at + MAX_EVENTS_ANSWERED)
@@ -94,39 +157,14 @@ export class SessionEvents {
     })
   }
 
-  #hold(): void | Promise<void> {
-    this.#makeRoom()
-    if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
-    this.#room ??= Promise.withResolvers<void>()
-    return this.#room.promise
-  }
-
-  /** What was taken is given up, the oldest first, where there is too much. */
+  /** Where there is too much, the oldest is given up, as far as its caller has it, or a connection that lives. */
   #makeRoom(): void {
     const log = this.#log ?? []
-    while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= this.#taken) this.#bytes -= log.shift()!.size
+    const spare = this.#watched ? Math.max(this.#had, this.#reader?.position ?? 0) : this.#last
+    while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= spare) this.#bytes -= log.shift()!.size
     if (this.#bytes > MAX_EVENT_LOG_BYTES) return
     this.#room?.resolve()
     this.#room = null
-  }
-
-  async #pump(): Promise<void> {
-    this.#pumping ??= this.#sendAll().finally(() => (this.#pumping = null))
-    await this.#pumping
-    await this.#hold()
-  }
-
-  async #sendAll(): Promise<void> {
-    for (let next = this.#next(); next !== undefined && this.#send !== null; next = this.#next()) {
-      if (next.cursor > this.#taken + 1) await this.#send(this.#gap(this.#taken + 1, next.cursor - 1))
-      this.#taken = next.cursor
-      await this.#send?.(next.event)
-    }
-    this.#makeRoom()
-  }
-
-  #next(): Logged | undefined {
-    return this.#log?.[this.#indexBehind(this.#taken)]
   }
 
   /** Cursors follow one another without holes. */

@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import fc from 'fast-check'
+
+import { RpcLines } from '../../../src/doors/rpc/lines.ts'
+import { MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
+
+const SEED = 20_261_121
+const MIB = 1024 * 1024
+
+/** Lines as texts of a byte per character, the last one too; copied, as whoever reads them does before the next. */
+const readAll = (chunks: Iterable<Uint8Array>): string[] => {
+  const lines = new RpcLines()
+  const said: string[] = []
+  const text = (line: Uint8Array | 'too_long'): string => (line === 'too_long' ? line : Buffer.from(line).toString('latin1'))
+  for (const chunk of chunks) for (const line of lines.push(chunk)) said.push(text(line))
+  const rest = lines.rest()
+  return rest === null ? said : [...said, text(rest)]
+}
+
+const inPieces = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => {
+  const pieces: Uint8Array[] = []
+  let at = 0
+  for (let turn = 0; at < bytes.length; turn++) {
+    const size = sizes[turn % sizes.length] ?? bytes.length
+    pieces.push(bytes.subarray(at, at + size))
+    at += size
+  }
+  return pieces
+}
+
+test('lines are the same however the chunks are cut', () => {
+  const byte = fc.oneof({ weight: 3, arbitrary: fc.constant(0x0a) }, { weight: 10, arbitrary: fc.nat({ max: 255 }) })
+  fc.assert(
+    fc.property(fc.array(byte, { maxLength: 200 }), fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), (all, sizes) => {
+      const bytes = Uint8Array.from(all)
+      const expected = Buffer.from(bytes).toString('latin1').split('\n')
+      if (expected.at(-1) === '') expected.pop()
+      assert.deepEqual(readAll(inPieces(bytes, sizes)), expected)
+    }),
+    { seed: SEED, numRuns: 2000 },
+  )
+})
+
+test('a line that is too long is reported once, and those around it are whole', () => {
+  const lengths = fc.array(fc.constantFrom(0, 1, 77, MAX_RPC_MESSAGE - 1, MAX_RPC_MESSAGE, MAX_RPC_MESSAGE + 1, 2 * MAX_RPC_MESSAGE + 5), {
+    minLength: 1,
+    maxLength: 5,
+  })
+  const sizes = fc.array(fc.integer({ min: 4096, max: 5 * MIB }), { minLength: 1, maxLength: 4 })
+  fc.assert(
+    fc.property(lengths, sizes, fc.boolean(), (wanted, cuts, ended) => {
+      const bytes = Buffer.concat(wanted.flatMap((length, index) => [Buffer.alloc(length, 97 + index), Buffer.from('\n')]))
+      const heard = readAll(inPieces(ended ? bytes : bytes.subarray(0, -1), cuts))
+      // An empty last line without its end is none.
+      const lines = !ended && wanted.at(-1) === 0 ? wanted.slice(0, -1) : wanted
+      const shown = (line: string): string => (line === 'too_long' ? line : `${line.length} ${[...new Set(line)].join('')}`)
+      const expected = lines.map((length, index) =>
+        length > MAX_RPC_MESSAGE ? 'too_long' : `${length} ${length === 0 ? '' : String.fromCharCode(97 + index)}`,
+      )
+      assert.deepEqual(heard.map(shown), expected)
+    }),
+    { seed: SEED, numRuns: 15 },
+  )
+})
+
+/** What is held once the garbage is gone. */
+const held = (): number => {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  collect()
+  const { heapUsed, arrayBuffers } = process.memoryUsage()
+  return heapUsed + arrayBuffers
+}
+
+test('a line without end takes no more memory than the longest', () => {
+  const lines = new RpcLines()
+  const before = held()
+  let most = 0
+  for (let round = 0; round < 2048; round++) {
+    assert.deepEqual([...lines.push(Buffer.alloc(64 * 1024, 'x'))], [])
+    if (round % 64 === 60) most = Math.max(most, held() - before)
+  }
+  assert.ok(most < 2 * MAX_RPC_MESSAGE, `${most} bytes were held`)
+  assert.deepEqual([...lines.push(Buffer.from('\nnext\n'))].map(String), ['too_long', 'next'])
+})
+
+test('a line that comes byte by byte takes no more memory than the longest either', () => {
+  const lines = new RpcLines()
+  const before = held()
+  const one = Uint8Array.of(0x78)
+  for (let count = 0; count < MIB; count++) for (const line of lines.push(Uint8Array.from(one))) assert.fail(String(line))
+  const now = held() - before
+  assert.ok(now < 2 * MAX_RPC_MESSAGE, `${now} bytes were held for a line of ${MIB}`)
+  assert.equal(lines.rest()?.length, MIB)
+})

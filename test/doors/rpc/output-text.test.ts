@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+
+import { OutputText, type EncodedOutput } from '../../../src/doors/rpc/output-text.ts'
+
+const SEED = 20_261_121
+
+/** A stream in pieces that end anywhere, in the middle of a character too. */
+const cutAnywhere = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => {
+  const pieces: Uint8Array[] = []
+  let at = 0
+  for (const size of sizes) {
+    pieces.push(bytes.subarray(at, at + size))
+    at += size
+  }
+  return [...pieces, bytes.subarray(at)]
+}
+
+const through = (pieces: readonly Uint8Array[]): EncodedOutput[] => {
+  const text = new OutputText()
+  const said: EncodedOutput[] = []
+  let [given, told] = [0, 0]
+  for (const piece of pieces) {
+    const output = text.push(piece)
+    given += piece.length
+    if (output !== null) said.push(output)
+    if (output !== null) told += Buffer.from(output.data, output.encoding).length
+    assert.ok(given - told <= 3, 'nothing but the beginning of one character waits')
+  }
+  const rest = text.end()
+  assert.equal(text.end(), null, 'it is said once')
+  return rest === null ? said : [...said, rest]
+}
+
+const decoded = (said: readonly EncodedOutput[]): Buffer => Buffer.concat(said.map(({ data, encoding }) => Buffer.from(data, encoding)))
+
+const sizes = fc.array(fc.nat({ max: 7 }), { maxLength: 40 })
+const characters = fc.string({
+  unit: fc.oneof(fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }), fc.constantFrom('a', 'é', '€', '😀', '\u{feff}', '\0')),
+})
+const utf8 = characters.map((text) => new Uint8Array(Buffer.from(text.toWellFormed())))
+/** What programs write: text, the ends and the beginnings of characters, and anything. */
+const bytes = fc
+  .array(
+    fc.oneof(
+      utf8,
+      fc.uint8Array({ maxLength: 6 }),
+      fc.constantFrom(
+        ...[[0x80], [0xff], [0xe2, 0x82], [0xf0, 0x9f, 0x98], [0xc0, 0x80], [0xed, 0xa0, 0x80]].map((one) => Uint8Array.from(one)),
+      ),
+    ),
+  )
+  .map((parts) => new Uint8Array(Buffer.concat(parts)))
+
+test('whatever was written, and wherever it was cut, the same bytes come out', () => {
+  fc.assert(
+    fc.property(bytes, sizes, (all, at) => assert.deepEqual(decoded(through(cutAnywhere(all, at))), Buffer.from(all))),
+    { seed: SEED, numRuns: 3000 },
+  )
+})
+
+test('UTF-8 comes as text however it is cut, each piece of it in whole characters', () => {
+  fc.assert(
+    fc.property(utf8, sizes, (all, at) => {
+      const said = through(cutAnywhere(all, at))
+      for (const { data, encoding } of said) {
+        assert.equal(encoding, 'utf8')
+        assert.ok(data.length > 0 && data.isWellFormed())
+      }
+      assert.equal(said.map(({ data }) => data).join(''), Buffer.from(all).toString())
+    }),
+    { seed: SEED, numRuns: 3000 },
+  )
+})
+
+test('text that was spoilt once is text again behind it', () => {
+  const said = through([Buffer.from('fine'), Uint8Array.of(0xff, 0xfe, 0x0a), Buffer.from('fine again')])
+  assert.deepEqual(
+    said.map(({ encoding }) => encoding),
+    ['utf8', 'base64', 'utf8'],
+  )
+})
+
+test('a character that never ends is said at the end, as the bytes that it is', () => {
+  assert.deepEqual(through([Buffer.from('a'), Uint8Array.of(0xf0, 0x9f), Uint8Array.of(0x98)]), [
+    { data: 'a', encoding: 'utf8' },
+    { data: Buffer.from([0xf0, 0x9f, 0x98]).toString('base64'), encoding: 'base64' },
+  ])
+  assert.deepEqual(through([]), [])
+})
+
+test('what waits does not keep the frame that it came in', () => {
+  const text = new OutputText()
+  const frame = Buffer.concat([Buffer.alloc(60 * 1024, 'x'), Uint8Array.of(0xe2, 0x82)])
+  text.push(frame)
+  frame.fill(0)
+  assert.deepEqual(text.push(Uint8Array.of(0xac)), { data: '€', encoding: 'utf8' })
+})

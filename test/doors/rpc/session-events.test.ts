@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import fc from 'fast-check'
+
+import { SessionEvents } from '../../../src/doors/rpc/session-events.ts'
+import { MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/protocol/rexd-limits.ts'
+import { EventReader, Reading, settled, type Heard } from '../../support/event-reader.ts'
+
+const SEED = 20_261_121
+const KIB = 1024
+
+const kept = (): SessionEvents => new SessionEvents({ sessionId: 's_1', kept: true })
+const cursorsOf = (events: readonly Heard[]): number[] => events.map(({ params }) => Number(params['cursor']))
+const oneTo = (last: number, first = 1): number[] => Array.from({ length: last - first + 1 }, (_, index) => first + index)
+/** Each a little more than a sixteenth of what is kept. */
+const BIG = 'x'.repeat(MAX_EVENT_LOG_BYTES / 16)
+/** Attached, and everything that was there is on its way. */
+const attach = async (events: SessionEvents, reader: EventReader, cursor: number): Promise<void> => {
+  events.attach(reader.send, cursor)
+  await nextTurn()
+}
+const emitBig = (events: SessionEvents, count: number): (void | Promise<void>)[] =>
+  Array.from({ length: count }, () => events.emit('e', { data: BIG }))
+
+const step = fc.oneof(
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), size: fc.constantFrom(10, 10, 300 * KIB, 1000 * KIB) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('attach' as const), room: fc.nat({ max: 6 }), back: fc.nat({ max: 3 }) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('lose' as const) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('drain' as const) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('since' as const), back: fc.nat({ max: 3 }) }) },
+  // Only then has everything happened that could happen at once.
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('look' as const) }) },
+)
+
+test('whoever comes and goes in whatever order hears each event in its order, and of each that is missing that it is', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 100 }), async (steps) => {
+      const reading = new Reading(kept())
+      reading.since(0)
+      for (const one of steps) {
+        if (one.do === 'emit') reading.emit(one.size)
+        else if (one.do === 'attach') reading.attach(one.room, one.back)
+        else if (one.do === 'lose') reading.lose()
+        else if (one.do === 'drain') reading.drain()
+        else if (one.do === 'since') reading.since(one.back)
+        else await reading.check()
+      }
+      await reading.finish()
+    }),
+    { seed: SEED, numRuns: 300 },
+  )
+})
+
+test('what has not been asked for yet holds its program, and what was asked for lets it go on', async () => {
+  const events = kept()
+  events.since(0)
+  events.since(0)
+  for (const work of emitBig(events, 15)) assert.equal(work, undefined, 'there is room')
+  const [first, second] = emitBig(events, 2)
+  assert.deepEqual([await settled(first), await settled(second)], [false, false])
+  const { events: answered, cursor } = events.since(0)
+  assert.deepEqual([cursorsOf(answered), cursor], [oneTo(17), 17])
+  assert.equal(await settled(second), false, 'they may not have come')
+  events.since(cursor)
+  assert.deepEqual([await settled(first), await settled(second)], [true, true])
+})
+
+test('nothing is given up to who left before it was sent, and every program is held for it', async () => {
+  const events = kept()
+  const reader = new EventReader()
+  await attach(events, reader, 0)
+  await Promise.all(emitBig(events, 4))
+  events.detach()
+  const works = emitBig(events, 16)
+  assert.equal(await settled(works.at(-1)), false)
+  const next = new EventReader()
+  await attach(events, next, 4)
+  await Promise.all(works)
+  assert.deepEqual(cursorsOf(next.heard), oneTo(20, 5))
+})
+
+// A message that was given to a connection may die with it: only its caller knows what came.
+test('nothing is given up to who left before it came, as far back as events are kept', async () => {
+  const events = kept()
+  const lost = new EventReader()
+  await attach(events, lost, 0)
+  await Promise.all(emitBig(events, 12))
+  events.detach()
+  const works = emitBig(events, 12)
+  await nextTurn()
+  const next = new EventReader()
+  // Of the twelve that were sent, the last ten never came.
+  await attach(events, next, 2)
+  await Promise.all(works)
+  assert.deepEqual(
+    next.heard.map(({ method, params }) => (method === 'e' ? params['cursor'] : method)),
+    oneTo(24, 3),
+  )
+})
+
+test('an event that comes while the sending of others is about to end is sent too', async () => {
+  for (let turns = 0; turns < 12; turns++) {
+    const events = kept()
+    const reader = new EventReader()
+    const between = async (): Promise<void> => {
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve()
+    }
+    events.attach(reader.send, 0)
+    await between()
+    void events.emit('e', {})
+    await between()
+    void events.emit('e', {})
+    await nextTurn()
+    assert.deepEqual(cursorsOf(reader.heard), [1, 2], `with ${turns} turns between`)
+  }
+})
+
+test('a caller who comes back does not wait for the connection that it had', async () => {
+  const events = kept()
+  const stuck = new EventReader(0)
+  await attach(events, stuck, 0)
+  void events.emit('e', {})
+  await nextTurn()
+  events.detach()
+  const next = new EventReader()
+  await attach(events, next, 0)
+  const more = events.emit('e', {})
+  assert.equal(await settled(more), true, 'the program goes on')
+  assert.deepEqual(cursorsOf(next.heard), [1, 2])
+})
+
+test('a connection that was left while it was told of a gap does not lead the next one astray', async () => {
+  const events = kept()
+  await attach(events, new EventReader(), 0)
+  await Promise.all(emitBig(events, 24))
+  events.detach()
+  const stuck = new EventReader(0)
+  await attach(events, stuck, 0)
+  await nextTurn()
+  assert.deepEqual(
+    stuck.heard.map(({ method }) => method),
+    ['session.gap'],
+  )
+  events.detach()
+  const next = new EventReader()
+  await attach(events, next, 24)
+  stuck.drain()
+  await nextTurn()
+  await events.emit('e', {})
+  assert.deepEqual(cursorsOf(next.heard), [25], 'it has the first 24')
+})
+
+test('a gap says exactly what is missing, to who is sent events and to who asks', async () => {
+  const events = kept()
+  const reader = new EventReader()
+  await attach(events, reader, 0)
+  await Promise.all(emitBig(events, 40))
+  assert.deepEqual(cursorsOf(reader.heard), oneTo(40))
+  events.detach()
+  const { gap, events: answered, cursor } = events.since(3)
+  assert.equal(gap?.from, 4)
+  assert.ok(gap.to >= 20 && gap.to < 30, `${gap.to}`)
+  assert.deepEqual([cursorsOf(answered), cursor], [oneTo(40, gap.to + 1), 40])
+  assert.deepEqual(events.since(gap.to), { events: answered, cursor: 40, gap: null })
+  assert.deepEqual(events.since(40), { events: [], cursor: 40, gap: null })
+  const next = new EventReader()
+  await attach(events, next, 3)
+  await nextTurn()
+  assert.deepEqual(next.heard[0], { jsonrpc: '2.0', method: 'session.gap', params: { session_id: 's_1', ...gap } })
+  assert.deepEqual(cursorsOf(next.heard.slice(1)), oneTo(40, gap.to + 1))
+})
+
+test('an answer has so many events, and the rest comes with the next ones', () => {
+  const events = kept()
+  for (let count = 0; count < 2 * MAX_EVENTS_ANSWERED + 1; count++) void events.emit('e', {})
+  const heard: number[] = []
+  for (let cursor = 0; heard.length <= 2 * MAX_EVENTS_ANSWERED;) {
+    const answer = events.since(cursor)
+    assert.ok(answer.events.length <= MAX_EVENTS_ANSWERED && answer.events.length > 0)
+    heard.push(...cursorsOf(answer.events))
+    cursor = answer.cursor
+  }
+  assert.deepEqual(heard, oneTo(2 * MAX_EVENTS_ANSWERED + 1))
+})
+
+test('a question for events waits until there is one, or until nobody waits any more', async () => {
+  const events = kept()
+  const left = new AbortController()
+  const first = events.behind(0, left.signal)
+  assert.equal(await settled(first), false)
+  void events.emit('e', {})
+  await first
+  await events.behind(0, left.signal)
+  const second = events.behind(1, left.signal)
+  assert.equal(await settled(second), false)
+  left.abort()
+  await second
+})
+
+test('where nothing is kept events go out without a cursor, hold who writes while their reader is behind, and are gone without one', async () => {
+  const events = new SessionEvents({ sessionId: 's_1', kept: false })
+  assert.equal(events.emit('e', {}), undefined)
+  const reader = new EventReader(1)
+  await attach(events, reader, 0)
+  const works = [events.emit('e', { a: 1 }), events.emit('e', {})]
+  assert.deepEqual(await Promise.all(works.map(settled)), [true, false])
+  reader.drain()
+  assert.equal(await settled(works[1]), true)
+  assert.deepEqual(reader.heard[0], { jsonrpc: '2.0', method: 'e', params: { a: 1 } })
+  events.detach()
+  assert.equal(events.emit('e', {}), undefined)
+  assert.equal(reader.heard.length, 2)
+})
