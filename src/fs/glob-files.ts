@@ -1,16 +1,17 @@
 import { posix } from 'node:path'
 
 import type { FilePermit } from '../policy/file-permit.ts'
+import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, type GlobPosition } from './glob-pattern.ts'
-import { MAX_ANSWER_ENTRIES, MAX_GLOB_LOOKS } from './limits.ts'
+import { MAX_GLOB_LOOKS } from './limits.ts'
 import { about, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow } from './tree.ts'
 
 export interface GlobOptions {
   /** Of paths below the permit's: see `globOf`. */
   readonly pattern: string
-  /** MAX_ANSWER_ENTRIES unless told, and at most. */
+  /** MAX_LISTED unless told, and at most. */
   readonly maxMatches?: number
 }
 
@@ -26,10 +27,10 @@ export interface Matches {
  * nothing can fit are not looked into. Throws `forbidden_path` for a pattern that begins at `/` or has a `..`,
  * `bad_request` for an empty one, `resource_limit` for one that is too long, `file_error` ENOTDIR for a file.
  */
-export const globFiles = async (permit: FilePermit, { pattern, maxMatches = MAX_ANSWER_ENTRIES }: GlobOptions): Promise<Matches> => {
+export const globFiles = async (permit: FilePermit, { pattern, maxMatches = MAX_LISTED }: GlobOptions): Promise<Matches> => {
   requirePermit(permit, 'read')
   requireCount('max_matches', maxMatches)
-  if (maxMatches > MAX_ANSWER_ENTRIES) throw tooMuch('max_matches', maxMatches, MAX_ANSWER_ENTRIES)
+  if (maxMatches > MAX_LISTED) throw tooMuch('max_matches', maxMatches, MAX_LISTED)
   const glob = globOf(pattern)
   if (glob === null) throw forbidden(permit, pattern, 'is a pattern that leads out of its directory')
   return about(permit, async () => {

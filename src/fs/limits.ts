@@ -10,12 +10,6 @@ export const MAX_WALK_DEPTH = 128
 /** Levels that a listing or a pattern goes down; each holds two descriptors. */
 export const MAX_TREE_DEPTH = 64
 
-// ---- answers ----
-/** Entries or matches of one answer. */
-export const MAX_ANSWER_ENTRIES = 10_000
-/** Characters of all paths of one answer together, which travels as one message. */
-export const MAX_ANSWER_TEXT = 1_000_000
-
 // ---- patterns ----
 /** Characters of a pattern. */
 export const MAX_GLOB_PATTERN = 1_024

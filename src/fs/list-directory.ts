@@ -2,9 +2,9 @@ import { lstat } from 'node:fs/promises'
 import { posix } from 'node:path'
 
 import type { FilePermit } from '../policy/file-permit.ts'
+import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
-import { MAX_ANSWER_ENTRIES } from './limits.ts'
 import { mtimeText } from './mtime.ts'
 import { about, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow, type TreeEntry } from './tree.ts'
@@ -12,7 +12,7 @@ import { Answer, entriesBelow, type TreeEntry } from './tree.ts'
 export interface ListOptions {
   /** Also what stands in its directories, down to MAX_TREE_DEPTH. */
   readonly recursive?: boolean
-  /** MAX_ANSWER_ENTRIES unless told, and at most. */
+  /** MAX_LISTED unless told, and at most. */
   readonly maxEntries?: number
 }
 
@@ -39,9 +39,9 @@ export interface Listing {
  */
 export const listDirectory = async (permit: FilePermit, options: ListOptions = {}): Promise<Listing> => {
   requirePermit(permit, 'read')
-  const { recursive = false, maxEntries = MAX_ANSWER_ENTRIES } = options
+  const { recursive = false, maxEntries = MAX_LISTED } = options
   requireCount('max_entries', maxEntries)
-  if (maxEntries > MAX_ANSWER_ENTRIES) throw tooMuch('max_entries', maxEntries, MAX_ANSWER_ENTRIES)
+  if (maxEntries > MAX_LISTED) throw tooMuch('max_entries', maxEntries, MAX_LISTED)
   return about(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { constants, linkSync, lstatSync, renameSync, type BigIntStats } from 'node:fs'
-import { access, link, open, rename, unlink, type FileHandle } from 'node:fs/promises'
+import { link, open, rename, unlink, type FileHandle } from 'node:fs/promises'
 
 import type { Found, Held } from './held.ts'
 import { mtimeText } from './mtime.ts'
@@ -35,6 +35,17 @@ const given = async (file: FileHandle, uid: number, gid: number): Promise<boolea
   } catch (error) {
     if (errnoOf(error) === 'EPERM' || errnoOf(error) === 'EINVAL') return false
     throw error
+  }
+}
+
+/** To take a file's place needs only its directory: that we might write to the file itself is asked here. */
+const requireWritable = async ({ held }: Found): Promise<void> => {
+  try {
+    const file = await held.open(constants.O_WRONLY)
+    await file.close()
+  } catch (error) {
+    // A program that is running may be replaced, not written to.
+    if (errnoOf(error) !== 'ETXTBSY') throw error
   }
 }
 
@@ -94,7 +105,7 @@ export class Staged {
  * to write to (else EACCES); a new one gets what the umask leaves.
  */
 export const stage = async (directory: Held, data: Uint8Array, old: Found | null): Promise<Staged> => {
-  if (old !== null) await access(old.held.self, constants.W_OK)
+  if (old !== null) await requireWritable(old)
   const temporary = temporaryName()
   const file = await openNew(directory, temporary, 0, old === null ? 0o666 : 0o600)
   try {

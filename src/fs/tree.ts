@@ -1,9 +1,10 @@
 import type { Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 
+import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
 import type { Held } from './held.ts'
-import { MAX_ANSWER_TEXT, MAX_TREE_DEPTH } from './limits.ts'
+import { MAX_TREE_DEPTH } from './limits.ts'
 import { errnoOf } from './refusals.ts'
 import { utf8Text } from './utf8.ts'
 
@@ -87,11 +88,11 @@ const leave = async <T>({ held, reader }: Level<T>, start: Held): Promise<void> 
   if (held !== start) held[Symbol.dispose]()
 }
 
-/** Collects an answer up to its limits: that many things, and MAX_ANSWER_TEXT characters of their paths. */
+/** Collects what is to be answered, up to its limits: that many things, and MAX_LISTED_BYTES of them together as JSON. */
 export class Answer<T extends { readonly path: string }> {
   readonly #max: number
   readonly #things: T[] = []
-  #text = 0
+  #bytes = 0
   truncated = false
 
   constructor(max: number) {
@@ -100,8 +101,9 @@ export class Answer<T extends { readonly path: string }> {
 
   /** False when it is full; the thing is not in it then. */
   add(thing: T): boolean {
-    this.#text += thing.path.length
-    if (this.#things.length >= this.#max || this.#text > MAX_ANSWER_TEXT) this.truncated = true
+    // With the comma between two.
+    this.#bytes += Buffer.byteLength(JSON.stringify(thing)) + 1
+    if (this.#things.length >= this.#max || this.#bytes > MAX_LISTED_BYTES) this.truncated = true
     else this.#things.push(thing)
     return !this.truncated
   }

@@ -126,6 +126,6 @@ const spawnIn = async (
   const settled = exited.then((exit) => exit ?? { code: null, signal: constants.signals.SIGKILL })
   return {
     kind: 'spawned',
-    child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal), resize: null },
+    child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal), resize: resizerOf(child, plan) },
   }
 }

@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { mkdir, rename, rmdir, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { readFile } from '../../src/fs/read-file.ts'
+import { statPath } from '../../src/fs/stat-path.ts'
+import { writeFile as writeBeneath } from '../../src/fs/write-file.ts'
+import type { FilePermit } from '../../src/policy/file-permit.ts'
+import { hasBwrap, needs } from '../support/containment.ts'
+import { everythingIn, fileScene, refuses, rootAt, type Scene } from '../support/file-permit.ts'
+
+const SECRET = 'from outside'
+const onLinux = { skip: process.platform !== 'linux' && 'Linux only' }
+
+const read = async (permit: FilePermit): Promise<string> => Buffer.from((await readFile(permit)).data).toString()
+
+/** app/f, app/d/f, app/d/e/f say where they are; app2/f is outside. */
+const scene = async (t: TestContext): Promise<Scene> => {
+  const it = await fileScene(t)
+  await mkdir(join(it.inside, 'd/e'), { recursive: true })
+  for (const path of ['f', 'd/f', 'd/e/f']) await writeFile(join(it.inside, path), `in ${path}`)
+  await writeFile(join(it.outside, 'f'), SECRET)
+  return it
+}
+
+test('links that stay below the root are gone through, wherever they stand', async (t) => {
+  const { inside, permit } = await scene(t)
+  const links: [link: string, target: string, path: string, content: string][] = [
+    ['to-file', 'd/f', 'to-file', 'in d/f'],
+    ['to-dir', 'd', 'to-dir/e/f', 'in d/e/f'],
+    ['d/up', '..', 'd/up/f', 'in f'],
+    ['d/e/up', '../../f', 'd/e/up', 'in f'],
+    ['odd', './/d/./e/../e/', 'odd/f', 'in d/e/f'],
+    ['absolute', join(inside, 'd/e'), 'absolute/f', 'in d/e/f'],
+    ['absolute-file', `${inside}/d/../f`, 'absolute-file', 'in f'],
+    ['again', 'to-dir/up/to-file', 'again', 'in d/f'],
+    ['here', '.', 'here/here/here/f', 'in f'],
+    ['root', inside, 'root/f', 'in f'],
+  ]
+  for (const [link, target] of links) await symlink(target, join(inside, link))
+  for (const [, , path, content] of links) assert.equal(await read(permit(path)), content, path)
+})
+
+test('links that lead out are refused, wherever they stand, and how many there are', async (t) => {
+  const { inside, outside, permit } = await scene(t)
+  const links: [link: string, target: string, path: string][] = [
+    ['relative', '../app2/f', 'relative'],
+    ['relative-dir', '../app2', 'relative-dir/f'],
+    ['absolute', join(outside, 'f'), 'absolute'],
+    ['absolute-dir', outside, 'absolute-dir/f'],
+    ['d/e/deep', '../../../app2/f', 'd/e/deep'],
+    ['d/e/far', '../../../../../../../../../../../../etc/passwd', 'd/e/far'],
+    ['passwd', '/etc/passwd', 'passwd'],
+    ['slash', '/', 'slash/etc/passwd'],
+    ['parent', '..', 'parent/app2/f'],
+    ['back', '../app/f', 'back'],
+    ['by-link', 'd/e/deep', 'by-link'],
+    ['through-root', `${inside}/../app2/f`, 'through-root'],
+    ['d/middle', 'e/../../../app2', 'd/middle/f'],
+    ['proc', '/proc/self/root/etc/passwd', 'proc'],
+    ['prefix', `${inside}2/f`, 'prefix'],
+  ]
+  for (const [link, target] of links) await symlink(target, join(inside, link))
+  for (const [, , path] of links) {
+    const data = { path: join(inside, path), allowed_roots: [inside] }
+    await refuses(readFile(permit(path)), 'forbidden_path', data)
+    const options = { data: Buffer.from('changed'), mkdirParents: true, expectedMtime: null } as const
+    for (const atomic of [true, false])
+      for (const mode of ['replace', 'append'] as const)
+        await refuses(writeBeneath(permit(path, 'write'), { ...options, mode, atomic }), 'forbidden_path', data)
+    await refuses(writeBeneath(permit(`${path}/new`, 'write'), { ...options, mode: 'create', atomic: true }), 'forbidden_path')
+  }
+  assert.deepEqual(await everythingIn(outside), ['f'])
+})
+
+test('a link to another root is gone through, by its configured path and by its real one', async (t) => {
+  const { inside, outside, root, permit } = await scene(t)
+  const base = join(inside, '..')
+  await symlink('app2', join(base, 'named'))
+  const other = await rootAt(join(base, 'named'))
+  assert.notEqual(other.path, other.real)
+  await symlink(join(base, 'named/f'), join(inside, 'by-path'))
+  await symlink(join(outside, 'f'), join(inside, 'by-real'))
+  await symlink(`${base}/named/../app/f`, join(inside, 'and-back'))
+  const roots = [root, other]
+  assert.equal(await read(permit('by-path', 'read', { roots })), SECRET)
+  assert.equal(await read(permit('by-real', 'read', { roots })), SECRET)
+  await refuses(readFile(permit('by-path')), 'forbidden_path')
+  await refuses(readFile(permit('and-back', 'read', { roots })), 'forbidden_path', { allowed_roots: [inside, join(base, 'named')] })
+})
+
+test('a root is told from one whose name only begins like it', async (t) => {
+  const { inside, permit } = await scene(t)
+  const base = join(inside, '..')
+  await mkdir(join(base, 'ap'))
+  await symlink(join(inside, 'f'), join(base, 'ap/link'))
+  const short = await rootAt(join(base, 'ap'))
+  await refuses(readFile(permit('link', 'read', { root: short, roots: [short] })), 'forbidden_path')
+})
+
+test('loops of links end, and forty are the most', async (t) => {
+  const { inside, permit } = await scene(t)
+  await symlink('loop', join(inside, 'loop'))
+  await symlink('pong', join(inside, 'ping'))
+  await symlink('ping', join(inside, 'pong'))
+  await symlink('grow/x', join(inside, 'grow'))
+  await symlink(join(inside, 'same'), join(inside, 'same'))
+  for (const path of ['loop', 'loop/x', 'ping', 'grow', 'same/f'])
+    await refuses(readFile(permit(path)), 'file_error', { path: join(inside, path), errno: 'ELOOP' })
+  await symlink('f', join(inside, 'chain1'))
+  for (let i = 2; i <= 41; i++) await symlink(`chain${i - 1}`, join(inside, `chain${i}`))
+  assert.equal(await read(permit('chain40')), 'in f')
+  await refuses(readFile(permit('chain41')), 'file_error', { errno: 'ELOOP' })
+})
+
+test('names that are none are refused before anything is looked at', async (t) => {
+  const { inside, permit } = await scene(t)
+  for (const name of ['', '.', '..', 'd/f', '/', '../app2/f', 'f\0', 'd\0/f', '\ud800'])
+    for (const names of [[name], ['d', name], [name, 'f']]) await refuses(readFile(permit('', 'read', { names })), 'bad_request', {})
+  assert.equal(await read(permit('', 'read', { names: ['d', 'f'] })), 'in d/f')
+  await writeFile(join(inside, '...'), 'dots')
+  assert.equal(await read(permit('...')), 'dots')
+})
+
+test('a root that was replaced is not looked into', async (t) => {
+  const { inside, outside, permit } = await scene(t)
+  const before = permit('f')
+  await rename(inside, `${inside}-old`)
+  await refuses(readFile(before), 'file_not_found', { path: join(inside, 'f') })
+  await mkdir(inside)
+  await writeFile(join(inside, 'f'), 'another')
+  await refuses(readFile(before), 'forbidden_path', { path: join(inside, 'f') })
+  await rename(inside, `${inside}-another`)
+  await symlink(outside, inside)
+  await refuses(readFile(before), 'forbidden_path')
+  await refuses(statPath(before), 'forbidden_path')
+  await rename(inside, `${inside}-link`)
+  await writeFile(inside, 'a file')
+  await refuses(readFile(before), 'forbidden_path')
+  await rename(inside, `${inside}-file`)
+  await rename(`${inside}-old`, inside)
+  assert.equal(await read(before), 'in f')
+})
+
+test('a root behind a link to another root must be that root still', async (t) => {
+  const { inside, outside, root, permit } = await scene(t)
+  const roots = [root, await rootAt(outside)]
+  await symlink(join(outside, 'f'), join(inside, 'link'))
+  assert.equal(await read(permit('link', 'read', { roots })), SECRET)
+  await rename(outside, `${outside}-old`)
+  await mkdir(outside)
+  await refuses(readFile(permit('link', 'read', { roots })), 'forbidden_path')
+})
+
+test('a tree may be as deep as the limit and no deeper', async (t) => {
+  const { inside, permit } = await scene(t)
+  const names = Array.from({ length: 130 }, () => 'x')
+  await mkdir(join(inside, ...names), { recursive: true })
+  for (const depth of [128, 129]) await writeFile(join(inside, ...names.slice(0, depth), 'f'), 'deep')
+  assert.equal(await read(permit('', 'read', { names: [...names.slice(0, 128), 'f'] })), 'deep')
+  const deeper = readFile(permit('', 'read', { names: [...names.slice(0, 129), 'f'] }))
+  await refuses(deeper, 'resource_limit', { limit: 'path_depth', max: 128 })
+})
+
+test('missing directories are made where that is asked for, below the root alone', async (t) => {
+  const { inside, outside, permit } = await scene(t)
+  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expectedMtime: null } as const
+  await refuses(writeBeneath(permit('a/b/c', 'write'), { ...options, mkdirParents: false }), 'file_not_found')
+  await writeBeneath(permit('a/b/c', 'write'), { ...options, mkdirParents: true })
+  assert.equal(await read(permit('a/b/c')), 'new')
+  await symlink('made/here', join(inside, 'link'))
+  await symlink('../app2/made', join(inside, 'out'))
+  await writeBeneath(permit('link/f', 'write'), { ...options, mkdirParents: true })
+  assert.equal(await read(permit('made/here/f')), 'new')
+  await refuses(writeBeneath(permit('out/f', 'write'), { ...options, mkdirParents: true }), 'forbidden_path')
+  await refuses(writeBeneath(permit('f/x/y', 'write'), { ...options, mkdirParents: true }), 'file_error', { errno: 'ENOTDIR' })
+  assert.deepEqual(await everythingIn(outside), ['f'])
+})
+
+test('a root that is gone is not made again', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await rmdir(inside)
+  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expectedMtime: null, mkdirParents: true } as const
+  await refuses(writeBeneath(permit('a/b', 'write'), options), 'file_not_found')
+})
+
+test('a link whose text is no UTF-8 is an error, not another name', onLinux, async (t) => {
+  const { inside, permit } = await scene(t)
+  await symlink(Buffer.from([0x66, 0xff]), join(inside, 'link'))
+  await writeFile(join(inside, 'f\ufffd'), 'another')
+  await refuses(readFile(permit('link')), 'file_error', { errno: 'EILSEQ' })
+})
+
+test('without /proc nothing is done', { ...onLinux, ...(hasBwrap ? {} : needs.bwrap) }, async (t) => {
+  const { inside } = await scene(t)
+  const program = `
+    import { readFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/read-file.ts'))}
+    import { fileScene, rootAt } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const { permit } = await fileScene({ after: () => {} })
+    const root = await rootAt(process.argv[1])
+    const error = await readFile(permit('f', 'read', { root, roots: [root] })).catch((error) => error)
+    console.log(error.code, error.message)
+  `
+  const args = ['--dev-bind', '/', '/', '--tmpfs', '/tmp', '--bind', inside, inside, '--tmpfs', '/proc']
+  const node = [process.execPath, '--input-type=module', '--eval', program, inside]
+  const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
+  assert.match(stdout, /^unsupported_capability .*\/proc/, stderr)
+})

@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, readFile, stat, symlink, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { editFile, type EditOptions } from '../../src/fs/edit-file.ts'
+import { MAX_EDIT_BYTES } from '../../src/fs/limits.ts'
+import { statPath } from '../../src/fs/stat-path.ts'
+import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
+
+const options = (oldString: string, newString: string, more: Partial<EditOptions> = {}): EditOptions => ({
+  oldString,
+  newString,
+  replaceAll: false,
+  expectedMtime: null,
+  ...more,
+})
+
+test('one text is replaced by another, exactly as given', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const cases: [before: string, edit: EditOptions, after: string, replacements: number][] = [
+    ['one two three', options('two', '2'), 'one 2 three', 1],
+    ['a\nb\n', options('a\nb', ''), '\n', 1],
+    ['cost: x', options('x', '$& $1 $$'), 'cost: $& $1 $$', 1],
+    ['aaaa', options('aa', 'b', { replaceAll: true }), 'bb', 2],
+    ['a.b.c', options('.', '\\', { replaceAll: true }), 'a\\b\\c', 2],
+    ['\ufeffstart', options('start', 'ünd 💚'), '\ufeffünd 💚', 1],
+    ['x\r\ny\r\n', options('x\r\n', 'z\r\n'), 'z\r\ny\r\n', 1],
+    ['once', options('once', 'twice', { replaceAll: true }), 'twice', 1],
+    ['nul\0', options('\0', '0'), 'nul0', 1],
+  ]
+  for (const [before, edit, after, replacements] of cases) {
+    await writeFile(join(inside, 'a'), before)
+    await chmod(join(inside, 'a'), 0o754)
+    const edited = await editFile(permit('a', 'write'), edit)
+    assert.equal(await readFile(join(inside, 'a'), 'utf8'), after)
+    assert.deepEqual(edited, { replacements, bytesWritten: Buffer.byteLength(after), mtime: (await statPath(permit('a'))).mtime })
+    assert.equal((await stat(join(inside, 'a'))).mode & 0o777, 0o754)
+  }
+  assert.deepEqual(await everythingIn(inside), ['a'])
+})
+
+test('a text that is not there, or in more than one place, changes nothing', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await writeFile(join(inside, 'a'), 'one two one')
+  const path = join(inside, 'a')
+  await refuses(editFile(permit('a', 'write'), options('three', '3')), 'conflict', { path, reason: 'no_match' })
+  await refuses(editFile(permit('a', 'write'), options('three', '3', { replaceAll: true })), 'conflict', { path, reason: 'no_match' })
+  await refuses(editFile(permit('a', 'write'), options('one', '1')), 'conflict', { path, reason: 'ambiguous', matches: 2 })
+  await refuses(editFile(permit('a', 'write'), options('\ud800', 'x')), 'conflict', { reason: 'no_match' })
+  assert.equal(await readFile(path, 'utf8'), 'one two one')
+})
+
+test('what could not be meant is refused', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await writeFile(join(inside, 'a'), 'one')
+  for (const edit of [options('', 'x'), options('one', 'one'), options('one', '\ud800')])
+    await refuses(editFile(permit('a', 'write'), edit), 'bad_request')
+  await writeFile(join(inside, 'binary'), Buffer.from([0x6f, 0x6e, 0x65, 0xff]))
+  await refuses(editFile(permit('binary', 'write'), options('one', 'two')), 'bad_request', { path: join(inside, 'binary') })
+})
+
+test('the file must be as it is expected to be', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await writeFile(join(inside, 'a'), 'one')
+  const { mtime } = await statPath(permit('a'))
+  const wrong = '2026-02-25T10:00:00.123456789Z'
+  const data = { path: join(inside, 'a'), expected_mtime: wrong, mtime }
+  await refuses(editFile(permit('a', 'write'), options('one', 'two', { expectedMtime: wrong })), 'conflict', data)
+  const edited = await editFile(permit('a', 'write'), options('one', 'two', { expectedMtime: mtime }))
+  await editFile(permit('a', 'write'), options('two', 'three', { expectedMtime: edited.mtime }))
+  assert.equal(await readFile(join(inside, 'a'), 'utf8'), 'three')
+})
+
+test('of edits at the same time none is lost: it is made or it is refused', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const letters = [...'abcdefghij']
+  await writeFile(join(inside, 'a'), letters.join(' '))
+  const edits = letters.map((letter) => editFile(permit('a', 'write'), options(letter, letter.toUpperCase())))
+  const results = await Promise.allSettled(edits)
+  const expected = letters.map((letter, i) => (results[i]!.status === 'fulfilled' ? letter.toUpperCase() : letter))
+  for (const result of results) assert.ok(result.status === 'fulfilled' || isAppError(result.reason, 'conflict'))
+  assert.equal(await readFile(join(inside, 'a'), 'utf8'), expected.join(' '))
+  assert.notEqual(expected.join(''), letters.join(''))
+  assert.deepEqual(await everythingIn(inside), ['a'])
+})
+
+test('a file may be as large as the limit, before and after', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const path = join(inside, 'a')
+  await writeFile(path, `x${'a'.repeat(MAX_EDIT_BYTES - 1)}`)
+  const limit = { limit: 'edit_bytes', asked: MAX_EDIT_BYTES + 1, max: MAX_EDIT_BYTES }
+  await refuses(editFile(permit('a', 'write'), options('x', 'yy')), 'resource_limit', limit)
+  await refuses(editFile(permit('a', 'write'), options('x', 'ü')), 'resource_limit', limit)
+  assert.equal((await editFile(permit('a', 'write'), options('x', 'y'))).bytesWritten, MAX_EDIT_BYTES)
+  await truncate(path, MAX_EDIT_BYTES + 1)
+  await refuses(editFile(permit('a', 'write'), options('y', '')), 'resource_limit', limit)
+  await writeFile(path, 'a'.repeat(MAX_EDIT_BYTES / 2))
+  const huge = editFile(permit('a', 'write'), options('a', 'b'.repeat(1_000), { replaceAll: true }))
+  await refuses(huge, 'resource_limit', { asked: MAX_EDIT_BYTES * 500 })
+})
+
+test('a link at the end leads to the file that is edited', async (t) => {
+  const { inside, outside, permit } = await fileScene(t)
+  await mkdir(join(inside, 'd'))
+  await writeFile(join(inside, 'd/f'), 'one')
+  await writeFile(join(outside, 'f'), 'one')
+  await symlink('d/f', join(inside, 'in'))
+  await symlink('../app2/f', join(inside, 'out'))
+  await editFile(permit('in', 'write'), options('one', 'two'))
+  await refuses(editFile(permit('out', 'write'), options('one', 'two')), 'forbidden_path')
+  assert.equal(await readFile(join(inside, 'd/f'), 'utf8'), 'two')
+  assert.equal(await readFile(join(outside, 'f'), 'utf8'), 'one')
+  assert.deepEqual(await everythingIn(inside), ['d', 'd/f', 'in', 'out'])
+})
+
+test('what is no file, is not there or may not be written is refused', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const edit = options('one', 'two')
+  await mkdir(join(inside, 'd'))
+  await writeFile(join(inside, 'kept'), 'one', { mode: 0o444 })
+  await chmod(inside, 0o777)
+  await refuses(editFile(permit('d', 'write'), edit), 'file_error', { errno: 'EISDIR' })
+  await refuses(editFile(permit('', 'write'), edit), 'file_error', { errno: 'EISDIR' })
+  await refuses(editFile(permit('no', 'write'), edit), 'file_not_found')
+  await refuses(editFile(permit('kept', 'read'), edit), 'internal')
+  await asNobody(() => refuses(editFile(permit('kept', 'write'), edit), 'file_error', { path: join(inside, 'kept'), errno: 'EACCES' }))
+  assert.deepEqual(await everythingIn(inside), ['d', 'kept'])
+})

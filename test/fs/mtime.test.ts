@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { mtimeText } from '../../src/fs/mtime.ts'
+
+test('a time is written with all its nanoseconds', () => {
+  const cases: [bigint, string][] = [
+    [0n, '1970-01-01T00:00:00.000000000Z'],
+    [1n, '1970-01-01T00:00:00.000000001Z'],
+    [-1n, '1969-12-31T23:59:59.999999999Z'],
+    [-1_000_000_000n, '1969-12-31T23:59:59.000000000Z'],
+    [1_772_013_600_123_456_789n, '2026-02-25T10:00:00.123456789Z'],
+    [253_402_300_800_000_000_000n, '+010000-01-01T00:00:00.000000000Z'],
+  ]
+  for (const [nanoseconds, text] of cases) assert.equal(mtimeText(nanoseconds), text)
+})
+
+test('a time that no calendar has is the last that there is, and no error', () => {
+  assert.equal(mtimeText(2n ** 63n * 1_000_000_000n), '+275760-09-13T00:00:00.000000000Z')
+  assert.equal(mtimeText(-(2n ** 63n) * 1_000_000_000n), '-271821-04-20T00:00:00.000000000Z')
+})
+
+test('different times are different texts', () => {
+  const time = fc.bigInt({ min: -(10n ** 19n), max: 10n ** 19n })
+  fc.assert(
+    fc.property(time, fc.bigInt({ min: 1n, max: 2n * 10n ** 9n }), (one, more) => mtimeText(one) !== mtimeText(one + more)),
+    { seed: 1, numRuns: 300 },
+  )
+})

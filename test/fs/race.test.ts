@@ -1,0 +1,241 @@
+import assert from 'node:assert/strict'
+import { mkdir, readFile as readPlain, realpath, symlink, writeFile as put } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { Worker } from 'node:worker_threads'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { applyPatch } from '../../src/fs/apply-patch.ts'
+import { editFile } from '../../src/fs/edit-file.ts'
+import { globFiles } from '../../src/fs/glob-files.ts'
+import { listDirectory } from '../../src/fs/list-directory.ts'
+import { parsePatch } from '../../src/fs/patch-text.ts'
+import { readFile } from '../../src/fs/read-file.ts'
+import { statPath } from '../../src/fs/stat-path.ts'
+import { writeFile } from '../../src/fs/write-file.ts'
+import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
+
+const SECRET = 'from outside'
+const onLinux = { skip: process.platform !== 'linux' && 'elsewhere there are no descriptors to walk from' }
+/** The least that each race is run, and the most when it has not been seen to happen. */
+const ROUNDS = 3_000
+const MOST_ROUNDS = 100_000
+
+/** Two names change places over and over; what others put there meanwhile is moved away. */
+const SWAP = `
+  const { renameSync } = require('node:fs')
+  const { one, other } = workerData
+  let strays = 0
+  const swap = () => {
+    renameSync(one, one + '.spare')
+    for (let moved = false; !moved;) {
+      try { renameSync(other, one); moved = true } catch { renameSync(one, one + '.stray' + strays++) }
+    }
+    renameSync(one + '.spare', other)
+  }
+  const turn = () => { swap(); swap() }
+`
+
+/** A file is a link and a file again, without a moment when there is none. */
+const FLIP = `
+  const { renameSync, symlinkSync, writeFileSync } = require('node:fs')
+  const { one, other } = workerData
+  const turn = () => {
+    symlinkSync(other, one + '.spare')
+    renameSync(one + '.spare', one)
+    writeFileSync(one + '.spare', 'inside')
+    renameSync(one + '.spare', one)
+  }
+`
+
+/** Does that until the work is done; ends with everything where it was. */
+const during = async (program: string, one: string, other: string, work: () => Promise<void>): Promise<void> => {
+  const told = new Int32Array(new SharedArrayBuffer(8))
+  const code = `
+    const { workerData } = require('node:worker_threads')
+    const { told } = workerData
+    ${program}
+    while (Atomics.load(told, 0) === 0) { turn(); Atomics.add(told, 1, 1) }
+  `
+  const worker = new Worker(code, { eval: true, workerData: { one, other, told } })
+  const ended = new Promise<void>((resolve, reject) => worker.once('exit', () => resolve()).once('error', reject))
+  ended.catch(() => Atomics.store(told, 0, 1))
+  try {
+    while (Atomics.load(told, 0) === 0 && Atomics.load(told, 1) === 0) await new Promise(setImmediate)
+    await work()
+  } finally {
+    Atomics.store(told, 0, 1)
+    await ended
+  }
+}
+
+const whileSwapping = (one: string, other: string, work: () => Promise<void>): Promise<void> => during(SWAP, one, other, work)
+
+/** Does something until it has gone well, was refused for leading out, and was done often enough. Answers what went well. */
+const untilBoth = async <T>(attempt: (round: number) => Promise<T>): Promise<T[]> => {
+  const went: T[] = []
+  let refused = 0
+  for (let round = 0; round < ROUNDS || ((went.length === 0 || refused === 0) && round < MOST_ROUNDS); round++) {
+    try {
+      went.push(await attempt(round))
+    } catch (error) {
+      assert.ok(isAppError(error), String(error))
+      assert.ok(['forbidden_path', 'file_not_found', 'file_error', 'conflict'].includes(error.code), `${error.code} ${error.message}`)
+      if (error.code === 'forbidden_path') refused += 1
+    }
+  }
+  assert.ok(went.length > 0 && refused > 0, `${went.length} went well, ${refused} were refused`)
+  return went
+}
+
+const text = (data: Uint8Array): string => Buffer.from(data).toString()
+
+/** app/d/f is inside, app2/f outside, app/link leads to app2. */
+const scene = async (t: TestContext): Promise<Scene & { d: string; link: string }> => {
+  const it = await fileScene(t)
+  const [d, link] = [join(it.inside, 'd'), join(it.inside, 'link')]
+  await mkdir(join(d, 'e'), { recursive: true })
+  for (const path of ['f', 'e/g']) await put(join(d, path), 'inside')
+  await mkdir(join(it.outside, 'e'))
+  for (const path of ['f', 'e/g']) await put(join(it.outside, path), SECRET)
+  await symlink(it.outside, link)
+  return { ...it, d, link }
+}
+
+const requireUntouched = async (outside: string): Promise<void> => {
+  assert.deepEqual(await everythingIn(outside), ['e', 'e/g', 'f'])
+  for (const path of ['f', 'e/g']) assert.equal(await readPlain(join(outside, path), 'utf8'), SECRET)
+}
+
+test('the race is real: who checks a path and then uses it gets out', onLinux, async (t) => {
+  const { inside, d, link } = await scene(t)
+  const naive = async (): Promise<string> => {
+    const path = await realpath(join(d, 'f'))
+    assert.ok(path.startsWith(`${inside}/`))
+    return readPlain(join(d, 'f'), 'utf8')
+  }
+  await whileSwapping(d, link, async () => {
+    for (let round = 0; round < MOST_ROUNDS; round++) if ((await naive().catch(() => '')) === SECRET) return
+    assert.fail('it never got out')
+  })
+})
+
+test('a directory that becomes a link while files are read never gives out a byte from outside', onLinux, async (t) => {
+  const { outside, permit, d, link } = await scene(t)
+  await whileSwapping(d, link, async () => {
+    const permits = [permit('d/f'), permit('d/e/g')]
+    for (const content of await untilBoth((round) => readFile(permits[round % 2]!))) assert.equal(text(content.data), 'inside')
+  })
+  await requireUntouched(outside)
+})
+
+test('a file that becomes a link while it is read never gives out a byte from outside', onLinux, async (t) => {
+  const { inside, outside, permit, d } = await scene(t)
+  await symlink(join(outside, 'f'), join(inside, 'other'))
+  await whileSwapping(join(d, 'f'), join(inside, 'other'), async () => {
+    for (const content of await untilBoth(() => readFile(permit('d/f')))) assert.equal(text(content.data), 'inside')
+  })
+})
+
+test('a root that becomes a link while files are read never gives out a byte from outside', onLinux, async (t) => {
+  const { inside, outside, permit } = await scene(t)
+  await put(join(inside, 'f'), 'inside')
+  await symlink(outside, `${inside}-link`)
+  await whileSwapping(inside, `${inside}-link`, async () => {
+    for (const content of await untilBoth(() => readFile(permit('f')))) assert.equal(text(content.data), 'inside')
+  })
+})
+
+test('a directory that is moved out while a link in it goes up never gives out a byte from outside', onLinux, async (t) => {
+  const { inside, outside, permit, d } = await scene(t)
+  await put(join(inside, 'f'), 'inside')
+  await symlink('../../f', join(d, 'e/up'))
+  await mkdir(join(outside, 'e/empty'))
+  await symlink('../../../app2/f', join(outside, 'e/empty/up'))
+  await whileSwapping(join(d, 'e'), join(outside, 'e/empty'), async () => {
+    for (const content of await untilBoth(() => readFile(permit('d/e/up')))) assert.equal(text(content.data), 'inside')
+  })
+})
+
+test('a directory that becomes a link while it is looked through shows nothing from outside', onLinux, async (t) => {
+  const { outside, permit, d, link } = await scene(t)
+  await put(join(d, 'here'), '')
+  await put(join(outside, 'secret'), '')
+  await mkdir(join(outside, 'e/secret'))
+  await whileSwapping(d, link, async () => {
+    const seen = await untilBoth(async (round) => {
+      if (round % 3 === 0) return (await listDirectory(permit('d'), { recursive: true })).entries.map(({ path }) => path)
+      if (round % 3 === 1) return (await globFiles(permit('d'), { pattern: '**' })).matches
+      return (await statPath(permit('d/secret'))).exists ? ['secret'] : []
+    })
+    assert.ok(seen.flat().some((path) => path.endsWith('/here')))
+    assert.ok(!seen.flat().some((path) => path.includes('secret')))
+    for (let round = 0; round < ROUNDS / 3; round++) {
+      const { entries } = await listDirectory(permit(), { recursive: true })
+      const { matches } = await globFiles(permit(), { pattern: '**' })
+      for (const path of [...entries.map(({ path }) => path), ...matches]) assert.ok(!path.includes('secret'), path)
+    }
+  })
+})
+
+test('a directory that becomes a link while files are written: nothing outside is changed or made', onLinux, async (t) => {
+  const { inside, outside, permit, d, link } = await scene(t)
+  const data = Buffer.from('inside')
+  const ways = [
+    ['replace', true],
+    ['replace', false],
+    ['append', false],
+    ['create', true],
+    ['create', false],
+  ] as const
+  await whileSwapping(d, link, async () => {
+    await untilBoth((round) => {
+      const [mode, atomic] = ways[round % ways.length]!
+      // Half of the time a file that is there, half of the time one that is not, below directories that are not.
+      const path = mode !== 'create' && round % 2 === 0 ? 'd/e/g' : `d/n${round}/m/f`
+      return writeFile(permit(path, 'write'), { data, mode, atomic, mkdirParents: true, expectedMtime: null })
+    })
+  })
+  await requireUntouched(outside)
+  assert.deepEqual(
+    (await everythingIn(inside)).filter((path) => path.endsWith('.tmp')),
+    [],
+  )
+})
+
+test('a file that becomes a link while it is written: nothing outside is changed', onLinux, async (t) => {
+  const { outside, permit, d } = await scene(t)
+  const ways = [
+    ['replace', true],
+    ['replace', false],
+    ['append', false],
+  ] as const
+  await during(FLIP, join(d, 'f'), join(outside, 'f'), async () => {
+    await untilBoth((round) => {
+      const [mode, atomic] = ways[round % ways.length]!
+      return writeFile(permit('d/f', 'write'), { data: Buffer.from('inside'), mode, atomic, mkdirParents: false, expectedMtime: null })
+    })
+  })
+  await requireUntouched(outside)
+  assert.deepEqual(await everythingIn(d), ['e', 'e/g', 'f'])
+})
+
+test('a directory that becomes a link while files are edited and patched: nothing outside is changed', onLinux, async (t) => {
+  const { inside, outside, permit, d, link } = await scene(t)
+  const permitFor = (path: string) => permit(path, 'write')
+  await whileSwapping(d, link, async () => {
+    await untilBoth(async (round) => {
+      const [from, to] = round % 2 === 0 ? ['inside', 'within'] : ['within', 'inside']
+      const other = { oldString: 'i', newString: 'I', replaceAll: true, expectedMtime: null }
+      if (round % 3 === 0) return editFile(permit('d/f', 'write'), { ...other, oldString: from, newString: to })
+      if (round % 3 === 1) return editFile(permit('d/f', 'write'), { ...other, oldString: 'from outside', newString: 'changed' })
+      const patch = `*** Begin Patch\n*** Update File: d/e/g\n@@\n-${from}\n+${to}\n*** Add File: d/n${round}/f\n+new\n*** End Patch`
+      return applyPatch(parsePatch(patch), permitFor)
+    })
+  })
+  await requireUntouched(outside)
+  assert.deepEqual(
+    (await everythingIn(inside)).filter((path) => path.endsWith('.tmp')),
+    [],
+  )
+})

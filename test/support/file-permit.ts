@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, mkdtemp, readdir, realpath, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
+import { sealFilePermit, type FileAccess, type FilePermit, type FilePermitFields, type Root } from '../../src/policy/file-permit.ts'
+
+/** A directory as a root, as policy would find it now. */
+export const rootAt = async (path: string): Promise<Root> => {
+  const real = await realpath(path)
+  const { dev, ino } = await stat(real, { bigint: true })
+  return { path, real, dev, ino }
+}
+
+/** Two directories beside each other: one that is a root, and one that nothing may come from or get into. */
+export interface Scene {
+  readonly inside: string
+  readonly outside: string
+  readonly root: Root
+  /** For a path below the root. */
+  permit(path?: string, access?: FileAccess, fields?: Partial<FilePermitFields>): FilePermit
+}
+
+export const MAX_READ_BYTES = 1_048_576
+
+export const fileScene = async (t: Pick<TestContext, 'after'>): Promise<Scene> => {
+  const base = await mkdtemp(join(await realpath(tmpdir()), 'x0x-fs-'))
+  t.after(() => rm(base, { recursive: true, force: true }))
+  // So that nobody can get there too.
+  await chmod(base, 0o755)
+  const [inside, outside] = [join(base, 'app'), join(base, 'app2')]
+  await mkdir(inside)
+  await mkdir(outside)
+  const root = await rootAt(inside)
+  const permit: Scene['permit'] = (path = '', access = 'read', fields = {}) => {
+    const names = path === '' ? [] : path.split('/')
+    return sealFilePermit({ access, root, names, roots: [root], max_read_bytes: MAX_READ_BYTES, ...fields })
+  }
+  return { inside, outside, root, permit }
+}
+
+/** Fails with this code, and with at least this data. Nothing in the message is of our own making on the way. */
+export const refuses = (work: Promise<unknown>, code: ErrorCode, data: Record<string, unknown> = {}): Promise<void> =>
+  assert.rejects(work, (error) => {
+    assert.ok(isAppError(error, code), `${String(error)}${error instanceof Error ? error.stack : ''}`)
+    for (const [key, value] of Object.entries(data)) assert.deepEqual(error.data[key], value, `data.${key} of ${error.message}`)
+    assert.doesNotMatch(error.message, /\/proc\/self\//)
+    return true
+  })
+
+/** Every path below a directory, sorted: what is there, and that nothing else is. */
+export const everythingIn = async (directory: string): Promise<string[]> => {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true })
+  return entries.map((entry) => relative(directory, join(entry.parentPath, entry.name))).toSorted()
+}
+
+const NOBODY = 65_534
+
+/** Does something with the rights of a user who owns nothing; as ourselves where we are no root, who may do everything. */
+export const asNobody = async (work: () => Promise<void>): Promise<void> => {
+  if (process.geteuid?.() !== 0) return work()
+  process.seteuid?.(NOBODY)
+  try {
+    await work()
+  } finally {
+    process.seteuid?.(0)
+  }
+}
