@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { constants, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
+
+/** What users run: the bundle that `npm run build` makes. */
+const REXD = fileURLToPath(new URL('../../dist/rexd.mjs', import.meta.url))
+
+/** Lines of the sections of a configuration file. */
+export interface ConfigOptions {
+  readonly server?: readonly string[]
+  readonly limits?: readonly string[]
+  readonly security?: readonly string[]
+  /** In place of the one root directory. */
+  readonly roots?: readonly string[]
+  readonly audit?: readonly string[]
+}
+
+/** What most tests need: a shell, two variables, and room for a session each. */
+export const COMMON: ConfigOptions = {
+  limits: ['max_concurrent_sessions = 500'],
+  security: ['allow_shell = true', 'allow_env = ["GREETING", "CI"]'],
+}
+
+export interface JournalLine {
+  readonly event: string
+  readonly [key: string]: unknown
+}
+
+const section = (name: string, lines: readonly string[] | undefined): string =>
+  lines === undefined ? '' : `[${name}]\n${lines.join('\n')}\n`
+
+/** A directory of a server's own: its configuration, its journal, and the root that callers see. */
+export class Home {
+  readonly dir: string
+  readonly root: string
+  readonly configFile: string
+  readonly journalFile: string
+
+  private constructor(dir: string) {
+    this.dir = dir
+    this.root = join(dir, 'root')
+    this.configFile = join(dir, 'config.toml')
+    this.journalFile = join(dir, 'audit.jsonl')
+  }
+
+  static async create(): Promise<Home> {
+    const home = new Home(await mkdtemp(join(tmpdir(), 'x0x-rexd-')))
+    await mkdir(home.root)
+    return home
+  }
+
+  async configure(options: ConfigOptions): Promise<void> {
+    const { server, limits, security, roots = [this.root], audit = [`path = ${JSON.stringify(this.journalFile)}`] } = options
+    const tables = roots.map((path) => `[[security.allowed_roots]]\npath = ${JSON.stringify(path)}\n`)
+    const text = [
+      section('server', server),
+      section('limits', limits),
+      section('audit', audit),
+      section('security', security ?? []),
+      ...tables,
+    ]
+    await writeFile(this.configFile, text.join('\n'), { mode: 0o600 })
+  }
+
+  async journal(): Promise<JournalLine[]> {
+    const text = await readFile(this.journalFile, 'utf8').catch(() => '')
+    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLine]))
+  }
+
+  /** A line that a refusal left, which may come a moment after its answer. */
+  async refusals(): Promise<JournalLine[]> {
+    return (await this.journal()).filter(({ event }) => event === 'refused')
+  }
+
+  /** A shell program in a file of its own, that stands in a command line with this directory's name. */
+  async program(name: string, text: string): Promise<string> {
+    const path = join(this.dir, name)
+    await writeFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o755 })
+    return path
+  }
+
+  async remove(): Promise<void> {
+    await rm(this.dir, { recursive: true, force: true })
+  }
+}
+
+/** One `rexd`, a process of its own. */
+export class RexdProcess {
+  readonly home: Home
+  readonly child: ChildProcessWithoutNullStreams
+  /** The exit status, or 128 + n. */
+  readonly exited: Promise<number>
+  #stderr = ''
+
+  constructor(home: Home, argv: readonly string[] = ['--stdio', '--config', home.configFile], env: Readonly<Record<string, string>> = {}) {
+    assert.ok(existsSync(REXD), 'dist/rexd.mjs is missing: npm run build')
+    this.home = home
+    this.child = spawn(process.execPath, [REXD, ...argv], { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
+    // A server that has gone away is noticed by its exit.
+    this.child.stdin.on('error', () => undefined)
+    this.child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text))
+    this.exited = once(this.child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) =>
+      typeof code === 'number' ? code : 128 + constants.signals[signal as NodeJS.Signals],
+    )
+  }
+
+  get pid(): number {
+    assert.ok(this.child.pid, 'rexd was not started')
+    return this.child.pid
+  }
+
+  get running(): boolean {
+    return this.child.exitCode === null && this.child.signalCode === null
+  }
+
+  get stderr(): string {
+    return this.#stderr
+  }
+
+  /** Resident memory in bytes, the peak since its start where asked for. */
+  memory(field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number {
+    const status = readFileSync(`/proc/${this.pid}/status`, 'utf8')
+    return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024
+  }
+}
+
+/** Ends it if it is still there, looks that nothing of it is left, and removes its directory. */
+const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
+  try {
+    if (process.running) process.child.kill('SIGKILL')
+    await process.exited
+    await until('no process of this test is left', async () => (await processesNaming(home.dir)).length === 0)
+  } finally {
+    for (const pid of await processesNaming(home.dir)) globalThis.process.kill(pid, 'SIGKILL')
+    await home.remove()
+  }
+}
+
+/** Starts `rexd --stdio` with a configuration in a directory that are both gone with the test. */
+export const startRexd = async (
+  t: Pick<TestContext, 'after'>,
+  options: ConfigOptions = COMMON,
+  env: Readonly<Record<string, string>> = {},
+): Promise<RexdProcess> => {
+  const home = await Home.create()
+  await home.configure(options)
+  const process = new RexdProcess(home, undefined, env)
+  t.after(async () => cleanUp(home, process))
+  return process
+}
+
+export interface Finished {
+  readonly status: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs `rexd` to its end with this as its standard input. */
+export const runRexd = async (home: Home, argv?: readonly string[], stdin: string | Uint8Array = ''): Promise<Finished> => {
+  const rexd = new RexdProcess(home, argv)
+  let stdout = ''
+  rexd.child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  rexd.child.stdin.end(stdin)
+  await once(rexd.child, 'close')
+  return { status: await rexd.exited, stdout, stderr: rexd.stderr }
+}
