@@ -3,6 +3,8 @@ import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
 
 const HEX_64 = /^[0-9a-f]{64}$/
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+/** Of a session's lines, those of its runs. */
+const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit']
 /** How every line of ours begins, and so also one that was torn. */
 const BEGINNING = '{"ts":"'
 
@@ -14,7 +16,7 @@ const isLine = (value: unknown): value is JournalLine => {
   const isOfLocalSession = (): boolean =>
     ['door', 'session_id', 'client_name'].every((key) => typeof line[key] === 'string') &&
     !('agent_id' in line) &&
-    (line['request_id'] === undefined || isId('request_id'))
+    (LOCAL_RUN_EVENTS.includes(String(line['event'])) ? isId('request_id') : line['request_id'] === undefined)
   return (
     JOURNAL_EVENTS.some((event) => event === line['event']) &&
     Number.isSafeInteger(line['n']) &&

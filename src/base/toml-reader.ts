@@ -68,8 +68,9 @@ export class TomlReader {
 
   absolutePath(path: TomlPath, value: unknown): string | null {
     const text = this.text(path, value)
-    if (text !== null && !isAbsolute(text)) this.problem(path, `${JSON.stringify(text)} must be an absolute path`)
-    return text
+    if (text === null || isAbsolute(text)) return text
+    this.problem(path, `${JSON.stringify(text)} must be an absolute path`)
+    return null
   }
 
   /** Of any strings; null where it is no list of them. */

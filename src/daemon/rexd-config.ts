@@ -68,13 +68,14 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   const server = section('server', SERVER_KEYS)
   const audit = section('audit', AUDIT_KEYS)
   const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
+  const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
   if (!enabled) toml.warning(['audit', 'enabled'], 'nothing that is done here is written down')
   return {
     path,
     stdio: toml.boolean(['server', 'stdio'], server['stdio']) ?? true,
     log_level: readLogLevel(toml, server['log_level']),
     http: readHttpConfig(toml, server),
-    audit_path: enabled ? (toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT) : null,
+    audit_path: enabled ? auditPath : null,
     policy: readLocalPolicy(toml, env),
   }
 }

@@ -25,8 +25,9 @@ export const HTTP_KEYS = [
   'tls_client_ca',
 ] as const
 
-const LOOPBACK = /^(127\.|::1$)/
-const WILDCARD = ['0.0.0.0', '::']
+const LOOPBACK = /^(127\.|\[::1\]$)/
+/** In the one spelling that a URL has for each address (WHATWG URL, host serializing). */
+const WILDCARD = ['0.0.0.0', '[::]', '[::ffff:0:0]']
 /** `127.0.0.1:7680`, `[::1]:7680`. */
 const LISTEN = /^(?:\[([0-9a-f:.]+)\]|([0-9.]+)):([0-9]{1,5})$/
 
@@ -45,22 +46,32 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
     for (const name of HTTP_KEYS) if (server[name] !== undefined) toml.problem(at(name), 'means nothing without http_listen')
     return null
   }
-  if (token_file === null) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
-  if ((cert === null) !== (key === null)) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
-  if (client_ca !== null && cert === null) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
-  if (WILDCARD.includes(host) && !wildcard)
+  if (server['token_file'] === undefined) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
+  const given = (name: (typeof HTTP_KEYS)[number]): boolean => server[name] !== undefined
+  if (given('tls_cert') !== given('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
+  if (given('tls_client_ca') && !given('tls_cert')) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
+  if (WILDCARD.includes(spelled(host)) && !wildcard)
     toml.problem(
       at('http_listen'),
       `${host} is every network that this machine is on: where that is meant, say so a second time with http_wildcard = true`,
     )
-  if (!LOOPBACK.test(host) && cert === null)
+  if (!LOOPBACK.test(spelled(host)) && cert === null)
     toml.warning(
       at('http_listen'),
       `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
     )
   const tls = cert === null || key === null ? null : { cert, key, client_ca }
-  return { host, port, token_file: token_file ?? '', allowed_hosts, allowed_origins: allowed_origins.map((one) => one.toLowerCase()), tls }
+  return {
+    host,
+    port,
+    token_file: token_file ?? '',
+    allowed_hosts: allowed_hosts.map((one) => one.toLowerCase()),
+    allowed_origins: allowed_origins.map((one) => one.toLowerCase()),
+    tls,
+  }
 }
+
+const spelled = (host: string): string => new URL(`http://${isIP(host) === 6 ? `[${host}]` : host}`).hostname
 
 const readListen = (toml: TomlReader, text: string): [host: string, port: number] => {
   const [, v6, v4, port] = LISTEN.exec(text) ?? []

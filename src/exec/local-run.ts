@@ -21,8 +21,10 @@ class Sent {
   #next: number
   #bytes = 0
 
+  /** `first`: bytes that went with the command. */
   constructor(first: number) {
-    this.#next = first
+    this.#next = 0
+    if (first > 0) this.take(first)
   }
 
   get room(): number {
@@ -56,10 +58,10 @@ export class LocalRun {
   #stdinOpen: boolean
   #outcome: LocalOutcome | null = null
 
-  private constructor({ client, clock, sink }: LocalRunComponents, init: { input: boolean; firstSeq: number }) {
+  private constructor({ client, clock, sink }: LocalRunComponents, init: { input: boolean; sent: number }) {
     this.#client = client
     this.#stdinOpen = init.input
-    this.#sent = new Sent(init.firstSeq)
+    this.#sent = new Sent(init.sent)
     const ack = (stdout: number, stderr: number): void =>
       void client.sendFrame(this.#number, { type: 'ack', request_id: this.#requestId, stdin: 0, stdout, stderr })
     this.#delivery = new Delivery({ sink, clock, ack, onSinkError: () => this.cancel() })
@@ -68,7 +70,7 @@ export class LocalRun {
 
   /** Throws what refuses it; then nothing is told to the sink. */
   static async start(components: LocalRunComponents, call: Omit<LocalArguments<'run_start'>, 'run'>): Promise<LocalRun> {
-    const run = new LocalRun(components, { input: call.input, firstSeq: call.stdin.length > 0 ? 1 : 0 })
+    const run = new LocalRun(components, { input: call.input, sent: call.stdin.length })
     try {
       const accepted = await components.client.call('run_start', { ...call, run: run.#number })
       run.#requestId = accepted.request_id

@@ -2,7 +2,7 @@ import { isAbsolute, posix } from 'node:path'
 
 import type { ErrorCode } from '../base/errors.ts'
 import type { Capability } from '../protocol/rexd-names.ts'
-import { findExecutable } from './executable.ts'
+import { findExecutable, isCalled } from './executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './local-policy.ts'
 import { firstMismatch } from './match.ts'
@@ -86,11 +86,12 @@ export const authorizeSession = (
   const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
   for (const [key, asked] of Object.entries(intent.limits) as [keyof LocalLimits, number][]) {
     const max = policy.limits[key]
+    if (!isAmount(asked)) return noAmount(key, asked)
     if (asked > max) return refused('resource_limit', `${key}: ${asked} is above the server's ${max}`, { limit: key, asked, max })
     limits[key] = asked
   }
   limits.default_timeout_ms = Math.min(limits.default_timeout_ms, limits.hard_timeout_ms)
-  const roots = intent.roots ?? policy.roots
+  const roots = Object.freeze([...(intent.roots ?? policy.roots)])
   const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
   if (wider !== undefined) return outside(wider.path, policy.roots)
   const wanted = intent.capabilities
@@ -137,7 +138,7 @@ export const authorizeLocalRun = (
   cwd: WorkingDirectory,
   { policy, rights, slots, session_id }: LocalContext,
 ): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | Refused => {
-  const problem = missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
+  const problem = impossibleText(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
@@ -171,6 +172,12 @@ export const authorizeLocalRun = (
   return { kind: 'permit', permit, slot }
 }
 
+/** The system ends every text at its first NUL: what would run is not what was written down. */
+const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
+  [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0'))
+    ? refused('bad_request', 'argv, env: a text with a NUL character')
+    : null
+
 const missingCapability = (intent: LocalRunIntent, { capabilities }: SessionRights): Refused | null => {
   const wanted: readonly [boolean, Capability][] = [
     [true, 'exec'],
@@ -192,6 +199,8 @@ const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy):
 const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
   const timeout_ms = intent.timeout_ms ?? limits.default_timeout_ms
   const bytes = intent.max_output_bytes ?? limits.max_output_bytes
+  if (!isAmount(timeout_ms)) return noAmount('timeout_ms', timeout_ms)
+  if (!isAmount(bytes)) return noAmount('max_output_bytes', bytes)
   if (timeout_ms > limits.hard_timeout_ms) return tooMuch('timeout_ms', timeout_ms, limits.hard_timeout_ms)
   if (bytes > limits.max_output_bytes) return tooMuch('max_output_bytes', bytes, limits.max_output_bytes)
   return {
@@ -208,6 +217,11 @@ const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused 
   }
 }
 
+const isAmount = (value: number): boolean => Number.isSafeInteger(value) && value >= 1
+
+const noAmount = (name: string, value: number): Refused =>
+  refused('bad_request', `${name}: ${value} is no whole number above 0`, { limit: name, asked: String(value) })
+
 const tooMuch = (limit: string, asked: number, max: number): Refused =>
   refused('resource_limit', `${limit}: ${asked} is above the ${max} of this session`, { limit, asked, max })
 
@@ -218,8 +232,7 @@ const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): b
 const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
   if (fits(rule, argv)) return true
   const [name = '', ...rest] = rule.argv
-  const lookup = executable === null ? null : findExecutable(name, path)
-  const same = lookup?.kind === 'found' && lookup.executable.dev === executable?.dev && lookup.executable.ino === executable.ino
+  const same = executable !== null && isCalled(executable, name, path)
   return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
 }
 

@@ -1,4 +1,4 @@
-import { accessSync, constants, statSync } from 'node:fs'
+import { accessSync, constants, statSync, type BigIntStats } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
@@ -27,6 +27,21 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${path}`
   return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
 }
+
+const fileAt = (path: string): BigIntStats | undefined => {
+  try {
+    return statSync(path, { bigint: true, throwIfNoEntry: false })
+  } catch {
+    return undefined
+  }
+}
+
+/** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */
+export const isCalled = (executable: Executable, name: string, path = SCRUBBED_PATH): boolean =>
+  (isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))).some((candidate) => {
+    const info = fileAt(candidate)
+    return info?.dev === executable.dev && info.ino === executable.ino
+  })
 
 const executableAt = (path: string): Executable | undefined => {
   try {

@@ -30,7 +30,7 @@ const RULE_KEYS = ['argv', 'args']
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
 /** Whoever sets these has other code run than what was allowed. */
 const DANGEROUS_VARIABLES =
-  /^(LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|NODE_OPTIONS|PYTHON(STARTUP|HOME|PATH)|PERL5?(LIB|OPT)|RUBY(OPT|LIB)|GIT_.*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|IFS|PATH|SHELL|HOME)$/
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL|HOME)$/
 
 const MAX: Readonly<Record<keyof LocalLimits, number>> = {
   max_output_bytes: Number.MAX_SAFE_INTEGER,
@@ -91,7 +91,8 @@ const readRoots = (toml: TomlReader, value: unknown): Root[] => {
 }
 
 const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
-  const path = text === '/' ? '/' : normalize(text).replace(/\/$/, '')
+  const plain = normalize(text)
+  const path = plain === '/' ? '/' : plain.replace(/\/$/, '')
   try {
     const real = realpathSync(path)
     const info = statSync(real, { bigint: true })
@@ -136,7 +137,9 @@ const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' |
 
 const readEnvironment = (toml: TomlReader, security: TomlTable, own: Readonly<Record<string, string | undefined>>) => {
   const path = readPath(toml, security['path'])
-  const passed = readVariables(toml, security, 'pass_env').flatMap((name) => (own[name] === undefined ? [] : [[name, own[name]] as const]))
+  const passed = readVariables(toml, security, 'pass_env').flatMap((name) =>
+    Object.hasOwn(own, name) ? [[name, own[name] ?? ''] as const] : [],
+  )
   return Object.freeze({ ...scrubbedEnvironment(), ...Object.fromEntries(passed), ...(path === null ? {} : { PATH: path }) })
 }
 

@@ -1,12 +1,7 @@
-import { existsSync } from 'node:fs'
-import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 import type { TerminalSize } from '../policy/permit.ts'
 import { loadPty } from './native-pty.ts'
-
-/** In the bundle beside us, or from the sources. */
-const HOST_FILES = ['terminal-host.mjs', 'terminal-main.ts']
 
 /** Why nothing can have a terminal here; null: it can. */
 export const terminalProblem = (): string | null => {
@@ -19,7 +14,10 @@ export const terminalProblem = (): string | null => {
  * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come.
  */
 export const terminalWords = ({ cols, rows }: TerminalSize, control: number): string[] => {
-  const here = dirname(fileURLToPath(import.meta.url))
-  const host = HOST_FILES.map((file) => join(here, file)).find((file) => existsSync(file)) ?? HOST_FILES[0]!
-  return [process.execPath, host, String(control), String(cols), String(rows)]
+  const fromSources = import.meta.url.endsWith('.ts')
+  const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.mjs', import.meta.url))
+  // A main module does nothing when it is imported; a bundle calls its own.
+  const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
+  const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
+  return [process.execPath, ...program, String(control), String(cols), String(rows)]
 }

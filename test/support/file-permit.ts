@@ -14,31 +14,37 @@ export const rootAt = async (path: string): Promise<Root> => {
   return { path, real, dev, ino }
 }
 
+type PermitBelow = (path?: string, access?: FileAccess, fields?: Partial<FilePermitFields>) => FilePermit
+
+const MAX_READ_BYTES = 1_048_576
+
+/** Makes permits for paths below a directory that is the only root. */
+export const rootPermits = async (directory: string): Promise<PermitBelow> => {
+  const root = await rootAt(directory)
+  return (path = '', access = 'read', fields = {}) => {
+    const names = path === '' ? [] : path.split('/')
+    return sealFilePermit({ access, root, names, roots: [root], max_read_bytes: MAX_READ_BYTES, ...fields })
+  }
+}
+
 /** Two directories beside each other: one that is a root, and one that nothing may come from or get into. */
 export interface Scene {
   readonly inside: string
   readonly outside: string
   readonly root: Root
   /** For a path below the root. */
-  permit(path?: string, access?: FileAccess, fields?: Partial<FilePermitFields>): FilePermit
+  readonly permit: PermitBelow
 }
-
-export const MAX_READ_BYTES = 1_048_576
 
 export const fileScene = async (t: Pick<TestContext, 'after'>): Promise<Scene> => {
   const base = await mkdtemp(join(await realpath(tmpdir()), 'x0x-fs-'))
   t.after(() => rm(base, { recursive: true, force: true }))
-  // So that nobody can get there too.
+  // The user `nobody` is to get there too.
   await chmod(base, 0o755)
   const [inside, outside] = [join(base, 'app'), join(base, 'app2')]
   await mkdir(inside)
   await mkdir(outside)
-  const root = await rootAt(inside)
-  const permit: Scene['permit'] = (path = '', access = 'read', fields = {}) => {
-    const names = path === '' ? [] : path.split('/')
-    return sealFilePermit({ access, root, names, roots: [root], max_read_bytes: MAX_READ_BYTES, ...fields })
-  }
-  return { inside, outside, root, permit }
+  return { inside, outside, root: await rootAt(inside), permit: await rootPermits(inside) }
 }
 
 /** Fails with this code, and with at least this data. Nothing in the message is of our own making on the way. */

@@ -57,7 +57,9 @@ export class Methods {
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
   async call(method: Method, params: unknown): Promise<Answered> {
     const handler = this.#handlers[method] as (params: unknown) => Promise<Answered>
-    return handler(parseWith(PARAMS[method] as z.ZodType, params))
+    const parsed = parseWith(PARAMS[method] as z.ZodType, params)
+    const { session_id: id = '' } = parsed as { session_id?: string }
+    return this.#sessions.during(id, async () => handler(parsed))
   }
 
   /** The connection is gone: nobody waits, and everything that it had running is ended. */

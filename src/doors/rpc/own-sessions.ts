@@ -32,6 +32,9 @@ export class OwnSessions {
   readonly #components: MethodsComponents
   readonly #init: MethodsInit
   readonly #sessions = new Map<string, RpcSession>()
+  /** Questions about a session that are being answered, where its caller has no connection. */
+  readonly #busy = new Map<string, number>()
+  #left = false
 
   constructor(components: MethodsComponents, init: MethodsInit) {
     this.#components = components
@@ -42,8 +45,25 @@ export class OwnSessions {
   get(id: string): RpcSession {
     const session = this.#sessions.get(id)
     if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
-    if (this.#components.send === null) this.#wait(session, HTTP_IDLE_MS)
     return session
+  }
+
+  /** Whoever waits for an answer is there, however long it takes; the time of who has no connection begins behind it. */
+  async during<T>(id: string, work: () => Promise<T>): Promise<T> {
+    const { send, store } = this.#components
+    const session = this.#sessions.get(id)
+    if (send !== null || store === null || session === undefined) return work()
+    this.#busy.set(id, (this.#busy.get(id) ?? 0) + 1)
+    try {
+      return await work()
+    } finally {
+      const others = (this.#busy.get(id) ?? 1) - 1
+      if (others > 0) this.#busy.set(id, others)
+      else {
+        this.#busy.delete(id)
+        if (this.#sessions.has(id)) this.#wait(session, HTTP_IDLE_MS)
+      }
+    }
   }
 
   async open(params: Params<'session.open'>): Promise<object> {
@@ -72,6 +92,10 @@ export class OwnSessions {
         max_concurrent_sessions: null,
       },
     })
+    if (this.#left) {
+      await client.call('session_close', { session: id })
+      throw new AppError('unknown_session', 'its caller has left')
+    }
     const grant = JSON.parse(json) as SessionGrant
     const kept = store !== null && (resumable || send === null)
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
@@ -93,7 +117,10 @@ export class OwnSessions {
       this.#wait(session, HTTP_IDLE_MS)
       return { result }
     }
-    return { result, afterwards: () => session.events.attach(send, cursor) }
+    const attach = (): void => {
+      if (this.#sessions.get(session.id) === session) session.events.attach(send, cursor)
+    }
+    return { result, afterwards: attach }
   }
 
   async eventsOf({ session_id, cursor, timeout_ms }: Params<'session.events'>, left: AbortSignal): Promise<EventsSince> {
@@ -126,6 +153,7 @@ export class OwnSessions {
 
   /** The caller is gone: what may be come back to waits, the rest is ended. */
   async leave(): Promise<void> {
+    this.#left = true
     const sessions = [...this.#sessions.values()]
     this.#sessions.clear()
     for (const session of sessions.filter(({ init }) => init.kept)) {
@@ -140,7 +168,8 @@ export class OwnSessions {
   }
 
   #wait(session: RpcSession, windowMs: number): void {
-    this.#components.store?.leave(session, windowMs, () => void this.end(session).catch(() => 0))
+    const close = (): void => void this.end(session).catch(() => 0)
+    this.#components.store?.leave(session, windowMs, close, () => this.#busy.has(session.id))
   }
 
   /** Another caller has come back to it. */

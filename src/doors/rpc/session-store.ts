@@ -32,12 +32,13 @@ export class SessionStore {
     return token
   }
 
-  /** Its caller is gone: after so long it is closed. */
-  leave(session: RpcSession, windowMs: number, close: () => void): void {
+  /** Its caller is gone: after so long it is forgotten, and closed; while it is busy it waits for as long again. */
+  leave(session: RpcSession, windowMs: number, close: () => void, isBusy: () => boolean = () => false): void {
     const kept = this.#kept.get(session.id)
     if (kept === undefined) return
     kept.timer?.cancel()
     kept.timer = this.#clock.setTimeout(() => {
+      if (isBusy()) return this.leave(session, windowMs, close, isBusy)
       this.#kept.delete(session.id)
       close()
     }, windowMs)

@@ -126,9 +126,11 @@ export class RpcWebDoor implements Startable {
       else sendJson(response, 200, said)
       afterwards()
     } catch (error) {
+      // Whoever has left in the middle is told nothing.
+      if (request.destroyed && !request.complete) return
       const known = isAppError(error) ? error : new AppError('internal')
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
-      sendJson(response, ERROR_TABLE[known.code].status, { ok: false, error: known.code, message: known.message })
+      refuse(request, response, known)
     }
   }
 
@@ -141,9 +143,10 @@ export class RpcWebDoor implements Startable {
     } catch (error) {
       const { status } = ERROR_TABLE[isAppError(error) ? error.code : 'internal']
       const text = `${errorText(error)}\n`
-      socket.end(
-        `HTTP/1.1 ${status} Refused\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
-      )
+      const challenge = status === ERROR_TABLE.unauthorized.status ? 'www-authenticate: Bearer\r\n' : ''
+      const head = `HTTP/1.1 ${status} Refused\r\nconnection: close\r\n${challenge}content-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}`
+      // Neither by what it still sends nor by staying does who was refused hold anything of ours.
+      socket.end(`${head}\r\n\r\n${text}`, () => socket.destroy())
     }
   }
 }
@@ -176,6 +179,19 @@ const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
   }
 }
 
+const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
+
 const sendJson = (response: ServerResponse, status: number, value: object): void => {
-  response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' }).end(JSON.stringify(value))
+  response.writeHead(status, HEADERS).end(JSON.stringify(value))
+}
+
+/** What a refused caller still sends is not waited for. */
+const refuse = (request: IncomingMessage, response: ServerResponse, { code, message }: AppError): void => {
+  if (code === 'unauthorized') response.setHeader('www-authenticate', 'Bearer')
+  if (code === 'method_not_allowed') response.setHeader('allow', 'POST')
+  if (!request.complete) {
+    response.setHeader('connection', 'close')
+    response.once('finish', () => request.socket.destroySoon())
+  }
+  sendJson(response, ERROR_TABLE[code].status, { ok: false, error: code, message })
 }

@@ -76,7 +76,8 @@ export class WebSockets {
     let timer: Timer | null = null
     socket.on('pong', () => (alive = true))
     const look = (): void => {
-      if (!alive) return socket.terminate()
+      // While we read nothing, nobody can answer us.
+      if (!alive && !socket.isPaused) return socket.terminate()
       alive = false
       socket.ping()
       timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)

@@ -52,25 +52,24 @@ export class LocalEngine implements Startable {
     const { policy, journal, clock } = this.components
     const { door, client_name } = opening
     const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
-    const rights = await this.#rights(opening).catch(async (error: unknown) => {
-      await this.refused(key, 'session.open', error)
-      throw error
-    })
-    if (this.#stopping) throw new AppError('shutting_down')
-    const max = policy.limits.max_concurrent_sessions
-    if (this.#sessions.size >= max)
-      throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, {
-        data: { limit: 'max_concurrent_sessions', max },
-      })
-    const session = new LocalSession({ clock }, { key, rights })
-    // Before the line is on the disk, so that no two take the last place.
-    this.#sessions.set(key.session_id, session)
     try {
+      const rights = await this.#rights(opening)
+      const session = this.#place(new LocalSession({ clock }, { key, rights }), policy.limits.max_concurrent_sessions)
       await journal.record({ event: 'session', ...key, state: 'opened', roots: rights.roots.map((root) => root.path) })
+      return session
     } catch (error) {
       this.#sessions.delete(key.session_id)
+      await this.refused(key, 'session.open', error)
       throw error
     }
+  }
+
+  /** In one step with the look whether there is room, so that no two take the last place. */
+  #place(session: LocalSession, max: number): LocalSession {
+    if (this.#stopping) throw new AppError('shutting_down')
+    const data = { limit: 'max_concurrent_sessions', max }
+    if (this.#sessions.size >= max) throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
+    this.#sessions.set(session.key.session_id, session)
     return session
   }
 
@@ -79,6 +78,12 @@ export class LocalEngine implements Startable {
     const session = this.#sessions.get(id)
     if (session === undefined || session.closed) throw new AppError('unknown_session')
     return session
+  }
+
+  /** Ends those of these that are there, and waits for those that are being ended. */
+  async closeAll(ids: Iterable<string>, cause: 'peer_disconnected'): Promise<void> {
+    const sessions = [...ids].map((id) => this.#sessions.get(id)).filter((session) => session !== undefined)
+    await Promise.all(sessions.map(async (session) => this.close(session, cause)))
   }
 
   /** Ends its programs and forgets it; answers how many there were. */

@@ -12,6 +12,7 @@ import type { Run } from '../run.ts'
 import { RunOutlet } from '../run-outlet.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
+import type { LocalSession } from './local-session.ts'
 import { signalOf, startRun, type RunStart } from './start-run.ts'
 
 type Call = Extract<ToLocalExecutor, { id: number }>
@@ -85,6 +86,8 @@ export class LocalPortSession {
     if (call.type === 'session_open') {
       const { key, rights } = await this.#engine.open(call)
       this.#sessions.add(key.session_id)
+      // Its door may be gone by now, and nobody would ever close it.
+      if (this.#channel.closed) await this.#engine.closeAll([key.session_id], 'peer_disconnected')
       const { capabilities, limits, roots } = rights
       const json = JSON.stringify({ capabilities: [...capabilities], limits, workspace_roots: roots.map((root) => root.path) })
       return { type: 'session_opened', id, session: key.session_id, json }
@@ -93,8 +96,7 @@ export class LocalPortSession {
     const session = this.#engine.session(this.#own(call.session))
     switch (call.type) {
       case 'session_close':
-        this.#sessions.delete(call.session)
-        return { type: 'done', id, json: JSON.stringify({ ended: await this.#engine.close(session, 'cancelled') }) }
+        return { type: 'done', id, json: JSON.stringify({ ended: await this.#close(session) }) }
       default: {
         const { result, data } = await answerFileCall(this.#engine, session, call)
         return { type: 'file_done', id, json: JSON.stringify(result), data }
@@ -137,15 +139,14 @@ export class LocalPortSession {
     }
   }
 
+  async #close(session: LocalSession): Promise<number> {
+    const ended = await this.#engine.close(session, 'cancelled')
+    this.#sessions.delete(session.key.session_id)
+    return ended
+  }
+
   async #end(): Promise<void> {
-    const sessions = [...this.#sessions].flatMap((id) => {
-      try {
-        return [this.#engine.session(id)]
-      } catch {
-        return []
-      }
-    })
-    await Promise.all(sessions.map(async (session) => this.#engine.close(session, 'peer_disconnected')))
+    await this.#engine.closeAll(this.#sessions, 'peer_disconnected')
     this.#closed.resolve()
   }
 }

@@ -12,7 +12,7 @@ export class LocalSession {
   readonly slots: Slots
   readonly #clock: Clock
   readonly #runs = new Map<Run, Promise<void>>()
-  #closed = false
+  #closing: Promise<number> | null = null
 
   constructor(components: { clock: Clock }, init: { key: LocalKey; rights: SessionRights }) {
     this.#clock = components.clock
@@ -23,7 +23,7 @@ export class LocalSession {
   }
 
   get closed(): boolean {
-    return this.#closed
+    return this.#closing !== null
   }
 
   /** Holds the run until its work is over. */
@@ -34,9 +34,13 @@ export class LocalSession {
     )
   }
 
-  /** Ends every program, and answers when all are over; how many there were. */
+  /** Ends every program, and answers when all are over; how many there were. A second call waits for the first. */
   async close(cause: EndCause): Promise<number> {
-    this.#closed = true
+    this.#closing ??= this.#end(cause)
+    return this.#closing
+  }
+
+  async #end(cause: EndCause): Promise<number> {
     const runs = [...this.#runs.keys()]
     for (const run of runs) run.end(cause)
     const timer = this.#clock.setTimeout(() => {

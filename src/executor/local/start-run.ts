@@ -38,11 +38,17 @@ export const startRun = async (
   try {
     const allowed = await permitFor(engine, session, start, directory)
     const run = runOf(engine, session, { start, ...init, ...allowed, onStarted: directory.release })
-    return { run, cwd: directory.path, begin: () => session.add(run, run.execute().finally(directory.release)) }
+    return { run, cwd: directory.path, begin: () => begin(session, run, directory.release) }
   } catch (error) {
     directory.release()
     return refuse(engine, session, error)
   }
+}
+
+/** A session that was closed meanwhile has nothing started any more. */
+const begin = (session: LocalSession, run: Run, release: () => void): void => {
+  if (session.closed) run.end('cancelled')
+  session.add(run, run.execute().finally(release))
 }
 
 const refuse = async (engine: LocalEngine, session: LocalSession, error: unknown): Promise<never> => {

@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { isMeshEvent, type JournalEvent, type LocalEvent, type LocalKey, type LocalRunKey } from '../../src/audit/events.ts'
+import { parseLine } from '../../src/audit/parse-line.ts'
+import { endedAmong, endsRun, keyOf } from '../../src/audit/run-ends.ts'
+import { verifyJournal, type VerifyReport } from '../../src/audit/verify.ts'
+import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'
+import { exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
+import { until } from '../support/processes.ts'
+
+const session: LocalKey = { door: 'stdio', session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', client_name: 'an agent' }
+
+/** The n-th run of the session: the request id of the n-th run of the mesh, too. */
+const ofRun = (n: number): LocalRunKey => ({ ...session, request_id: runKey(n).request_id })
+
+const started = (n: number): LocalEvent => ({ event: 'started', ...ofRun(n), pid: 1_000 + n, containment: 'cgroup' })
+const exited = (n: number): LocalEvent => ({
+  event: 'exit',
+  ...ofRun(n),
+  code: 0,
+  signal: null,
+  duration_ms: 3,
+  stdout_bytes: 2,
+  stderr_bytes: 0,
+  truncated: false,
+})
+const requested = (n: number): LocalEvent => ({
+  event: 'request',
+  ...ofRun(n),
+  argv: ['echo', `${n}`],
+  matched_acl: 'security',
+  stdin_bytes: 0,
+  timeout_ms: 30_000,
+  cwd: '/srv/app',
+  env: ['CI'],
+})
+
+/** One of each kind. */
+const EVENTS: readonly LocalEvent[] = [
+  { event: 'session', ...session, state: 'opened', roots: ['/srv/app'] },
+  requested(1),
+  started(1),
+  { event: 'warning', ...ofRun(1), kind: 'stdout_cap_hit', bytes: 9 },
+  { event: 'warning', ...ofRun(1), kind: 'cancelled', bytes: null },
+  exited(1),
+  { event: 'file_read', ...session, method: 'fs.read', path: 'a/b', bytes: null },
+  { event: 'file_write', ...session, method: 'fs.write', path: '/srv/app/c', bytes: 5 },
+  { event: 'refused', ...session, method: 'exec.start', code: 'command_denied', detail: 'no' },
+  { event: 'session', ...session, state: 'closed', roots: ['/srv/app'] },
+]
+
+const written = async (t: TestContext, events: readonly JournalEvent[]): Promise<string> => {
+  const { journal, path } = await openJournal(t)
+  for (const event of events) await journal.append(event)
+  return path
+}
+
+const problems = ({ problems }: VerifyReport): [string, number][] => problems.map(({ kind, line }) => [kind, line])
+
+test('every line of a local session reads back as what was written, and the journal is in order', async (t) => {
+  const path = await written(t, EVENTS)
+  const lines = (await readFile(path)).toString().split('\n').slice(0, -1)
+  assert.equal(lines.length, EVENTS.length)
+  for (const [at, line] of lines.entries()) {
+    const { ts: _ts, chain: _chain, n, prev: _prev, ...event } = parseLine(Buffer.from(line)) ?? assert.fail(line)
+    assert.deepEqual(event, EVENTS[at])
+    assert.deepEqual([n, isMeshEvent(event as JournalEvent)], [at, false])
+  }
+  const report = await verifyJournal([path])
+  assert.deepEqual([report.ok, report.lines, report.chains, report.running], [true, EVENTS.length, 1, 0])
+})
+
+test('lines of every door are lines', async (t) => {
+  const path = await written(
+    t,
+    LOCAL_DOORS.map((door) => ({ event: 'session', ...session, door, state: 'opened', roots: [] })),
+  )
+  assert.equal((await verifyJournal([path])).ok, true)
+})
+
+test('a local line that was altered, taken out, doubled or moved is found', async (t) => {
+  const path = await written(t, EVENTS)
+  const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1)
+  const check = async (changed: readonly string[]): Promise<[string, number][]> => {
+    await writeFile(path, changed.map((line) => `${line}\n`).join(''))
+    return problems(await verifyJournal([path]))
+  }
+  assert.deepEqual(await check(lines.with(1, lines[1]!.replace('["echo"', '["rm"'))), [['altered', 3]])
+  assert.deepEqual(await check(lines.with(7, lines[7]!.replace('"bytes":5', '"bytes":4'))), [['altered', 9]])
+  assert.deepEqual(await check(lines.toSpliced(8, 1)), [['missing', 9]])
+  assert.deepEqual(await check(lines.toSpliced(4, 0, lines[3]!)), [['out_of_place', 5]])
+  assert.deepEqual(await check([...lines.slice(0, 6), lines[7]!, lines[6]!, ...lines.slice(8)]), [
+    ['missing', 7],
+    ['out_of_place', 8],
+  ])
+  assert.deepEqual(await check(lines.with(6, lines[6]!.replace('"door":"stdio",', ''))), [
+    ['unreadable', 7],
+    ['missing', 8],
+  ])
+})
+
+test('a local line without what makes it one is none', async (t) => {
+  const path = await written(t, [requested(1), EVENTS[0]!])
+  const [run, opened] = (await readFile(path, 'utf8')).split('\n')
+  const changed = (line: string | undefined, change: object): unknown =>
+    parseLine(Buffer.from(JSON.stringify({ ...(JSON.parse(line!) as object), ...change })))
+  for (const key of ['door', 'session_id', 'client_name', 'chain', 'ts', 'n', 'prev', 'event'])
+    for (const value of [undefined, 0.5, null, ['x'], true]) assert.equal(changed(opened, { [key]: value }), null, key)
+  for (const request_id of [5, null, '', 'x', '../x']) assert.equal(changed(run, { request_id }), null, String(request_id))
+  assert.equal(changed(run, { event: 'sessions' }), null)
+  assert.notEqual(changed(run, {}), null)
+})
+
+test('a line of a run without the id of the run is none', async (t) => {
+  const path = await written(t, [started(1)])
+  const { request_id: _id, ...rest } = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
+  assert.equal(parseLine(Buffer.from(JSON.stringify(rest))), null)
+})
+
+test('a line is of a local session or of another agent, never of both', async (t) => {
+  const path = await written(t, [started(1), startedEvent(1)])
+  const [local, mesh] = (await linesOf(path)) as object[]
+  assert.equal(parseLine(Buffer.from(JSON.stringify({ ...local, agent_id: 'x' }))), null)
+  const { agent_id: _agent, ...less } = mesh as Record<string, unknown>
+  assert.equal(parseLine(Buffer.from(JSON.stringify(less))), null)
+})
+
+test('a local run and a run of the mesh with the same id have nothing to do with each other', async (t) => {
+  assert.notEqual(keyOf(ofRun(1)), keyOf(runKey(1)))
+  const one = await verifyJournal([await written(t, [startedEvent(1), started(1), exited(1)])])
+  assert.deepEqual(problems(one), [['unfinished', 1]])
+  const other = await verifyJournal([await written(t, [started(1), startedEvent(1), exitEvent(1)])])
+  assert.deepEqual(problems(other), [['unfinished', 1]])
+  const both = await verifyJournal([await written(t, [started(1), startedEvent(1), exitEvent(1), exited(1)])])
+  assert.deepEqual([both.ok, both.running], [true, 0])
+})
+
+test('runs of two sessions with the same id have nothing to do with each other', async (t) => {
+  const other = { ...started(1), session_id: 's_B' } as LocalEvent
+  const report = await verifyJournal([await written(t, [started(1), other, exited(1)])])
+  assert.deepEqual(problems(report), [['unfinished', 2]])
+})
+
+test('a running run of the mesh is known as such beside local lines', async (t) => {
+  const path = await written(t, [requested(1), started(1), startedEvent(1), exited(1)])
+  const report = await verifyJournal([path], { running: [runKey(1)] })
+  assert.deepEqual([report.ok, report.running], [true, 1])
+})
+
+test('no local line ends a run of the mesh: what a crash has left stays to be reported', async (t) => {
+  for (const event of EVENTS) assert.equal(endsRun(event), false, event.event)
+  assert.equal(endsRun(exitEvent(1)), true)
+  const path = await written(t, [requestEvent(1), requested(1), exited(1)])
+  assert.deepEqual(await endedAmong(path, [runKey(1)]), new Set())
+  const ended = await written(t, [requestEvent(1), exited(1), exitEvent(1), requested(2)])
+  assert.deepEqual(await endedAmong(ended, [runKey(1), runKey(2)]), new Set([keyOf(runKey(1))]))
+})
+
+test('a local request leaves no mark of a running run, and its exit takes nobody else’s away', async (t) => {
+  const { journal, runningDir } = await openJournal(t)
+  await journal.append(requestEvent(1))
+  const marks = await readdir(runningDir)
+  assert.equal(marks.length, 1)
+  for (const event of EVENTS) await journal.append(event)
+  assert.deepEqual(await readdir(runningDir), marks)
+  await journal.append(exitEvent(1))
+  await until(async () => (await readdir(runningDir)).length === 0)
+})
+
+test('after a crash, runs of the mesh are closed as lost beside local lines, and no others', async (t) => {
+  const first = await openJournal(t)
+  for (const event of [requestEvent(1), startedEvent(1), requested(1), started(1), exited(1), requested(2)])
+    await first.journal.append(event)
+  const second = await openJournal(t, first.directory)
+  await second.journal.stop()
+  const lost = ((await linesOf(first.path)) as JournalEvent[]).filter(({ event }) => event === 'lost')
+  assert.deepEqual(
+    lost.map((event) => isMeshEvent(event) && keyOf(event)),
+    [keyOf(runKey(1))],
+  )
+  const report = await verifyJournal([first.path])
+  assert.deepEqual([report.ok, report.chains], [true, 2])
+})
+
+test('what a caller says of itself cannot break out of its line or deceive its reader', async (t) => {
+  const client_name = 'a"b\n{"ts":"\u202e\u0000\u001b[2J\u2028é'
+  const path = await written(t, [{ event: 'session', ...session, client_name, state: 'opened', roots: ['/a\nb'] }])
+  const text = await readFile(path, 'utf8')
+  assert.equal(text.split('\n').length, 2)
+  // oxlint-disable-next-line no-control-regex
+  assert.doesNotMatch(text.trimEnd(), /[\u0000-\u001f\u007f-\u009f\u2028\u202e]/)
+  const line = parseLine(Buffer.from(text.trimEnd()))
+  assert.ok(line !== null && line.event === 'session')
+  assert.deepEqual([line.client_name, line.roots], [client_name, ['/a\nb']])
+})

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { readdir } from 'node:fs/promises'
+import { connect as connectTcp } from 'node:net'
+import { test } from 'node:test'
+
+import { ask, connect, refusedSocket, type Asking } from '../../support/rexd-callers.ts'
+import { startRexd, type RexdServer } from '../../support/rexd-server.ts'
+import { until } from '../../support/processes.ts'
+
+// Who is heard at all: against the real program.
+
+const TIMEOUT = { timeout: 30_000 }
+const HELLO = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
+const hello = async (server: RexdServer, asking: Asking = {}) => ask(server, { body: HELLO, ...asking })
+
+/** Sent as it stands, which no client would; the answer to the end of its head. */
+const raw = async ({ port }: RexdServer, lines: readonly string[]): Promise<string> => {
+  const socket = connectTcp(port, '127.0.0.1')
+  let text = ''
+  socket.on('data', (part: Buffer) => (text += part.toString()))
+  socket.on('error', () => undefined)
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`)
+  await until(() => text.includes('\r\n\r\n') || socket.closed)
+  socket.destroy()
+  return text.split('\r\n')[0] ?? ''
+}
+
+test('without its token nobody is heard, whatever is said instead', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { token } = server
+  assert.equal((await hello(server)).json.error.data.code, 'unknown_session')
+  assert.equal((await hello(server, { token: null, headers: { authorization: `bearer ${token}` } })).status, 200)
+  const wrong = [
+    undefined,
+    '',
+    token,
+    'Bearer',
+    `Basic ${token}`,
+    `Bearer${token}`,
+    `Bearer ${token} x`,
+    `Bearer ${token}, Bearer ${token}`,
+  ]
+  const tokens = ['x', token.slice(1), `${token}0`, token.toUpperCase(), '0'.repeat(64), 'x'.repeat(4096)].map((one) => `Bearer ${one}`)
+  const tellings = new Set<string>()
+  for (const authorization of [...wrong, ...tokens]) {
+    const { status, json, text, headers } = await hello(server, { token: null, headers: { authorization } })
+    assert.deepEqual([status, json.error], [401, 'unauthorized'], authorization)
+    assert.equal(headers['www-authenticate'], 'Bearer')
+    tellings.add(text)
+  }
+  assert.equal(tellings.size, 1, 'what is wrong is not told')
+  assert.equal((await hello(server, { token: null, path: `/rpc?token=${token}` })).status, 401)
+  assert.equal((await hello(server, { token: null, headers: { cookie: `token=${token}` } })).status, 401)
+})
+
+test('a WebSocket has its token in a header, or as a subprotocol where a page can send no header', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { token } = server
+  assert.equal((await connect(t, server)).socket.protocol, '')
+  const page = await connect(t, server, { headers: {}, protocols: ['rexd.1', `bearer.${token}`] })
+  assert.equal(page.socket.protocol, 'rexd.1', 'the token is not said back')
+  const { session_id } = await page.call('session.open', { client_name: 'a page' })
+  assert.match(session_id, /^s_/)
+  const refused: Parameters<typeof refusedSocket>[1][] = [
+    {},
+    { protocols: ['rexd.1'] },
+    { protocols: ['rexd.1', 'bearer.x'] },
+    { protocols: ['rexd.1', `bearer.${token.slice(1)}`] },
+    { protocols: ['rexd.1', token] },
+    { headers: { authorization: 'Bearer x' } },
+    // A header that is wrong is not mended by a subprotocol that is right.
+    { headers: { authorization: 'Bearer x' }, protocols: ['rexd.1', `bearer.${token}`] },
+    { path: `/ws?token=${token}` },
+  ]
+  for (const options of refused) assert.equal(await refusedSocket(server, options), 401, JSON.stringify(options))
+})
+
+test('a name that is not ours is refused, as DNS rebinding would send it, and two names at once', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { port, token } = server
+  for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `LOCALHOST:${port}`, `[::1]:${port}`])
+    assert.equal((await hello(server, { headers: { host } })).status, 200, host)
+  const foreign = ['localhost', '127.0.0.1', `evil.example:${port}`, `127.0.0.1.evil.example:${port}`, '127.0.0.1:1', `127.0.0.2:${port}`]
+  const authorization = `Bearer ${token}`
+  for (const host of [...foreign, `localhost.:${port}`, `127.0.0.1:${port}, localhost:${port}`, `x@127.0.0.1:${port}`]) {
+    const { status, json } = await hello(server, { headers: { host } })
+    assert.deepEqual([status, json.error], [403, 'forbidden_host'], host)
+    assert.equal(await refusedSocket(server, { headers: { host, authorization } }), 403, host)
+  }
+  const own = `host: 127.0.0.1:${port}`
+  const rest = [`authorization: ${authorization}`, 'content-type: application/json', 'content-length: 0']
+  for (const head of [
+    ['POST /rpc HTTP/1.1', own, 'host: evil.example', ...rest],
+    ['POST /rpc HTTP/1.1', 'host: evil.example', own, ...rest],
+    [`POST http://evil.example:${port}/rpc HTTP/1.1`, own, ...rest],
+    ['POST /rpc HTTP/1.1', 'host:', ...rest],
+    ['POST /rpc HTTP/1.1', ...rest],
+    ['POST /rpc HTTP/1.0', ...rest],
+  ])
+    assert.match(await raw(server, head), /^HTTP\/1\.1 40[03] /, head.join(' | '))
+})
+
+test('a page of another site is refused, by the Origin that its browser sends, also one that has none to tell', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { port, token } = server
+  assert.equal((await hello(server, { headers: { origin: `http://127.0.0.1:${port}` } })).status, 200)
+  const headers = { authorization: `Bearer ${token}` }
+  for (const origin of [
+    'null',
+    '',
+    'http://evil.example',
+    'https://evil.example',
+    `http://evil.example:${port}`,
+    `https://127.0.0.1:${port}`,
+    'http://127.0.0.1',
+    'http://localhost:1',
+    `http://127.0.0.1:${port}.evil.example`,
+    `http://127.0.0.1:${port}/`,
+    'file://',
+    'chrome-extension://abcdefghijklmnop',
+  ]) {
+    const { status, headers: said } = await hello(server, { headers: { origin } })
+    assert.equal(status, 403, origin)
+    assert.equal(said['access-control-allow-origin'], undefined)
+    if (origin !== '') assert.equal(await refusedSocket(server, { origin, headers }), 403, origin)
+  }
+  const preflight = { origin: 'http://evil.example', 'access-control-request-method': 'POST' }
+  const { status, headers: said } = await ask(server, { method: 'OPTIONS', token: null, headers: preflight })
+  assert.deepEqual([status, said['access-control-allow-origin']], [403, undefined])
+})
+
+test('names and origins that the configuration allows are heard, however they are written, and no others', TIMEOUT, async (t) => {
+  const names = 'allowed_hosts = ["Build.Example:8443", "build.example"]\nallowed_origins = ["https://Console.Example", "null"]'
+  const server = await startRexd(t, { server: names })
+  for (const host of ['build.example:8443', 'BUILD.example:8443', 'build.example', `127.0.0.1:${server.port}`])
+    assert.equal((await hello(server, { headers: { host } })).status, 200, host)
+  for (const host of ['build.example:8444', 'example', 'x.build.example'])
+    assert.equal((await hello(server, { headers: { host } })).status, 403)
+  for (const origin of ['https://console.example', 'null', 'http://build.example:8443']) {
+    assert.equal((await hello(server, { headers: { origin } })).status, 200, origin)
+    await connect(t, server, { origin })
+  }
+  for (const origin of ['http://console.example', 'https://console.example:8443', 'https://evil.example'])
+    assert.equal((await hello(server, { headers: { origin } })).status, 403, origin)
+})
+
+test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  for (const type of ['application/json', 'application/json; charset=utf-8', 'Application/JSON'])
+    assert.equal((await hello(server, { headers: { 'content-type': type } })).status, 200, type)
+  // The three that a page may send to anybody without asking first (Fetch Standard, CORS), and more.
+  for (const type of [
+    undefined,
+    '',
+    'text/plain',
+    'application/x-www-form-urlencoded',
+    'multipart/form-data',
+    'text/json',
+    'application/jsonx',
+  ]) {
+    const { status, json } = await hello(server, { headers: { 'content-type': type } })
+    assert.deepEqual([status, json.error], [400, 'bad_request'], type)
+  }
+  for (const method of ['GET', 'PUT', 'DELETE', 'HEAD', 'OPTIONS']) {
+    const { status, headers } = await ask(server, { method })
+    assert.deepEqual([status, headers.allow], [405, 'POST'], method)
+  }
+  for (const path of ['/', '/rpc/', '/RPC', '/rpc?x', '//rpc', '/rpc%00', '/ws', '/../rpc', '/health'])
+    assert.equal((await hello(server, { path })).status, 404, path)
+  const headers = { authorization: `Bearer ${server.token}` }
+  for (const path of ['/', '/rpc', '/ws/', '/wss', '/ws?x']) assert.equal(await refusedSocket(server, { path, headers }), 404, path)
+  const { headers: said } = await hello(server)
+  assert.equal(said['cache-control'], 'no-store')
+  assert.equal(said['x-content-type-options'], 'nosniff')
+})
+
+/** What the process has open, a connection of ours too. */
+const descriptors = async ({ pid }: RexdServer): Promise<number> => (await readdir(`/proc/${pid}/fd`)).length
+
+for (const [what, lines] of [
+  ['sending on', ['POST /rpc HTTP/1.1', 'content-type: application/json', 'content-length: 1000000000']],
+  [
+    'not hanging up',
+    [
+      'GET /ws HTTP/1.1',
+      'connection: upgrade',
+      'upgrade: websocket',
+      'sec-websocket-version: 13',
+      'sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==',
+    ],
+  ],
+] as const)
+  test(`who is refused holds no connection by ${what}`, { timeout: 10_000 }, async (t) => {
+    const server = await startRexd(t)
+    await hello(server)
+    const before = await descriptors(server)
+    const sockets = Array.from({ length: 10 }, () => connectTcp({ port: server.port, host: '127.0.0.1', allowHalfOpen: true }))
+    server.ending.push(async () => sockets.forEach((socket) => socket.destroy()))
+    for (const socket of sockets) {
+      socket.on('error', () => undefined)
+      socket.write(`${[...lines, `host: 127.0.0.1:${server.port}`].join('\r\n')}\r\n\r\n`)
+      await once(socket, 'data')
+    }
+    await until(async () => t.signal.aborted || (await descriptors(server)) <= before)
+  })

@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
+import { isAlive, until } from '../../support/processes.ts'
+import { ask, connect, post } from '../../support/rexd-callers.ts'
+import { gone, pidIn, startRexd } from '../../support/rexd-server.ts'
+
+// What is said by those who are heard: against the real program.
+
+const TIMEOUT = { timeout: 30_000 }
+const call = (id: unknown, method: string, params: object = {}) => ({ jsonrpc: '2.0', id, method, params })
+const padded = (size: number): Buffer => {
+  const text = JSON.stringify(call(1, 'none', { a: '' }))
+  return Buffer.from(text.replace('""', `"${'x'.repeat(size - text.length)}"`))
+}
+
+test(
+  'a body of the most bytes is answered, and one more is told so, as one text and in chunks, and the connection goes on',
+  TIMEOUT,
+  async (t) => {
+    const server = await startRexd(t)
+    for (const [extra, code] of [
+      [0, -32_601],
+      [1, -32_008],
+      [20 * MAX_RPC_MESSAGE, -32_008],
+    ] as const) {
+      const body = padded(MAX_RPC_MESSAGE + extra)
+      const parts = Array.from({ length: Math.ceil(body.length / 100_000) }, (_, at) => body.subarray(at * 100_000, (at + 1) * 100_000))
+      for (const given of [{ body }, { parts }]) {
+        const { status, json } = await ask(server, given)
+        assert.deepEqual([status, json.error.code, json.id], [200, code, code === -32_601 ? 1 : null])
+      }
+    }
+    const { json } = await ask(server, {
+      parts: [
+        Buffer.from('{"jsonrpc":"2.0","id":"'),
+        Buffer.from('é').subarray(0, 1),
+        Buffer.from('é').subarray(1),
+        Buffer.from('","method":"none"}'),
+      ],
+    })
+    assert.equal(json.id, 'é', 'a character that two chunks share')
+  },
+)
+
+test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const bodies = ['', ' ', 'nonsense', '{', Buffer.from([0x7b, 0xff, 0x7d]), Buffer.from('{"jsonrpc":"2.0","id":"\u{d800}x"}', 'utf16le')]
+  for (const body of bodies) {
+    const { status, json } = await ask(server, { body })
+    assert.deepEqual([status, json.id, json.error.code], [200, null, -32_700], String(body))
+  }
+  const spoilt = Buffer.concat([Buffer.from('{"jsonrpc":"2.0","id":1,"method":"'), Uint8Array.of(0xc3, 0x28), Buffer.from('"}')])
+  assert.equal((await ask(server, { body: spoilt })).json.error.code, -32_700)
+  const caller = await connect(t, server)
+  for (const [text, code] of [
+    ['', -32_700],
+    ['nonsense', -32_700],
+    ['[]', -32_600],
+  ] as const) {
+    const answer = once(caller.socket, 'message')
+    caller.socket.send(text)
+    assert.equal((JSON.parse(String((await answer)[0])) as { error: { code: number } }).error.code, code)
+  }
+  caller.socket.send(spoilt, { binary: false })
+  assert.equal((await caller.closed).code, 1007, 'RFC 6455, 8.1')
+})
+
+test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  const path = join(server.root, 'notified')
+  const write = { jsonrpc: '2.0', method: 'fs.write', params: { session_id, path, content: 'x' } }
+  const { status, json } = await ask(server, { body: [call('a', 'session.info', { session_id }), write, 1, call('b', 'none')] })
+  assert.equal(status, 200)
+  assert.deepEqual(
+    (json as { id: unknown; error?: { code: number } }[]).map(({ id, error }) => [id, error?.code]),
+    [
+      ['a', undefined],
+      [null, -32_600],
+      ['b', -32_601],
+    ],
+  )
+  assert.equal((await post(server, 'fs.stat', { session_id, path })).exists, true)
+  for (const body of [write, [write, write], { jsonrpc: '2.0', method: 'none' }, { jsonrpc: '2.0', method: 'fs.read', params: [] }]) {
+    const answer = await ask(server, { body })
+    assert.deepEqual([answer.status, answer.text, answer.headers['content-type']], [204, '', undefined], JSON.stringify(body))
+  }
+  assert.equal(
+    (await ask(server, { body: Array.from({ length: MAX_RPC_BATCH + 1 }, (_, id) => call(id, 'none')) })).json.error.code,
+    -32_600,
+  )
+})
+
+test('a caller who leaves in the middle of a question, or before its answer, is no mistake and ends nothing', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(server, 'exec.start', { session_id, shell: true, command: 'echo $$ > pid; exec sleep 1000' })
+  const pid = await pidIn(join(server.root, 'pid'))
+  const headers = { authorization: `Bearer ${server.token}`, 'content-type': 'application/json', 'content-length': 1000 }
+  for (const text of ['{"jsonrpc":', JSON.stringify(call(1, 'exec.wait', { session_id, process_id })).padEnd(1000)]) {
+    const asked = request(new URL('/rpc', server.url), { method: 'POST', headers })
+    asked.on('error', () => undefined)
+    await new Promise<void>((resolve) => asked.write(text, () => resolve()))
+    const closed = new Promise<void>((resolve) => asked.once('close', () => resolve()))
+    asked.destroy()
+    await closed
+  }
+  const caller = await connect(t, server)
+  caller.socket.send(JSON.stringify(call(1, 'session.open', { client_name: 'b' })))
+  caller.socket.terminate()
+  assert.equal((await post(server, 'session.info', { session_id })).processes[0].status, 'running')
+  assert.ok(isAlive(pid))
+  await post(server, 'exec.kill', { session_id, process_id })
+  await gone(pid)
+  assert.equal((await post(server, 'exec.wait', { session_id, process_id })).signal, 'SIGTERM')
+})
+
+test('a caller who leaves while it opens sessions leaves none behind', { timeout: 10_000 }, async (t) => {
+  const server = await startRexd(t, { limits: 'max_concurrent_sessions = 4' })
+  for (let round = 0; round < 12; round++) {
+    const caller = await connect(t, server)
+    await new Promise<void>((resolve) => caller.socket.send(JSON.stringify(call(1, 'session.open', { client_name: 'b' })), () => resolve()))
+    caller.socket.terminate()
+  }
+  await until(async () => {
+    const answers = await ask(server, { body: call(1, 'session.open', { client_name: 'c' }) })
+    return t.signal.aborted || answers.json.error === undefined
+  })
+})
+
+test('questions are answered when they are done, not in their order, and each with its own id', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const caller = await connect(t, server)
+  const { session_id } = await caller.call('session.open', { client_name: 'a' })
+  const { process_id } = await caller.call('exec.start', { session_id, argv: ['cat'], stdin_open: true })
+  const order: string[] = []
+  const waited = caller.call('exec.wait', { session_id, process_id }).then(() => order.push('wait'))
+  await Promise.all(Array.from({ length: 200 }, async () => caller.call('session.info', { session_id })))
+  order.push('200 others')
+  await caller.call('exec.input', { session_id, process_id, data: '', eof: true })
+  await waited
+  assert.deepEqual(order, ['200 others', 'wait'])
+  for (const id of ['', 'é\u0000', -1, Number.MAX_SAFE_INTEGER, null])
+    assert.equal((await ask(server, { body: call(id, 'none') })).json.id, id)
+})
+
+test('binary frames are refused, and what was asked before them is not', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const caller = await connect(t, server)
+  const opened = caller.call('session.open', { client_name: 'a' })
+  await opened
+  caller.socket.send(Buffer.from(JSON.stringify(call(1, 'session.open', { client_name: 'a' }))))
+  const { code, reason } = await caller.closed
+  assert.deepEqual([code, reason], [1003, 'texts only'])
+})
+
+test('compression is agreed on where it is offered, and what goes through it is the same', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const content = `${'a line that is said again\n'.repeat(20_000)}é😀`
+  for (const perMessageDeflate of [true, false]) {
+    const caller = await connect(t, server, { perMessageDeflate })
+    assert.equal(caller.socket.extensions.includes('permessage-deflate'), perMessageDeflate)
+    const { session_id } = await caller.call('session.open', { client_name: 'a' })
+    const path = join(server.root, `file-${perMessageDeflate}`)
+    const socket = (caller.socket as unknown as { _socket: { bytesRead: number; bytesWritten: number } })._socket
+    await caller.call('fs.write', { session_id, path, content })
+    assert.equal((await caller.call('fs.read', { session_id, path })).content, content)
+    const travelled = Math.max(socket.bytesRead, socket.bytesWritten)
+    assert.ok(perMessageDeflate ? travelled < content.length / 20 : travelled > content.length, `${travelled} bytes`)
+  }
+})

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict'
+import { constants } from 'node:os'
+import { test, type TestContext } from 'node:test'
+
+import type { JournalLine } from '../../../src/audit/events.ts'
+import { verifyJournal } from '../../../src/audit/verify.ts'
+import type { LocalPolicy } from '../../../src/policy/local-policy.ts'
+import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
+import { refuses } from '../../support/file-permit.ts'
+import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { hasProc, isAlive, until } from '../../support/processes.ts'
+
+const { SIGTERM, SIGKILL } = constants.signals
+
+const linuxOnly = { skip: !hasProc && 'needs /proc' }
+const SCRIPTS = {
+  waits: 'echo "pid $$"; exec sleep 1000',
+  deaf: 'trap "" TERM; echo "pid $$"; while :; do sleep 0.05; done',
+  tree: 'setsid sh -c \'echo "pid $$"; exec sleep 1000\' & sleep 1000 & echo "pid $!"; echo "pid $$"; wait',
+  floods: 'echo "pid $$"; exec cat /dev/zero',
+}
+
+const pidsOf = (run: WatchedRun): number[] => [...run.text.slice(0, 1_000).matchAll(/^pid (\d+)$/gm)].map((match) => Number(match[1]))
+
+const hostWith = async (t: TestContext, options: LocalHostOptions = {}): Promise<{ host: LocalHost; clock: ManualClock }> => {
+  const clock = new ManualClock()
+  return { host: await LocalHost.start(t, { clock, scripts: SCRIPTS, ...options }), clock }
+}
+
+const running = async (host: LocalHost, session: string, name: keyof typeof SCRIPTS, client = host.client): Promise<WatchedRun> => {
+  const run = await host.run(session, [host.program(name)], {}, client)
+  await until(() => pidsOf(run).length === (name === 'tree' ? 3 : 1))
+  return run
+}
+
+const causes = (lines: readonly JournalLine[]): string[] =>
+  lines.flatMap((line) => (line.event === 'warning' && line.kind !== 'descendants_may_survive' ? [line.kind] : []))
+
+/** No program runs, no line is missing, and every session that was opened is closed. */
+const isQuiet = async (host: LocalHost): Promise<void> => {
+  const lines = await host.lines()
+  const count = (event: string): number => lines.filter((line) => line.event === event).length
+  assert.equal(count('started'), count('exit'))
+  const states = lines.flatMap((line) => (line.event === 'session' ? [line.state] : []))
+  assert.equal(states.filter((state) => state === 'opened').length, states.filter((state) => state === 'closed').length)
+  assert.equal((await verifyJournal([host.journalPath!])).ok, true)
+}
+
+test('a session that is closed ends its programs, whole trees, and says how many there were', linuxOnly, async (t) => {
+  const { host } = await hostWith(t)
+  const [session, other] = [await host.open(), await host.open()]
+  const [waits, tree, theirs] = [
+    await running(host, session, 'waits'),
+    await running(host, session, 'tree'),
+    await running(host, other, 'waits'),
+  ]
+  assert.equal(await host.close(session), 2)
+  for (const run of [waits, tree]) assert.equal((await run.outcome()).signal, SIGTERM)
+  await until(() => [...pidsOf(waits), ...pidsOf(tree)].every((pid) => !isAlive(pid)))
+  assert.ok(isAlive(pidsOf(theirs)[0]!))
+  assert.deepEqual(causes(await host.lines()), ['cancelled', 'cancelled'])
+  assert.equal(await host.close(other), 1)
+  await isQuiet(host)
+})
+
+test('a program that ignores SIGTERM is killed after the grace, and its session waits for that', async (t) => {
+  const { host, clock } = await hostWith(t)
+  const session = await host.open()
+  const run = await running(host, session, 'deaf')
+  let ended: number | null = null
+  void host.close(session).then((count) => (ended = count))
+  await until(() => run.warnings.includes('cancelled'))
+  await clock.advance(KILL_GRACE_MS - 1)
+  assert.equal(ended, null)
+  await clock.advance(1)
+  assert.equal((await run.outcome()).signal, SIGKILL)
+  await until(() => ended !== null)
+  assert.deepEqual([ended, clock.pending], [1, 0])
+  await isQuiet(host)
+})
+
+test('of two closes at once one closes the session, and the other finds none', async (t) => {
+  const { host } = await hostWith(t)
+  const session = await host.open()
+  await running(host, session, 'waits')
+  const [first, second] = await Promise.allSettled([host.close(session), host.close(session)])
+  assert.deepEqual(first, { status: 'fulfilled', value: 1 })
+  assert.ok(second.status === 'rejected' && (second.reason as { code: string }).code === 'unknown_session')
+  await isQuiet(host)
+})
+
+test('a session that is being closed takes no command and no file', async (t) => {
+  const { host, clock } = await hostWith(t)
+  const session = await host.open()
+  const run = await running(host, session, 'deaf')
+  const closing = host.close(session)
+  await refuses(host.run(session, ['true']), 'unknown_session')
+  await refuses(host.client.call('file_stat', { session, path: '.' }), 'unknown_session')
+  await until(() => run.warnings.includes('cancelled'))
+  await clock.advance(KILL_GRACE_MS)
+  await Promise.all([closing, run.outcome()])
+  await isQuiet(host)
+})
+
+for (let turns = 0; turns < 6; turns++)
+  test(`a session that is closed ${turns} turns after a command was asked for leaves nothing of it`, linuxOnly, async (t) => {
+    const { host } = await hostWith(t)
+    const session = await host.open()
+    const starting = host.run(session, [host.program('waits')]).catch((error: unknown) => error as { code: string })
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate)
+    await host.close(session)
+    const run = await starting
+    if ('code' in run) assert.equal(run.code, 'unknown_session')
+    else {
+      await run.outcome()
+      assert.ok(pidsOf(run).every((pid) => !isAlive(pid)))
+    }
+    await isQuiet(host)
+  })
+
+test('a session that is closed in the very moment in which its command is permitted leaves nothing of it', linuxOnly, async (t) => {
+  /** Told when the policy is asked for the environment of a command: the permit comes next. */
+  let onPermit: (() => void) | null = null
+  const amend = (policy: LocalPolicy): LocalPolicy =>
+    Object.defineProperty({ ...policy }, 'env', {
+      get: () => {
+        onPermit?.()
+        onPermit = null
+        return policy.env
+      },
+    })
+  const { host } = await hostWith(t, { amend })
+  const session = await host.open()
+  const closed = Promise.withResolvers<number>()
+  onPermit = () => queueMicrotask(() => closed.resolve(host.close(session)))
+  const starting = host.run(session, [host.program('waits')]).catch(() => null)
+  await closed.promise
+  const run = await starting
+  let over = run === null
+  void run?.run.ended.then(() => (over = true))
+  t.after(async () => run?.run.signal('KILL').catch(() => false))
+  assert.ok(await soon(() => over), 'its program runs on although the session is closed')
+})
+
+test('a channel that is lost takes all of its sessions and programs with it, and nothing of others', linuxOnly, async (t) => {
+  const { host } = await hostWith(t)
+  const { client, port } = host.connect()
+  const sessions = [await host.open({}, client), await host.open({}, client)]
+  const runs = [await running(host, sessions[0]!, 'tree', client), await running(host, sessions[1]!, 'waits', client)]
+  const mine = await running(host, await host.open(), 'waits')
+  client.stop()
+  await port.closed
+  const pids = runs.flatMap(pidsOf)
+  assert.equal(pids.length, 4)
+  await until(() => pids.every((pid) => !isAlive(pid)))
+  assert.deepEqual(await Promise.all(runs.map((run) => run.run.ended)), [null, null])
+  assert.ok(isAlive(pidsOf(mine)[0]!))
+  assert.deepEqual(causes(await host.lines()), ['peer_disconnected', 'peer_disconnected'])
+  await assert.rejects(host.open({}, client), { code: 'shutting_down' })
+  for (const session of sessions) assert.throws(() => host.engine.session(session), { code: 'unknown_session' })
+  await host.engine.stop()
+  await isQuiet(host)
+})
+
+test('a program whose output nobody reads any more ends with its channel as well', linuxOnly, async (t) => {
+  const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
+  const { client, port, duplex } = host.connect()
+  const run = await running(host, await host.open({}, client), 'floods', client)
+  duplex.pause()
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  duplex.destroy()
+  await port.closed
+  await until(() => !isAlive(pidsOf(run)[0]!))
+  assert.equal(await run.run.ended, null)
+})
+
+test('who waits for the end of a channel waits for a session that was being closed when it was lost', linuxOnly, async (t) => {
+  const { host, clock } = await hostWith(t)
+  const { client, port } = host.connect()
+  const session = await host.open({}, client)
+  const run = await running(host, session, 'deaf', client)
+  const closing = host.close(session, client).catch(() => 0)
+  await until(() => run.warnings.includes('cancelled'))
+  client.stop()
+  await closing
+  let over = false
+  void port.closed.then(() => (over = true))
+  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate)
+  const early = over && isAlive(pidsOf(run)[0]!)
+  await clock.advance(KILL_GRACE_MS)
+  await until(() => !isAlive(pidsOf(run)[0]!))
+  await port.closed
+  assert.equal(early, false, 'the program was alive when the channel was said to be over')
+})
+
+test('an engine that stops ends every program of every channel, and tells why', linuxOnly, async (t) => {
+  const { host, clock } = await hostWith(t)
+  const other = host.connect().client
+  const runs = [
+    await running(host, await host.open(), 'waits'),
+    await running(host, await host.open({}, other), 'tree', other),
+    await running(host, await host.open(), 'deaf'),
+  ]
+  const stopping = host.engine.stop()
+  await clock.advance(KILL_GRACE_MS)
+  await stopping
+  const outcomes = await Promise.all(runs.map((run) => run.outcome()))
+  assert.deepEqual(
+    outcomes.map(({ signal }) => signal),
+    [SIGTERM, SIGTERM, SIGKILL],
+  )
+  assert.ok(runs.every((run) => run.warnings[0] === 'daemon_stopping'))
+  await until(() => runs.flatMap(pidsOf).every((pid) => !isAlive(pid)))
+  assert.equal(clock.pending, 0)
+  await isQuiet(host)
+})
+
+test('a command that was cancelled before it began never runs', async (t) => {
+  const { host } = await hostWith(t)
+  const session = await host.open()
+  const run = await host.run(session, [host.program('waits')])
+  run.run.cancel()
+  const { code, signal, denial_reason } = await run.outcome()
+  assert.equal(denial_reason, null)
+  assert.ok(signal === SIGTERM || (code === null && signal === null))
+  assert.equal(await host.close(session), 0)
+})

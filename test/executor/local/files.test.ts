@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import type { LocalAnswer, LocalCall } from '../../../src/executor/port/local-client.ts'
+import { everythingIn, refuses } from '../../support/file-permit.ts'
+import { LocalHost, type LocalHostOptions, type Opening } from '../../support/local-engine.ts'
+
+type FileMethod = Exclude<LocalCall, `session_${string}` | `run_${string}`>
+
+const bytes = (text: string): Buffer => Buffer.from(text)
+
+/** One call of each kind, on a path. */
+const CALLS: { readonly [M in FileMethod]: (path: string) => object } = {
+  file_read: (path) => ({ path, offset: 0, length: null }),
+  file_write: (path) => ({ path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data: bytes('old') }),
+  file_list: (path) => ({ path, recursive: false, max_entries: null }),
+  file_glob: (path) => ({ path, pattern: '*', max_matches: null }),
+  file_stat: (path) => ({ path }),
+  file_edit: (path) => ({ path, old_string: bytes('old'), new_string: bytes('fresh'), replace_all: false, expected_mtime: null }),
+  file_patch: (path) => ({ path, patch_text: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch') }),
+}
+const NAMES: Readonly<Record<FileMethod, string>> = {
+  file_read: 'fs.read',
+  file_write: 'fs.write',
+  file_list: 'fs.list',
+  file_glob: 'fs.glob',
+  file_stat: 'fs.stat',
+  file_edit: 'fs.edit',
+  file_patch: 'fs.patch',
+}
+const methods = Object.keys(CALLS) as FileMethod[]
+const CHANGES: readonly FileMethod[] = ['file_write', 'file_edit', 'file_patch']
+const ON_DIRECTORIES: readonly FileMethod[] = ['file_list', 'file_glob', 'file_patch']
+
+const hostWith = async (t: TestContext, opening: Opening = {}, options: LocalHostOptions = {}) => {
+  const host = await LocalHost.start(t, options)
+  await mkdir(join(host.root, 'dir'))
+  await writeFile(join(host.root, 'file'), 'old')
+  const session = await host.open(opening)
+  const call = (method: FileMethod, path: string, more: object = {}): Promise<LocalAnswer<FileMethod>> =>
+    host.client.call(method, { session, ...CALLS[method](path), ...more } as never)
+  return { host, session, call }
+}
+
+const pathFor = (method: FileMethod): string => (ON_DIRECTORIES.includes(method) ? 'dir' : 'file')
+
+for (const method of methods)
+  test(`${NAMES[method]} is answered, and has its line before`, async (t) => {
+    const { host, session, call } = await hostWith(t)
+    const { json } = await call(method, pathFor(method))
+    assert.equal(typeof JSON.parse(json), 'object')
+    const { ts: _ts, chain: _chain, n: _n, prev: _prev, ...line } = (await host.lines()).at(-1)!
+    const changes = CHANGES.includes(method)
+    const content = { file_write: 3, file_edit: 5, file_patch: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch').length }
+    assert.deepEqual(line, {
+      event: changes ? 'file_write' : 'file_read',
+      door: 'stdio',
+      session_id: session,
+      client_name: 'a test',
+      method: NAMES[method],
+      path: pathFor(method),
+      bytes: changes ? content[method as keyof typeof content] : null,
+    })
+  })
+
+test('what is outside the roots is refused to every method, and what was tried is in the journal', async (t) => {
+  const { host, call } = await hostWith(t)
+  await mkdir(join(host.dir, 'app2'))
+  await writeFile(join(host.dir, 'app2/file'), 'theirs')
+  await symlink(join(host.dir, 'app2'), join(host.root, 'out'))
+  const before = await everythingIn(host.dir)
+  const paths = ['/etc', '..', '../app2', `${host.root}2`, `${host.root}/../app2`, 'dir/../../app2', 'out', 'out/file', '/proc/1/root/etc']
+  for (const method of methods)
+    for (const path of paths) {
+      if (method === 'file_stat' && path === 'out') continue
+      await refuses(call(method, path), 'forbidden_path', { allowed_roots: [host.root] })
+    }
+  assert.deepEqual([await everythingIn(host.dir), await readFile(join(host.dir, 'app2/file'), 'utf8')], [before, 'theirs'])
+  const refusals = (await host.lines()).filter((line) => line.event === 'refused' && line.code === 'forbidden_path')
+  assert.equal(refusals.length, methods.length * paths.length - 1)
+})
+
+test('who may only look may not change, and who may only change may not look', async (t) => {
+  const looking = await hostWith(t, { capabilities: ['fs.read'] })
+  const changing = await hostWith(t, { capabilities: ['fs.write'] })
+  for (const method of methods) {
+    const [may, mayNot] = CHANGES.includes(method) ? [changing, looking] : [looking, changing]
+    await may.call(method, pathFor(method))
+    const capability = CHANGES.includes(method) ? 'fs.write' : 'fs.read'
+    await refuses(mayNot.call(method, pathFor(method)), 'unsupported_capability', { capability })
+    const line = (await mayNot.host.lines()).at(-1)!
+    assert.deepEqual(line.event === 'refused' && [line.method, line.code], [NAMES[method], 'unsupported_capability'])
+  }
+  assert.equal(await readFile(join(looking.host.root, 'file'), 'utf8'), 'old')
+})
+
+test('nobody may change anything where the configuration does not let them', async (t) => {
+  const { host, call } = await hostWith(t, { capabilities: ['fs.read', 'fs.write'] }, { security: 'allow_write = false' })
+  const before = await everythingIn(host.root)
+  for (const method of CHANGES) await refuses(call(method, pathFor(method)), 'unsupported_capability', { capability: 'fs.write' })
+  assert.deepEqual(await everythingIn(host.root), before)
+})
+
+test('a patch is refused as a whole where one of its files is outside, whatever its own path is', async (t) => {
+  const { host, call } = await hostWith(t)
+  const before = await everythingIn(host.root)
+  const outside = ['../x', '/etc/x', 'dir/../../x', `${host.root}2/x`]
+  for (const name of outside)
+    for (const change of [
+      `*** Add File: ${name}\n+x`,
+      `*** Delete File: ${name}`,
+      `*** Update File: file\n*** Move to: ${name}\n@@\n-old\n+new`,
+    ]) {
+      const patch_text = bytes(`*** Begin Patch\n*** Add File: added\n+x\n${change}\n*** End Patch`)
+      await refuses(call('file_patch', '.', { patch_text }), 'forbidden_path')
+    }
+  assert.deepEqual(await everythingIn(host.root), before)
+  assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
+})
+
+test('relative paths of a patch go on from its own path', async (t) => {
+  const { host, call } = await hostWith(t)
+  await call('file_patch', 'dir')
+  await call('file_patch', join(host.root, 'dir'), { patch_text: bytes('*** Begin Patch\n*** Add File: ../beside\n+x\n*** End Patch') })
+  assert.deepEqual(await everythingIn(host.root), ['beside', 'dir', 'dir/added', 'file'])
+})
+
+test('a read gives out no more than the session may, and a session may ask for less', async (t) => {
+  const { host, call } = await hostWith(t, { limits: { max_file_read_bytes: 2 } })
+  const { json, data } = await call('file_read', 'file')
+  assert.deepEqual([Buffer.from(data).toString(), (JSON.parse(json) as { truncated: boolean }).truncated], ['ol', true])
+  await refuses(host.open({ limits: { max_file_read_bytes: 1_048_577 } }), 'resource_limit')
+})
+
+test('content of a text that is no UTF-8 is refused, and nothing is changed', async (t) => {
+  const { host, call } = await hostWith(t)
+  const wrong = Buffer.from([0xff, 0xfe])
+  await refuses(call('file_edit', 'file', { old_string: wrong }), 'bad_request')
+  await refuses(call('file_edit', 'file', { new_string: wrong }), 'bad_request')
+  await refuses(call('file_patch', '.', { patch_text: wrong }), 'bad_request')
+  assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
+})
+
+test('what is not there, or is in the way, is told with its own code', async (t) => {
+  const { call } = await hostWith(t)
+  await refuses(call('file_read', 'gone'), 'file_not_found')
+  await refuses(call('file_read', 'dir'), 'file_error', { errno: 'EISDIR' })
+  await refuses(call('file_list', 'file'), 'file_error', { errno: 'ENOTDIR' })
+  await refuses(call('file_write', 'file', { mode: 'create' }), 'conflict')
+  for (const method of methods) for (const path of ['', 'a\0b']) await refuses(call(method, path), 'bad_request')
+})

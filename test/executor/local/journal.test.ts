@@ -1,0 +1,194 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { verifyJournal } from '../../../src/audit/verify.ts'
+import type { LocalAnswer } from '../../../src/executor/port/local-client.ts'
+import { NO_BYTES } from '../../../src/protocol/schema.ts'
+import { refuses } from '../../support/file-permit.ts'
+import { LocalHost, soon } from '../../support/local-engine.ts'
+import { ruleText } from '../../support/local-policy.ts'
+
+const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<LocalAnswer<'file_write'>> =>
+  host.client.call('file_write', { session, path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data })
+
+const read = (host: LocalHost, session: string, path: string): Promise<LocalAnswer<'file_read'>> =>
+  host.client.call('file_read', { session, path, offset: 0, length: null })
+
+/** Nothing may be done for which there is no line. */
+const isRefused = async (host: LocalHost, session: string): Promise<void> => {
+  const run = await host.run(session, ['touch', 'ran'])
+  const { denial_reason, code } = await run.outcome()
+  assert.deepEqual([denial_reason, code, await run.run.begun], ['audit_unavailable', null, await run.outcome()])
+  await refuses(read(host, session, 'file'), 'journal_unavailable')
+  await refuses(write(host, session, 'written'), 'journal_unavailable')
+  await refuses(write(host, session, 'file', Buffer.from('changed')), 'journal_unavailable')
+  await refuses(host.open(), 'journal_unavailable')
+  assert.deepEqual(
+    ['ran', 'written'].map((name) => existsSync(join(host.root, name))),
+    [false, false],
+  )
+  assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'as it was')
+}
+
+const works = async (host: LocalHost, session: string): Promise<void> => {
+  assert.equal((await (await host.run(session, ['true'])).outcome()).code, 0)
+  assert.equal(Buffer.from((await read(host, session, 'file')).data).toString(), 'as it was')
+  await host.close(await host.open())
+}
+
+/** A file system of this many KiB; null where we may not mount one. */
+const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', directory])
+  t.after(async () => {
+    if (status === 0) assert.equal(spawnSync('umount', ['-l', directory]).status, 0)
+    await rmdir(directory)
+  })
+  return status === 0 ? directory : null
+}
+
+test('with a directory in place of the journal nothing is done, until the journal is there again', async (t) => {
+  const host = await LocalHost.start(t)
+  await writeFile(join(host.root, 'file'), 'as it was')
+  const session = await host.open()
+  const path = host.journalPath!
+  await rename(path, `${path}.old`)
+  await mkdir(path)
+  await isRefused(host, session)
+  await rmdir(path)
+  await works(host, session)
+  const report = await verifyJournal([`${path}.old`, path])
+  assert.deepEqual([report.ok, report.chains], [true, 1])
+})
+
+test('on a full disk nothing is done, until there is room', async (t) => {
+  const disk = await smallDisk(t, 64)
+  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  const host = await LocalHost.start(t, { journalPath: join(disk, 'audit.log') })
+  await writeFile(join(host.root, 'file'), 'as it was')
+  const session = await host.open({ client_name: 'x'.repeat(60) })
+  await writeFile(join(disk, 'ballast'), Buffer.alloc(64 * 1024)).catch(() => undefined)
+  // The page that the journal has begun may still take some lines.
+  while (
+    (await read(host, session, 'y'.repeat(200)).catch((error: unknown) => (error as { code: string }).code)) !== 'journal_unavailable'
+  );
+  await isRefused(host, session)
+  await rm(join(disk, 'ballast'))
+  await works(host, session)
+  await host.stop()
+  assert.equal((await verifyJournal([host.journalPath!])).ok, true)
+})
+
+test('a refused run takes no place, however often it is tried', async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_processes_per_session = 1' })
+  const session = await host.open()
+  await rm(dirname(host.journalPath!), { recursive: true })
+  for (let round = 0; round < 5; round++)
+    assert.equal((await (await host.run(session, ['true'])).outcome()).denial_reason, 'audit_unavailable')
+  assert.equal(host.engine.session(session).slots.active, 0)
+})
+
+test('a session that could not be written down takes no place', async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
+  const directory = dirname(host.journalPath!)
+  await rm(directory, { recursive: true })
+  for (let round = 0; round < 5; round++) await refuses(host.open(), 'journal_unavailable')
+  await mkdir(directory, { mode: 0o700 })
+  await host.open()
+})
+
+test('a program that runs while the journal is lost still ends, and is told', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const run = await host.run(session, ['cat'], { input: true })
+  await run.run.begun
+  await rm(dirname(host.journalPath!), { recursive: true })
+  run.run.input(NO_BYTES, true)
+  assert.equal((await run.outcome()).code, 0)
+  assert.equal(await host.close(session), 0)
+})
+
+test('without a journal everything is done and nothing written', async (t) => {
+  const host = await LocalHost.start(t, { journalPath: null })
+  await writeFile(join(host.root, 'file'), 'as it was')
+  await works(host, await host.open())
+  assert.equal(existsSync(join(host.dir, 'log')), false)
+})
+
+test('a command is on disk before it begins, and its end before it is told', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const run = await host.run(session, ['grep', '-c', 'a-word-of-its-own', host.journalPath!])
+  await run.outcome()
+  assert.equal(run.text, '1\n')
+  const events = (await host.lines()).flatMap((line) => ('request_id' in line && line.request_id === run.run.requestId ? [line.event] : []))
+  assert.deepEqual(events, ['request', 'started', 'exit'])
+})
+
+test('the lines of a run say what ran, as what, where, and how it ended', async (t) => {
+  const host = await LocalHost.start(t, { security: 'allow_env = ["CI"]', rules: ruleText('allow_commands', ['sh'], 'any') })
+  const session = await host.open()
+  const argv = ['sh', '-c', 'cat >/dev/null; echo out; echo error >&2; exit 3']
+  const run = await host.run(session, argv, { env: [{ name: 'CI', value: 'v' }], stdin: Buffer.from('four'), timeout_ms: 5_000 })
+  const outcome = await run.outcome()
+  const key = { door: 'stdio', session_id: session, client_name: 'a test', request_id: run.run.requestId }
+  const lines = (await host.lines()).map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...line }) => line).slice(1)
+  const facts = { argv, matched_acl: 'allow_commands[0]', stdin_bytes: 4, timeout_ms: 5_000, cwd: host.root, env: ['CI'] }
+  assert.deepEqual(lines[0], { event: 'request', ...key, ...facts })
+  assert.ok(lines[1]?.event === 'started' && lines[1].pid > 1)
+  const totals = { stdout_bytes: 4, stderr_bytes: 6, truncated: false }
+  assert.deepEqual(lines[2], { event: 'exit', ...key, code: 3, signal: null, duration_ms: outcome.duration_ms, ...totals })
+})
+
+const SECRET = 'hunter2-correct-horse'
+const bytes = Buffer.from(SECRET)
+
+test('no secret is in the journal: no value, no input, no output, no content of a file', async (t) => {
+  const host = await LocalHost.start(t, { security: 'allow_env = ["TOKEN"]' })
+  await writeFile(join(host.root, 'file'), SECRET)
+  const session = await host.open()
+  const run = await host.run(session, ['sh', '-c', 'echo "$TOKEN"; cat >&2'], {
+    env: [{ name: 'TOKEN', value: SECRET }],
+    stdin: bytes,
+    input: true,
+  })
+  run.run.input(bytes, true)
+  await run.outcome()
+  assert.match(run.text, new RegExp(SECRET))
+  const at = { session, path: 'file' }
+  await read(host, session, 'file')
+  await write(host, session, 'other', bytes)
+  await host.client.call('file_edit', {
+    ...at,
+    old_string: bytes,
+    new_string: Buffer.from(`${SECRET}2`),
+    replace_all: false,
+    expected_mtime: null,
+  })
+  const patch = `*** Begin Patch\n*** Add File: new\n+${SECRET}\n*** End Patch`
+  await host.client.call('file_patch', { session, path: '.', patch_text: Buffer.from(patch) })
+  const old_string = Buffer.from(`${SECRET}-x`)
+  await assert.rejects(host.client.call('file_edit', { ...at, old_string, new_string: bytes, replace_all: false, expected_mtime: null }))
+  await assert.rejects(host.client.call('file_patch', { session, path: '.', patch_text: bytes }))
+  await assert.rejects(host.run(session, ['true'], { env: [{ name: 'OTHER', value: SECRET }] }))
+  await assert.rejects(write(host, session, '/outside', bytes))
+  await host.close(session)
+  assert.equal((await host.journalText()).includes(SECRET), false)
+})
+
+test('a value that no program can be given is in no line either', async (t) => {
+  const host = await LocalHost.start(t, { security: 'allow_env = ["TOKEN"]' })
+  const session = await host.open()
+  for (const value of [`${SECRET}\0`, `\0${SECRET}`]) {
+    const run = await host.run(session, ['true'], { env: [{ name: 'TOKEN', value }] }).catch(() => null)
+    await run?.run.ended
+  }
+  await host.close(session)
+  assert.ok(await soon(async () => (await host.journalText()).includes('"closed"')))
+  assert.equal((await host.journalText()).includes(SECRET), false)
+})

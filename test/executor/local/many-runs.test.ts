@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { verifyJournal } from '../../../src/audit/verify.ts'
+import { LocalHost, soon } from '../../support/local-engine.ts'
+import { ruleText } from '../../support/local-policy.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { hasProc } from '../../support/processes.ts'
+
+const linuxOnly = { skip: !hasProc && 'needs /proc' }
+const RUNS = 2_000
+const AT_ONCE = 16
+
+const descriptors = (): number => readdirSync('/proc/self/fd').length
+const children = (): number => readFileSync(`/proc/self/task/${process.pid}/children`, 'latin1').split(' ').filter(Boolean).length
+const resources = (): Record<string, number> => {
+  const counts: Record<string, number> = {}
+  for (const name of process.getActiveResourcesInfo()) counts[name] = (counts[name] ?? 0) + 1
+  return counts
+}
+const standing = (): object => ({ descriptors: descriptors(), children: children(), resources: resources() })
+
+/** Does something so many times, so many at once. */
+const many = async (count: number, work: (at: number) => Promise<unknown>): Promise<void> => {
+  let next = 0
+  const worker = async (): Promise<void> => {
+    for (let at = next++; at < count; at = next++) await work(at)
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, worker))
+}
+
+const asBefore = async (before: object): Promise<void> => {
+  await soon(() => JSON.stringify(standing()) === JSON.stringify(before))
+  assert.deepEqual(standing(), before)
+}
+
+test('thousands of short runs leave no descriptor, child, timer or entry behind', linuxOnly, async (t) => {
+  const clock = new ManualClock()
+  const host = await LocalHost.start(t, { clock, limits: `max_processes_per_session = ${AT_ONCE}` })
+  const session = await host.open()
+  const once = async (at: number): Promise<void> => {
+    const run = await host.run(session, at % 4 === 0 ? ['echo', `${at}`] : ['true'], at % 8 === 1 ? { stdin: Buffer.from('x') } : {})
+    assert.equal((await run.outcome()).code, 0)
+  }
+  await many(AT_ONCE, once)
+  await clock.advance(1_000)
+  const before = standing()
+  await many(RUNS, once)
+  await clock.advance(1_000)
+  await asBefore(before)
+  assert.deepEqual([clock.pending, host.engine.session(session).slots.active], [0, 0])
+  for (const run of [1, RUNS, RUNS + AT_ONCE]) {
+    const { json } = await host.client.call('run_signal', { run, signal: 'KILL' })
+    assert.deepEqual(JSON.parse(json), { told: false })
+  }
+  assert.equal(await host.close(session), 0)
+  const report = await verifyJournal([host.journalPath!])
+  assert.deepEqual([report.ok, report.lines], [true, 3 * (RUNS + AT_ONCE) + 2])
+})
+
+test('hundreds of refused, failed and cancelled runs leave nothing behind either', linuxOnly, async (t) => {
+  const clock = new ManualClock()
+  const host = await LocalHost.start(t, {
+    clock,
+    limits: `max_processes_per_session = ${AT_ONCE}`,
+    rules: ruleText('deny_commands', ['false']),
+    scripts: { broken: '' },
+  })
+  await writeFile(host.program('broken'), '#!/nowhere/interpreter\n')
+  await mkdir(join(host.root, 'sub'))
+  const session = await host.open()
+  const ways: ((at: number) => Promise<unknown>)[] = [
+    async () => assert.rejects(host.run(session, ['false'])),
+    async () => assert.rejects(host.run(session, ['true'], { cwd: '/' })),
+    async () => assert.rejects(host.run(session, ['true'], { cwd: 'gone' })),
+    async () => assert.rejects(host.run(session, ['true'], { timeout_ms: 1e12, cwd: 'sub' })),
+    async () => assert.rejects(host.run(session, ['no-such-program-x0x'], { cwd: 'sub' })),
+    async () =>
+      assert.equal((await (await host.run(session, [host.program('broken')], { cwd: 'sub' })).outcome()).denial_reason, 'spawn_failed'),
+    async () => {
+      const run = await host.run(session, ['cat'], { input: true, cwd: 'sub' })
+      run.run.input(Buffer.from('x'), false)
+      run.run.cancel()
+      await run.outcome()
+    },
+  ]
+  const once = async (at: number): Promise<unknown> => ways[at % ways.length]!(at)
+  await many(2 * AT_ONCE, once)
+  await clock.advance(1_000)
+  const before = standing()
+  await many(700, once)
+  await clock.advance(1_000)
+  await asBefore(before)
+  assert.deepEqual([clock.pending, host.engine.session(session).slots.active, await host.close(session)], [0, 0, 0])
+})
+
+test('hundreds of sessions and channels leave nothing behind either', linuxOnly, async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 32' })
+  await mkdir(join(host.root, 'sub'))
+  const once = async (at: number): Promise<void> => {
+    const { client, port } = host.connect()
+    const session = await host.open({ roots: ['sub'] }, client)
+    const run = await host.run(session, ['cat'], { input: true }, client)
+    if (at % 2 === 0) await host.close(session, client)
+    client.stop()
+    await port.closed
+    await run.run.ended
+  }
+  await many(AT_ONCE, once)
+  const before = standing()
+  await many(300, once)
+  await asBefore(before)
+  const all = await Promise.all(Array.from({ length: 32 }, () => host.open()))
+  assert.equal(new Set(all).size, 32)
+})

@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { test, type TestContext } from 'node:test'
+
+import fc from 'fast-check'
+
+import { OutputPump, type OutputBudget, type OutputTotals } from '../../src/process/output.ts'
+import { startProcess } from '../../src/process/running-process.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { askRun, permitted, policyOf } from '../support/local-policy.ts'
+import { groupCells, script, startGuardian } from '../support/processes.ts'
+
+const MAX = Number.MAX_SAFE_INTEGER
+const sha256 = (data: Uint8Array): Uint8Array => new Uint8Array(createHash('sha256').update(data).digest())
+
+/** The stream has told of what came, and the pump has taken it. */
+const settled = async (): Promise<void> => {
+  for (let turn = 0; turn < 3; turn++) await nextTurn()
+}
+
+/** A stream that gives what it is handed, a pump on it, and what the pump did. */
+const pumpOf = (budget: OutputBudget | null, cap = MAX) => {
+  const source = new Readable({ read: () => undefined })
+  const chunks: Buffer[] = []
+  const hits: number[] = []
+  const handlers = {
+    onData: (data: Uint8Array) => chunks.push(Buffer.from(data)),
+    onApproaching: () => assert.fail('nobody asked to be warned'),
+    onCapHit: (total: number) => hits.push(total),
+  }
+  const pump = new OutputPump({ source, handlers }, { cap, budget, warn: MAX })
+  pump.resume()
+  return { source, pump, hits, chunks, data: () => Buffer.concat(chunks) }
+}
+
+interface Ran {
+  readonly out: Buffer
+  readonly err: Buffer
+  readonly warnings: (readonly [string, number | null])[]
+  readonly end: { stdout: OutputTotals; stderr: OutputTotals; truncated: boolean; code: number | null }
+}
+
+/** Runs a shell text whose streams may forward so much together. */
+const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran> => {
+  const policy = policyOf(['/usr'], { limits: `max_output_bytes = ${bytes}` })
+  const permit = permitted(askRun(policy, { argv: [await script(t, text)] }))
+  const output = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
+  const warnings: [string, number | null][] = []
+  const handlers = {
+    onOutput: (stream: 'stdout' | 'stderr', data: Uint8Array) => void output[stream].push(Buffer.from(data)),
+    onWarning: (kind: string, total: number | null) => void warnings.push([kind, total]),
+  }
+  const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(t), handlers }
+  const started = await startProcess(permit, components, { stdin: false })
+  assert.ok(started.kind === 'started')
+  started.process.resume()
+  const end = await started.process.ended
+  return { out: Buffer.concat(output.stdout), err: Buffer.concat(output.stderr), warnings, end }
+}
+
+test('two streams share one budget: what one takes the other does not have', async () => {
+  const budget = { left: 10 }
+  const [out, err] = [pumpOf(budget), pumpOf(budget)]
+  out.source.push('123456')
+  await settled()
+  err.source.push('abcdef')
+  await settled()
+  out.source.push('7')
+  await settled()
+  assert.deepEqual([out.data().toString(), err.data().toString(), budget.left], ['123456', 'abcd', 0])
+  assert.deepEqual([out.hits, err.hits], [[7], [6]])
+  assert.deepEqual(
+    [out.pump.finish(), err.pump.finish()],
+    [
+      { bytes_total: 7, bytes_forwarded: 6, sha256: sha256(Buffer.from('123456')), truncated: true },
+      { bytes_total: 6, bytes_forwarded: 4, sha256: sha256(Buffer.from('abcd')), truncated: true },
+    ],
+  )
+})
+
+test('output of exactly the budget is whole, from one stream or from both', async () => {
+  for (const [first, second] of [
+    ['x'.repeat(10), ''],
+    ['', 'x'.repeat(10)],
+    ['x'.repeat(3), 'y'.repeat(7)],
+  ] as const) {
+    const budget = { left: 10 }
+    const [out, err] = [pumpOf(budget), pumpOf(budget)]
+    if (first !== '') out.source.push(first)
+    await settled()
+    if (second !== '') err.source.push(second)
+    await settled()
+    assert.deepEqual([out.data().toString(), err.data().toString(), out.hits, err.hits, budget.left], [first, second, [], [], 0])
+    assert.deepEqual([out.pump.finish().truncated, err.pump.finish().truncated], [false, false])
+  }
+})
+
+test('a stream that wrote nothing more is whole, although the other was cut', async () => {
+  const budget = { left: 10 }
+  const [out, err] = [pumpOf(budget), pumpOf(budget)]
+  out.source.push('x'.repeat(10))
+  await settled()
+  err.source.push('y')
+  await settled()
+  assert.deepEqual([out.pump.finish().truncated, err.pump.finish().truncated], [false, true])
+  assert.deepEqual([out.hits, err.hits], [[], [1]])
+})
+
+test('each stream says once that something of it was dropped', async () => {
+  const budget = { left: 4 }
+  const [out, err] = [pumpOf(budget), pumpOf(budget)]
+  for (let round = 0; round < 3; round++) {
+    out.source.push('abc')
+    await settled()
+    err.source.push('de')
+    await settled()
+  }
+  assert.deepEqual([out.hits, err.hits], [[6], [2]])
+  assert.deepEqual([out.data().toString(), err.data().toString()], ['abc', 'd'])
+  assert.deepEqual([out.pump.finish().bytes_total, err.pump.finish().bytes_total], [9, 6])
+})
+
+test('a cap of its own holds beside the budget, and takes nothing of it that was not forwarded', async () => {
+  const budget = { left: 10 }
+  const [out, err] = [pumpOf(budget, 3), pumpOf(budget)]
+  out.source.push('123456')
+  await settled()
+  assert.equal(budget.left, 7)
+  err.source.push('abcdefgh')
+  await settled()
+  assert.deepEqual([out.data().toString(), err.data().toString(), budget.left], ['123', 'abcdefg', 0])
+})
+
+test('without a budget nothing is shared', async () => {
+  const [out, err] = [pumpOf(null, 3), pumpOf(null, 3)]
+  out.source.push('123')
+  err.source.push('abc')
+  await settled()
+  assert.deepEqual([out.data().toString(), err.data().toString(), out.hits, err.hits], ['123', 'abc', [], []])
+})
+
+test('however two streams write and are read, what is forwarded is the beginning of each, and the budget exactly', async () => {
+  const stepOf = fc.record({
+    err: fc.boolean(),
+    size: fc.integer({ min: 1, max: 400 }),
+    pause: fc.constantFrom('out', 'err', null, null),
+    turn: fc.boolean(),
+  })
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 0, max: 1_500 }), fc.array(stepOf, { maxLength: 12 }), async (left, steps) => {
+      const budget = { left }
+      const pumps = { out: pumpOf(budget), err: pumpOf(budget) }
+      const written = { out: [] as Buffer[], err: [] as Buffer[] }
+      for (const [at, { err, size, pause, turn }] of steps.entries()) {
+        const name = err ? 'err' : 'out'
+        const data = Buffer.alloc(size, at + 1)
+        written[name].push(data)
+        if (pause !== null) pumps[pause].pump.pause()
+        pumps[name].source.push(data)
+        if (turn) await settled()
+        if (pause !== null) pumps[pause].pump.resume()
+      }
+      await settled()
+      let total = 0
+      let forwarded = 0
+      for (const name of ['out', 'err'] as const) {
+        const { pump, data, hits } = pumps[name]
+        const whole = Buffer.concat(written[name])
+        const { bytes_total, bytes_forwarded, sha256: hash, truncated } = pump.finish()
+        assert.deepEqual(data(), whole.subarray(0, bytes_forwarded))
+        assert.deepEqual([bytes_total, hash], [whole.length, sha256(data())])
+        assert.deepEqual([truncated, hits.length], [bytes_forwarded < bytes_total, truncated ? 1 : 0])
+        total += bytes_total
+        forwarded += bytes_forwarded
+      }
+      assert.deepEqual([forwarded, budget.left], [Math.min(total, left), left - forwarded])
+    }),
+    { seed: 20_260_310, numRuns: 300 },
+  )
+})
+
+test('a program may write exactly its budget over both streams, and loses nothing', async (t) => {
+  const half = 5 * MAX_FRAME_DATA
+  const { out, err, warnings, end } = await runWith(t, `head -c ${half} /dev/zero; head -c ${half} /dev/zero >&2; exit 3`, 2 * half)
+  assert.deepEqual([out.length, err.length, end.truncated, end.code], [half, half, false, 3])
+  assert.deepEqual(warnings, [])
+})
+
+test('one byte more is dropped, counted and told of once, and the program goes on to its own end', async (t) => {
+  const half = 5 * MAX_FRAME_DATA
+  const { out, err, warnings, end } = await runWith(
+    t,
+    `head -c ${half} /dev/zero; head -c ${half} /dev/zero >&2; printf x >&2; exit 3`,
+    2 * half,
+  )
+  assert.deepEqual([out.length + err.length, end.truncated, end.code], [2 * half, true, 3])
+  assert.deepEqual([end.stdout.bytes_total, end.stderr.bytes_total], [half, half + 1])
+  assert.deepEqual(warnings.map(([kind]) => kind).length, 1)
+})
+
+test('a flood on both streams is read to its end, and what is forwarded is the budget', async (t) => {
+  const { out, err, warnings, end } = await runWith(t, 'head -c 3000000 /dev/zero >&2 & head -c 3000000 /dev/zero; wait', 1_000_000)
+  assert.equal(out.length + err.length, 1_000_000)
+  assert.deepEqual([end.stdout.bytes_total, end.stderr.bytes_total, end.code], [3_000_000, 3_000_000, 0])
+  assert.deepEqual(warnings.map(([kind]) => kind).toSorted(), ['stderr_cap_hit', 'stdout_cap_hit'])
+  assert.deepEqual([end.stdout.sha256, end.stderr.sha256], [sha256(out), sha256(err)])
+})

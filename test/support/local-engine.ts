@@ -1,0 +1,249 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { duplexPair, type Duplex } from 'node:stream'
+import type { TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import type { JournalLine } from '../../src/audit/events.ts'
+import { Journal } from '../../src/audit/journal.ts'
+import { systemClock, type Clock } from '../../src/base/clock.ts'
+import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
+import { LocalRun } from '../../src/exec/local-run.ts'
+import type { RunEvent, RunSink } from '../../src/exec/run-spec.ts'
+import { LocalEngine } from '../../src/executor/local/local-engine.ts'
+import { LocalJournal } from '../../src/executor/local/local-journal.ts'
+import { LocalPortSession } from '../../src/executor/local/local-port-session.ts'
+import { UnackedTotal } from '../../src/executor/outbox.ts'
+import { LocalExecutorClient, type LocalArguments } from '../../src/executor/port/local-client.ts'
+import type { LocalOutcome } from '../../src/executor/port/local-messages.ts'
+import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
+import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
+import { Guardian } from '../../src/process/guardian.ts'
+import { policyOf, type RulesText } from './local-policy.ts'
+import { groupCells, silent } from './processes.ts'
+
+export interface LocalHostOptions extends RulesText {
+  /** Shell programs by name. */
+  readonly scripts?: Readonly<Record<string, string>>
+  readonly clock?: Clock
+  /** Default: a file in the host's directory; null: none. */
+  readonly journalPath?: string | null
+  /** The last word on the policy. */
+  readonly amend?: (policy: LocalPolicy) => LocalPolicy
+}
+
+/** What a session asks for; whatever is left out is not asked. */
+export interface Opening {
+  readonly roots?: readonly string[] | null
+  readonly capabilities?: readonly string[] | null
+  readonly limits?: Partial<Record<keyof LocalLimits, number>>
+  readonly client_name?: string
+}
+
+const NO_LIMITS = {
+  max_output_bytes: null,
+  max_file_read_bytes: null,
+  max_processes_per_session: null,
+  default_timeout_ms: null,
+  hard_timeout_ms: null,
+  max_concurrent_sessions: null,
+}
+
+export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test' }: Opening = {}) => ({
+  door: 'stdio' as const,
+  client_name,
+  roots: roots && [...roots],
+  available: [...CAPABILITY_NAMES],
+  capabilities: capabilities && [...capabilities],
+  limits: { ...NO_LIMITS, ...limits },
+})
+
+export type Start = Omit<LocalArguments<'run_start'>, 'run'>
+
+/** A command that asks for nothing but itself. */
+export const startOf = (session: string, argv: readonly string[], more: Partial<Start> = {}): Start => ({
+  session,
+  argv: [...argv],
+  shell: false,
+  cwd: null,
+  env: [],
+  stdin: new Uint8Array(0),
+  input: false,
+  timeout_ms: null,
+  max_output_bytes: null,
+  fail_on_limit: false,
+  detach: false,
+  terminal: null,
+  ...more,
+})
+
+/** A run, and all that was told of it. */
+export class WatchedRun implements RunSink {
+  readonly events: RunEvent[] = []
+  run!: LocalRun
+  readonly #waiting = new Set<() => void>()
+
+  event(event: RunEvent): void {
+    this.events.push(event)
+    for (const look of this.#waiting) look()
+  }
+
+  output(stream: 'stdout' | 'stderr' = 'stdout'): Buffer {
+    return Buffer.concat(this.events.flatMap((event) => (event.type === stream ? [event.data] : [])))
+  }
+
+  get text(): string {
+    return this.output().toString()
+  }
+
+  get warnings(): string[] {
+    return this.events.flatMap((event) => (event.type === 'warning' ? [event.kind] : []))
+  }
+
+  /** Settles when stdout holds this; answers the numbers behind it, such as pids. */
+  async printed(wanted: string | RegExp): Promise<string> {
+    const found = (): string | undefined =>
+      typeof wanted === 'string' ? (this.text.includes(wanted) ? wanted : undefined) : wanted.exec(this.text)?.[0]
+    const first = found()
+    if (first !== undefined) return first
+    return new Promise((resolve) => {
+      const look = (): void => {
+        const now = found()
+        if (now === undefined) return
+        this.#waiting.delete(look)
+        resolve(now)
+      }
+      this.#waiting.add(look)
+    })
+  }
+
+  /** How it ended; a run that nobody knows the end of fails. */
+  async outcome(): Promise<LocalOutcome> {
+    const outcome = await this.run.ended
+    assert.ok(outcome, 'the executor is gone')
+    return outcome
+  }
+}
+
+const SOON_MS = 3_000
+
+/** True when it comes to be so; false, after some seconds, when it does not. */
+export const soon = async (condition: () => boolean | Promise<boolean>): Promise<boolean> => {
+  const late = performance.now() + SOON_MS
+  while (!(await condition())) {
+    if (performance.now() > late) return false
+    await sleep(5)
+  }
+  return true
+}
+
+/** One door: the client's end of a port, and the executor's. */
+export interface Connection {
+  readonly client: LocalExecutorClient
+  readonly port: LocalPortSession
+  readonly duplex: Duplex
+}
+
+/** A LocalEngine with real cells, guardian and journal, put together as `daemon/compose-rexd` does, in a directory of its own. */
+export class LocalHost {
+  readonly dir: string
+  /** The one root. */
+  readonly root: string
+  readonly clock: Clock
+  readonly journalPath: string | null
+  policy!: LocalPolicy
+  engine!: LocalEngine
+  client!: LocalExecutorClient
+  readonly #counters: ExecCounters
+  #parts: { stop(): unknown }[] = []
+
+  private constructor(dir: string, options: LocalHostOptions) {
+    this.dir = dir
+    this.root = join(dir, 'app')
+    this.clock = options.clock ?? systemClock
+    this.journalPath = options.journalPath === undefined ? join(dir, 'log', 'audit.log') : options.journalPath
+    this.#counters = new ExecCounters({ clock: this.clock })
+  }
+
+  static async start(t: TestContext, options: LocalHostOptions = {}): Promise<LocalHost> {
+    const host = new LocalHost(await mkdtemp(join(await realpath(tmpdir()), 'x0x-local-')), options)
+    t.after(async () => {
+      await host.stop()
+      await rm(host.dir, { recursive: true, force: true, maxRetries: 10 })
+    })
+    await mkdir(host.root)
+    for (const [name, text] of Object.entries(options.scripts ?? {})) await host.script(name, text)
+    const policy = policyOf([host.root], options)
+    host.policy = options.amend?.(policy) ?? policy
+    await host.#compose()
+    host.client = host.connect().client
+    return host
+  }
+
+  async #compose(): Promise<void> {
+    const { clock, policy, journalPath } = this
+    const guardian = new Guardian({ log: silent })
+    const cells = await groupCells()
+    const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, runningDir: null })
+    const total = new UnackedTotal()
+    const local = new LocalJournal({ journal, log: silent })
+    this.engine = new LocalEngine({ cells, clock, counters: this.#counters, guardian, journal: local, log: silent, policy, total })
+    await journal?.start()
+    guardian.start()
+    this.#parts = [this.engine, guardian, ...(journal === null ? [] : [journal]), cells]
+  }
+
+  /** Ends everything, the latest first; a second call does nothing. */
+  async stop(): Promise<void> {
+    for (const part of this.#parts.splice(0)) await part.stop()
+  }
+
+  /** One more door. */
+  connect(): Connection {
+    const [near, far] = duplexPair()
+    const port = new LocalPortSession({ engine: this.engine, duplex: far })
+    return { client: new LocalExecutorClient({ duplex: near, log: silent }), port, duplex: near }
+  }
+
+  /** Writes a shell program; answers its path. */
+  async script(name: string, text: string): Promise<string> {
+    const path = this.program(name)
+    await mkdir(join(this.dir, 'bin'), { recursive: true })
+    await writeFile(path, `#!/bin/sh\n${text}\n`)
+    await chmod(path, 0o755)
+    return path
+  }
+
+  program(name: string): string {
+    return join(this.dir, 'bin', name)
+  }
+
+  /** Answers the id of a new session. */
+  async open(opening: Opening = {}, client = this.client): Promise<string> {
+    return (await client.call('session_open', openingOf(opening))).session
+  }
+
+  async close(session: string, client = this.client): Promise<number> {
+    return (JSON.parse((await client.call('session_close', { session })).json) as { ended: number }).ended
+  }
+
+  /** Starts a command; rejects with what refuses it. */
+  async run(session: string, argv: readonly string[], more: Partial<Start> = {}, client = this.client): Promise<WatchedRun> {
+    const watched = new WatchedRun()
+    watched.run = await LocalRun.start({ client, clock: this.clock, sink: watched }, startOf(session, argv, more))
+    return watched
+  }
+
+  async journalText(): Promise<string> {
+    return this.journalPath === null ? '' : readFile(this.journalPath, 'utf8')
+  }
+
+  async lines(): Promise<JournalLine[]> {
+    return (await this.journalText())
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line) as JournalLine)
+  }
+}

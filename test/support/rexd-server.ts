@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { isAlive, until } from './processes.ts'
+
+const PROGRAM = join(import.meta.dirname, '../../dist/rexd.mjs')
+
+/** Lines of TOML for each section, beside those that let it start at all. */
+export interface RexdSettings {
+  readonly server?: string
+  readonly limits?: string
+  readonly security?: string
+  /** Where it listens, in TOML's quotes. */
+  readonly listen?: string
+}
+
+/** A configuration in a directory of its own, with one root. */
+export interface RexdPlace {
+  readonly dir: string
+  readonly root: string
+  readonly config: string
+  readonly tokenFile: string
+  /** Before the directory is taken away, the latest first. */
+  readonly ending: (() => Promise<void>)[]
+}
+
+export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}): Promise<RexdPlace> => {
+  const dir = await realpath(await mkdtemp(join(tmpdir(), 'x0x-rexd-')))
+  const ending: (() => Promise<void>)[] = []
+  t.after(async () => {
+    try {
+      for (const end of ending.toReversed()) await end()
+    } finally {
+      await rm(dir, { recursive: true, force: true })
+    }
+  })
+  const [root, config, tokenFile] = [join(dir, 'root'), join(dir, 'config.toml'), join(dir, 'secret', 'token')]
+  await mkdir(root)
+  const { server = '', limits = '', security = '', listen = '127.0.0.1:0' } = settings
+  const quoted = JSON.stringify
+  const text = [
+    `[server]\nhttp_listen = ${quoted(listen)}\ntoken_file = ${quoted(tokenFile)}\n${server}`,
+    `[limits]\nmax_output_bytes = 268435456\n${limits}`,
+    `[security]\nallow_shell = true\n${security}`,
+    `[[security.allowed_roots]]\npath = ${quoted(root)}`,
+    `[audit]\npath = ${quoted(join(dir, 'log', 'audit.log'))}`,
+  ].join('\n')
+  await writeFile(config, text, { mode: 0o600 })
+  return { dir, root, config, tokenFile, ending }
+}
+
+export interface RexdServer extends RexdPlace {
+  readonly url: string
+  readonly port: number
+  readonly token: string
+  readonly child: ChildProcess
+  readonly pid: number
+  /** Its line on standard output. */
+  readonly ready: string
+  /** All that it has said on standard error. */
+  said(): string
+  /** Signals it and answers its exit status and signal when it is gone. */
+  stop(signal?: NodeJS.Signals): Promise<readonly [number | null, NodeJS.Signals | null]>
+}
+
+/** A program to its end: its status and what it said. */
+export const runRexd = async (...argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
+  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
+  const child = spawn(process.execPath, [PROGRAM, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const said = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const) child[name].on('data', (part: Buffer) => (said[name] += part.toString()))
+  await once(child, 'close')
+  return { status: child.exitCode, ...said }
+}
+
+const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)), token in (.+), configuration .+\n/
+
+/** The built rexd on a port of its own, ended with the test; by then it must not have called anything a mistake of its own. */
+export const startRexd = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}, made?: RexdPlace): Promise<RexdServer> => {
+  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
+  const place = made ?? (await rexdPlace(t, settings))
+  const child = spawn(process.execPath, [PROGRAM, '--http', '--config', place.config], { stdio: ['ignore', 'pipe', 'pipe'] })
+  let [ready, said] = ['', '']
+  child.stderr.on('data', (part: Buffer) => (said += part.toString()))
+  child.stdout.on('data', (part: Buffer) => (ready += part.toString()))
+  const closed = once(child, 'close')
+  const stop: RexdServer['stop'] = async (signal = 'SIGTERM') => {
+    child.kill(signal)
+    await closed
+    return [child.exitCode, child.signalCode]
+  }
+  place.ending.push(async () => {
+    await stop()
+    assert.doesNotMatch(said, /"level":"error"/, 'rexd called something a mistake of its own')
+  })
+  await until(() => READY.test(ready) || child.exitCode !== null)
+  const [, url = '', port] = READY.exec(ready) ?? []
+  assert.ok(url !== '', `rexd did not start: ${ready}${said}`)
+  const token = (await readFile(place.tokenFile, 'latin1')).trim()
+  return { ...place, url, port: Number(port), token, child, pid: child.pid!, ready, said: () => said, stop }
+}
+
+/** The pid that a program of a session has written to a file of the root. */
+export const pidIn = async (file: string): Promise<number> => {
+  let pid = 0
+  await until(async () => (pid = Number(await readFile(file, 'latin1').catch(() => ''))) > 0)
+  assert.ok(isAlive(pid), `process ${pid} lives`)
+  return pid
+}
+
+export const gone = async (...pids: readonly number[]): Promise<void> => until(() => pids.every((pid) => !isAlive(pid)))
