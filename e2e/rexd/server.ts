@@ -6,12 +6,16 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 
 /** What users run: the bundle that `npm run build` makes. */
 const REXD = fileURLToPath(new URL('../../dist/rexd.mjs', import.meta.url))
+
+/** How long a server may take to stop: its programs are asked to end, and killed after five seconds. */
+const STOP_MS = 15_000
 
 /** Lines of the sections of a configuration file. */
 export interface ConfigOptions {
@@ -135,6 +139,9 @@ export class RexdProcess {
 /** Ends it if it is still there, looks that nothing of it is left, and removes its directory. */
 const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
   try {
+    // Killed at once it could not end what it runs, nor take its control group away.
+    if (process.running) process.child.kill('SIGTERM')
+    await Promise.race([process.exited, sleep(STOP_MS, null, { ref: false })])
     if (process.running) process.child.kill('SIGKILL')
     await process.exited
     await until('no process of this test is left', async () => (await processesNaming(home.dir)).length === 0)
@@ -155,20 +162,4 @@ export const startRexd = async (
   const process = new RexdProcess(home, undefined, env)
   t.after(async () => cleanUp(home, process))
   return process
-}
-
-export interface Finished {
-  readonly status: number
-  readonly stdout: string
-  readonly stderr: string
-}
-
-/** Runs `rexd` to its end with this as its standard input. */
-export const runRexd = async (home: Home, argv?: readonly string[], stdin: string | Uint8Array = ''): Promise<Finished> => {
-  const rexd = new RexdProcess(home, argv)
-  let stdout = ''
-  rexd.child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
-  rexd.child.stdin.end(stdin)
-  await once(rexd.child, 'close')
-  return { status: await rexd.exited, stdout, stderr: rexd.stderr }
 }

@@ -1,7 +1,7 @@
 import { isAbsolute, posix } from 'node:path'
 
 import type { ErrorCode } from '../base/errors.ts'
-import type { Capability } from '../protocol/rexd-names.ts'
+import { CAPABILITY_NAMES, type Capability } from '../protocol/rexd-names.ts'
 import { findExecutable, isCalled } from './executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './local-policy.ts'
@@ -83,6 +83,9 @@ export const authorizeSession = (
   policy: LocalPolicy,
   available: ReadonlySet<Capability>,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
+  const unknown = intent.capabilities?.find((name) => !(CAPABILITY_NAMES as readonly string[]).includes(name))
+  if (unknown !== undefined)
+    return refused('unsupported_capability', `there is no capability ${JSON.stringify(unknown)}`, { capability: unknown })
   const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
   for (const [key, asked] of Object.entries(intent.limits) as [keyof LocalLimits, number][]) {
     const max = policy.limits[key]

@@ -180,11 +180,12 @@ export class Cells implements Startable {
   }
 
   async #endLeftovers(names: ParentNames): Promise<void> {
-    if (this.#file === null) return
     const { log, guardian } = this.#components
-    const left = await endLeftovers(await this.#parents(), this.#cgroups.parents, names)
-    if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
-    await this.#record(left)
+    if (this.#file !== null) {
+      const left = await endLeftovers(await this.#parents(), this.#cgroups.parents, names)
+      if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
+      await this.#record(left)
+    }
     guardian?.watchCells(this.#cgroups.parents)
   }
 

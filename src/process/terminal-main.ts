@@ -15,22 +15,21 @@ const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1'
 
 /** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
 const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
-  let last = performance.now()
-  let ended = false
+  const heard = { last: performance.now(), ended: false }
   terminal.on('data', (chunk: Buffer) => {
-    last = performance.now()
+    heard.last = performance.now()
     if (process.stdout.write(chunk)) return
     terminal.pause()
     process.stdout.once('drain', () => {
-      last = performance.now()
+      heard.last = performance.now()
       terminal.resume()
     })
   })
   // EIO is how Linux says that nobody has the other side open any more.
-  const end = (): void => void (ended = true)
+  const end = (): void => void (heard.ended = true)
   terminal.on('error', end).on('close', end)
   const quiet = async (): Promise<void> => {
-    while (!ended && (terminal.isPaused() || performance.now() - last < QUIET_MS))
+    while (!heard.ended && (terminal.isPaused() || performance.now() - heard.last < QUIET_MS))
       await new Promise((resolve) => setTimeout(resolve, QUIET_MS / 5))
     if (process.stdout.writableLength > 0) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
   }

@@ -29,8 +29,8 @@ export const SESSION_CLOSE_MS = 8_000
 export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
 /** Requests in one batch. */
 export const MAX_RPC_BATCH = 100
-/** Requests of one connection that are being answered; beyond this no more are read. */
-export const MAX_RPC_PENDING = 256
+/** Requests of one connection that are being answered, but for those that wait for a program; beyond this no more are read. Each may be answered with a chunk of a file. */
+export const MAX_RPC_PENDING = 32
 /** A request's id, when it is a text. */
 export const MAX_RPC_ID = 256
 /** Ended processes of one session that can still be waited for. */

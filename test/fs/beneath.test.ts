@@ -197,13 +197,12 @@ test('without /proc nothing is done', { ...onLinux, ...(hasBwrap ? {} : needs.bw
   const { inside } = await scene(t)
   const program = `
     import { readFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/read-file.ts'))}
-    import { fileScene, rootAt } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
-    const { permit } = await fileScene({ after: () => {} })
-    const root = await rootAt(process.argv[1])
-    const error = await readFile(permit('f', 'read', { root, roots: [root] })).catch((error) => error)
+    import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const permit = await rootPermits(process.argv[1])
+    const error = await readFile(permit('f')).catch((error) => error)
     console.log(error.code, error.message)
   `
-  const args = ['--dev-bind', '/', '/', '--tmpfs', '/tmp', '--bind', inside, inside, '--tmpfs', '/proc']
+  const args = ['--dev-bind', '/', '/', '--tmpfs', '/proc']
   const node = [process.execPath, '--input-type=module', '--eval', program, inside]
   const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
   assert.match(stdout, /^unsupported_capability .*\/proc/, stderr)

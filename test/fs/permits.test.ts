@@ -14,7 +14,7 @@ import { readFile } from '../../src/fs/read-file.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import type { FilePermit } from '../../src/policy/file-permit.ts'
-import { everythingIn, fileScene, refuses, type Scene } from '../support/file-permit.ts'
+import { asNobody, everythingIn, fileScene, refuses, type Scene } from '../support/file-permit.ts'
 import { hasProc } from '../support/processes.ts'
 
 const data = Buffer.from('new')
@@ -49,10 +49,28 @@ for (const [name, operation] of Object.entries(OPERATIONS)) {
 }
 
 /** Every operation, on everything that there is to be refused or done. */
-const everyWay = async ({ permit }: Scene, round: number): Promise<void> => {
-  for (const path of ['', 'd', 'd/f', 'link/f', 'out', 'out/f', 'loop', 'no', 'no/such', 'd/f/x', `new${round}`, `new/${round}/${round}`])
+const everyWay = async ({ root, permit }: Scene, round: number): Promise<void> => {
+  for (const path of [
+    '',
+    'd',
+    'd/f',
+    'link/f',
+    'out',
+    'out/f',
+    'loop',
+    'd/e/up/f',
+    'absolute/f',
+    'no',
+    'no/such',
+    'd/f/x',
+    `new${round}`,
+    `new/${round}/${round}`,
+  ])
     for (const access of ['read', 'write'] as const)
       for (const operation of Object.values(OPERATIONS)) await operation(permit(path, access)).catch(() => {})
+  const replaced = { root: { ...root, ino: root.ino + 1n } }
+  for (const operation of Object.values(OPERATIONS)) await operation(permit('d', 'read', replaced)).catch(() => {})
+  await asNobody(async () => void (await listDirectory(permit(), { recursive: true })))
   for (const changes of [
     `*** Update File: d/f\n-no such line\n+x`,
     `*** Add File: d/${round}\n+x\n*** Add File: link/${round}\n+x`,
@@ -67,6 +85,9 @@ test('no operation leaves a descriptor open, whether it goes well or not', { ski
   await mkdir(join(it.inside, 'd/e/f/g'), { recursive: true })
   await put(join(it.inside, 'd/f'), 'new')
   await symlink('d', join(it.inside, 'link'))
+  await symlink('../../d', join(it.inside, 'd/e/up'))
+  await symlink(join(it.inside, 'd'), join(it.inside, 'absolute'))
+  await mkdir(join(it.inside, 'shut'), { mode: 0o711 })
   await symlink(it.outside, join(it.inside, 'out'))
   await symlink('loop', join(it.inside, 'loop'))
   const open = (): string[] => readdirSync('/proc/self/fd')

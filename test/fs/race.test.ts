@@ -33,7 +33,7 @@ const SWAP = `
     }
     renameSync(one + '.spare', other)
   }
-  const turn = () => { swap(); swap() }
+  const turn = () => { swap(); rest(); swap() }
 `
 
 /** A file is a link and a file again, without a moment when there is none. */
@@ -43,10 +43,14 @@ const FLIP = `
   const turn = () => {
     symlinkSync(other, one + '.spare')
     renameSync(one + '.spare', one)
+    rest()
     writeFileSync(one + '.spare', 'inside')
     renameSync(one + '.spare', one)
   }
 `
+
+/** No race goes on for longer, whatever became of the test: it keeps the whole file system busy. */
+const RACE_MS = 120_000
 
 /** Does that until the work is done; ends with everything where it was. */
 const during = async (program: string, one: string, other: string, work: () => Promise<void>): Promise<void> => {
@@ -54,8 +58,11 @@ const during = async (program: string, one: string, other: string, work: () => P
   const code = `
     const { workerData } = require('node:worker_threads')
     const { told } = workerData
+    // A few microseconds for everybody else.
+    const rest = () => Atomics.wait(told, 0, 0, 0.02)
     ${program}
-    while (Atomics.load(told, 0) === 0) { turn(); Atomics.add(told, 1, 1) }
+    const end = performance.now() + ${RACE_MS}
+    while (Atomics.load(told, 0) === 0 && performance.now() < end) { turn(); rest(); Atomics.add(told, 1, 1) }
   `
   const worker = new Worker(code, { eval: true, workerData: { one, other, told } })
   const ended = new Promise<void>((resolve, reject) => worker.once('exit', () => resolve()).once('error', reject))

@@ -286,18 +286,17 @@ test('a disk that is full says so, and leaves nothing of what should have been w
   const program = `
     import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
     import { writeFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/write-file.ts'))}
-    import { fileScene, rootAt } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
-    const root = await rootAt(process.argv[1])
-    const { permit } = await fileScene({ after: () => {} })
+    import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const permit = await rootPermits(process.argv[1])
     writeFileSync(process.argv[1] + '/old', 'old')
     const data = Buffer.alloc(1_000_000)
     for (const [name, mode] of [['old', 'replace'], ['new', 'replace'], ['new', 'create']]) {
       const options = { data, mode, atomic: true, mkdirParents: false, expectedMtime: null }
-      const error = await writeFile(permit(name, 'write', { root, roots: [root] }), options).catch((error) => error)
+      const error = await writeFile(permit(name, 'write'), options).catch((error) => error)
       console.log(error.code, error.data.errno, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
     }
   `
-  const args = ['--dev-bind', '/', '/', '--tmpfs', '/tmp', '--size', '100000', '--tmpfs', outside]
+  const args = ['--dev-bind', '/', '/', '--size', '100000', '--tmpfs', outside]
   const node = [process.execPath, '--input-type=module', '--eval', program, outside]
   const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
   assert.equal(stdout, 'file_error ENOSPC old old\n'.repeat(3), stderr)

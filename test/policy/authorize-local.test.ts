@@ -29,12 +29,20 @@ test('who asks for nothing gets all that the policy has and the door can carry',
   assert.deepEqual(rightsOf(policy, {}, new Set(['exec', 'pty'])).capabilities, new Set(['exec', 'pty']))
 })
 
-test('capabilities narrow to what is asked; what is not granted, not carried or not known is not there', () => {
+test('capabilities narrow to what is asked; what is not granted or not carried is not there', () => {
   const policy = policyOf(['/usr'], { security: 'allow_write = false' })
-  const asked = ['exec', 'exec.shell', 'fs.write', 'fs', '*', '', '__proto__', 'EXEC']
-  assert.deepEqual(rightsOf(policy, { capabilities: asked }).capabilities, new Set(['exec']))
-  assert.deepEqual(rightsOf(policy, { capabilities: [] }).capabilities, new Set())
+  const names = (capabilities: readonly string[]) => rightsOf(policy, { capabilities }).capabilities
+  assert.deepEqual(names(['exec', 'exec.shell', 'fs.write', 'exec']), new Set(['exec']))
+  assert.deepEqual(names([]), new Set())
   assert.deepEqual(rightsOf(policy, { capabilities: ['exec'] }, new Set(['fs.read'])).capabilities, new Set())
+})
+
+test('a capability that there is none of is refused by its name', () => {
+  const policy = policyOf(['/usr'], { security: EVERY_GRANT })
+  for (const capability of ['fs', '*', '', '__proto__', 'constructor', 'EXEC', 'exec ', 'exec.'])
+    refused(askSession(policy, { capabilities: ['exec', capability] }), 'unsupported_capability', /^there is no capability "/, {
+      capability,
+    })
 })
 
 test('limits go down to what is asked, and a default time never stays above the hard one', () => {

@@ -1,7 +1,7 @@
 import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
-export const FLOORS = 'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
+export const FLOORS = 'base protocol identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
 /** Parse what comes from the network; may know the executor's half only by its port. */
 const NETWORK_HALF = ['mesh', 'dm', 'exec', 'doors']
 const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'process', 'fs', 'executor']
@@ -15,9 +15,7 @@ const NETWORK_ENTRY = 'src/daemon/network-main.ts'
 const REXD_ENTRY = 'src/daemon/rexd-main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
-/** Of programs that speak REXD; imports nothing of ours but the protocol. */
-const CLIENT_ENTRY = 'src/client/client.ts'
-const ENTRY_POINTS = ['src/cli/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
+const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
@@ -38,7 +36,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['daemon/', 'cli/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
-  [/^(node:)?child_process$/, ['process/', 'daemon/network-process.ts', 'client/stdio.ts']],
+  [/^(node:)?child_process$/, ['process/', 'daemon/network-process.ts']],
   [/^node:/, ['']],
 ]
 

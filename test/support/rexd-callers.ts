@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { request as httpsRequest, type RequestOptions } from 'node:https'
 import type { TestContext } from 'node:test'
 
 import { WebSocket, type ClientOptions } from 'ws'
@@ -33,9 +33,13 @@ export const ask = async (server: Reached, asking: Asking = {}): Promise<HttpAns
   const secure = server.url.startsWith('https:')
   const given = { 'content-type': 'application/json', ...(token === null ? {} : { authorization: `Bearer ${token}` }), ...headers }
   const known = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
-  const init = { method: 'POST', agent: false, headers: known, ...options }
-  const path = options.path ?? '/rpc'
-  const request = (secure ? httpsRequest : httpRequest)(new URL(path.startsWith('/') ? path : '/rpc', server.url), init)
+  const request = (secure ? httpsRequest : httpRequest)(server.url, {
+    method: 'POST',
+    path: '/rpc',
+    agent: false,
+    headers: known,
+    ...options,
+  })
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
   request.once('response', resolve)
   request.once('error', reject)
@@ -128,7 +132,7 @@ export class SocketCaller {
   }
 
   #receive(text: string): void {
-    const message = JSON.parse(text) as Result
+    const message: Result = JSON.parse(text)
     if (message.method === undefined) this.#answers.get(message.id)?.(message)
     else this.events.push(message)
     for (const look of this.#watching) look()
@@ -166,11 +170,3 @@ export const refusedSocket = async (
     socket.terminate()
   }
 }
-
-/** What a stream wrote, from its events. */
-export const outputOf = (events: readonly Notification[], name: 'stdout' | 'stderr' = 'stdout'): Buffer =>
-  Buffer.concat(
-    events
-      .filter(({ method }) => method === `exec.${name}`)
-      .map(({ params }) => Buffer.from(params['data'] as string, params['encoding'] as 'utf8' | 'base64')),
-  )

@@ -9,6 +9,8 @@ import type { TestContext } from 'node:test'
 
 import { isAlive, until } from './processes.ts'
 
+/** Ending all children takes at most 8 s, and the rest a little more. */
+const MAX_STOP_MS = 12_000
 const PROGRAM = join(import.meta.dirname, '../../dist/rexd.mjs')
 
 /** Lines of TOML for each section, beside those that let it start at all. */
@@ -69,16 +71,6 @@ export interface RexdServer extends RexdPlace {
   stop(signal?: NodeJS.Signals): Promise<readonly [number | null, NodeJS.Signals | null]>
 }
 
-/** A program to its end: its status and what it said. */
-export const runRexd = async (...argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
-  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
-  const child = spawn(process.execPath, [PROGRAM, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
-  const said = { stdout: '', stderr: '' }
-  for (const name of ['stdout', 'stderr'] as const) child[name].on('data', (part: Buffer) => (said[name] += part.toString()))
-  await once(child, 'close')
-  return { status: child.exitCode, ...said }
-}
-
 const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)), token in (.+), configuration .+\n/
 
 /** The built rexd on a port of its own, ended with the test; by then it must not have called anything a mistake of its own. */
@@ -96,7 +88,14 @@ export const startRexd = async (t: Pick<TestContext, 'after'>, settings: RexdSet
     return [child.exitCode, child.signalCode]
   }
   place.ending.push(async () => {
+    let patient = true
+    const late = setTimeout(() => {
+      patient = false
+      child.kill('SIGKILL')
+    }, MAX_STOP_MS)
     await stop()
+    clearTimeout(late)
+    assert.ok(patient, 'it did not end when it was asked to')
     assert.doesNotMatch(said, /"level":"error"/, 'rexd called something a mistake of its own')
   })
   await until(() => READY.test(ready) || child.exitCode !== null)

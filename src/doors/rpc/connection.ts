@@ -40,14 +40,18 @@ export class RpcConnection {
       this.#room?.resolve()
       this.#room = null
     })
-    if (this.#pending.size < MAX_RPC_PENDING) return undefined
+    if (this.#working < MAX_RPC_PENDING) return undefined
     this.#room ??= Promise.withResolvers<void>()
     return this.#room.promise
   }
 
-  /** Resolves when everything that was asked is answered. */
+  /** Resolves when everything that was asked is answered, but for what waits for a program. */
   async idle(): Promise<void> {
-    while (this.#pending.size > 0) await Promise.all(this.#pending)
+    while (this.#working > 0) await Promise.race(this.#pending)
+  }
+
+  get #working(): number {
+    return this.#pending.size - this.#methods.waiting
   }
 
   /** The caller is gone: whatever runs for it is ended. */

@@ -6,6 +6,7 @@ import type { LocalArguments, LocalCall } from '../../executor/port/local-client
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
+import { unfinished } from './output-text.ts'
 import { OwnSessions, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
@@ -48,10 +49,16 @@ export class Methods {
   readonly #components: MethodsComponents
   readonly #sessions: OwnSessions
   readonly #left = new AbortController()
+  #waiting = 0
 
   constructor(components: MethodsComponents, init: MethodsInit) {
     this.#components = components
     this.#sessions = new OwnSessions(components, init)
+  }
+
+  /** Calls that wait for a program, which may take as long as it does. */
+  get waiting(): number {
+    return this.#waiting
   }
 
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
@@ -64,8 +71,8 @@ export class Methods {
 
   /** The connection is gone: nobody waits, and everything that it had running is ended. */
   async close(): Promise<void> {
-    this.#left.abort()
     await this.#sessions.leave()
+    this.#left.abort()
   }
 
   readonly #handlers: { readonly [M in Method]: (params: Params<M>) => Promise<Answered> } = {
@@ -75,11 +82,7 @@ export class Methods {
     'session.resume': async (params) => this.#sessions.resume(params),
     'session.events': async (params) => ({ result: await this.#sessions.eventsOf(params, this.#left.signal) }),
     'exec.start': async (params) => this.#start(params),
-    'exec.wait': async ({ session_id, process_id, timeout_ms }) => ({
-      result: await this.#session(session_id)
-        .process(process_id)
-        .wait(timeout_ms ?? null, this.#left.signal),
-    }),
+    'exec.wait': async ({ session_id, process_id, timeout_ms }) => this.#wait(session_id, process_id, timeout_ms ?? null),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
       result: { ok: await this.#session(session_id).process(process_id).run.signal(signal) },
     }),
@@ -130,6 +133,15 @@ export class Methods {
     return this.#sessions.get(id)
   }
 
+  async #wait(sessionId: string, processId: string, timeoutMs: number | null): Promise<Answered> {
+    this.#waiting += 1
+    try {
+      return { result: await this.#session(sessionId).process(processId).wait(timeoutMs, this.#left.signal) }
+    } finally {
+      this.#waiting -= 1
+    }
+  }
+
   async #start(params: Params<'exec.start'>): Promise<Answered> {
     const { process, run } = await this.#begin(params, null)
     return { result: { process_id: process.id, started_at: run.startedAt }, afterwards: () => process.release() }
@@ -166,7 +178,9 @@ export class Methods {
     const call = { session: this.#session(session_id).id, path, offset, length: asked ?? null }
     const { json, data } = await this.#components.client.call('file_read', call)
     const { size, mtime, truncated } = JSON.parse(json) as { size: number; mtime: string; truncated: boolean }
-    return { result: { path, size, mtime, encoding, content: encode(data, encoding, path), truncated } }
+    // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.
+    const whole = encoding === 'utf8' && truncated ? data.subarray(0, data.length - unfinished(data)) : data
+    return { result: { path, size, mtime, encoding, content: encode(whole, encoding, path), truncated } }
   }
 
   async #file<C extends Exclude<LocalCall, 'file_read'>>(

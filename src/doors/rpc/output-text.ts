@@ -6,7 +6,7 @@ export interface EncodedOutput {
 }
 
 /** How many bytes at the end are the beginning of a character that goes on (RFC 3629). */
-const unfinished = (bytes: Uint8Array): number => {
+export const unfinished = (bytes: Uint8Array): number => {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {
     const byte = bytes[bytes.length - back]!
     // A byte in the middle of a character.

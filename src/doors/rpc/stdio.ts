@@ -38,6 +38,15 @@ class LineWriter {
     return this.#drained.promise
   }
 
+  /** Resolves when everything was taken, or nobody takes anything any more. */
+  async flushed(): Promise<void> {
+    if (this.#gone || this.#output.destroyed || this.#output.writableLength === 0) return
+    await new Promise<void>((resolve) => {
+      this.#output.write('', () => resolve())
+      this.#output.once('close', () => resolve())
+    })
+  }
+
   #settle(): void {
     this.#drained?.resolve()
     this.#drained = null
@@ -62,7 +71,10 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
     // The input was taken away from us because of the signal.
     if (!stopped.aborted) throw error
   } finally {
+    // What waits for a program is answered by its end.
     await connection.close()
+    await Promise.race([connection.idle(), aborted(stopped)])
+    if (!stopped.aborted) await Promise.race([writer.flushed(), aborted(stopped)])
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 
-import { AppError, errorText } from '../../base/errors.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { PortChannel } from './codec.ts'
@@ -28,6 +28,16 @@ export type LocalCall = keyof Answers
 type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
 export type LocalArguments<C extends LocalCall> = WithoutId<Extract<ToLocalExecutor, { type: C }>>
 export type LocalAnswer<C extends LocalCall> = WithoutId<Extract<ToLocalDoor, { type: Answers[C] }>>
+
+/** What the port does not carry would end it for everybody: bytes are counted there, and all text is Unicode. Throws `bad_request`. */
+const checkCall = <C extends LocalCall>(type: C, call: LocalArguments<C>): void => {
+  try {
+    toLocalExecutor.decode(toLocalExecutor.encode({ type, id: 0, ...call } as unknown as ToLocalExecutor))
+  } catch (error) {
+    if (!isAppError(error, 'malformed')) throw error
+    throw new AppError('bad_request', error.message.replace(/^to-local-executor\.\w+\./, ''), { cause: error })
+  }
+}
 
 /** What happens to a run that was started here. */
 export interface LocalRunListener {
@@ -70,6 +80,7 @@ export class LocalExecutorClient {
   /** Rejects with the executor's own error. */
   async call<C extends LocalCall>(type: C, call: LocalArguments<C>): Promise<LocalAnswer<C>> {
     if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
+    checkCall(type, call)
     const { id, answer } = this.#calls.begin(ANSWERS[type])
     this.#channel.send({ type, id, ...call } as unknown as ToLocalExecutor)
     const { type: _type, id: _id, ...rest } = await answer

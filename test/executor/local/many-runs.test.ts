@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -22,6 +22,14 @@ const resources = (): Record<string, number> => {
   return counts
 }
 const standing = (): object => ({ descriptors: descriptors(), children: children(), resources: resources() })
+
+const leadsTo = (fd: string): string => {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`)
+  } catch {
+    return ''
+  }
+}
 
 /** Does something so many times, so many at once. */
 const many = async (count: number, work: (at: number) => Promise<unknown>): Promise<void> => {
@@ -59,6 +67,18 @@ test('thousands of short runs leave no descriptor, child, timer or entry behind'
   assert.equal(await host.close(session), 0)
   const report = await verifyJournal([host.journalPath!])
   assert.deepEqual([report.ok, report.lines], [true, 3 * (RUNS + AT_ONCE) + 2])
+})
+
+test('a program that runs needs nothing more of what held its directory for the start', linuxOnly, async (t) => {
+  const host = await LocalHost.start(t)
+  await mkdir(join(host.root, 'work'))
+  const session = await host.open()
+  const held = (): number => readdirSync('/proc/self/fd').filter((fd) => leadsTo(fd) === join(host.root, 'work')).length
+  const run = await host.run(session, ['cat'], { cwd: 'work', input: true })
+  await run.run.begun
+  assert.equal(held(), 0)
+  run.run.input(new Uint8Array(0), true)
+  await run.outcome()
 })
 
 test('hundreds of refused, failed and cancelled runs leave nothing behind either', linuxOnly, async (t) => {
