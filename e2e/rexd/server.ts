@@ -163,3 +163,19 @@ export const startRexd = async (
   t.after(async () => cleanUp(home, process))
   return process
 }
+
+export interface Finished {
+  readonly status: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs `rexd` to its end with this as its standard input. */
+export const runRexd = async (home: Home, argv?: readonly string[], stdin: string | Uint8Array = ''): Promise<Finished> => {
+  const rexd = new RexdProcess(home, argv)
+  let stdout = ''
+  rexd.child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  rexd.child.stdin.end(stdin)
+  await once(rexd.child, 'close')
+  return { status: await rexd.exited, stdout, stderr: rexd.stderr }
+}

@@ -138,6 +138,8 @@ export interface FileEvent extends LocalKey {
 export interface RefusedEvent extends LocalKey {
   readonly event: 'refused'
   readonly method: string
+  /** What was to run; null where nothing was. */
+  readonly argv: readonly string[] | null
   /** A code of the error table. */
   readonly code: string
   readonly detail: string

@@ -1,5 +1,8 @@
+import { readFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
+import { createSecureContext } from 'node:tls'
 
+import { AppError, errorText } from '../base/errors.ts'
 import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
 
 /** Where and how REXD is spoken over HTTP. */
@@ -69,6 +72,34 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
     allowed_origins: allowed_origins.map((one) => one.toLowerCase()),
     tls,
   }
+}
+
+/** PEM texts. */
+export interface TlsMaterial {
+  readonly cert: string
+  readonly key: string
+  /** Null: no certificate is asked of callers. */
+  readonly clientCa: string | null
+}
+
+/** Null: no TLS. Throws `bad_config` for a file that cannot be read, and for what is no certificate or does not fit its key. */
+export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMaterial | null> => {
+  if (tls === null) return null
+  const read = async (key: string, file: string): Promise<string> => {
+    try {
+      return await readFile(file, 'utf8')
+    } catch (error) {
+      throw new AppError('bad_config', `server.${key}: ${errorText(error)}`, { cause: error })
+    }
+  }
+  const [cert, key] = [await read('tls_cert', tls.cert), await read('tls_key', tls.key)]
+  const clientCa = tls.client_ca === null ? null : await read('tls_client_ca', tls.client_ca)
+  try {
+    createSecureContext({ cert, key, ...(clientCa === null ? {} : { ca: clientCa }) })
+  } catch (error) {
+    throw new AppError('bad_config', `server.tls_cert, tls_key: they cannot be used: ${errorText(error)}`, { cause: error })
+  }
+  return { cert, key, clientCa }
 }
 
 const spelled = (host: string): string => new URL(`http://${isIP(host) === 6 ? `[${host}]` : host}`).hostname

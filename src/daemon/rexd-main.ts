@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 
 import { systemClock } from '../base/clock.ts'
@@ -15,6 +14,7 @@ import { startRexd } from './compose-rexd.ts'
 import type { Environment } from './config.ts'
 import { fail, findingsJson, findingsText, isWell, ok, warn } from './findings.ts'
 import { onMistake } from './mistakes.ts'
+import { readTlsMaterial } from './rexd-http-config.ts'
 import { loadRexdConfig, readRexdConfig, type RexdConfig } from './rexd-config.ts'
 import { parseRexdFlags, type RexdFlags } from './rexd-flags.ts'
 
@@ -58,11 +58,10 @@ const overStdio: Serve = async ({ config, client, log }, signal) => {
 
 const overHttp: Serve = async ({ config, client, log }, signal) => {
   if (config.http === null) throw new AppError('bad_config', `${config.path}: server.http_listen is missing: it says where --http listens`)
-  const { host, port, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins, tls } = config.http
+  const { host, port, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
+  const tls = await readTlsMaterial(config.http)
   const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  const read = async (file: string): Promise<string> => readFile(file, 'utf8')
-  const pem = tls && { cert: await read(tls.cert), key: await read(tls.key), clientCa: tls.client_ca && (await read(tls.client_ca)) }
-  const door = new RpcWebDoor({ client, clock: systemClock, log }, { host, port, token, tokenFile, allowed: { hosts, origins }, tls: pem })
+  const door = new RpcWebDoor({ client, clock: systemClock, log }, { host, port, token, tokenFile, allowed: { hosts, origins }, tls })
   await door.start()
   process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
   if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
@@ -90,8 +89,18 @@ const TOPIC = 'configuration'
 const summaryOf = ({ path, policy: { roots, granted, allow_commands } }: RexdConfig): string =>
   `${path}: roots ${roots.map((root) => root.path).join(', ')}; grants ${[...granted].join(', ')}; ${allow_commands === null ? 'any command' : `${allow_commands.length} commands`}`
 
+const tlsProblems = async (config: RexdConfig | null): Promise<readonly string[]> => {
+  try {
+    if (config?.http) await readTlsMaterial(config.http)
+    return []
+  } catch (error) {
+    return [errorText(error)]
+  }
+}
+
 const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
-  const { config, problems, warnings } = await readRexdConfig(flags.config, env)
+  const { config, problems: written, warnings } = await readRexdConfig(flags.config, env)
+  const problems = [...written, ...(await tlsProblems(config))]
   const findings = [
     ...problems.map((text) => fail(TOPIC, text, null)),
     ...warnings.map((text) => warn(TOPIC, text, 'nothing, where it is meant')),

@@ -48,6 +48,8 @@ export class OutputPump {
   #total = 0
   #forwarded = 0
   #paused = true
+  /** The totals stand: what still comes is nobody's. */
+  #finished = false
   #flushing = false
   #approached = false
   #capHit = false
@@ -85,7 +87,7 @@ export class OutputPump {
   }
 
   resume(): void {
-    if (!this.#paused) return
+    if (!this.#paused || this.#finished) return
     this.#paused = false
     this.#pull(0)
   }
@@ -97,6 +99,8 @@ export class OutputPump {
 
   /** The result; call it once, when no more will be read. */
   finish(): OutputTotals {
+    this.#paused = true
+    this.#finished = true
     return {
       bytes_total: this.#total,
       bytes_forwarded: this.#forwarded,

@@ -10,6 +10,8 @@ export const MAX_PATH = 4_096
 export const MAX_INLINE_STDIN = 1024 * 1024
 /** Roots that a session may ask for. */
 export const MAX_ROOTS = 64
+/** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
+export const MAX_COMMAND_JSON = 192 * 1024
 /** Variables that a command may be given, and one of them. */
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
@@ -37,6 +39,10 @@ export const MAX_RPC_ID = 256
 export const MAX_ENDED_PROCESSES = 256
 /** Answers and events that wait for a reader; beyond this programs are held, and no more is read. */
 export const MAX_RPC_BACKLOG = 1024 * 1024
+/** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
+export const CONFIRM_EVERY_BYTES = 256 * 1024
+/** Questions of one caller that wait for the end of a program. */
+export const MAX_RPC_WAITS = 1_024
 /** Events of one session that are kept for a caller who comes back, or who asks for them. */
 export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
 /** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */

@@ -47,7 +47,7 @@ const EVENTS: readonly LocalEvent[] = [
   exited(1),
   { event: 'file_read', ...session, method: 'fs.read', path: 'a/b', bytes: null },
   { event: 'file_write', ...session, method: 'fs.write', path: '/srv/app/c', bytes: 5 },
-  { event: 'refused', ...session, method: 'exec.start', code: 'command_denied', detail: 'no' },
+  { event: 'refused', argv: null, ...session, method: 'exec.start', code: 'command_denied', detail: 'no' },
   { event: 'session', ...session, state: 'closed', roots: ['/srv/app'] },
 ]
 

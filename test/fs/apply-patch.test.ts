@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { appendFileSync } from 'node:fs'
-import { chmod, mkdir, readFile, readlink, stat, symlink, truncate, writeFile as put } from 'node:fs/promises'
+import { chmod, mkdir, readFile, readlink, stat, symlink, truncate, utimes, writeFile as put } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -112,9 +112,13 @@ test('nothing is changed when anything does not fit', async (t) => {
     [['*** Update File: d/c', '*** Move to: b'], 'conflict', { ...path('b'), reason: 'named_twice' }],
     [['*** Update File: d/c', '*** Move to: d/c'], 'conflict', { ...path('d/c'), reason: 'named_twice' }],
   ]
+  const long = new Date(86_400_000)
+  await utimes(inside, long, long)
   for (const [lines, code, data] of bad) {
     await refuses(patch(...good, ...lines), code, data)
     assert.deepEqual(await contents(), before, lines.join())
+    // Not even for a moment.
+    assert.deepEqual((await stat(inside)).mtime, long, lines.join())
   }
   assert.deepEqual(await everythingIn(outside), ['f'])
 })

@@ -170,3 +170,11 @@ export const refusedSocket = async (
     socket.terminate()
   }
 }
+
+/** What a stream wrote, from its events. */
+export const outputOf = (events: readonly Notification[], name: 'stdout' | 'stderr' = 'stdout'): Buffer =>
+  Buffer.concat(
+    events
+      .filter(({ method }) => method === `exec.${name}`)
+      .map(({ params }) => Buffer.from(params['data'] as string, params['encoding'] as 'utf8' | 'base64')),
+  )

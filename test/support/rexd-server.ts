@@ -71,6 +71,16 @@ export interface RexdServer extends RexdPlace {
   stop(signal?: NodeJS.Signals): Promise<readonly [number | null, NodeJS.Signals | null]>
 }
 
+/** A program to its end: its status and what it said. */
+export const runRexd = async (...argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
+  assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
+  const child = spawn(process.execPath, [PROGRAM, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const said = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const) child[name].on('data', (part: Buffer) => (said[name] += part.toString()))
+  await once(child, 'close')
+  return { status: child.exitCode, ...said }
+}
+
 const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)), token in (.+), configuration .+\n/
 
 /** The built rexd on a port of its own, ended with the test; by then it must not have called anything a mistake of its own. */

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { AppError } from '../../base/errors.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
-import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
+import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
@@ -134,9 +134,16 @@ export class Methods {
   }
 
   async #wait(sessionId: string, processId: string, timeoutMs: number | null): Promise<Answered> {
+    if (this.#waiting >= MAX_RPC_WAITS) {
+      const data = { limit: 'waits', max: MAX_RPC_WAITS }
+      throw new AppError('resource_limit', `${MAX_RPC_WAITS} questions wait for programs, which is all that may`, { data })
+    }
     this.#waiting += 1
     try {
-      return { result: await this.#session(sessionId).process(processId).wait(timeoutMs, this.#left.signal) }
+      const session = this.#session(sessionId)
+      const process = session.process(processId)
+      session.events.waitedFor()
+      return { result: await process.wait(timeoutMs, this.#left.signal) }
     } finally {
       this.#waiting -= 1
     }
@@ -180,6 +187,9 @@ export class Methods {
     const { size, mtime, truncated } = JSON.parse(json) as { size: number; mtime: string; truncated: boolean }
     // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.
     const whole = encoding === 'utf8' && truncated ? data.subarray(0, data.length - unfinished(data)) : data
+    // An answer without a byte of it would be asked for again for ever.
+    if (whole.length === 0 && data.length > 0)
+      throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`, { data: { path } })
     return { result: { path, size, mtime, encoding, content: encode(whole, encoding, path), truncated } }
   }
 
@@ -213,6 +223,13 @@ const runOf = (
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
+  const asked = Buffer.byteLength(JSON.stringify([argv, Object.keys(params.env)]))
+  if (asked > MAX_COMMAND_JSON) {
+    const data = { limit: 'argv', asked, max: MAX_COMMAND_JSON }
+    throw new AppError('resource_limit', `argv and the names of env: at most ${MAX_COMMAND_JSON} bytes as JSON; give more by stdin`, {
+      data,
+    })
+  }
   return {
     session,
     argv: [...argv],

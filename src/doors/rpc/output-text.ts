@@ -17,7 +17,12 @@ export const unfinished = (bytes: Uint8Array): number => {
   return 0
 }
 
-/** One stream of bytes as texts: UTF-8 where it is that, base64 where it is not. No character is cut in two. */
+const base64Of = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+
+/** A control character is six in JSON (RFC 8259, section 7); a line feed or a quote is two. */
+const growsTooMuch = (text: string): boolean => JSON.stringify(text).length > 2 * text.length + 2
+
+/** One stream of bytes as texts: UTF-8 where it is that and JSON does not blow it up, base64 where not. No character is cut in two. */
 export class OutputText {
   #held: Uint8Array = new Uint8Array(0)
 
@@ -28,17 +33,19 @@ export class OutputText {
     const whole = all.subarray(0, end)
     if (!isUtf8(whole)) {
       this.#held = new Uint8Array(0)
-      return { data: Buffer.from(all.buffer, all.byteOffset, all.byteLength).toString('base64'), encoding: 'base64' }
+      return { data: base64Of(all), encoding: 'base64' }
     }
+    const text = Buffer.from(whole.buffer, whole.byteOffset, whole.byteLength).toString('utf8')
     // A copy of its own, so that three bytes do not keep a whole frame.
     this.#held = Uint8Array.from(all.subarray(end))
-    return end === 0 ? null : { data: Buffer.from(whole.buffer, whole.byteOffset, whole.byteLength).toString('utf8'), encoding: 'utf8' }
+    if (end === 0) return null
+    return growsTooMuch(text) ? { data: base64Of(whole), encoding: 'base64' } : { data: text, encoding: 'utf8' }
   }
 
   /** What is left when no more comes: the beginning of a character. */
   end(): EncodedOutput | null {
     const rest = this.#held
     this.#held = new Uint8Array(0)
-    return rest.length === 0 ? null : { data: Buffer.from(rest).toString('base64'), encoding: 'base64' }
+    return rest.length === 0 ? null : { data: base64Of(rest), encoding: 'base64' }
   }
 }

@@ -7,7 +7,7 @@ import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcSession, type SessionGrant } from './rpc-session.ts'
 import type { Params } from './schemas.ts'
-import type { EventsSince, Send } from './session-events.ts'
+import type { Arrived, EventsSince, Send } from './session-events.ts'
 import type { SessionStore } from './session-store.ts'
 
 export const PROTOCOL = 'rexd/1'
@@ -19,6 +19,8 @@ export interface MethodsComponents {
   readonly store: SessionStore | null
   /** Where events go; null: nowhere, they are asked for. */
   readonly send: Send | null
+  /** Without it, what is sent has come. */
+  readonly arrived?: Arrived
 }
 
 export interface MethodsInit {
@@ -74,7 +76,7 @@ export class OwnSessions {
       limits,
       resumable,
     } = params
-    const { client, clock, send, store } = this.#components
+    const { client, clock, send, arrived, store } = this.#components
     if (resumable && store === null)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
     const { session: id, json } = await client.call('session_open', {
@@ -99,7 +101,7 @@ export class OwnSessions {
     const grant = JSON.parse(json) as SessionGrant
     const kept = store !== null && (resumable || send === null)
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
-    if (send !== null) session.events.attach(send, 0)
+    if (send !== null) session.events.attach(send, 0, arrived)
     this.#sessions.set(id, session)
     const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
     if (send === null) this.#wait(session, HTTP_IDLE_MS)
@@ -108,7 +110,7 @@ export class OwnSessions {
 
   /** Its events go on behind the cursor that its caller has. */
   resume({ session_id, resume_token, cursor }: Params<'session.resume'>): { result: object; afterwards?: () => void } {
-    const { send, store } = this.#components
+    const { send, arrived, store } = this.#components
     if (store === null) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
     const session = store.take(session_id, resume_token, () => this.#release(session))
     this.#sessions.set(session.id, session)
@@ -118,7 +120,7 @@ export class OwnSessions {
       return { result }
     }
     const attach = (): void => {
-      if (this.#sessions.get(session.id) === session) session.events.attach(send, cursor)
+      if (this.#sessions.get(session.id) === session) session.events.attach(send, cursor, arrived)
     }
     return { result, afterwards: attach }
   }
@@ -127,12 +129,10 @@ export class OwnSessions {
     const { events, init } = this.get(session_id)
     if (!init.kept)
       throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
-    if (timeout_ms > 0) {
-      const late = new AbortController()
-      const timer = this.#components.clock.setTimeout(() => late.abort(), timeout_ms)
-      await events.behind(cursor, AbortSignal.any([late.signal, left]))
-      timer.cancel()
-    }
+    const there = events.since(cursor)
+    if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
+    // It has said what it has: what waits for that may go on while it waits.
+    await events.behind(cursor, { clock: this.#components.clock, timeoutMs: timeout_ms, signal: left })
     return events.since(cursor)
   }
 
@@ -147,6 +147,7 @@ export class OwnSessions {
   async end(session: RpcSession): Promise<number> {
     this.#sessions.delete(session.id)
     this.#components.store?.remove(session)
+    session.events.close()
     const { json } = await this.#components.client.call('session_close', { session: session.id })
     return (JSON.parse(json) as { ended: number }).ended
   }

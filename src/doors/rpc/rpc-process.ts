@@ -6,6 +6,7 @@ import type { LocalRun } from '../../exec/local-run.ts'
 import type { RunEvent, RunSink } from '../../exec/run-spec.ts'
 import type { LocalOutcome } from '../../executor/port/local-messages.ts'
 import { OutputText, type EncodedOutput } from './output-text.ts'
+import { Waiters } from './waiters.ts'
 
 /** Says an event to whoever has the session; a promise while the reader is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>
@@ -18,6 +19,8 @@ export interface ProcessStatus {
   readonly signal: string | null
   readonly bytes_stdout: number
   readonly bytes_stderr: number
+  /** What it wrote waits for its reader, and so does it; its end is told behind that. */
+  readonly held: boolean
 }
 
 export interface RpcProcessInit {
@@ -42,7 +45,8 @@ export class RpcProcess implements RunSink {
     stderr: { text: new OutputText(), seq: 0, bytes: 0 },
   }
   readonly #released = Promise.withResolvers<void>()
-  readonly #done = Promise.withResolvers<void>()
+  readonly #waiters = new Waiters()
+  #held = false
   #run: LocalRun | null = null
   #outcome: LocalOutcome | null = null
   #over = false
@@ -107,20 +111,13 @@ export class RpcProcess implements RunSink {
       signal,
       bytes_stdout: outcome?.stdout_bytes_total ?? stdout.bytes,
       bytes_stderr: outcome?.stderr_bytes_total ?? stderr.bytes,
+      held: this.#held,
     }
   }
 
   /** Its status when it has ended, or when the time is up. Throws `output_limit_exceeded` where it was ended for that. */
   async wait(timeoutMs: number | null, signal: AbortSignal): Promise<ProcessStatus> {
-    if (!this.#over && timeoutMs !== 0) {
-      const late = Promise.withResolvers<void>()
-      const timer = timeoutMs === null ? null : this.#clock.setTimeout(late.resolve, timeoutMs)
-      const left = (): void => late.resolve()
-      signal.addEventListener('abort', left)
-      await Promise.race([this.#done.promise, late.promise])
-      signal.removeEventListener('abort', left)
-      timer?.cancel()
-    }
+    if (!this.#over) await this.#waiters.wait({ clock: this.#clock, timeoutMs, signal })
     if (this.#over && this.#limitExceeded)
       throw new AppError('output_limit_exceeded', undefined, { data: { process_id: this.id, ...this.status } })
     return this.status
@@ -146,7 +143,11 @@ export class RpcProcess implements RunSink {
 
   async #say(name: 'stdout' | 'stderr', { data, encoding }: EncodedOutput): Promise<void> {
     const seq = ++this.#streams[name].seq
-    await this.#emit(this.#init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
+    const behind = this.#emit(this.#init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
+    if (behind === undefined) return
+    this.#held = true
+    await behind
+    this.#held = false
   }
 
   async #finish(outcome: LocalOutcome | null): Promise<void> {
@@ -157,17 +158,18 @@ export class RpcProcess implements RunSink {
     }
     this.#outcome = outcome
     this.#over = true
+    // Said before anybody who waits is answered, and nobody has to wait for who reads them.
     const error = this.#errorOf(outcome)
     if (error !== null)
-      await this.#emit('exec.error', {
+      void this.#emit('exec.error', {
         ...this.#ids,
         code: ERROR_TABLE[error.code].rpc,
         message: error.message,
         data: { code: error.code, ...error.data },
       })
     if (outcome !== null && outcome.denial_reason === null)
-      await this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
-    this.#done.resolve()
+      void this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
+    this.#waiters.wake()
   }
 
   #errorOf(outcome: LocalOutcome | null): AppError | null {

@@ -1,7 +1,11 @@
-import { MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../protocol/rexd-limits.ts'
+import { CONFIRM_EVERY_BYTES, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../protocol/rexd-limits.ts'
+import { Waiters, type Patience } from './waiters.ts'
 
 /** One message to the other side; a promise while it is behind. */
 export type Send = (message: object) => void | Promise<void>
+
+/** Resolves when everything that was sent so far has come to the other side; never, where the connection breaks before. */
+export type Arrived = () => Promise<void>
 
 /** An event of a session, as JSON-RPC has it. */
 interface Notification {
@@ -29,9 +33,14 @@ const notification = (method: string, params: Readonly<Record<string, unknown>>)
 
 /** One connection that is told what the log holds, at its own speed, until it is left. */
 class Reader {
+  /** Everything up to here has come to the other side, as far as one knows. */
+  arrived: number
   /** Everything up to here was given to the connection. */
-  position: number
+  #position: number
+  /** Bytes behind those whose arrival was asked for. */
+  #unasked = 0
   readonly #send: Send
+  readonly #arrived: Arrived | undefined
   readonly #next: (position: number) => Logged | undefined
   readonly #onTaken: () => void
   readonly #gap: (from: number, to: number) => Notification
@@ -39,14 +48,21 @@ class Reader {
   #running = false
 
   constructor(
-    components: { send: Send; next: (position: number) => Logged | undefined; gap: (from: number, to: number) => Notification },
+    components: {
+      send: Send
+      arrived: Arrived | undefined
+      next: (position: number) => Logged | undefined
+      gap: (from: number, to: number) => Notification
+    },
     init: { position: number; onTaken: () => void },
   ) {
     this.#send = components.send
+    this.#arrived = components.arrived
     this.#next = components.next
     this.#gap = components.gap
     this.#onTaken = init.onTaken
-    this.position = init.position
+    this.#position = init.position
+    this.arrived = init.position
   }
 
   /** There may be more to tell. */
@@ -60,22 +76,40 @@ class Reader {
 
   async #run(): Promise<void> {
     this.#running = true
-    for (let next = this.#next(this.position); next !== undefined && !this.#left; next = this.#next(this.position)) {
-      const missing = next.cursor > this.position + 1 ? this.#gap(this.position + 1, next.cursor - 1) : null
-      this.position = missing === null ? next.cursor : next.cursor - 1
+    for (let next = this.#next(this.#position); next !== undefined && !this.#left; next = this.#next(this.#position)) {
+      const missing = next.cursor > this.#position + 1 ? this.#gap(this.#position + 1, next.cursor - 1) : null
+      this.#position = missing === null ? next.cursor : next.cursor - 1
       const behind = this.#send(missing ?? next.event)
+      this.#sent(next.size)
       if (behind !== undefined) await behind
       if (!this.#left) this.#onTaken()
     }
     // In the same turn as the last look, so that nothing comes between.
     this.#running = false
   }
+
+  /** Asks now and then how far the other side is: what was sent may die with the connection. */
+  #sent(size: number): void {
+    const position = this.#position
+    if (this.#arrived === undefined) {
+      this.arrived = position
+      return
+    }
+    this.#unasked += size
+    if (this.#unasked < CONFIRM_EVERY_BYTES) return
+    this.#unasked = 0
+    void this.#arrived().then(() => {
+      this.arrived = position
+      if (!this.#left) this.#onTaken()
+    })
+  }
 }
 
 /**
  * What a session says. Where it is kept, every event has a cursor, and its caller may come back, on another connection
  * too, and go on behind the last that it has. What its caller may not have is never given up, its programs are held
- * instead; but a caller who never looks at events, and only waits for the end of programs, must not wait for himself.
+ * instead; but a caller who only waits for the end of programs, and has never looked at events, must not wait for
+ * himself, and nobody waits for a session that is being closed.
  */
 export class SessionEvents {
   readonly #sessionId: string
@@ -88,8 +122,11 @@ export class SessionEvents {
   #reader: Reader | null = null
   /** Somebody has looked at events. */
   #watched = false
+  /** Somebody waits for the end of a program. */
+  #waitedFor = false
+  #closed = false
   #room: PromiseWithResolvers<void> | null = null
-  readonly #waiting = new Set<() => void>()
+  readonly #waiters = new Waiters()
 
   constructor(init: { sessionId: string; kept: boolean }) {
     this.#sessionId = init.sessionId
@@ -104,8 +141,7 @@ export class SessionEvents {
     const size = JSON.stringify(event).length
     this.#log.push({ cursor, event, size })
     this.#bytes += size
-    for (const wake of this.#waiting) wake()
-    this.#waiting.clear()
+    this.#waiters.wake()
     this.#reader?.wake()
     this.#makeRoom()
     if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
@@ -113,8 +149,8 @@ export class SessionEvents {
     return this.#room.promise
   }
 
-  /** From now on events go there, those behind `cursor` first. */
-  attach(send: Send, cursor: number): void {
+  /** From now on events go there, those behind `cursor` first. `arrived`: without it, what is sent has come. */
+  attach(send: Send, cursor: number, arrived?: Arrived): void {
     this.detach()
     if (this.#log === null) {
       this.#direct = send
@@ -124,7 +160,8 @@ export class SessionEvents {
     const position = Math.min(cursor, this.#last)
     this.#had = Math.max(this.#had, position)
     const next = (at: number): Logged | undefined => this.#log?.[this.#indexBehind(at)]
-    this.#reader = new Reader({ send, next, gap: (from, to) => this.#gap(from, to) }, { position, onTaken: () => this.#makeRoom() })
+    const gap = (from: number, to: number): Notification => this.#gap(from, to)
+    this.#reader = new Reader({ send, arrived, next, gap }, { position, onTaken: () => this.#makeRoom() })
     this.#reader.wake()
     this.#makeRoom()
   }
@@ -148,19 +185,29 @@ export class SessionEvents {
     return { events: behind.map(({ event }) => event), cursor: behind.at(-1)?.cursor ?? Math.max(cursor, gap?.to ?? 0), gap }
   }
 
-  /** Resolves when there is an event behind `cursor`, or when the signal comes. */
-  async behind(cursor: number, signal: AbortSignal): Promise<void> {
-    if (this.#last > cursor || signal.aborted) return
-    await new Promise<void>((resolve) => {
-      this.#waiting.add(resolve)
-      signal.addEventListener('abort', () => resolve(), { once: true })
-    })
+  /** Resolves when there is an event behind `cursor`, when the session is closed, or when the patience is at its end. */
+  async behind(cursor: number, patience: Patience): Promise<void> {
+    if (this.#last <= cursor && !this.#closed) await this.#waiters.wait(patience)
+  }
+
+  /** Its caller waits for the end of a program, and may do nothing else before. */
+  waitedFor(): void {
+    this.#waitedFor = true
+    this.#makeRoom()
+  }
+
+  /** It is being closed: no program waits any more for who reads. */
+  close(): void {
+    this.#closed = true
+    this.#waiters.wake()
+    this.#makeRoom()
   }
 
   /** Where there is too much, the oldest is given up, as far as its caller has it, or a connection that lives. */
   #makeRoom(): void {
     const log = this.#log ?? []
-    const spare = this.#watched ? Math.max(this.#had, this.#reader?.position ?? 0) : this.#last
+    const unread = this.#closed || (this.#waitedFor && !this.#watched)
+    const spare = unread ? this.#last : Math.max(this.#had, this.#reader?.arrived ?? 0)
     while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= spare) this.#bytes -= log.shift()!.size
     if (this.#bytes > MAX_EVENT_LOG_BYTES) return
     this.#room?.resolve()

@@ -86,6 +86,7 @@ export class RpcWebDoor implements Startable {
     if (server === null) return
     const closed = new Promise<void>((resolve) => server.close(() => resolve()))
     this.#sockets.close()
+    for (const session of this.#store.sessions) session.events.close()
     server.closeAllConnections()
     await closed
   }

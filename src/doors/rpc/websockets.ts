@@ -7,6 +7,7 @@ import type { Timer } from '../../base/clock.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE, WEBSOCKET_PING_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
+import type { Arrived } from './session-events.ts'
 
 /** The name of what is spoken, which a browser asks for beside its token. */
 const SUBPROTOCOL = 'rexd.1'
@@ -53,7 +54,8 @@ export class WebSockets {
   }
 
   #serve(socket: WebSocket): void {
-    const connection = new RpcConnection({ ...this.#components, send: sender(socket) }, { door: 'websocket', available: this.#available })
+    const components = { ...this.#components, send: sender(socket), arrived: arrivalsAt(socket) }
+    const connection = new RpcConnection(components, { door: 'websocket', available: this.#available })
     const stopLooking = this.#lookAfter(socket)
     socket.on('message', (data: Buffer, isBinary: boolean) => {
       if (isBinary) return socket.close(UNSUPPORTED_DATA, 'texts only')
@@ -84,6 +86,26 @@ export class WebSockets {
     }
     timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)
     return () => timer?.cancel()
+  }
+}
+
+/** A ping is answered in its order, and the answer to one is the answer to those before it (RFC 6455, 5.5.3). */
+const arrivalsAt = (socket: WebSocket): Arrived => {
+  let asked = 0
+  const waiting = new Map<number, () => void>()
+  socket.on('pong', (data) => {
+    const answered = Number(data.toString('latin1'))
+    for (const [number, arrived] of waiting) {
+      if (number > answered || Number.isNaN(answered)) return
+      waiting.delete(number)
+      arrived()
+    }
+  })
+  return async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    waiting.set(++asked, resolve)
+    if (socket.readyState === socket.OPEN) socket.ping(String(asked))
+    await promise
   }
 }
 

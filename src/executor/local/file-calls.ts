@@ -66,7 +66,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
     return await perform(call, first, permit)
   } catch (error) {
     if (isAppError(error, 'forbidden_path') || isAppError(error, 'unsupported_capability'))
-      await engine.refused(key, METHODS[call.type], error)
+      await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
     throw error
   }
 }

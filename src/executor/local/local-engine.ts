@@ -59,7 +59,7 @@ export class LocalEngine implements Startable {
       return session
     } catch (error) {
       this.#sessions.delete(key.session_id)
-      await this.refused(key, 'session.open', error)
+      await this.refused(key, { method: 'session.open', argv: null }, error)
       throw error
     }
   }
@@ -100,9 +100,9 @@ export class LocalEngine implements Startable {
   }
 
   /** What was tried and may not be is in the journal, whoever tried it. */
-  async refused(key: LocalKey, method: string, error: unknown): Promise<void> {
+  async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
     if (!(error instanceof AppError)) return
-    await this.components.journal.note({ event: 'refused', ...key, method, code: error.code, detail: error.message })
+    await this.components.journal.note({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
   }
 
   /** Takes no more sessions and ends every program. */

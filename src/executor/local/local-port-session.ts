@@ -107,8 +107,11 @@ export class LocalPortSession {
   /** To a program; what is over cannot be told anything. */
   #speak(call: Extract<Call, { type: 'run_signal' | 'run_resize' | 'run_hang_up' }>): Answer {
     const program = this.#runs.get(call.run)?.program ?? null
-    if (call.type === 'run_signal') program?.signal(signalOf(call.signal))
-    else if (call.type === 'run_resize') program?.resize(call)
+    // What is no signal is none for a program that is over either.
+    if (call.type === 'run_signal') {
+      const signal = signalOf(call.signal)
+      program?.signal(signal)
+    } else if (call.type === 'run_resize') program?.resize(call)
     else program?.hangUp()
     return { type: 'done', id: call.id, json: JSON.stringify({ told: program !== null }) }
   }

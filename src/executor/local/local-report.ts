@@ -60,6 +60,7 @@ export class LocalReport implements RunReport {
       event: 'refused',
       ...key,
       method: 'exec.start',
+      argv: this.#init.argv,
       code: reason,
       detail: `${detail ?? reason} (${request_id})`,
     })

@@ -34,14 +34,14 @@ export const startRun = async (
   start: RunStart,
   init: { readonly requestId: RequestId; readonly outlet: RunOutlet },
 ): Promise<Permitted> => {
-  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(engine, session, error))
+  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(engine, session, start, error))
   try {
     const allowed = await permitFor(engine, session, start, directory)
     const run = runOf(engine, session, { start, ...init, ...allowed, onStarted: directory.release })
     return { run, cwd: directory.path, begin: () => begin(session, run, directory.release) }
   } catch (error) {
     directory.release()
-    return refuse(engine, session, error)
+    return refuse(engine, session, start, error)
   }
 }
 
@@ -51,8 +51,8 @@ const begin = (session: LocalSession, run: Run, release: () => void): void => {
   session.add(run, run.execute().finally(release))
 }
 
-const refuse = async (engine: LocalEngine, session: LocalSession, error: unknown): Promise<never> => {
-  if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, 'exec.start', error)
+const refuse = async (engine: LocalEngine, session: LocalSession, { argv }: RunStart, error: unknown): Promise<never> => {
+  if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, { method: 'exec.start', argv }, error)
   throw error
 }
 

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import fc from 'fast-check'
 
+import { systemClock } from '../../../src/base/clock.ts'
 import { SessionEvents } from '../../../src/doors/rpc/session-events.ts'
 import { MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/protocol/rexd-limits.ts'
 import { EventReader, Reading, settled, type Heard } from '../../support/event-reader.ts'
@@ -187,12 +188,13 @@ test('an answer has so many events, and the rest comes with the next ones', () =
 test('a question for events waits until there is one, or until nobody waits any more', async () => {
   const events = kept()
   const left = new AbortController()
-  const first = events.behind(0, left.signal)
+  const patience = { clock: systemClock, timeoutMs: null, signal: left.signal }
+  const first = events.behind(0, patience)
   assert.equal(await settled(first), false)
   void events.emit('e', {})
   await first
-  await events.behind(0, left.signal)
-  const second = events.behind(1, left.signal)
+  await events.behind(0, patience)
+  const second = events.behind(1, patience)
   assert.equal(await settled(second), false)
   left.abort()
   await second

@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { verifyJournal } from '../../../src/audit/verify.ts'
+import { isAppError } from '../../../src/base/errors.ts'
 import type { LocalAnswer } from '../../../src/executor/port/local-client.ts'
 import { NO_BYTES } from '../../../src/protocol/schema.ts'
 import { refuses } from '../../support/file-permit.ts'
@@ -74,9 +75,9 @@ test('on a full disk nothing is done, until there is room', async (t) => {
   const session = await host.open({ client_name: 'x'.repeat(60) })
   await writeFile(join(disk, 'ballast'), Buffer.alloc(64 * 1024)).catch(() => undefined)
   // The page that the journal has begun may still take some lines.
-  while (
-    (await read(host, session, 'y'.repeat(200)).catch((error: unknown) => (error as { code: string }).code)) !== 'journal_unavailable'
-  );
+  const full = async (): Promise<boolean> =>
+    isAppError(await read(host, session, 'y'.repeat(200)).catch((error: unknown) => error), 'journal_unavailable')
+  for (let tries = 0; tries < 500 && !(await full()); tries++);
   await isRefused(host, session)
   await rm(join(disk, 'ballast'))
   await works(host, session)

@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync, rmdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
+import { overStdio, type Peer, type Session } from './peer.ts'
+import { allGone } from './processes.ts'
+
+// Programs that do not want to go: in sessions of their own, with parents that are gone, deaf to SIGTERM. However
+// the end comes, none of them is left, but for what only a process group held together.
+
+const DEAF = "trap '' TERM; while :; do sleep 0.05; done"
+const LOUD = (name: string): string => `echo ${name} $$; exec sleep 1000`
+
+/** A child, one in a session of its own, one whose parent is gone too, and one that hears nothing. */
+const TRIBE = [
+  `sh -c '${LOUD('child')}' &`,
+  `setsid sh -c '${LOUD('leader')}' &`,
+  `(setsid sh -c '${LOUD('orphan')}' &)`,
+  `sh -c 'echo deaf $$; ${DEAF.replaceAll("'", '"')}' &`,
+  'echo self $$; wait',
+].join('\n')
+const NAMES = ['child', 'leader', 'orphan', 'deaf', 'self']
+
+interface Tribe {
+  readonly peer: Peer
+  readonly session: Session
+  readonly pids: Readonly<Record<string, number>>
+  /** What holds them together, as the journal says. */
+  readonly containment: string
+  /** The control groups that they live in. */
+  readonly groups: readonly string[]
+}
+
+const groupsOf = (pid: number): string[] =>
+  readFileSync(`/proc/${pid}/cgroup`, 'utf8')
+    .split('\n')
+    .map((line) => line.split(':')[2] ?? '')
+    .filter((path) => path.includes('/run-'))
+    .flatMap((path) => ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].map((root) => join(root, path)).filter((file) => existsSync(file)))
+
+const tribe = async (t: TestContext): Promise<Tribe> => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  const log = await session.shell(TRIBE, { timeout_ms: 200_000 })
+  const pidOf = (name: string): number | undefined => log.pids(name)[0]
+  await until('all are there', () => NAMES.every((name) => pidOf(name) !== undefined))
+  const pids = Object.fromEntries(NAMES.map((name) => [name, pidOf(name)!]))
+  const groups = [...new Set(Object.values(pids).flatMap(groupsOf))]
+  t.after(() => {
+    for (const pid of Object.values(pids)) if (isRunning(pid)) process.kill(pid, 'SIGKILL')
+  })
+  await until('its start is in the journal', async () => (await peer.home.journal()).some(({ event }) => event === 'started'))
+  const started = (await peer.home.journal()).find(({ event }) => event === 'started')
+  return { peer, session, pids, containment: String(started?.['containment']), groups }
+}
+
+/** Who left the group of its program may outlive it where nothing else holds it. */
+const assertEnded = async ({ pids, containment, groups }: Tribe): Promise<void> => {
+  const held = NAMES.filter((name) => containment !== 'group' || (name !== 'orphan' && name !== 'leader'))
+  await allGone(held.map((name) => pids[name]!))
+  await until('their control groups are gone', () => !groups.some(existsSync))
+}
+
+test('session.close ends the whole tribe, the deaf among them', async (t) => {
+  const all = await tribe(t)
+  assert.deepEqual(await all.session.close(), { ok: true, terminated: 1 })
+  await assertEnded(all)
+  await all.peer.close()
+})
+
+test('exec.kill with KILL ends the whole tribe', async (t) => {
+  const all = await tribe(t)
+  const { processes } = await all.session.call<{ processes: { process_id: string }[] }>('session.info')
+  await all.session.call('exec.kill', { process_id: processes[0]!.process_id, signal: 'KILL' })
+  await assertEnded(all)
+  await all.peer.close()
+})
+
+test('time that is up ends the whole tribe', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session({ limits: { hard_timeout_ms: 8_000 } })
+  const log = await session.shell(TRIBE, { timeout_ms: 8_000 })
+  assert.equal((await log.finished())['timed_out'], true)
+  const started = (await peer.home.journal()).find(({ event }) => event === 'started')
+  const pids = Object.fromEntries(NAMES.map((name) => [name, log.pids(name)[0]!]))
+  t.after(() => {
+    for (const pid of Object.values(pids)) if (isRunning(pid)) process.kill(pid, 'SIGKILL')
+  })
+  await assertEnded({ peer, session, pids, containment: String(started?.['containment']), groups: [] })
+  await peer.close()
+})
+
+test('the end of the input ends the whole tribe', async (t) => {
+  const all = await tribe(t)
+  await all.peer.close()
+  await assertEnded(all)
+})
+
+test('SIGKILL of the server ends the whole tribe, and leaves no control group', async (t) => {
+  const all = await tribe(t)
+  t.after(() => {
+    // Where this test fails they would be left behind by it.
+    for (const group of [...all.groups, ...all.groups.map(dirname)]) if (existsSync(group)) rmdirSync(group)
+  })
+  all.peer.process.child.kill('SIGKILL')
+  assert.equal(await all.peer.process.exited, 128 + 9)
+  await assertEnded(all)
+})

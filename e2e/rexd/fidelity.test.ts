@@ -1,0 +1,205 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { overStdio, type Peer, type Session } from './peer.ts'
+import type { ProcessLog } from './process-log.ts'
+import type { ConfigOptions } from './server.ts'
+
+// Not one byte or event may get lost, come twice or change its place, whoever is slow.
+
+const MiB = 1024 * 1024
+const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
+
+const ROOMY: ConfigOptions = {
+  limits: ['max_output_bytes = 1000000000', 'max_processes_per_session = 64', 'max_file_read_bytes = 2097152'],
+  security: ['allow_shell = true'],
+}
+
+/** Does something so many times, and so many at once. */
+const inTurns = async (times: number, atOnce: number, work: (round: number) => Promise<void>): Promise<void> => {
+  let next = 0
+  const turn = async (): Promise<void> => {
+    while (next < times) await work(next++)
+  }
+  await Promise.all(Array.from({ length: atOnce }, turn))
+}
+
+/** The end is told once and last, and the output is this and counted right. */
+const assertWhole = async (log: ProcessLog, expected: { stdout: string; stderr?: string }): Promise<void> => {
+  const exit = await log.finished()
+  assert.deepEqual([exit['exit_code'], exit['truncated']], [0, false])
+  assert.deepEqual([sha256(log.stdout), sha256(log.stderr)], [sha256(expected.stdout), sha256(expected.stderr ?? '')])
+  assert.deepEqual([exit['bytes_stdout'], exit['bytes_stderr']], [log.stdout.length, log.stderr.length])
+  assert.equal(log.events.filter(({ method }) => method === 'exec.exit').length, 1)
+}
+
+const numbers = (count: number): string => Array.from({ length: count }, (_, at) => `${at + 1}\n`).join('')
+
+test('a hundred runs of one line, one after the other and at once', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  const logs: ProcessLog[] = []
+  const one = async (round: number): Promise<void> => {
+    const log = await session.start({ argv: ['echo', `line ${round}`] })
+    await assertWhole(log, { stdout: `line ${round}\n` })
+    logs.push(log)
+  }
+  await inTurns(50, 1, one)
+  await inTurns(50, 10, one)
+  await peer.close()
+  for (const log of logs) assert.deepEqual([log.events.length, log.faults], [2, []])
+})
+
+test('fifty runs of a hundred thousand lines, several at once', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  const expected = numbers(100_000)
+  const logs: ProcessLog[] = []
+  await inTurns(50, 5, async () => {
+    const log = await session.start({ argv: ['seq', '1', '100000'] })
+    await assertWhole(log, { stdout: expected })
+    logs.push(log)
+  })
+  await peer.close()
+  for (const log of logs) assert.deepEqual([log.events.at(-1)?.method, log.faults], ['exec.exit', []])
+})
+
+test('both streams of several programs at once, each in its own order', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const sessions = await Promise.all(Array.from({ length: 4 }, async () => peer.session()))
+  await inTurns(20, 8, async (round) => {
+    const session = sessions[round % sessions.length]!
+    const log = await session.shell(`seq ${round + 1} 20000 & seq ${round + 1} 30000 >&2; wait`)
+    const from = (count: number): string => numbers(count).slice(numbers(round).length)
+    await assertWhole(log, { stdout: from(20_000), stderr: from(30_000) })
+  })
+  await peer.close()
+})
+
+test('any bytes, in pieces that cut characters', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  // Valid, cut, overlong and no UTF-8 at all, at every offset.
+  const pieces = ['a', 'é', '😀', '\u0000', '\r\n'].map((text) => Buffer.from(text))
+  const bytes = Buffer.concat(
+    Array.from({ length: 60_000 }, (_, at) =>
+      at % 97 === 0 ? Buffer.from([0xf0, 0x9f]) : at % 89 === 0 ? Buffer.from([0xff, 0xc0, 0x80]) : pieces[(at * 7) % pieces.length]!,
+    ),
+  )
+  await writeFile(session.path('bytes'), bytes)
+  for (const block of [1_021, 4_096, 65_536]) {
+    const log = await session.start({ argv: ['dd', 'if=bytes', `bs=${block}`, 'status=none'] })
+    await log.finished()
+    assert.equal(sha256(log.stdout), sha256(bytes))
+  }
+  await peer.close()
+})
+
+/** A different content in every place, made without keeping it. */
+const chunkAt = (index: number): Buffer => {
+  const chunk = Buffer.alloc(MiB)
+  let state = index + 1
+  for (let at = 0; at < MiB; at += 4) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    chunk.writeUInt32LE(state, at)
+  }
+  return chunk
+}
+
+const hashOfFile = async (path: string): Promise<string> => {
+  const hash = createHash('sha256')
+  for await (const part of createReadStream(path)) hash.update(part as Buffer)
+  return hash.digest('hex')
+}
+
+test('a file of 100 MiB goes in by appending and comes out in parts, the same', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  const written = createHash('sha256')
+  for (let index = 0; index < 100; index++) {
+    const chunk = chunkAt(index)
+    written.update(chunk)
+    const content = chunk.toString('base64')
+    await session.call('fs.write', { path: 'large', content, encoding: 'base64', mode: 'append' })
+  }
+  const expected = written.digest('hex')
+  assert.equal(await hashOfFile(session.path('large')), expected)
+  const read = createHash('sha256')
+  for (let offset = 0, more = true; more;) {
+    const { content, truncated } = await session.call('fs.read', { path: 'large', offset, length: 2 * MiB, encoding: 'base64' })
+    const bytes = Buffer.from(String(content), 'base64')
+    read.update(bytes)
+    offset += bytes.length
+    more = truncated === true
+  }
+  assert.equal(read.digest('hex'), expected)
+  await peer.close()
+})
+
+/** How much more memory it takes than before, at most, while nobody reads. */
+const BOUND = 200 * MiB
+
+/** Looks for a while that its memory stays below the bound; answers how much it was. */
+const watchMemory = async (peer: Peer, before: number): Promise<void> => {
+  for (let round = 0; round < 10; round++) {
+    await sleep(200)
+    const grown = peer.process.memory() - before
+    assert.ok(grown < BOUND, `${Math.round(grown / MiB)} MiB more than before`)
+  }
+}
+
+const warmUp = async (session: Session): Promise<number> => {
+  await (await session.start({ argv: ['seq', '1', '200000'] })).finished()
+  return session.peer.process.memory()
+}
+
+test('programs whose output nobody reads are held, and nothing of it is lost', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  const before = await warmUp(session)
+  const start = async (command: string) => session.shell(`read go; ${command}`, { stdin_open: true })
+  const kept = [await start('seq 1 1000000'), await start('seq 1 1000000 >&2')]
+  const endless = await Promise.all(Array.from({ length: 10 }, async () => start('exec yes')))
+  const ask = async (method: string, { id }: ProcessLog, params: object) =>
+    peer.ask(method, { session_id: session.id, process_id: id, ...params })
+  await Promise.all([...kept, ...endless].map(async (log) => ask('exec.input', log, { data: 'go\n', eof: true })))
+  peer.pause()
+  await watchMemory(peer, before)
+  const killed = endless.map(async (log) => ask('exec.kill', log, {}))
+  peer.resume()
+  await Promise.all(killed)
+  await assertWhole(kept[0]!, { stdout: numbers(1_000_000) })
+  await assertWhole(kept[1]!, { stdout: '', stderr: numbers(1_000_000) })
+  for (const log of endless) {
+    const exit = await log.finished()
+    assert.deepEqual([exit['signal'], exit['truncated'], exit['bytes_stdout']], ['SIGTERM', false, log.stdout.length])
+  }
+  await peer.close()
+})
+
+test('answers that nobody reads are bounded too, and each of them comes', async (t) => {
+  const peer = await overStdio.open(t, ROOMY)
+  const session = await peer.session()
+  await writeFile(session.path('file'), 'x'.repeat(MiB))
+  const before = await warmUp(session)
+  peer.pause()
+  const answers = Array.from({ length: 250 }, async () => peer.ask('fs.read', { session_id: session.id, path: 'file', length: MiB }))
+  await watchMemory(peer, before)
+  peer.resume()
+  for (const { result } of await Promise.all(answers)) assert.equal(String(result?.['content']).length, MiB)
+  await peer.close()
+})
+
+test('to wait again and again costs nothing that stays', async (t) => {
+  // What stayed of so many waits would not fit into this; without it the runtime is in no hurry to look what stayed.
+  const peer = await overStdio.open(t, ROOMY, { NODE_OPTIONS: '--max-old-space-size=24' })
+  const session = await peer.session()
+  const log = await session.start({ argv: ['cat'], stdin_open: true })
+  await inTurns(80_000, 200, async () => void (await session.wait(log, { timeout_ms: 1 })))
+  assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
+  await peer.close()
+})

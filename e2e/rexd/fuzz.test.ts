@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
+
+import { until } from '../../test/support/mesh-of-daemons.ts'
+import { answersTo, Chance, everyFieldWrong, randomLine, type Live } from './fuzz-lines.ts'
+import { overStdio, type Peer, type Reply, type Session } from './peer.ts'
+import type { ConfigOptions } from './server.ts'
+
+// Whatever comes, each request with an id gets its answer, and the server goes on. A seed makes a failure come again.
+
+const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
+const LINES = 100_000
+const LINES_AT_ONCE = 2_000
+const MiB = 1024 * 1024
+/** From the fifth round to the last. */
+const MAX_GROWTH = 64 * MiB
+const INTERNAL = -32_603
+
+const CONFIG: ConfigOptions = {
+  limits: ['max_concurrent_sessions = 1024', 'default_timeout_ms = 2000', 'hard_timeout_ms = 4000', 'max_output_bytes = 10000'],
+  security: ['allow_env = ["GREETING"]', 'allow_commands = [{ argv = ["true"] }, { argv = ["cat"] }, { argv = ["echo"], args = "any" }]'],
+}
+
+/** A session and a process that the next lines may be about. */
+const begin = async (peer: Peer): Promise<{ session: Session; live: Live }> => {
+  const session = await peer.session()
+  await writeFile(session.path('file'), 'abc')
+  const { id } = await session.start({ argv: ['cat'], stdin_open: true })
+  return { session, live: { session_id: session.id, process_id: id } }
+}
+
+const keyOf = (id: unknown): string => JSON.stringify(id)
+
+/** Sends lines and waits for all that must be answered; what was not, and what was too much. */
+const exchange = async (peer: Peer, live: Live, lines: readonly Buffer[]): Promise<void> => {
+  const missing = new Map<string, number>()
+  for (const id of lines.flatMap(answersTo)) missing.set(keyOf(id), (missing.get(keyOf(id)) ?? 0) + 1)
+  const take = ({ id, error }: Reply): void => {
+    assert.notEqual(error?.code, INTERNAL, `seed ${SEED}: ${JSON.stringify(error)} to ${keyOf(id)}`)
+    const left = (missing.get(keyOf(id)) ?? 0) - 1
+    assert.ok(left >= 0, `seed ${SEED}: an answer too many to ${keyOf(id)}`)
+    if (left === 0) missing.delete(keyOf(id))
+    else missing.set(keyOf(id), left)
+  }
+  for (const line of lines) peer.raw(line)
+  // So that nobody waits for its end until its time is up.
+  await peer.ask('exec.kill', { ...live, signal: 'KILL' })
+  const drain = async (): Promise<boolean> => {
+    while (peer.strays.length > 0) {
+      const stray = await peer.stray<Reply | Reply[]>()
+      for (const reply of Array.isArray(stray) ? stray : [stray]) take(reply)
+    }
+    return missing.size === 0 || !peer.process.running
+  }
+  try {
+    await until('every request is answered', drain)
+  } catch (error) {
+    throw new Error(`seed ${SEED}: no answer to ${[...missing.keys()].slice(0, 5).join(', ')}`, { cause: error })
+  }
+  assert.ok(peer.process.running, `seed ${SEED}: rexd has ended: ${peer.process.stderr}`)
+}
+
+const stillWorks = async (peer: Peer): Promise<void> => {
+  const { session } = await begin(peer)
+  const log = await session.start({ argv: ['echo', 'fine'] })
+  await log.finished()
+  assert.equal(log.stdout.toString(), 'fine\n')
+  assert.equal((await session.call('fs.read', { path: 'file' }))['content'], 'abc')
+  await session.close()
+}
+
+test('every field of every method with every wrong value', async (t) => {
+  const peer = await overStdio.open(t, CONFIG)
+  const { live } = await begin(peer)
+  await exchange(peer, live, everyFieldWrong(live))
+  await stillWorks(peer)
+  await peer.close()
+})
+
+test(`${LINES} lines of nonsense and near-sense (seed ${SEED})`, async (t) => {
+  const peer = await overStdio.open(t, CONFIG)
+  const chance = new Chance(SEED)
+  let before = { memory: 0, descriptors: 0 }
+  const now = () => ({ memory: peer.process.memory(), descriptors: readdirSync(`/proc/${peer.process.pid}/fd`).length })
+  for (let round = 0; round * LINES_AT_ONCE < LINES; round++) {
+    const { session, live } = await begin(peer)
+    await exchange(
+      peer,
+      live,
+      Array.from({ length: LINES_AT_ONCE }, (_, at) => randomLine(chance, live, `${round}.${at}`)),
+    )
+    await peer.ask('session.close', { session_id: session.id })
+    if (round === 5) before = now()
+  }
+  const { memory, descriptors } = now()
+  const grown = memory - before.memory
+  assert.ok(grown < MAX_GROWTH, `seed ${SEED}: ${Math.round(grown / MiB)} MiB more than after the first lines`)
+  assert.ok(descriptors <= before.descriptors + 10, `seed ${SEED}: ${descriptors} descriptors after ${before.descriptors}`)
+  await stillWorks(peer)
+  await peer.close()
+})

@@ -1,0 +1,296 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { ProcessLog, type RpcEvent } from './process-log.ts'
+import { startRexd, type ConfigOptions, type Home, type RexdProcess } from './server.ts'
+
+export type Params = Readonly<Record<string, unknown>>
+export type Result = Readonly<Record<string, unknown>>
+
+export interface RpcFailure {
+  readonly code: number
+  readonly message: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+/** One answer, and its place among all that came. */
+export interface Reply {
+  readonly at: number
+  readonly id: unknown
+  readonly result?: Result
+  readonly error?: RpcFailure
+}
+
+/** What carries messages to a server and back, whatever it is. */
+export interface Wire {
+  readonly home: Home
+  /** The server, to be looked at and signalled. */
+  readonly process: RexdProcess
+  /** One message, or what only claims to be one. */
+  send(message: string | Uint8Array): void
+  /** Called with each message that comes; once, before anything is sent. */
+  listen(listener: (text: string) => void): void
+  pause(): void
+  resume(): void
+  /** Resolves, with how it was, when nothing more comes. */
+  readonly closed: Promise<string>
+  /** Leaves; resolves when the server has seen it. */
+  leave(): Promise<void>
+}
+
+/** One way to reach a server. Rows of the conformance table run over each. */
+export interface Transport {
+  readonly name: string
+  open(t: Pick<TestContext, 'after'>, config?: ConfigOptions, env?: Readonly<Record<string, string>>): Promise<Peer>
+}
+
+/** A caller of REXD: nothing in it but JSON-RPC. */
+export class Peer {
+  readonly #wire: Wire
+  readonly #waiting = new Map<unknown, PromiseWithResolvers<Reply>>()
+  readonly #logs = new Map<string, ProcessLog>()
+  readonly #strays: unknown[] = []
+  readonly #strayWaiters: ((stray: unknown) => void)[] = []
+  /** What came and is no JSON-RPC. */
+  readonly violations: string[] = []
+  #at = 0
+  #lastId = 0
+  #sessions = 0
+
+  constructor(wire: Wire) {
+    this.#wire = wire
+    wire.listen((text) => this.#receive(text))
+    void wire.closed.then((how) => this.#closed(how))
+  }
+
+  get home(): Home {
+    return this.#wire.home
+  }
+
+  get process(): RexdProcess {
+    return this.#wire.process
+  }
+
+  /** How many messages have come. */
+  get received(): number {
+    return this.#at
+  }
+
+  async ask(method: string, params?: Params, id: unknown = ++this.#lastId): Promise<Reply> {
+    const answered = this.answerTo(id)
+    this.raw(JSON.stringify({ jsonrpc: '2.0', id, method, ...(params === undefined ? {} : { params }) }))
+    return answered
+  }
+
+  /** For a request that is sent otherwise. */
+  async answerTo(id: unknown): Promise<Reply> {
+    const waiting = Promise.withResolvers<Reply>()
+    this.#waiting.set(id, waiting)
+    return waiting.promise
+  }
+
+  /** Sends something that only looks like a request, and waits for what is said to this id. */
+  async answered(message: object, id: unknown): Promise<Reply> {
+    const reply = this.answerTo(id)
+    this.raw(JSON.stringify(message))
+    return reply
+  }
+
+  /** The result; throws where there is none. */
+  async call<T = Result>(method: string, params?: Params): Promise<T> {
+    const { result, error } = await this.ask(method, params)
+    if (error !== undefined) throw new Error(`${method}: ${JSON.stringify(error)}`)
+    return result as T
+  }
+
+  /** The error, which must have this code. */
+  async failure(code: number, method: string, params?: Params): Promise<RpcFailure> {
+    const { result, error } = await this.ask(method, params)
+    assert.ok(error, `${method} answered ${JSON.stringify(result)?.slice(0, 300)} instead of ${code}`)
+    assert.equal(error.code, code, `${method}: ${JSON.stringify(error)}`)
+    return error
+  }
+
+  notify(method: string, params?: Params): void {
+    this.raw(JSON.stringify({ jsonrpc: '2.0', method, ...(params === undefined ? {} : { params }) }))
+  }
+
+  raw(message: string | Uint8Array): void {
+    this.#wire.send(message)
+  }
+
+  /** The next message that nobody here waited for: an answer to what has no id, or to a batch. */
+  async stray<T = Reply>(): Promise<T> {
+    if (this.#strays.length > 0) return this.#strays.shift() as T
+    return new Promise((resolve) => this.#strayWaiters.push(resolve as (stray: unknown) => void))
+  }
+
+  get strays(): readonly unknown[] {
+    return this.#strays
+  }
+
+  /** What comes of a process, from its first event on. */
+  log(processId: unknown): ProcessLog {
+    const id = String(processId)
+    const log = this.#logs.get(id) ?? new ProcessLog(id)
+    this.#logs.set(id, log)
+    return log
+  }
+
+  /** A session whose only root is a new directory of its own. */
+  async session(params: Params = {}): Promise<Session> {
+    const dir = join(this.home.root, `s${++this.#sessions}`)
+    await mkdir(dir)
+    const { session_id } = await this.call('session.open', { client_name: 'test', workspace_roots: [dir], ...params })
+    return new Session(this, String(session_id), dir)
+  }
+
+  pause(): void {
+    this.#wire.pause()
+  }
+
+  resume(): void {
+    this.#wire.resume()
+  }
+
+  /** Leaves, and looks that nothing but the protocol was spoken. */
+  async close(): Promise<void> {
+    await this.#wire.leave()
+    assert.deepEqual(this.violations, [])
+  }
+
+  #receive(text: string): void {
+    const at = ++this.#at
+    let message: unknown
+    try {
+      message = JSON.parse(text)
+    } catch {
+      return void this.violations.push(text.slice(0, 200))
+    }
+    if (Array.isArray(message)) return this.#stray(message)
+    const { jsonrpc, method, id, params } = message as { jsonrpc: unknown; method?: string; id?: unknown; params: RpcEvent['params'] }
+    if (jsonrpc !== '2.0') this.violations.push(text.slice(0, 200))
+    if (method !== undefined) return this.log(params.process_id).add({ at, method, params })
+    const waiting = this.#waiting.get(id)
+    if (waiting === undefined) return this.#stray({ ...(message as Reply), at })
+    this.#waiting.delete(id)
+    waiting.resolve({ ...(message as Reply), at })
+  }
+
+  /** Who still waits is told why there is no answer. */
+  #closed(how: string): void {
+    for (const waiting of this.#waiting.values()) waiting.reject(new Error(how))
+    for (const log of this.#logs.values()) log.lost(how)
+  }
+
+  #stray(message: unknown): void {
+    const waiter = this.#strayWaiters.shift()
+    if (waiter === undefined) this.#strays.push(message)
+    else waiter(message)
+  }
+}
+
+/** A session and its directory; its calls carry its id. */
+export class Session {
+  readonly peer: Peer
+  readonly id: string
+  readonly dir: string
+
+  constructor(peer: Peer, id: string, dir: string) {
+    this.peer = peer
+    this.id = id
+    this.dir = dir
+  }
+
+  path(name: string): string {
+    return join(this.dir, name)
+  }
+
+  async call<T = Result>(method: string, params: Params = {}): Promise<T> {
+    return this.peer.call<T>(method, { session_id: this.id, ...params })
+  }
+
+  async failure(code: number, method: string, params: Params = {}): Promise<RpcFailure> {
+    return this.peer.failure(code, method, { session_id: this.id, ...params })
+  }
+
+  /** Starts a program; what comes of it. */
+  async start(params: Params): Promise<ProcessLog> {
+    const { process_id } = await this.call('exec.start', params)
+    return this.peer.log(process_id)
+  }
+
+  /** Starts the text in a shell. */
+  async shell(command: string, params: Params = {}): Promise<ProcessLog> {
+    return this.start({ shell: true, command, ...params })
+  }
+
+  async wait(log: ProcessLog, params: Params = {}): Promise<Result> {
+    return this.call('exec.wait', { process_id: log.id, ...params })
+  }
+
+  async close(): Promise<Result> {
+    return this.call('session.close')
+  }
+}
+
+/** Lines on the standard streams of a program. */
+class StdioWire implements Wire {
+  readonly process: RexdProcess
+  readonly closed: Promise<string>
+
+  constructor(process: RexdProcess) {
+    this.process = process
+    this.closed = once(process.child, 'close').then(async () => `rexd ended with ${await process.exited}: ${process.stderr}`)
+  }
+
+  get home(): Home {
+    return this.process.home
+  }
+
+  send(message: string | Uint8Array): void {
+    const { stdin } = this.process.child
+    stdin.cork()
+    stdin.write(message)
+    stdin.write('\n')
+    stdin.uncork()
+  }
+
+  listen(listener: (text: string) => void): void {
+    let parts: Buffer[] = []
+    this.process.child.stdout.on('data', (chunk: Buffer) => {
+      let start = 0
+      for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, start)) {
+        parts.push(chunk.subarray(start, end))
+        listener(Buffer.concat(parts).toString())
+        parts = []
+        start = end + 1
+      }
+      if (start < chunk.length) parts.push(chunk.subarray(start))
+    })
+  }
+
+  pause(): void {
+    this.process.child.stdout.pause()
+  }
+
+  resume(): void {
+    this.process.child.stdout.resume()
+  }
+
+  async leave(): Promise<void> {
+    const { child } = this.process
+    child.stdin.end()
+    await this.closed
+  }
+}
+
+export const overStdio: Transport = {
+  name: 'stdio',
+  open: async (t, config, env) => new Peer(new StdioWire(await startRexd(t, config, env))),
+}
+
+export const TRANSPORTS: readonly Transport[] = [overStdio]

@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+
+export interface RpcEvent {
+  /** Its place among all that came. */
+  readonly at: number
+  readonly method: string
+  readonly params: Readonly<Record<string, unknown>> & { readonly process_id: string }
+}
+
+export type OutputStream = 'stdout' | 'stderr'
+
+/** Everything that is said of one process, in its order; looks as it comes that the order is right. */
+export class ProcessLog {
+  readonly id: string
+  readonly events: RpcEvent[] = []
+  readonly #seqs = { stdout: 0, stderr: 0 }
+  readonly #chunks: Record<OutputStream, Buffer[]> = { stdout: [], stderr: [] }
+  readonly #ended = Promise.withResolvers<RpcEvent['params']>()
+  readonly #failed = Promise.withResolvers<RpcEvent['params']>()
+  readonly #looks = new Set<() => void>()
+  /** What is wrong with the order of its events. */
+  readonly faults: string[] = []
+
+  constructor(id: string) {
+    this.id = id
+  }
+
+  /** Its exec.exit. */
+  get exit(): Promise<RpcEvent['params']> {
+    return this.#ended.promise
+  }
+
+  /** Its exec.error. */
+  get error(): Promise<RpcEvent['params']> {
+    return this.#failed.promise
+  }
+
+  get stdout(): Buffer {
+    return Buffer.concat(this.#chunks.stdout)
+  }
+
+  get stderr(): Buffer {
+    return Buffer.concat(this.#chunks.stderr)
+  }
+
+  /** Nothing more comes. */
+  lost(how: string): void {
+    for (const one of [this.#ended, this.#failed]) {
+      // Most logs have nobody who waits for both.
+      one.promise.catch(() => undefined)
+      one.reject(new Error(how))
+    }
+  }
+
+  add(event: RpcEvent): void {
+    const { method, params } = event
+    if (this.events.at(-1)?.method === 'exec.exit') this.faults.push(`${method} after exec.exit`)
+    this.events.push(event)
+    if (method === 'exec.stdout' || method === 'exec.stderr') this.#output(method === 'exec.stdout' ? 'stdout' : 'stderr', params)
+    else if (method === 'exec.exit') this.#ended.resolve(params)
+    else if (method === 'exec.error') this.#failed.resolve(params)
+    else this.faults.push(`${method}: no such event`)
+    for (const look of this.#looks) look()
+  }
+
+  /** Settles when a stream holds this text; throws when the process ends before. */
+  async printed(text: string, stream: OutputStream = 'stdout'): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const look = (): void => {
+        if (!this[stream].includes(text)) return
+        this.#looks.delete(look)
+        resolve()
+      }
+      this.#looks.add(look)
+      look()
+      this.exit.then((exit) => reject(new Error(`it ended before it printed ${text}: ${JSON.stringify(exit)} ${this.stderr}`)), reject)
+    })
+  }
+
+  /** Its end, behind which nothing came, and all of whose output is here. */
+  async finished(): Promise<RpcEvent['params']> {
+    const exit = await this.exit
+    assert.deepEqual(this.faults, [])
+    return exit
+  }
+
+  /** The numbers behind `name ` at the beginning of lines. */
+  pids(name = 'pid'): number[] {
+    return [...this.stdout.toString().matchAll(new RegExp(`^${name} (\\d+)$`, 'gm'))].map((match) => Number(match[1]))
+  }
+
+  #output(stream: OutputStream, { seq, data, encoding }: RpcEvent['params']): void {
+    const expected = ++this.#seqs[stream]
+    if (seq !== expected) this.faults.push(`${stream}: seq ${String(seq)} instead of ${expected}`)
+    if (encoding !== 'utf8' && encoding !== 'base64') this.faults.push(`${stream}: encoding ${String(encoding)}`)
+    this.#chunks[stream].push(Buffer.from(String(data), encoding === 'base64' ? 'base64' : 'utf8'))
+  }
+}

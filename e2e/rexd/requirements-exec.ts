@@ -1,0 +1,207 @@
+import assert from 'node:assert/strict'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+
+import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
+import { requirement, TIME, type Requirement } from './requirement.ts'
+
+const ARGV: readonly Requirement[] = [
+  requirement(
+    'exec.start/argv',
+    'the tokens reach the program as they are: nothing interprets them',
+    'exec.start exec.start.argv exec.start:process_id exec.start:started_at',
+    async (peer) => {
+      const session = await peer.session()
+      const tokens = ['$HOME', '*', '; id', '`id`', '| cat', '', '~', 'a b', '\\n', '"', "'", 'ü 😀', 'line\nline']
+      const { process_id, started_at } = await session.call('exec.start', { argv: ['printf', '%s\\0', ...tokens] })
+      assert.match(String(process_id), /^p_[0-9a-f-]{36}$/)
+      assert.match(String(started_at), TIME)
+      const log = peer.log(process_id)
+      assert.equal((await log.finished())['exit_code'], 0)
+      assert.deepEqual(log.stdout.toString().split('\0').slice(0, -1), tokens)
+    },
+  ),
+  requirement('exec.start/answer-first', 'its answer comes before anything of the process', 'exec.start', async (peer) => {
+    const session = await peer.session()
+    for (let round = 0; round < 20; round++) {
+      const { at, result } = await peer.ask('exec.start', { session_id: session.id, argv: ['echo', 'x'] })
+      const log = peer.log(result?.['process_id'])
+      await log.finished()
+      assert.ok(log.events.every((event) => event.at > at))
+    }
+  }),
+  requirement(
+    'exec.start/form',
+    'one of argv and, with shell, command',
+    'exec.start.argv exec.start.command exec.start.shell -32602',
+    async (peer) => {
+      const session = await peer.session()
+      for (const params of [
+        {},
+        { argv: [] },
+        { argv: [''] },
+        { argv: [1] },
+        { argv: ['true'], command: 'true' },
+        { command: 'true' },
+        { shell: true },
+        { shell: true, argv: ['true'] },
+        { shell: true, command: '' },
+        { argv: ['echo', 'a\0b'] },
+        { argv: Array.from({ length: 1_025 }, () => 'x') },
+      ])
+        await session.failure(-32602, 'exec.start', params)
+      assert.deepEqual((await session.call('session.info'))['processes'], [])
+    },
+  ),
+  requirement(
+    'exec.start/shell',
+    'with shell the command goes to /bin/sh as one text',
+    'exec.start.shell exec.start.command',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('echo $((1 + 1)) | tr 2 3; exit 7')
+      assert.equal((await log.finished())['exit_code'], 7)
+      assert.equal(log.stdout.toString(), '3\n')
+    },
+  ),
+  requirement(
+    'exec.start/shell-grant',
+    'without security.allow_shell there is no shell',
+    'exec.start.shell -32007',
+    async (peer) => {
+      const session = await peer.session()
+      const { data, message } = await session.failure(-32007, 'exec.start', { shell: true, command: 'true' })
+      assert.equal(data['capability'], 'exec.shell')
+      assert.match(message, /security\.allow_shell/)
+    },
+    { config: {} },
+  ),
+  requirement('exec.start/descriptors', 'a program has its three streams and nothing else of the server', 'exec.start', async (peer) => {
+    const session = await peer.session()
+    const held = await session.start({ argv: ['cat'], stdin_open: true })
+    const log = await session.start({ argv: ['ls', '/proc/self/fd'] })
+    await log.finished()
+    // The last is the directory that is listed.
+    assert.deepEqual(log.stdout.toString().trim().split('\n'), ['0', '1', '2', '3'])
+    await session.call('exec.input', { process_id: held.id, data: '', eof: true })
+  }),
+  requirement(
+    'exec.start/missing-program',
+    'a program that is not there is an error, and no process',
+    'exec.start.argv -32009',
+    async (peer) => {
+      const session = await peer.session()
+      await writeFile(session.path('plain'), '#!/bin/sh\n')
+      for (const name of ['no-such-program', '/no/such/program', './program', session.path('plain'), session.dir]) {
+        const { data } = await session.failure(-32009, 'exec.start', { argv: [name] })
+        assert.equal(data['argv0'], name)
+      }
+      assert.deepEqual((await session.call('session.info'))['processes'], [])
+    },
+  ),
+  requirement(
+    'exec.error/launch',
+    'a program that the system cannot start is told by exec.error, and by nothing else',
+    'exec.error exec.error:session_id exec.error:process_id exec.error:code exec.error:message exec.error:data -32010',
+    async (peer) => {
+      const session = await peer.session()
+      await writeFile(session.path('broken'), '#!/no/such/interpreter\n', { mode: 0o755 })
+      const log = await session.start({ argv: [session.path('broken')] })
+      const error = await log.error
+      assert.deepEqual([error['session_id'], error['code']], [session.id, -32010])
+      assert.match(String(error['message']), /interpreter/)
+      assert.equal(typeof (error['data'] as Record<string, unknown>)['code'], 'string')
+      assert.notEqual((await session.wait(log))['status'], 'running')
+      await session.call('session.info')
+      assert.deepEqual(
+        log.events.map(({ method }) => method),
+        ['exec.error'],
+      )
+    },
+  ),
+  requirement(
+    'exec.start/detach',
+    'nothing outlives its session here: detach is refused',
+    'exec.start.detach -32007',
+    async (peer) => {
+      const session = await peer.session()
+      const { data } = await session.failure(-32007, 'exec.start', { argv: ['true'], detach: true })
+      assert.equal(data['capability'], 'exec.detach')
+      await (await session.start({ argv: ['true'], detach: false })).finished()
+    },
+    { transports: ['stdio'] },
+  ),
+]
+
+const PLACE: readonly Requirement[] = [
+  requirement(
+    'exec.start/cwd',
+    'a command starts in the first root, or below a root where cwd says',
+    'exec.start.cwd session.info:cwd -32002 -32009 -32010',
+    async (peer) => {
+      const session = await peer.session()
+      await mkdir(session.path('sub/deep'), { recursive: true })
+      await writeFile(session.path('file'), '')
+      const where = async (params: object): Promise<string> => {
+        const log = await session.start({ argv: ['pwd', '-P'], ...params })
+        await log.finished()
+        return log.stdout.toString().trim()
+      }
+      assert.equal(await where({}), session.dir)
+      assert.equal(await where({ cwd: 'sub' }), session.path('sub'))
+      assert.equal(await where({ cwd: 'sub/../sub/./deep/' }), session.path('sub/deep'))
+      assert.equal(await where({ cwd: session.path('sub') }), session.path('sub'))
+      for (const cwd of ['..', '/', '/etc', `${session.dir}x`, 'sub/../../..'])
+        assert.deepEqual((await session.failure(-32002, 'exec.start', { argv: ['pwd'], cwd })).data['allowed_roots'], [session.dir])
+      await session.failure(-32009, 'exec.start', { argv: ['pwd'], cwd: 'missing' })
+      await session.failure(-32010, 'exec.start', { argv: ['pwd'], cwd: 'file' })
+    },
+  ),
+  requirement(
+    'exec.start/env',
+    'variables are added to a small environment that is neither inherited nor wiped',
+    'exec.start.env -32001 -32602',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['env'], env: { GREETING: 'good day', CI: '' } })
+      await log.finished()
+      const base = [`HOME=${userInfo().homedir}`, 'LANG=C.UTF-8', 'LC_ALL=C.UTF-8', `PATH=${SCRUBBED_PATH}`]
+      assert.deepEqual(log.stdout.toString().trim().split('\n').sort(), ['CI=', 'GREETING=good day', ...base].sort())
+      for (const name of ['LD_PRELOAD', 'PATH', 'OTHER', 'greeting', 'GREETING=x']) {
+        const { data } = await session.failure(-32001, 'exec.start', { argv: ['env'], env: { [name]: 'x' } })
+        assert.equal(data['variable'], name)
+      }
+      for (const env of [{ GREETING: 1 }, { GREETING: null }, { '': 'x' }, ['GREETING'], { GREETING: 'a\0b' }])
+        await session.failure(-32602, 'exec.start', { argv: ['env'], env })
+    },
+  ),
+  requirement(
+    'exec.start/pass_env',
+    'the operator may pass on variables of the server',
+    'exec.start.env',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['/usr/bin/env'] })
+      await log.finished()
+      const lines = log.stdout.toString().trim().split('\n')
+      assert.ok(lines.includes(`PATH=${process.env['PATH']}`))
+      assert.equal(lines.length, 4, log.stdout.toString())
+    },
+    { config: { security: ['pass_env = ["PATH", "NOT_SET_ANYWHERE"]'] } },
+  ),
+  requirement(
+    'exec.start/path',
+    'the operator says where programs are looked for',
+    'exec.start.argv -32009',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['env'] })
+      await log.finished()
+      assert.match(log.stdout.toString(), /^PATH=\/usr\/bin:\/bin$/m)
+      await session.failure(-32009, 'exec.start', { argv: ['ldconfig'] })
+    },
+    { config: { security: ['path = ["/usr/bin", "/bin"]'] } },
+  ),
+]
+
+export const EXEC_REQUIREMENTS: readonly Requirement[] = [...ARGV, ...PLACE]

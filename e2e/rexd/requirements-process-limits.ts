@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
+
+import { allGone } from './processes.ts'
+import { requirement, type Requirement } from './requirement.ts'
+
+/** Exactly so many bytes on one stream. */
+const bytesOn = (count: number, stream = ''): string => `head -c ${count} /dev/zero | tr '\\0' x ${stream}`
+
+export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
+  requirement(
+    'exec.start/timeout_ms',
+    'at its time a program is asked to end, with its children, and that is told',
+    'exec.start.timeout_ms exec.exit:timed_out exec.wait:status',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('sleep 1000 & echo pid $!; wait', { timeout_ms: 1_500 })
+      const exit = await log.finished()
+      assert.deepEqual([exit['timed_out'], exit['exit_code'], exit['signal']], [true, null, 'SIGTERM'])
+      assert.ok(Number(exit['duration_ms']) >= 1_500)
+      assert.equal((await session.wait(log))['status'], 'timed_out')
+      await allGone(log.pids())
+      const obeying = await session.shell("trap 'exit 4' TERM; while :; do sleep 0.05; done", { timeout_ms: 1_500 })
+      const { timed_out, exit_code } = await obeying.finished()
+      assert.deepEqual([timed_out, exit_code], [true, 4])
+    },
+  ),
+  requirement(
+    'exec.start/timeout-kill',
+    'a program that does not end when asked is killed',
+    'session.open.limits.hard_timeout_ms',
+    async (peer) => {
+      const session = await peer.session({ limits: { hard_timeout_ms: 4_000 } })
+      const log = await session.shell("trap '' TERM; while :; do sleep 0.05; done", { timeout_ms: 2_000 })
+      const exit = await log.finished()
+      assert.deepEqual([exit['timed_out'], exit['signal']], [true, 'SIGKILL'])
+      assert.ok(Number(exit['duration_ms']) >= 4_000)
+    },
+  ),
+  requirement(
+    'exec.start/default_timeout',
+    'a command without a time gets the default',
+    'session.open.limits.default_timeout_ms',
+    async (peer) => {
+      const session = await peer.session({ limits: { default_timeout_ms: 500 } })
+      assert.equal((await (await session.start({ argv: ['sleep', '1000'] })).finished())['timed_out'], true)
+      const given = await session.start({ argv: ['sleep', '0.7'], timeout_ms: 20_000 })
+      assert.deepEqual([(await given.finished())['timed_out'], (await session.wait(given))['exit_code']], [false, 0])
+    },
+  ),
+  requirement('exec.start/timeout-limit', 'no time above the hard limit of the session', 'exec.start.timeout_ms -32008', async (peer) => {
+    const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
+    const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'], timeout_ms: 60_001 })
+    assert.deepEqual([data['limit'], data['asked'], data['max']], ['timeout_ms', 60_001, 60_000])
+    await (await session.start({ argv: ['true'], timeout_ms: 60_000 })).finished()
+    await session.failure(-32602, 'exec.start', { argv: ['true'], timeout_ms: 0 })
+  }),
+  requirement(
+    'timeout/no-error',
+    'time that is up is told as a state: -32003 stays for what cannot be told so',
+    '-32003 exec.wait:status exec.exit:timed_out',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['sleep', '1000'], timeout_ms: 1_500 })
+      const { result } = await peer.ask('exec.wait', { session_id: session.id, process_id: log.id, timeout_ms: 1 })
+      assert.equal(result?.['status'], 'running')
+      const ended = await peer.ask('exec.wait', { session_id: session.id, process_id: log.id })
+      assert.equal(ended.result?.['status'], 'timed_out')
+    },
+  ),
+  requirement(
+    'exec.start/max_output_bytes',
+    'output up to the limit is whole; beyond it it is counted and dropped, and the program goes on',
+    'exec.start.max_output_bytes exec.exit:truncated session.open.limits.max_output_bytes',
+    async (peer) => {
+      const session = await peer.session({ limits: { max_output_bytes: 2_000 } })
+      for (const [bytes, params, kept] of [
+        [1_000, { max_output_bytes: 1_000 }, 1_000],
+        [1_001, { max_output_bytes: 1_000 }, 1_000],
+        [300_000, {}, 2_000],
+      ] as const) {
+        const log = await session.shell(`${bytesOn(bytes)}; exit 5`, params)
+        const { exit_code, bytes_stdout, truncated } = await log.finished()
+        assert.deepEqual([exit_code, bytes_stdout, truncated, log.stdout.length], [5, bytes, bytes > kept, kept])
+      }
+      const wait = 'while [ ! -e go ]; do sleep 0.05; done'
+      const both = await session.shell(`${bytesOn(600)}; ${wait}; ${bytesOn(600, '>&2')}`, { max_output_bytes: 1_000 })
+      await both.printed('x'.repeat(600))
+      await writeFile(session.path('go'), '')
+      const { bytes_stderr, truncated } = await both.finished()
+      assert.deepEqual([both.stdout.length, both.stderr.length, bytes_stderr, truncated], [600, 400, 600, true])
+      const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'], max_output_bytes: 2_001 })
+      assert.equal(data['limit'], 'max_output_bytes')
+    },
+  ),
+  requirement(
+    'exec.start/fail_on_limit',
+    'with fail_on_limit a command that writes too much is ended, and that is an error',
+    'exec.start.fail_on_limit -32004 exec.error',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('sleep 1000 & echo pid $!; yes', { max_output_bytes: 10_000, fail_on_limit: true })
+      const exit = await log.finished()
+      assert.deepEqual([exit['truncated'], exit['signal'], exit['timed_out']], [true, 'SIGTERM', false])
+      assert.deepEqual((await log.error)['code'], -32004)
+      assert.deepEqual(
+        log.events.slice(-2).map(({ method }) => method),
+        ['exec.error', 'exec.exit'],
+      )
+      assert.equal((await session.failure(-32004, 'exec.wait', { process_id: log.id })).data['process_id'], log.id)
+      await allGone(log.pids())
+      const enough = await session.shell(bytesOn(10_000), { max_output_bytes: 10_000, fail_on_limit: true })
+      assert.equal((await enough.finished())['truncated'], false)
+      assert.equal((await session.wait(enough))['status'], 'exited')
+    },
+  ),
+  requirement(
+    'exec.start/max_processes',
+    'no more processes than the session has room for; one that ended makes room',
+    'session.open.limits.max_processes_per_session -32008',
+    async (peer) => {
+      const session = await peer.session({ limits: { max_processes_per_session: 2 } })
+      const logs = [await session.start({ argv: ['sleep', '1000'] }), await session.start({ argv: ['sleep', '1000'] })]
+      const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'] })
+      assert.deepEqual([data['limit'], data['max']], ['max_processes_per_session', 2])
+      await session.call('exec.kill', { process_id: logs[0]!.id })
+      await logs[0]!.finished()
+      await (await session.start({ argv: ['true'] })).finished()
+      const other = await peer.session()
+      await (await other.start({ argv: ['true'] })).finished()
+      await session.close()
+    },
+  ),
+  requirement(
+    'exec.start/commands',
+    'what a rule of the operator forbids is not run, and what none allows',
+    'exec.start.argv -32001',
+    async (peer) => {
+      const session = await peer.session()
+      await (await session.start({ argv: ['echo', '5'] })).finished()
+      await (await session.start({ argv: ['seq', '1', '2'] })).finished()
+      for (const argv of [['echo', 'x'], ['echo'], ['echo', '5', '6'], ['env'], ['/usr/bin/env'], ['sh', '-c', 'id']])
+        assert.equal((await session.failure(-32001, 'exec.start', { argv })).data['rule'], 'allow_commands', argv.join(' '))
+      assert.equal((await session.failure(-32001, 'exec.start', { argv: ['seq', '666'] })).data['rule'], 'deny_commands[0]')
+    },
+    {
+      config: {
+        security: [
+          'allow_commands = [{ argv = ["echo", "<INT>"] }, { argv = ["seq"], args = "any" }]',
+          'deny_commands = [{ argv = ["seq", "666"] }]',
+        ],
+      },
+    },
+  ),
+  requirement(
+    'journal/unavailable',
+    'what cannot be written down does not happen',
+    '-32603 exec.start',
+    async (peer) => {
+      const session = await peer.session()
+      const marker = session.path('marker')
+      await rm(peer.home.journalFile)
+      await mkdir(peer.home.journalFile)
+      for (const [method, params] of [
+        ['exec.start', { argv: ['touch', marker] }],
+        ['fs.write', { path: 'marker', content: 'x' }],
+        ['fs.read', { path: '.' }],
+        ['session.open', { client_name: 'x' }],
+      ] as const) {
+        const ids = method === 'session.open' ? {} : { session_id: session.id }
+        const { error } = await peer.ask(method, { ...ids, ...params })
+        assert.deepEqual([error?.code, error?.data['code']], [-32603, 'journal_unavailable'], method)
+      }
+      assert.equal(existsSync(marker), false)
+    },
+    { config: {} },
+  ),
+]

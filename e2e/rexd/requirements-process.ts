@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict'
+
+import { until } from '../../test/support/mesh-of-daemons.ts'
+import { allGone } from './processes.ts'
+import { requirement, type Requirement } from './requirement.ts'
+
+const EVENTS: readonly Requirement[] = [
+  requirement(
+    'exec.stdout/event',
+    'output comes as it is: not one byte more, numbered from 1 for each stream',
+    'exec.stdout exec.stdout:session_id exec.stdout:process_id exec.stdout:seq exec.stdout:data exec.stdout:encoding exec.stderr exec.stderr:seq exec.stderr:data exec.stderr:encoding exec.stderr:session_id exec.stderr:process_id',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['printf', 'x'] })
+      const exit = await log.finished()
+      assert.deepEqual([log.stdout.toString(), exit['bytes_stdout'], exit['bytes_stderr']], ['x', 1, 0])
+      const { params } = log.events[0]!
+      assert.deepEqual(params, { session_id: session.id, process_id: log.id, seq: 1, data: 'x', encoding: 'utf8' })
+      const both = await session.shell('printf a; printf b >&2; sleep 0.1; printf c; printf d >&2')
+      const { bytes_stdout, bytes_stderr } = await both.finished()
+      assert.deepEqual([both.stdout.toString(), both.stderr.toString(), bytes_stdout, bytes_stderr], ['ac', 'bd', 2, 2])
+      assert.deepEqual(Object.keys(both.events.find(({ method }) => method === 'exec.stderr')!.params).sort(), Object.keys(params).sort())
+    },
+  ),
+  requirement(
+    'exec.stdout/characters',
+    'a character that comes in pieces is told as one',
+    'exec.stdout:data exec.stdout:encoding',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell("printf 'a\\360\\237'; sleep 0.2; printf '\\230'; sleep 0.2; printf '\\200b'")
+      await log.finished()
+      assert.deepEqual(log.stdout.toString(), 'a😀b')
+      assert.ok(log.events.every(({ method, params }) => method !== 'exec.stdout' || params['encoding'] === 'utf8'))
+    },
+  ),
+  requirement(
+    'exec.stdout/binary',
+    'what is no UTF-8 is base64, byte for byte',
+    'exec.stdout:data exec.stdout:encoding exec.stderr:data',
+    async (peer) => {
+      const session = await peer.session()
+      const bytes = Buffer.from(Array.from({ length: 100_000 }, (_, at) => (at * 7) % 256))
+      const log = await session.shell('cat > bytes; cat bytes; cat bytes >&2', {
+        stdin: bytes.toString('base64'),
+        stdin_encoding: 'base64',
+      })
+      await log.finished()
+      assert.ok(log.stdout.equals(bytes))
+      assert.ok(log.stderr.equals(bytes))
+      const cut = await session.shell("printf 'a\\303'")
+      await cut.finished()
+      assert.deepEqual(cut.stdout, Buffer.from([0x61, 0xc3]))
+    },
+  ),
+  requirement(
+    'exec.exit/event',
+    'the end is told once, last, with how it came and how much there was',
+    'exec.exit exec.exit:session_id exec.exit:process_id exec.exit:exit_code exec.exit:signal exec.exit:timed_out exec.exit:duration_ms exec.exit:bytes_stdout exec.exit:bytes_stderr',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('printf abc; printf de >&2; exit 42')
+      const { duration_ms, ...exit } = await log.finished()
+      assert.ok(Number.isInteger(duration_ms) && Number(duration_ms) >= 0)
+      assert.deepEqual(exit, {
+        session_id: session.id,
+        process_id: log.id,
+        exit_code: 42,
+        signal: null,
+        timed_out: false,
+        bytes_stdout: 3,
+        bytes_stderr: 2,
+        truncated: false,
+      })
+      const killed = await (await session.shell('kill -USR1 $$')).finished()
+      assert.deepEqual([killed['exit_code'], killed['signal']], [null, 'SIGUSR1'])
+    },
+  ),
+]
+
+const WAIT: readonly Requirement[] = [
+  requirement(
+    'exec.wait/answer',
+    'it answers how a process stands, also long after its end, as often as it is asked',
+    'exec.wait exec.wait.session_id exec.wait.process_id exec.wait.timeout_ms exec.wait:status exec.wait:exit_code exec.wait:signal exec.wait:bytes_stdout exec.wait:bytes_stderr',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('printf abc; cat; exit 3', { stdin_open: true })
+      await log.printed('abc')
+      const running = { status: 'running', exit_code: null, signal: null, bytes_stdout: 3, bytes_stderr: 0 }
+      assert.deepEqual(await session.wait(log, { timeout_ms: 0 }), running)
+      assert.deepEqual(await session.wait(log, { timeout_ms: 50 }), running)
+      const waited = session.wait(log)
+      await session.call('exec.input', { process_id: log.id, data: '', eof: true })
+      const over = { status: 'exited', exit_code: 3, signal: null, bytes_stdout: 3, bytes_stderr: 0 }
+      assert.deepEqual(await waited, over)
+      for (const params of [{}, { timeout_ms: 0 }, { timeout_ms: 10_000 }]) assert.deepEqual(await session.wait(log, params), over)
+    },
+  ),
+  requirement('exec.wait/long', 'a wait of more than 2^31 ms does not end at once', 'exec.wait.timeout_ms', async (peer) => {
+    const session = await peer.session()
+    const log = await session.start({ argv: ['cat'], stdin_open: true })
+    const waited = session.wait(log, { timeout_ms: 2 ** 31 + 5 })
+    await session.wait(log, { timeout_ms: 300 })
+    await session.call('exec.input', { process_id: log.id, data: '', eof: true })
+    assert.equal((await waited)['status'], 'exited')
+  }),
+  requirement('exec.wait/after-exit', 'who is told of the end has been told of all output', 'exec.wait exec.exit', async (peer) => {
+    const session = await peer.session()
+    for (let round = 0; round < 10; round++) {
+      const log = await session.start({ argv: ['seq', '1', '2000'] })
+      assert.equal((await session.wait(log))['status'], 'exited')
+      const exit = await log.finished()
+      assert.equal(log.stdout.length, exit['bytes_stdout'])
+    }
+  }),
+  requirement('exec.wait/unknown', 'a process that is not there', '-32005 exec.wait.process_id', async (peer) => {
+    const session = await peer.session()
+    for (const [method, params] of [
+      ['exec.wait', {}],
+      ['exec.kill', {}],
+      ['exec.input', { data: '' }],
+    ] as const)
+      assert.equal((await session.failure(-32005, method, { process_id: 'p_nobody', ...params })).data['process_id'], 'p_nobody')
+  }),
+]
+
+const KILL: readonly Requirement[] = [
+  requirement(
+    'exec.exit/left-behind',
+    'what a command leaves behind ends with it, and does not hold its end',
+    'exec.exit',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.shell('sleep 1000 & echo pid $!; exit 3')
+      assert.equal((await log.finished())['exit_code'], 3)
+      await allGone(log.pids())
+    },
+  ),
+  requirement(
+    'exec.kill/signals',
+    'a process is told a signal by its name, TERM unless said; false when nobody is there',
+    'exec.kill exec.kill.session_id exec.kill.process_id exec.kill.signal exec.kill:ok',
+    async (peer) => {
+      const session = await peer.session()
+      const trapped = await session.shell("trap 'echo usr1' USR1; echo ready; while :; do sleep 0.05; done")
+      await trapped.printed('ready')
+      assert.deepEqual(await session.call('exec.kill', { process_id: trapped.id, signal: 'USR1' }), { ok: true })
+      await trapped.printed('usr1')
+      for (const [params, signal] of [
+        [{}, 'SIGTERM'],
+        [{ signal: 'KILL' }, 'SIGKILL'],
+        [{ signal: 'SIGINT' }, 'SIGINT'],
+      ] as const) {
+        const log = await session.start({ argv: ['sleep', '1000'] })
+        assert.deepEqual(await session.call('exec.kill', { process_id: log.id, ...params }), { ok: true })
+        assert.equal((await log.finished())['signal'], signal)
+        const { status, exit_code, signal: told } = await session.wait(log)
+        assert.deepEqual([status, exit_code, told], ['killed', null, signal])
+        assert.deepEqual(await session.call('exec.kill', { process_id: log.id }), { ok: false })
+      }
+      await session.close()
+    },
+  ),
+  requirement(
+    'exec.kill/unknown-signal',
+    'what is no signal, or none that may be sent, is refused',
+    'exec.kill.signal -32602',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['sleep', '1000'] })
+      for (const signal of ['NOPE', '9', '', 'SIGSEGV', 'sigterm', 15])
+        await session.failure(-32602, 'exec.kill', { process_id: log.id, signal })
+      assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
+      await session.close()
+    },
+  ),
+  requirement('exec.kill/tree', 'a signal reaches what the program started, too', 'exec.kill', async (peer) => {
+    const session = await peer.session()
+    const log = await session.shell('(sleep 1000 & echo pid $!; wait) & sleep 1000 & echo pid $!; wait')
+    await until('both children are there', () => log.pids().length === 2)
+    await session.call('exec.kill', { process_id: log.id })
+    await log.finished()
+    await allGone(log.pids())
+  }),
+]
+
+export const PROCESS_REQUIREMENTS: readonly Requirement[] = [...EVENTS, ...WAIT, ...KILL]

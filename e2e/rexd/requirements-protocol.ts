@@ -1,0 +1,237 @@
+import assert from 'node:assert/strict'
+
+import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
+import type { Peer, Reply } from './peer.ts'
+import { requirement, type Requirement } from './requirement.ts'
+import { COMMON } from './server.ts'
+
+/** The server goes on as if nothing had been. */
+const goesOn = async (peer: Peer): Promise<void> => {
+  await peer.failure(-32601, 'no.such.method')
+}
+
+/** Sends what is no request and answers what is said of it. */
+const refused = async (peer: Peer, message: unknown): Promise<Reply> => {
+  peer.raw(typeof message === 'string' ? message : JSON.stringify(message))
+  return peer.stray()
+}
+
+/** Of each kind of JSON one value. */
+const VALUES: readonly unknown[] = [null, true, 1.5, -1, '', [], {}, [[]], { a: 1 }, ['']]
+
+/** A value that the field does not take, or undefined. */
+const wrongValue = (method: keyof typeof PARAMS, field: string): unknown => {
+  const schema = PARAMS[method].shape[field as never] as { safeParse(value: unknown): { success: boolean } }
+  return VALUES.find((value) => !schema.safeParse(value).success)
+}
+
+/** What was sent before is done with, and there was no answer to it. */
+const nothingIsSaid = async (peer: Peer): Promise<void> => {
+  await goesOn(peer)
+  await goesOn(peer)
+  assert.deepEqual(peer.strays, [])
+}
+
+const FORM: readonly Requirement[] = [
+  requirement('rpc/version', 'a request says that it is JSON-RPC 2.0', '-32600', async (peer) => {
+    for (const jsonrpc of ['1.0', 2, null]) {
+      const { error } = await peer.answered({ jsonrpc, id: 'v', method: 'session.info' }, 'v')
+      assert.equal(error?.code, -32600)
+    }
+  }),
+  requirement('rpc/id', 'an answer has the id of its request: a text, a whole number, null', '-32601', async (peer) => {
+    for (const id of ['', 'a b', 'x'.repeat(MAX_RPC_ID), 0, -7, Number.MAX_SAFE_INTEGER]) {
+      const { error } = await peer.ask('no.such.method', {}, id)
+      assert.equal(error?.code, -32601)
+    }
+    const { id, error } = await refused(peer, { jsonrpc: '2.0', id: null, method: 'no.such.method' })
+    assert.deepEqual([id, error?.code], [null, -32601])
+  }),
+  requirement('rpc/bad-id', 'any other id is an invalid request, answered without it', '-32600', async (peer) => {
+    for (const bad of [1.5, true, {}, [1], 'x'.repeat(MAX_RPC_ID + 1), 2 ** 53]) {
+      const { id, error } = await refused(peer, { jsonrpc: '2.0', id: bad, method: 'session.info' })
+      assert.deepEqual([id, error?.code], [null, -32600], JSON.stringify(bad))
+    }
+  }),
+  requirement('rpc/parse-error', 'what is no JSON is told, and ends nothing', '-32700', async (peer) => {
+    for (const text of ['{', '{"jsonrpc":"2.0"', 'nonsense', "{'a':1}", '{"a":1}{"b":2}', '\u0000', '"\t"', 'NaN', '['.repeat(10_000)]) {
+      const { id, error } = await refused(peer, text)
+      assert.deepEqual([id, error?.code], [null, -32700], text.slice(0, 20))
+    }
+    await goesOn(peer)
+  }),
+  requirement('rpc/invalid-request', 'what is JSON and no request is told', '-32600', async (peer) => {
+    for (const value of [1, 'text', null, true, {}, { jsonrpc: '2.0' }, { jsonrpc: '2.0', method: 5 }]) {
+      const { id, error } = await refused(peer, JSON.stringify(value))
+      assert.deepEqual([id, error?.code], [null, -32600], JSON.stringify(value))
+    }
+    const { error } = await peer.answered({ jsonrpc: '2.0', id: 'm', method: 'session.info', extra: 1 }, 'm')
+    assert.equal(error?.code, -32600)
+    assert.match(error.message, /extra/)
+  }),
+  requirement('rpc/method', 'a method that is not there is told, with those that are', '-32601', async (peer) => {
+    for (const method of ['', 'exec', 'exec.run', 'Session.open', 'constructor', '__proto__', 'toString', 'x'.repeat(100_000)]) {
+      const { message, data } = await peer.failure(-32601, method, {})
+      assert.deepEqual(data['methods'], METHODS)
+      assert.ok(message.length < 1_000)
+    }
+  }),
+  requirement('rpc/params', 'params are given by name', '-32602', async (peer) => {
+    for (const params of [[], ['test'], 'test', 5, null]) {
+      const { error } = await peer.answered({ jsonrpc: '2.0', id: 'p', method: 'session.open', params }, 'p')
+      assert.ok(error?.code === -32602 || error?.code === -32600, JSON.stringify(params))
+    }
+    const { message, data } = await peer.failure(-32602, 'session.open')
+    assert.match(message, /client_name/)
+    assert.equal(data['code'], 'bad_request')
+  }),
+]
+
+const FIELDS: readonly Requirement[] = METHODS.flatMap((method) => [
+  requirement(`${method}/unknown-field`, 'a field that it does not have is refused by its name', '-32602', async (peer) => {
+    for (const field of ['surprise', '__proto__', 'toString', 'Path']) {
+      const { message } = await peer.failure(-32602, method, JSON.parse(`{${JSON.stringify(field)}:1}`) as object as never)
+      assert.ok(message.includes(`${field}: unknown key`), message)
+    }
+  }),
+  requirement(
+    `${method}/wrong-kind`,
+    'each field takes its own kind of value and is named where it has another',
+    '-32602',
+    async (peer) => {
+      for (const field of Object.keys(PARAMS[method].shape)) {
+        const value = wrongValue(method, field)
+        if (value === undefined) continue
+        const { message } = await peer.failure(-32602, method, { [field]: value })
+        assert.ok(message.includes(field), `${field}: ${message}`)
+      }
+    },
+  ),
+])
+
+const FLOW: readonly Requirement[] = [
+  requirement('rpc/notification', 'a notification is done and not answered, whatever becomes of it', 'session.close', async (peer) => {
+    const session = await peer.session()
+    peer.notify('no.such.method')
+    peer.notify('session.open', { nonsense: 1 })
+    peer.notify('session.info', { session_id: 'nobody' })
+    peer.notify('session.close', { session_id: session.id })
+    for (;;) if ((await peer.ask('session.info', { session_id: session.id })).error?.code === -32001) break
+    await nothingIsSaid(peer)
+  }),
+  requirement(
+    'rpc/notification-by-position',
+    'a notification with params by position is not answered either',
+    '',
+    async (peer) => {
+      peer.raw('{"jsonrpc":"2.0","method":"session.open","params":["test"]}')
+      await nothingIsSaid(peer)
+    },
+    { config: COMMON },
+  ),
+  requirement('rpc/batch', 'a batch is answered by one list with what is to be answered', '-32600', async (peer) => {
+    const batch = [
+      { jsonrpc: '2.0', id: 'one', method: 'no.such.method' },
+      { jsonrpc: '2.0', method: 'no.such.method' },
+      { jsonrpc: '2.0', id: 'two', method: 'session.open', params: { client_name: 'batch' } },
+      7,
+    ]
+    peer.raw(JSON.stringify(batch))
+    const answers = await peer.stray<Reply[]>()
+    assert.equal(answers.length, 3)
+    const of = (id: unknown): Reply | undefined => answers.find((answer) => answer.id === id)
+    assert.equal(of('one')?.error?.code, -32601)
+    assert.equal(of(null)?.error?.code, -32600)
+    assert.match(String(of('two')?.result?.['session_id']), /^s_/)
+  }),
+  requirement('rpc/batch-silent', 'a batch of notifications is not answered', '', async (peer) => {
+    peer.raw('[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"session.info","params":{"session_id":"x"}}]')
+    await nothingIsSaid(peer)
+  }),
+  requirement('rpc/batch-size', `an empty batch and one of more than ${MAX_RPC_BATCH} are one invalid request`, '-32600', async (peer) => {
+    const one = { jsonrpc: '2.0', id: 'b', method: 'no.such.method' }
+    for (const batch of [[], Array.from({ length: MAX_RPC_BATCH + 1 }, () => one)]) {
+      const { id, error } = await refused(peer, batch)
+      assert.deepEqual([id, error?.code], [null, -32600])
+    }
+    peer.raw(JSON.stringify(Array.from({ length: MAX_RPC_BATCH }, () => one)))
+    assert.equal((await peer.stray<Reply[]>()).length, MAX_RPC_BATCH)
+  }),
+  requirement('rpc/out-of-order', 'a request that waits holds no other', 'exec.wait', async (peer) => {
+    const session = await peer.session()
+    const log = await session.start({ argv: ['cat'], stdin_open: true })
+    const waited = peer.ask('exec.wait', { session_id: session.id, process_id: log.id })
+    const { at } = await peer.ask('session.info', { session_id: session.id })
+    await session.call('exec.input', { process_id: log.id, data: '', eof: true })
+    const reply = await waited
+    assert.ok(reply.at > at)
+    assert.equal(reply.result?.['status'], 'exited')
+  }),
+  requirement('rpc/too-long', `a message of more than ${MAX_RPC_MESSAGE} bytes is refused and ends nothing`, '-32008', async (peer) => {
+    const whole = `{"jsonrpc":"2.0","id":"long","method":"no.such.method","params":{"x":""}}`
+    const text = (length: number): string => whole.replace('""', `"${'x'.repeat(length - whole.length)}"`)
+    const { id, error } = await refused(peer, text(MAX_RPC_MESSAGE + 1))
+    assert.deepEqual([id, error?.code, error?.data['max']], [null, -32008, MAX_RPC_MESSAGE])
+    const answer = peer.answerTo('long')
+    peer.raw(text(MAX_RPC_MESSAGE))
+    assert.equal((await answer).error?.code, -32601)
+  }),
+]
+
+/** Each is answered, by whatever code but that of a mistake of ours, and the session is still there. */
+const isSurvived = async (peer: Peer, method: string, params: Record<string, unknown>): Promise<void> => {
+  const session = await peer.session()
+  const log = await session.start({ argv: ['cat'], stdin_open: true })
+  const ids = method === 'exec.kill' ? { session_id: session.id, process_id: log.id } : { session_id: session.id }
+  const { error } = await peer.ask(method, { ...ids, ...params })
+  assert.notEqual(error?.code, -32603, `${method} ${Object.keys(params).join()}: ${JSON.stringify(error)}`)
+  assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running', 'a program of another request was ended')
+}
+
+const LONE = 'a\ud800'
+const wide = (characters: number): string => 'é'.repeat(characters)
+/** Texts that are as long as they may be in characters and longer in bytes, or that UTF-8 has no bytes for. */
+const HOSTILE: readonly (readonly [string, string, Record<string, unknown>])[] = [
+  ['fs.stat.path', 'wide', { path: wide(4_000) }],
+  ['fs.stat.path', 'no Unicode', { path: LONE }],
+  ['fs.glob.pattern', 'wide', { pattern: wide(4_000) }],
+  ['fs.glob.pattern', 'no Unicode', { pattern: LONE }],
+  ['fs.glob.cwd', 'no Unicode', { cwd: LONE, pattern: '*' }],
+  ['fs.write.expected_mtime', 'wide', { path: 'x', content: '', expected_mtime: wide(64) }],
+  ['fs.edit.expected_mtime', 'no Unicode', { path: 'x', old_string: 'a', new_string: 'b', expected_mtime: LONE }],
+  ['fs.patch.cwd', 'no Unicode', { patch_text: '*** Begin Patch\n*** Delete File: a\n*** End Patch', cwd: LONE }],
+  ['exec.start.argv', 'one of 40 KiB', { argv: ['echo', 'x'.repeat(40 * 1024)] }],
+  ['exec.start.argv', 'of 400 KiB together', { argv: ['echo', ...Array.from({ length: 20 }, () => 'x'.repeat(20 * 1024))] }],
+  ['exec.start.argv', 'no Unicode', { argv: ['echo', LONE] }],
+  ['exec.start.command', 'of 40 KiB', { shell: true, command: `: ${'x'.repeat(40 * 1024)}` }],
+  ['exec.start.cwd', 'wide', { argv: ['true'], cwd: wide(4_000) }],
+  ['exec.start.env', 'a value of 200 KiB', { argv: ['true'], env: { GREETING: 'x'.repeat(200 * 1024) } }],
+  ['exec.start.env', 'a wide name', { argv: ['true'], env: { [wide(64)]: 'x' } }],
+  ['exec.kill.signal', 'wide', { signal: wide(16) }],
+]
+const HOSTILE_OPENING: readonly (readonly [string, string, Record<string, unknown>])[] = [
+  ['session.open.client_name', 'wide', { client_name: wide(64) }],
+  ['session.open.client_name', 'no Unicode', { client_name: LONE }],
+  ['session.open.workspace_roots', 'no Unicode', { client_name: 'x', workspace_roots: [LONE] }],
+  ['session.open.requested_capabilities', 'wide', { client_name: 'x', requested_capabilities: [wide(64)] }],
+]
+
+const SURVIVAL: readonly Requirement[] = [...HOSTILE, ...HOSTILE_OPENING].map(([field, what, params]) => {
+  const [, method = ''] = /^(\w+\.\w+)\./.exec(field) ?? []
+  return requirement(
+    `${field}/${what.replaceAll(' ', '-')}`,
+    `${what}: this request alone is answered for it`,
+    field,
+    async (peer) => {
+      if (method !== 'session.open') return isSurvived(peer, method, params)
+      const session = await peer.session()
+      const { error } = await peer.ask(method, params)
+      assert.notEqual(error?.code, -32603, JSON.stringify(error))
+      await session.call('session.info')
+    },
+    { config: COMMON },
+  )
+})
+
+export const PROTOCOL_REQUIREMENTS: readonly Requirement[] = [...FORM, ...FIELDS, ...FLOW, ...SURVIVAL]

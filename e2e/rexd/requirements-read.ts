@@ -1,0 +1,232 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { chmod, lstat, mkdir, symlink, writeFile } from 'node:fs/promises'
+
+import type { Session } from './peer.ts'
+import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
+
+const text = async (session: Session, params: object): Promise<string> =>
+  String((await session.call('fs.read', { path: 'file', ...params }))['content'])
+
+const READ: readonly Requirement[] = [
+  requirement(
+    'fs.read/answer',
+    'a file, its size and its time',
+    'fs.read fs.read.session_id fs.read.path fs.read:path fs.read:size fs.read:mtime fs.read:encoding fs.read:content fs.read:truncated',
+    async (peer) => {
+      const session = await peer.session()
+      await writeFile(session.path('file'), '\ufeffgrün 😀\r\n')
+      const { mtime, ...answer } = await session.call('fs.read', { path: 'file' })
+      assert.deepEqual(answer, { path: 'file', size: 15, encoding: 'utf8', content: '\ufeffgrün 😀\r\n', truncated: false })
+      assert.match(String(mtime), FILE_TIME)
+      const whole = await session.call('fs.read', { path: session.path('file') })
+      assert.deepEqual([whole['path'], whole['mtime']], [session.path('file'), mtime])
+      await writeFile(session.path('empty'), '')
+      const empty = await session.call('fs.read', { path: 'empty' })
+      assert.deepEqual([empty['content'], empty['size'], empty['truncated']], ['', 0, false])
+    },
+  ),
+  requirement('fs.read/part', 'a part of a file', 'fs.read.offset fs.read.length fs.read:truncated', async (peer) => {
+    const session = await peer.session()
+    await writeFile(session.path('file'), '0123456789')
+    const part = async (params: object): Promise<unknown[]> => {
+      const { content, truncated, size } = await session.call('fs.read', { path: 'file', ...params })
+      assert.equal(size, 10)
+      return [content, truncated]
+    }
+    assert.deepEqual(await part({ offset: 3, length: 4 }), ['3456', true])
+    assert.deepEqual(await part({ offset: 6, length: 4 }), ['6789', false])
+    assert.deepEqual(await part({ offset: 8, length: 100 }), ['89', false])
+    assert.deepEqual(await part({ offset: 7 }), ['789', false])
+    assert.deepEqual(await part({ length: 0 }), ['', true])
+    for (const offset of [10, 11, Number.MAX_SAFE_INTEGER]) assert.deepEqual(await part({ offset }), ['', false], `${offset}`)
+    for (const params of [{ offset: -1 }, { length: -1 }, { offset: 0.5 }, { length: 2 ** 53 }])
+      await session.failure(-32602, 'fs.read', { path: 'file', ...params })
+  }),
+  requirement('fs.read/encoding', 'what is no UTF-8 is read as base64', 'fs.read.encoding fs.read:encoding -32602', async (peer) => {
+    const session = await peer.session()
+    const bytes = Buffer.from([0, 255, 13, 10, 195])
+    await writeFile(session.path('file'), bytes)
+    assert.equal((await session.failure(-32602, 'fs.read', { path: 'file' })).data['path'], 'file')
+    const { content, encoding } = await session.call('fs.read', { path: 'file', encoding: 'base64' })
+    assert.deepEqual([content, encoding], [bytes.toString('base64'), 'base64'])
+    await session.failure(-32602, 'fs.read', { path: 'file', encoding: 'latin1' })
+  }),
+  requirement(
+    'fs.read/limit',
+    'no more at once than the limit: what is asked beyond it is refused, what is not asked is cut',
+    'session.open.limits.max_file_read_bytes fs.read.length -32008',
+    async (peer) => {
+      const session = await peer.session({ limits: { max_file_read_bytes: 100 } })
+      await writeFile(session.path('file'), 'x'.repeat(101))
+      const { content, truncated } = await session.call('fs.read', { path: 'file' })
+      assert.deepEqual([String(content).length, truncated], [100, true])
+      assert.equal((await text(session, { length: 100 })).length, 100)
+      const { data } = await session.failure(-32008, 'fs.read', { path: 'file', length: 101 })
+      assert.deepEqual([data['limit'], data['asked'], data['max']], ['max_file_read_bytes', 101, 100])
+    },
+  ),
+  requirement(
+    'fs.read/cut-character',
+    'a text that is cut by the limit ends with a whole character',
+    'fs.read:content fs.read:truncated',
+    async (peer) => {
+      const session = await peer.session({ limits: { max_file_read_bytes: 100 } })
+      await writeFile(session.path('file'), `x${'é'.repeat(100)}`)
+      const { content, truncated } = await session.call('fs.read', { path: 'file' })
+      assert.deepEqual([content, truncated], [`x${'é'.repeat(49)}`, true])
+    },
+  ),
+  requirement('fs.read/no-file', 'what is no regular file is told, without waiting for it', 'fs.read.path -32009 -32010', async (peer) => {
+    const session = await peer.session()
+    await mkdir(session.path('dir'))
+    assert.equal(spawnSync('mkfifo', [session.path('pipe')]).status, 0)
+    assert.equal((await session.failure(-32009, 'fs.read', { path: 'missing' })).data['path'], session.path('missing'))
+    await session.failure(-32009, 'fs.read', { path: 'missing/below' })
+    assert.equal((await session.failure(-32010, 'fs.read', { path: 'dir' })).data['errno'], 'EISDIR')
+    await session.failure(-32010, 'fs.read', { path: 'pipe' })
+    await session.failure(-32602, 'fs.read', { path: '' })
+    await session.failure(-32602, 'fs.read', { path: 'a\0b' })
+  }),
+  requirement(
+    'fs/outside',
+    'no path leads out of the roots, by dots, by name or by a link; inside links are followed',
+    '-32002 fs.read.path fs.write.path fs.list.path fs.glob.cwd fs.stat.path fs.edit.path fs.patch.cwd',
+    async (peer) => {
+      const session = await peer.session()
+      const beside = `${session.dir}-beside`
+      await mkdir(beside)
+      await writeFile(`${beside}/secret`, 'secret')
+      await mkdir(session.path('in'))
+      await writeFile(session.path('in/file'), 'inside')
+      await symlink(beside, session.path('out'))
+      await symlink('in', session.path('way'))
+      await symlink('../../..', session.path('up'))
+      assert.equal(await text(session, { path: 'way/file' }), 'inside')
+      assert.equal(await text(session, { path: 'in/../way/./file' }), 'inside')
+      for (const path of ['../x', '/etc/passwd', beside, `${beside}/secret`, 'out/secret', 'up/x', 'in/../../x', `${session.dir}/../x`]) {
+        for (const [method, params] of [
+          ['fs.read', { path }],
+          ['fs.write', { path, content: 'x' }],
+          ['fs.list', { path: `${path}/y` }],
+          ['fs.glob', { pattern: '*', cwd: `${path}/y` }],
+          ['fs.edit', { path, old_string: 'a', new_string: 'b' }],
+          ['fs.patch', { patch_text: '*** Begin Patch\n*** Add File: y\n+x\n*** End Patch', cwd: path }],
+        ] as const) {
+          const { data } = await session.failure(-32002, method, params)
+          assert.deepEqual(data['allowed_roots'], [session.dir], `${method} ${path}`)
+          assert.equal(typeof data['path'], 'string')
+        }
+      }
+      for (const path of ['../x', '/etc/passwd', 'out/secret']) await session.failure(-32002, 'fs.stat', { path })
+      await session.failure(-32002, 'fs.glob', { pattern: '../*' })
+      await session.failure(-32002, 'fs.glob', { pattern: '/etc/*' })
+      await session.failure(-32002, 'fs.glob', { pattern: '{a,../b}' })
+    },
+  ),
+]
+
+const LIST: readonly Requirement[] = [
+  requirement(
+    'fs.list/answer',
+    'what stands in a directory, sorted, hidden things too; links are entries',
+    'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime',
+    async (peer) => {
+      const session = await peer.session()
+      await mkdir(session.path('d/e'), { recursive: true })
+      await writeFile(session.path('.hidden'), 'abc')
+      await writeFile(session.path('d/f'), '')
+      await symlink('/etc', session.path('link'))
+      assert.equal(spawnSync('mkfifo', [session.path('pipe')]).status, 0)
+      const names = async (params: object): Promise<unknown[]> =>
+        ((await session.call('fs.list', { path: '.', ...params }))['entries'] as { path: string; type: string }[]).map(
+          ({ path, type }) => `${path.slice(session.dir.length + 1)} ${type}`,
+        )
+      assert.deepEqual(await names({}), ['.hidden file', 'd dir', 'link symlink', 'pipe other'])
+      assert.deepEqual(await names({ recursive: true }), ['.hidden file', 'd dir', 'd/e dir', 'd/f file', 'link symlink', 'pipe other'])
+      assert.deepEqual(await names({ path: session.path('d') }), ['d/e dir', 'd/f file'])
+      const { path, entries, truncated } = await session.call<{ path: string; entries: Record<string, unknown>[]; truncated: boolean }>(
+        'fs.list',
+        {
+          path: '.',
+        },
+      )
+      const { mtime, ...first } = entries[0]!
+      assert.deepEqual([path, truncated], ['.', false])
+      assert.deepEqual(first, { name: '.hidden', path: session.path('.hidden'), type: 'file', size: 3 })
+      assert.match(String(mtime), FILE_TIME)
+      await session.failure(-32009, 'fs.list', { path: 'missing' })
+      assert.equal((await session.failure(-32010, 'fs.list', { path: '.hidden' })).data['errno'], 'ENOTDIR')
+    },
+  ),
+  requirement('fs.list/max_entries', 'at most so many, and the answer says when there are more', 'fs.list.max_entries', async (peer) => {
+    const session = await peer.session()
+    for (const name of ['a', 'b', 'c']) await writeFile(session.path(name), '')
+    for (const [max_entries, count, truncated] of [
+      [2, 2, true],
+      [3, 3, false],
+      [10 ** 9, 3, false],
+    ] as const) {
+      const answer = await session.call<{ entries: unknown[]; truncated: boolean }>('fs.list', { path: '.', max_entries })
+      assert.deepEqual([answer.entries.length, answer.truncated], [count, truncated])
+    }
+    await session.failure(-32602, 'fs.list', { path: '.', max_entries: 0 })
+  }),
+  requirement('fs.list/large', 'a directory too large for one answer is cut, whatever its names are', 'fs.list:entries', async (peer) => {
+    const session = await peer.session()
+    const names = Array.from({ length: 8_000 }, (_, at) => `${'中'.repeat(78)}${at}`)
+    for (const name of names) writeFileSync(session.path(name), '')
+    const { entries, truncated } = await session.call<{ entries: unknown[]; truncated: boolean }>('fs.list', { path: '.' })
+    assert.ok(entries.length > 100 && (truncated || entries.length === names.length))
+  }),
+  requirement(
+    'fs.glob/answer',
+    'paths that fit a pattern, below cwd, sorted',
+    'fs.glob fs.glob.session_id fs.glob.pattern fs.glob.cwd fs.glob.max_matches fs.glob:matches',
+    async (peer) => {
+      const session = await peer.session()
+      await mkdir(session.path('src/deep'), { recursive: true })
+      for (const name of ['a.ts', 'src/b.ts', 'src/deep/c.ts', 'src/d.js', 'src/.e.ts']) await writeFile(session.path(name), '')
+      await symlink(session.path('src'), session.path('linked'))
+      const matches = async (pattern: string, params: object = {}): Promise<string[]> =>
+        ((await session.call('fs.glob', { pattern, ...params }))['matches'] as string[]).map((path) => path.slice(session.dir.length + 1))
+      assert.deepEqual(await matches('**/*.ts'), ['a.ts', 'src/b.ts', 'src/deep/c.ts'])
+      assert.deepEqual(await matches('*.{ts,js}', { cwd: 'src' }), ['src/b.ts', 'src/d.js'])
+      assert.deepEqual(await matches('src/[!b].??'), ['src/d.js'])
+      assert.deepEqual(await matches('src/.*'), ['src/.e.ts'])
+      assert.deepEqual(await matches('*/'), ['src'])
+      assert.deepEqual(await matches('nothing*'), [])
+      const two = await session.call<{ matches: string[]; truncated: boolean }>('fs.glob', { pattern: '**', max_matches: 2 })
+      assert.deepEqual([two.matches.length, two.truncated], [2, true])
+      await session.failure(-32009, 'fs.glob', { pattern: '*', cwd: 'missing' })
+      await session.failure(-32602, 'fs.glob', { pattern: '' })
+    },
+  ),
+  requirement(
+    'fs.stat/answer',
+    'what stands at a path; of a link the link; where nothing stands, that',
+    'fs.stat fs.stat.session_id fs.stat.path fs.stat:path fs.stat:exists fs.stat:type fs.stat:size fs.stat:mtime fs.stat:mode fs.stat:uid fs.stat:gid fs.stat:symlink_target',
+    async (peer) => {
+      const session = await peer.session()
+      await writeFile(session.path('file'), 'abc')
+      await chmod(session.path('file'), 0o640)
+      await symlink('/nowhere/at/all', session.path('link'))
+      const { uid, gid } = await lstat(session.path('file'))
+      const { mtime, ...file } = await session.call('fs.stat', { path: 'file' })
+      assert.match(String(mtime), FILE_TIME)
+      assert.deepEqual(file, { path: 'file', exists: true, type: 'file', size: 3, mode: '0640', uid, gid, symlink_target: null })
+      const link = await session.call('fs.stat', { path: 'link' })
+      assert.deepEqual([link['type'], link['symlink_target']], ['symlink', '/nowhere/at/all'])
+      const root = await session.call('fs.stat', { path: session.dir })
+      assert.deepEqual([root['exists'], root['type']], [true, 'dir'])
+      for (const path of ['missing', 'missing/below']) {
+        const { path: told, exists, ...rest } = await session.call('fs.stat', { path })
+        assert.deepEqual([told, exists], [path, false])
+        assert.ok(Object.values(rest).every((value) => value === null))
+      }
+    },
+  ),
+]
+
+export const READ_REQUIREMENTS: readonly Requirement[] = [...READ, ...LIST]

@@ -1,0 +1,205 @@
+import assert from 'node:assert/strict'
+import { mkdir, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
+import type { Peer, Result } from './peer.ts'
+import { requirement, type Requirement } from './requirement.ts'
+import { COMMON } from './server.ts'
+
+const DEFAULTS = {
+  max_output_bytes: 1_048_576,
+  max_file_read_bytes: 1_048_576,
+  max_processes_per_session: 8,
+  default_timeout_ms: 30_000,
+  hard_timeout_ms: 300_000,
+  max_concurrent_sessions: 16,
+}
+
+const opened = async (peer: Peer, params: Record<string, unknown> = {}): Promise<Result> =>
+  peer.call('session.open', { client_name: 'test', ...params })
+
+const outside = async (peer: Peer, root: string, code = -32002): Promise<Record<string, unknown>> =>
+  (await peer.failure(code, 'session.open', { client_name: 'test', workspace_roots: [root] })).data
+
+const OPEN: readonly Requirement[] = [
+  requirement(
+    'session.open/answer',
+    'it answers the protocol, what is granted, and every limit',
+    'session.open session.open:session_id session.open:protocol session.open:server_version session.open:capabilities session.open:limits session.open:workspace_roots',
+    async (peer) => {
+      const answer = await opened(peer)
+      assert.match(String(answer['session_id']), /^s_[\w-]{22}$/)
+      assert.equal(answer['protocol'], 'rexd/1')
+      assert.match(String(answer['server_version']), /^\d+\.\d+\.\d+/)
+      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
+      assert.deepEqual(answer['limits'], DEFAULTS)
+      assert.deepEqual(answer['workspace_roots'], [peer.home.root])
+    },
+    { config: {} },
+  ),
+  requirement('session.open/client_name', 'a caller has a name, of 1 to 64 characters', 'session.open.client_name', async (peer) => {
+    for (const client_name of ['', 'x'.repeat(65)]) await peer.failure(-32602, 'session.open', { client_name })
+    const { session_id } = await opened(peer, { client_name: 'x'.repeat(64) })
+    assert.equal((await peer.call('session.info', { session_id }))['client_name'], 'x'.repeat(64))
+  }),
+  requirement('session.open/client_version', 'a caller may have a version', 'session.open.client_version', async (peer) => {
+    await opened(peer, { client_version: '1.2.3-rc.4' })
+    await peer.failure(-32602, 'session.open', { client_name: 'test', client_version: '' })
+  }),
+  requirement('session.open/ids', 'an id of a session is never given twice', 'session.open:session_id', async (peer) => {
+    const ids = await Promise.all(Array.from({ length: 20 }, async () => (await opened(peer))['session_id']))
+    assert.equal(new Set(ids).size, 20)
+  }),
+  requirement(
+    'session.open/workspace_roots',
+    'roots that are asked for narrow: these and no other',
+    'session.open.workspace_roots session.open:workspace_roots',
+    async (peer) => {
+      const session = await peer.session()
+      const inner = session.path('inner')
+      await mkdir(inner)
+      await writeFile(session.path('beside'), 'x')
+      const { session_id, workspace_roots } = await opened(peer, { workspace_roots: [inner] })
+      assert.deepEqual(workspace_roots, [inner])
+      const { data } = await peer.failure(-32002, 'fs.read', { session_id, path: '../beside' })
+      assert.deepEqual(data['allowed_roots'], [inner])
+      await peer.failure(-32002, 'exec.start', { session_id, argv: ['true'], cwd: session.dir })
+    },
+  ),
+  requirement(
+    'session.open/workspace_roots-order',
+    'the first root is where relative paths begin, and an empty list grants none',
+    'session.open.workspace_roots',
+    async (peer) => {
+      const session = await peer.session()
+      for (const name of ['a', 'b']) await mkdir(session.path(name))
+      const { session_id } = await opened(peer, { workspace_roots: [session.path('b'), session.path('a')] })
+      await peer.call('fs.write', { session_id, path: 'here', content: 'x' })
+      assert.equal((await session.call('fs.stat', { path: 'b/here' }))['exists'], true)
+      const none = await opened(peer, { workspace_roots: [] })
+      assert.deepEqual(none['workspace_roots'], [])
+      await peer.failure(-32002, 'fs.stat', { session_id: none['session_id'], path: session.dir })
+    },
+  ),
+  requirement(
+    'session.open/roots-outside',
+    'a root outside those of the server is refused, and nothing is granted in its place',
+    'session.open.workspace_roots -32002',
+    async (peer) => {
+      const { root, dir } = peer.home
+      await mkdir(`${root}2`)
+      await symlink('/etc', join(root, 'link-to-etc'))
+      for (const wider of ['/', dir, `${root}2`, `${root}/..`, '/etc', '../root2']) {
+        const data = await outside(peer, wider)
+        assert.deepEqual(data['allowed_roots'], [root], wider)
+        assert.equal(typeof data['path'], 'string')
+      }
+      await outside(peer, 'link-to-etc')
+      await outside(peer, 'not-there', -32009)
+      await writeFile(join(root, 'file'), '')
+      await outside(peer, 'file', -32010)
+    },
+    { config: COMMON },
+  ),
+  requirement(
+    'session.open/requested_capabilities',
+    'capabilities that are asked for narrow',
+    'session.open.requested_capabilities session.open:capabilities -32007',
+    async (peer) => {
+      const { session_id, capabilities } = await opened(peer, { requested_capabilities: ['fs.read', 'events'] })
+      assert.deepEqual([...(capabilities as string[])].sort(), ['events', 'fs.read'])
+      const used: readonly (readonly [string, string, Record<string, unknown>])[] = [
+        ['exec', 'exec.start', { argv: ['true'] }],
+        ['fs.write', 'fs.write', { path: 'x', content: '' }],
+        ['fs.write', 'fs.edit', { path: 'x', old_string: 'a', new_string: 'b' }],
+      ]
+      for (const [capability, method, params] of used)
+        assert.equal((await peer.failure(-32007, method, { session_id, ...params })).data['capability'], capability)
+    },
+  ),
+  requirement(
+    'session.open/unknown-capability',
+    'a capability that does not exist is refused by its name',
+    'session.open.requested_capabilities -32007',
+    async (peer) => {
+      const { data } = await peer.failure(-32007, 'session.open', { client_name: 'test', requested_capabilities: ['exec', 'teleport'] })
+      assert.equal(data['capability'], 'teleport')
+    },
+  ),
+  requirement(
+    'session.open/ungranted-capability',
+    'one that exists and is not granted is left out',
+    'session.open.requested_capabilities',
+    async (peer) => {
+      const answer = await opened(peer, { requested_capabilities: [...CAPABILITY_NAMES] })
+      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
+    },
+    { config: {} },
+  ),
+]
+
+const LIMITS: readonly Requirement[] = [
+  requirement(
+    'session.open/limits',
+    'a session may have lower limits, and is told them',
+    'session.open.limits session.open:limits',
+    async (peer) => {
+      const lower = {
+        max_output_bytes: 10,
+        max_file_read_bytes: 11,
+        max_processes_per_session: 1,
+        default_timeout_ms: 12,
+        hard_timeout_ms: 13,
+      }
+      const { session_id, limits } = await opened(peer, { limits: lower })
+      const expected = { ...(limits as object), ...lower }
+      assert.deepEqual(limits, expected)
+      assert.deepEqual((await peer.call('session.info', { session_id }))['limits'], expected)
+    },
+  ),
+  ...Object.entries(DEFAULTS)
+    .filter(([limit]) => limit !== 'max_concurrent_sessions')
+    .map(([limit, max]) =>
+      requirement(`session.open/limits.${limit}`, 'a limit is never raised', `session.open.limits.${limit} -32008`, async (peer) => {
+        const { data } = await peer.failure(-32008, 'session.open', { client_name: 'test', limits: { [limit]: max + 1 } })
+        assert.deepEqual([data['limit'], data['asked'], data['max']], [limit, max + 1, max])
+        await opened(peer, { limits: { [limit]: max } })
+        await peer.failure(-32602, 'session.open', { client_name: 'test', limits: { [limit]: 0 } })
+      }),
+    ),
+  requirement(
+    'session.open/limits-timeouts',
+    'a default above a lowered hard limit is lowered with it',
+    'session.open.limits.hard_timeout_ms session.open.limits.default_timeout_ms',
+    async (peer) => {
+      const { limits } = await opened(peer, { limits: { hard_timeout_ms: 1_000 } })
+      assert.equal((limits as Record<string, unknown>)['default_timeout_ms'], 1_000)
+    },
+  ),
+  requirement(
+    'session.open/max_concurrent_sessions',
+    'no more sessions than the server has room for; a closed one makes room',
+    '-32008',
+    async (peer) => {
+      const first = await opened(peer)
+      await opened(peer)
+      const { data } = await peer.failure(-32008, 'session.open', { client_name: 'test' })
+      assert.deepEqual([data['limit'], data['max']], ['max_concurrent_sessions', 2])
+      await peer.call('session.close', { session_id: first['session_id'] })
+      await opened(peer)
+    },
+    { config: { limits: ['max_concurrent_sessions = 2'] } },
+  ),
+  requirement(
+    'session.open/limits-closed',
+    'limits are those that a session has, and no others',
+    'session.open.limits -32602',
+    async (peer) => {
+      const { message } = await peer.failure(-32602, 'session.open', { client_name: 'test', limits: { max_concurrent_sessions: 1 } })
+      assert.match(message, /max_concurrent_sessions: unknown key/)
+    },
+  ),
+]
+
+export const SESSION_REQUIREMENTS: readonly Requirement[] = [...OPEN, ...LIMITS]

@@ -1,0 +1,226 @@
+import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
+import { constants } from 'node:os'
+import { join } from 'node:path'
+import { describe, test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
+import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
+import { overStdio, type Peer, type Reply, type Session } from './peer.ts'
+import { allGone } from './processes.ts'
+
+// What lines, pipes and signals do to a server, and that nothing of it is left.
+
+const MiB = 1024 * 1024
+
+const expectNext = async (peer: Peer, code: number): Promise<void> => {
+  const { id, error } = await peer.stray()
+  assert.deepEqual([id, error?.code], [null, code])
+}
+
+/** A program with a child, both of which never end by themselves; answers their pids. */
+const family = async (session: Session, before = ''): Promise<number[]> => {
+  const log = await session.shell(`${before} sleep 1000 & echo pid $!; echo pid $$; wait`, { timeout_ms: 200_000 })
+  await until('both are there', () => log.pids().length === 2)
+  return log.pids()
+}
+
+test('lines may come in any pieces, end in CRLF, be blank, and be no UTF-8', async (t) => {
+  const peer = await overStdio.open(t)
+  const { stdin } = peer.process.child
+  const line = '{"jsonrpc":"2.0","id":"grün 😀","method":"no.such.method"}\r\n'
+  for (const byte of Buffer.from(line)) {
+    stdin.write(Buffer.from([byte]))
+    await sleep(0)
+  }
+  assert.equal((await peer.answerTo('grün 😀')).error?.code, -32601)
+  stdin.write(' \n\n\r\n\t\n')
+  for (const bytes of [[0xff], [0xc3], [0xed, 0xa0, 0x80], [0x22, 0xf8, 0x22], [0xef, 0xbb, 0xbf, 0x7b, 0x7d]]) {
+    peer.raw(Buffer.from(bytes))
+    await expectNext(peer, -32700)
+  }
+  const first = peer.answerTo(1)
+  const second = peer.answerTo(2)
+  stdin.write('{"jsonrpc":"2.0","id":1,"method":"a"}\n{"jsonrpc":"2.0","id":2,"method":"b"}\n')
+  assert.deepEqual([(await first).error?.code, (await second).error?.code], [-32601, -32601])
+  assert.deepEqual(peer.strays, [])
+  await peer.close()
+  assert.equal(await peer.process.exited, 0)
+})
+
+test('a line of 200 MiB is passed over without being kept, and told once', async (t) => {
+  const peer = await overStdio.open(t)
+  await peer.failure(-32601, 'warm.up')
+  const before = peer.process.memory('VmHWM')
+  const { stdin } = peer.process.child
+  const piece = Buffer.alloc(MiB, 'x')
+  for (let sent = 0; sent < 200; sent++) if (!stdin.write(piece)) await new Promise((resolve) => stdin.once('drain', resolve))
+  stdin.write('\n')
+  await expectNext(peer, -32008)
+  await peer.failure(-32601, 'and.on')
+  assert.deepEqual(peer.strays, [])
+  assert.ok(peer.process.memory('VmHWM') - before < 16 * MAX_RPC_MESSAGE)
+  await peer.close()
+})
+
+test('a last line without an end is a line: whole it is answered, cut it is told', async (t) => {
+  for (const [text, code] of [
+    ['{"jsonrpc":"2.0","id":null,"method":"no.such.method"}', -32601],
+    ['{"jsonrpc":"2.0","id":null,"meth', -32700],
+    [`"${'x'.repeat(MAX_RPC_MESSAGE)}`, -32008],
+  ] as const) {
+    const peer = await overStdio.open(t)
+    peer.process.child.stdin.end(text)
+    await expectNext(peer, code)
+    assert.equal(await peer.process.exited, 0)
+    assert.deepEqual(peer.strays, [])
+  }
+})
+
+test('what was asked before the end of the input is answered, what runs is ended, and the status is 0', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  await writeFile(session.path('file'), 'x'.repeat(1_000))
+  const pids = await family(session)
+  const answers = Array.from({ length: 200 }, async () => peer.ask('fs.read', { session_id: session.id, path: 'file' }))
+  const log = await session.start({ argv: ['sleep', '0.3'] })
+  const waited = peer.ask('exec.wait', { session_id: session.id, process_id: log.id })
+  peer.process.child.stdin.end()
+  for (const { result } of await Promise.all(answers)) assert.equal(result?.['size'], 1_000)
+  assert.notEqual((await waited).result, undefined)
+  assert.equal(await peer.process.exited, 0)
+  await allGone(pids)
+  await peer.close()
+})
+
+test('a reader that is slow at the end of the input still gets every answer', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  await writeFile(session.path('file'), 'x'.repeat(40_000))
+  peer.pause()
+  const answers = Array.from({ length: 20 }, async () => peer.ask('fs.read', { session_id: session.id, path: 'file' }))
+  peer.process.child.stdin.end()
+  // Long enough for a server that does not wait for its reader to be gone.
+  await Promise.race([peer.process.exited, sleep(2_000)])
+  peer.resume()
+  for (const { result } of await Promise.all(answers)) assert.equal(String(result?.['content']).length, 40_000)
+  assert.equal(await peer.process.exited, 0)
+})
+
+/** Rexd has ended by itself, and everything that it ran. */
+const assertOver = async (peer: Peer, pids: readonly number[]): Promise<void> => {
+  await until('rexd has ended', () => !peer.process.running, 15_000)
+  await allGone(pids)
+}
+
+test('when nobody reads the output any more everything is ended, with the input still open', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  const pids = await family(session)
+  const log = await session.shell('while echo line; do sleep 0.05; done')
+  await log.printed('line')
+  peer.process.child.stdout.destroy()
+  await assertOver(peer, pids)
+  assert.equal(await peer.process.exited, 0)
+})
+
+const stopped = async (t: TestContext, signal: NodeJS.Signals, before: string): Promise<void> => {
+  const peer = await overStdio.open(t, { server: ['log_level = "debug"'], security: ['allow_shell = true'] })
+  const session = await peer.session()
+  const pids = await family(session, before)
+  peer.process.child.kill(signal)
+  const [{ process_id }] = (await peer.home.journal()).flatMap((line) =>
+    line.event === 'request' ? [{ process_id: `p_${line['request_id']}` }] : [],
+  ) as [{ process_id: string }]
+  const exit = await peer.log(process_id).finished()
+  assert.equal(exit['signal'], before === '' ? 'SIGTERM' : 'SIGKILL')
+  assert.equal(await peer.process.exited, 128 + constants.signals[signal])
+  await allGone(pids)
+  await peer.close()
+  const journal = await peer.home.journal()
+  assert.deepEqual(
+    journal.filter(({ event }) => event === 'exit' || event === 'session').map(({ event, state }) => [event, state]),
+    [
+      ['session', 'opened'],
+      ['exit', undefined],
+      ['session', 'closed'],
+    ],
+  )
+}
+
+// Most of their time is the five seconds that a program has to end.
+describe('the end of a server is the end of what it runs', { concurrency: 4 }, () => {
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const)
+    test(`${signal} ends every program, tells how, and is the status`, async (t) => stopped(t, signal, ''))
+
+  test('a program that does not end when asked is killed, and does not outlive the server', async (t) =>
+    stopped(t, 'SIGTERM', "trap '' TERM;"))
+
+  test('a stopped program is ended too', async (t) => {
+    const peer = await overStdio.open(t)
+    const session = await peer.session()
+    const log = await session.shell('echo pid $$; exec sleep 1000')
+    await until('it is there', () => log.pids().length === 1)
+    assert.deepEqual(await session.call('exec.kill', { process_id: log.id, signal: 'STOP' }), { ok: true })
+    await peer.close()
+    await allGone(log.pids())
+    assert.equal(isRunning(peer.process.pid), false)
+  })
+
+  test('a caller that is gone takes its programs along, whatever it was waiting for', async (t) => {
+    for (const waits of [false, true]) {
+      const peer = await overStdio.open(t)
+      const session = await peer.session()
+      const pids = await family(session)
+      if (waits) {
+        const { processes } = await session.call<{ processes: { process_id: string }[] }>('session.info')
+        const waited = peer.ask('exec.wait', { session_id: session.id, process_id: processes[0]!.process_id })
+        waited.catch(() => undefined)
+        await session.call('session.info')
+      }
+      peer.process.child.stdin.destroy()
+      peer.process.child.stdout.destroy()
+      await assertOver(peer, pids)
+    }
+  })
+})
+
+test('nothing but the protocol is on standard output, however much is logged', async (t) => {
+  const peer = await overStdio.open(t, { server: ['log_level = "debug"'], security: ['allow_shell = true'], roots: ['/tmp'] })
+  const { session_id } = await peer.call('session.open', { client_name: 'test', workspace_roots: [peer.home.root] })
+  for (let round = 0; round < 5; round++) {
+    const { process_id } = await peer.call('exec.start', { session_id, shell: true, command: 'echo out; echo err >&2' })
+    await peer.log(process_id).finished()
+  }
+  peer.raw('nonsense')
+  await expectNext(peer, -32700)
+  await peer.close()
+  assert.deepEqual(peer.strays, [])
+})
+
+test('many requests at once are all answered, beyond what is worked on together', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  const log = await session.start({ argv: ['cat'], stdin_open: true })
+  const waits = Array.from({ length: 200 }, async () => peer.ask('exec.wait', { session_id: session.id, process_id: log.id }))
+  const stats = await Promise.all(Array.from({ length: 2_000 }, async () => peer.ask('fs.stat', { session_id: session.id, path: '.' })))
+  assert.ok(stats.every(({ result }) => result?.['exists'] === true))
+  await session.call('exec.input', { process_id: log.id, data: '', eof: true })
+  const statuses = new Set((await Promise.all(waits)).map(({ result }: Reply) => result?.['status']))
+  assert.deepEqual([...statuses], ['exited'])
+  await peer.close()
+})
+
+test('a line about a file that is named as the journal is does not get into it', async (t) => {
+  const peer = await overStdio.open(t)
+  const session = await peer.session()
+  const name = 'a\n{"event":"forged"}\r\u001b[2J'
+  await session.call('fs.write', { path: name, content: 'x' })
+  await session.failure(-32002, 'fs.read', { path: `../${name}` })
+  const journal = await peer.home.journal()
+  assert.ok(journal.every(({ event }) => event !== 'forged'))
+  assert.ok(journal.some((line) => line['path'] === name))
+  assert.equal(join(session.dir, name), session.path(name))
+  await peer.close()
+})

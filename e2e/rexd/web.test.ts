@@ -1,0 +1,222 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { connect as connectTcp } from 'node:net'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { isAlive, until } from '../../test/support/processes.ts'
+import { connect, outputOf, post } from '../../test/support/rexd-callers.ts'
+import {
+  cursorOf,
+  cursorsOf,
+  memoryOf,
+  numbersPid,
+  numbers,
+  numbersText,
+  oneTo,
+  pollToExit,
+  writtenWhenHeld,
+} from '../../test/support/rexd-output.ts'
+import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
+
+// `rexd --http` as it is installed: what is written comes to whoever asks, and everything ends with it. Who is heard,
+// and what is no message, is in test/doors/rpc/web-*.test.ts.
+
+const TIMEOUT = { timeout: 60_000 }
+const MIB = 1024 * 1024
+const expected = numbersText()
+
+const assertWhole = (output: Buffer): void => assert.ok(output.equals(expected), `${output.length} bytes of ${expected.length}`)
+
+for (const looked of [false, true])
+  test(
+    `a program is held while ${looked ? 'a caller who has looked at events' : 'nobody'} asks for its output, and all of it comes by asking`,
+    TIMEOUT,
+    async (t) => {
+      const server = await startRexd(t)
+      const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+      if (looked) await post(server, 'session.events', { session_id, cursor: 0 })
+      const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+      const written = await writtenWhenHeld(await numbersPid(server))
+      assert.ok(written >= 4 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
+      const { events, gaps } = await pollToExit(server, session_id, 0)
+      assert.deepEqual(gaps, [])
+      assert.deepEqual(cursorsOf(events), oneTo(events.length))
+      assertWhole(outputOf(events))
+      assert.equal(events.at(-1)!.params['bytes_stdout'], expected.length)
+      assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 0)
+    },
+  )
+
+test('what was had and is not kept any more is a gap, told to who asks by POST and by WebSocket', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id, resume_token } = await post(server, 'session.open', { client_name: 'a' })
+  await post(server, 'session.events', { session_id, cursor: 0 })
+  await post(server, 'exec.start', { session_id, ...numbers() })
+  const { events: all } = await pollToExit(server, session_id, 0)
+  const again = await pollToExit(server, session_id, 3)
+  const first = cursorsOf(again.events)[0]!
+  assert.ok(first > 10)
+  assert.deepEqual(again.gaps, [{ from: 4, to: first - 1 }])
+  assert.deepEqual(again.events, all.slice(first - 1))
+  const caller = await connect(t, server)
+  await caller.call('session.resume', { session_id, resume_token, cursor: 3 })
+  await caller.exit()
+  const [gap, ...events] = caller.events
+  assert.deepEqual([gap!.method, gap!.params], ['session.gap', { session_id, from: 4, to: first - 1 }])
+  assert.deepEqual(events, again.events)
+})
+
+/** Opens a session that can be come back to and starts the numbers in it. */
+const started = async (t: Parameters<typeof connect>[0], server: RexdServer) => {
+  const caller = await connect(t, server, { perMessageDeflate: false })
+  const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a', resumable: true })
+  await caller.call('exec.start', { session_id, ...numbers() })
+  return { caller, session_id: session_id as string, resume_token: resume_token as string }
+}
+
+for (const [how, paused] of [
+  ['reads', false],
+  ['has long been behind', true],
+] as const)
+  test(`a connection that breaks while it ${how} loses nothing: whoever comes back hears each event once`, TIMEOUT, async (t) => {
+    const server = await startRexd(t)
+    const { caller, session_id, resume_token } = await started(t, server)
+    await caller.until(({ length }) => length > 10)
+    if (paused) {
+      caller.socket.pause()
+      await writtenWhenHeld(await numbersPid(server))
+    }
+    caller.socket.terminate()
+    await caller.closed
+    const cursor = cursorOf(caller)
+    await writtenWhenHeld(await numbersPid(server))
+    const next = await connect(t, server)
+    for (const token of ['x', session_id])
+      await assert.rejects(next.call('session.resume', { session_id, resume_token: token }), { code: -32_001 })
+    const { processes } = await next.call('session.resume', { session_id, resume_token, cursor })
+    assert.equal(processes[0].status, 'running')
+    await next.exit()
+    const events = [...caller.events, ...next.events]
+    assert.deepEqual(
+      events.filter(({ method }) => method === 'session.gap').map(({ params }) => params),
+      [],
+    )
+    assert.deepEqual(cursorsOf(events), oneTo(events.length))
+    assertWhole(outputOf(events))
+  })
+
+test('the newest connection takes a session from one that lives and does not read, and waits for nothing', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { caller, session_id, resume_token } = await started(t, server)
+  await caller.until(({ length }) => length > 10)
+  caller.socket.pause()
+  const cursor = cursorOf(caller)
+  const had = [...caller.events]
+  await writtenWhenHeld(await numbersPid(server))
+  const next = await connect(t, server)
+  await next.call('session.resume', { session_id, resume_token, cursor })
+  await next.exit()
+  assertWhole(outputOf([...had, ...next.events]))
+  caller.socket.resume()
+  await assert.rejects(caller.call('session.info', { session_id }), { code: -32_001 })
+})
+
+test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const before = await memoryOf(server.pid)
+  const callers = await Promise.all([1, 2, 3].map(async () => connect(t, server, { perMessageDeflate: false })))
+  const held = async (caller: (typeof callers)[number], name: string): Promise<number> => {
+    const { session_id } = await caller.call('session.open', { client_name: 'a' })
+    await caller.call('exec.start', { session_id, ...numbers(name) })
+    caller.socket.pause()
+    return writtenWhenHeld(await numbersPid(server, name))
+  }
+  for (const written of await Promise.all(callers.map(async (caller, index) => held(caller, `pid-${index}`))))
+    assert.ok(written > 0 && written < expected.length, `${written} bytes were written`)
+  const grown = (await memoryOf(server.pid)) - before
+  assert.ok(grown < 64 * MIB, `${grown} bytes for three callers`)
+  for (const caller of callers) caller.socket.resume()
+  await Promise.all(callers.map(async (caller) => caller.exit()))
+  for (const caller of callers) assertWhole(outputOf(caller.events))
+})
+
+test('a session whose program is held can be closed, and who waits for the program is told of its end', { timeout: 20_000 }, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  await post(server, 'session.events', { session_id, cursor: 0 })
+  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  const waiting = post(server, 'exec.wait', { session_id, process_id }).then(
+    ({ status }) => status as string,
+    (error: unknown) => String(error),
+  )
+  const pid = await numbersPid(server)
+  await writtenWhenHeld(pid)
+  assert.deepEqual(await post(server, 'session.close', { session_id }), { ok: true, terminated: 1 })
+  assert.ok(!isAlive(pid))
+  assert.notEqual(await Promise.race([waiting, until(() => t.signal.aborted)]), undefined)
+})
+
+test('the end of a program that is held is told to who waits for it, although nobody reads what it wrote', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  await post(server, 'session.events', { session_id, cursor: 0 })
+  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  const pid = await numbersPid(server)
+  await writtenWhenHeld(pid)
+  await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
+  await gone(pid)
+  const { status, signal } = await post(server, 'exec.wait', { session_id, process_id, timeout_ms: 5000 })
+  assert.deepEqual([status, signal], ['killed', 'SIGKILL'])
+})
+
+/** Programs in a session of each kind, and the pids of all that the server has started. */
+const withPrograms = async (t: Parameters<typeof connect>[0], server: RexdServer): Promise<number[]> => {
+  const caller = await connect(t, server)
+  const own = await caller.call('session.open', { client_name: 'a' })
+  const kept = await caller.call('session.open', { client_name: 'a', resumable: true })
+  const asked = await post(server, 'session.open', { client_name: 'a' })
+  const command = (name: string) => ({ shell: true, command: `echo $$ > ${name}; sleep 1000 & setsid sleep 1000 & wait` })
+  await caller.call('exec.start', { session_id: own.session_id, ...command('one') })
+  await caller.call('exec.start', { session_id: kept.session_id, ...command('two') })
+  await post(server, 'exec.start', { session_id: asked.session_id, ...command('three') })
+  const shells = await Promise.all(['one', 'two', 'three'].map(async (name) => pidIn(join(server.root, name))))
+  const childrenOf = async (pid: number): Promise<number[]> =>
+    (await readFile(`/proc/${pid}/task/${pid}/children`, 'latin1')).split(' ').filter(Boolean).map(Number)
+  await until(async () => (await Promise.all(shells.map(childrenOf))).every(({ length }) => length === 2))
+  return [...shells, ...(await Promise.all([server.pid, ...shells].map(childrenOf))).flat()]
+}
+
+const portIsFree = async ({ port }: RexdServer): Promise<boolean> => {
+  const socket = connectTcp(port, '127.0.0.1')
+  const free = await new Promise<boolean>((resolve) => {
+    socket.once('connect', () => resolve(false))
+    socket.once('error', () => resolve(true))
+  })
+  socket.destroy()
+  return free
+}
+
+for (const [signal, ended] of [
+  ['SIGTERM', [143, null]],
+  ['SIGINT', [130, null]],
+  ['SIGKILL', [null, 'SIGKILL']],
+] as const)
+  test(`${signal} ends every program, and leaves no process and no port`, TIMEOUT, async (t) => {
+    const server = await startRexd(t)
+    const pids = await withPrograms(t, server)
+    assert.ok(pids.length >= 9)
+    assert.deepEqual(await server.stop(signal), ended)
+    await gone(...pids)
+    assert.ok(await portIsFree(server))
+  })
+
+test('it ends although a connection that it refused is not hung up', { timeout: 20_000 }, async (t) => {
+  const server = await startRexd(t)
+  const socket = connectTcp({ port: server.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.on('error', () => undefined)
+  server.ending.push(async () => void socket.destroy())
+  socket.write(`GET /ws HTTP/1.1\r\nhost: 127.0.0.1:${server.port}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n`)
+  await new Promise<void>((resolve) => socket.once('data', () => resolve()))
+  assert.deepEqual(await Promise.race([server.stop(), until(() => t.signal.aborted)]), [143, null])
+})

@@ -1,0 +1,189 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { silentLogger } from '../../../src/base/log.ts'
+import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
+import { SessionStore } from '../../../src/doors/rpc/session-store.ts'
+import { HTTP_IDLE_MS, RESUME_WINDOW_MS, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { isAlive, until } from '../../support/processes.ts'
+import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
+import { gone, pidIn } from '../../support/rexd-server.ts'
+import { writtenWhenHeld } from '../../support/rexd-output.ts'
+import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
+
+const TIMEOUT = { timeout: 30_000 }
+const LONG = { limits: 'default_timeout_ms = 86400000\nhard_timeout_ms = 86400000' }
+/** Says its pid in a file and waits. */
+const SLEEPER = { shell: true, command: 'echo $$ > pid; exec sleep 1000' }
+
+const pidOf = async (host: RpcHost): Promise<number> => pidIn(join(host.root, 'pid'))
+/** So much time, in which a connection that lives shows that it does. */
+const pass = async (host: RpcHost, caller: SocketCaller, ms: number): Promise<void> => {
+  const asked = once(caller.socket, 'ping')
+  await host.clock.advance(ms)
+  await asked
+  await assert.rejects(caller.call('session.info', { session_id: 'none' }), unknown)
+}
+const unknown = { code: -32_001 }
+
+test('a session that waits for its caller goes on within the time, and ends with its programs when it is over', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const first = await connect(t, host)
+  const { session_id, resume_token, resume_window_ms } = await first.call('session.open', { client_name: 'a', resumable: true })
+  assert.equal(resume_window_ms, RESUME_WINDOW_MS)
+  await first.call('session.open', { client_name: 'a', resumable: true })
+  await first.call('exec.start', { session_id, ...SLEEPER })
+  const pid = await pidOf(host)
+  for (let passed = 0; passed < 2 * RESUME_WINDOW_MS; passed += WEBSOCKET_PING_MS) await pass(host, first, WEBSOCKET_PING_MS)
+  assert.ok(isAlive(pid), 'while its caller is there no time runs')
+  first.socket.terminate()
+  // Both sessions wait; nobody looks after the connection any more.
+  await until(() => host.clock.pending === 2)
+  await host.clock.advance(RESUME_WINDOW_MS - 1)
+  const second = await connect(t, host)
+  await second.call('session.resume', { session_id, resume_token })
+  await host.clock.advance(2)
+  const { processes } = await second.call('session.info', { session_id })
+  assert.equal(processes[0].status, 'running')
+  second.socket.terminate()
+  await second.closed
+  await until(async () => {
+    await host.clock.advance(RESUME_WINDOW_MS / 10)
+    return !isAlive(pid)
+  })
+  const third = await connect(t, host)
+  await assert.rejects(third.call('session.resume', { session_id, resume_token }), unknown)
+})
+
+test('a session without a connection ends when nothing is asked of it for so long', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const { session_id, resume_window_ms } = await post(host, 'session.open', { client_name: 'a' })
+  assert.equal(resume_window_ms, HTTP_IDLE_MS)
+  await post(host, 'exec.start', { session_id, ...SLEEPER })
+  const pid = await pidOf(host)
+  for (const method of ['session.info', 'session.events']) {
+    await host.clock.advance(HTTP_IDLE_MS - 1)
+    await post(host, method, { session_id, ...(method === 'session.events' ? { cursor: 0 } : {}) })
+  }
+  await host.clock.advance(HTTP_IDLE_MS - 1)
+  assert.ok(isAlive(pid))
+  await host.clock.advance(1)
+  await gone(pid)
+  await assert.rejects(post(host, 'session.info', { session_id }), unknown)
+})
+
+test('who waits for a program to end is there, however long it takes', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(host, 'exec.start', { session_id, ...SLEEPER })
+  await pidOf(host)
+  const before = host.clock.pending
+  const waiting = post(host, 'exec.wait', { session_id, process_id, timeout_ms: 2 * HTTP_IDLE_MS })
+  await until(() => host.clock.pending > before)
+  await host.clock.advance(2 * HTTP_IDLE_MS)
+  assert.equal((await waiting).status, 'running')
+  assert.equal((await post(host, 'session.info', { session_id })).processes[0].status, 'running')
+})
+
+test('a session that cannot be come back to ends with its connection', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const caller = await connect(t, host)
+  const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a' })
+  assert.equal(resume_token, undefined)
+  await caller.call('exec.start', { session_id, ...SLEEPER })
+  const pid = await pidOf(host)
+  await assert.rejects(caller.call('session.events', { session_id, cursor: 0 }), { code: -32_007 })
+  caller.socket.terminate()
+  await gone(pid)
+})
+
+test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {
+  const host = await startRpcHost(t, { limits: 'max_concurrent_sessions = 2' })
+  const { client, clock } = host
+  const store = new SessionStore({ clock })
+  for (const resumable of [false, true, false, true]) {
+    const send = (): undefined => undefined
+    const connection = new RpcConnection({ client, clock, store, log: silentLogger, send }, { door: 'websocket', available: ['exec'] })
+    const params = { client_name: 'a', resumable }
+    void connection.receive(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.open', params }))
+    await connection.close()
+    await connection.idle()
+    await clock.advance(RESUME_WINDOW_MS)
+  }
+  // Ends are on their way; both places become free.
+  await until(async () => {
+    try {
+      await post(host, 'session.open', { client_name: 'b' })
+      return true
+    } catch (error) {
+      assert.equal((error as { code?: number }).code, -32_008)
+      return false
+    }
+  })
+})
+
+test('who has lost a session does not take it back with an answer that comes late', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const old = await connect(t, host)
+  const { session_id, resume_token } = await old.call('session.open', { client_name: 'a', resumable: true })
+  const { process_id } = await old.call('exec.start', { session_id, argv: ['cat'], stdin_open: true })
+  const before = host.clock.pending
+  const batch = [
+    { jsonrpc: '2.0', id: 'resume', method: 'session.resume', params: { session_id, resume_token } },
+    { jsonrpc: '2.0', id: 'wait', method: 'exec.wait', params: { session_id, process_id, timeout_ms: 5000 } },
+  ]
+  const answered = new Promise<void>((resolve) => {
+    old.socket.on('message', (data: Buffer) => data.toString().startsWith('[') && resolve())
+  })
+  old.socket.send(JSON.stringify(batch))
+  await until(() => host.clock.pending > before)
+  const newest = await connect(t, host)
+  await newest.call('session.resume', { session_id, resume_token })
+  await host.clock.advance(5000)
+  await answered
+  await newest.call('exec.input', { session_id, process_id, data: 'hello\n' })
+  const heard = async (caller: typeof old, name: string): Promise<string> => {
+    await caller.until((events) => events.some(({ method }) => method === 'exec.stdout'))
+    return name
+  }
+  assert.equal(await Promise.race([heard(newest, 'the newest'), heard(old, 'the old one')]), 'the newest')
+})
+
+test('sessions of one connection are unknown to every other, and to who asks by POST', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const [one, other] = [await connect(t, host), await connect(t, host)]
+  const { session_id, resume_token } = await one.call('session.open', { client_name: 'a', resumable: true })
+  const over = await post(host, 'session.open', { client_name: 'b' })
+  for (const method of ['session.info', 'session.close']) {
+    await assert.rejects(other.call(method, { session_id }), unknown)
+    await assert.rejects(post(host, method, { session_id }), unknown)
+    await assert.rejects(one.call(method, { session_id: over.session_id }), unknown)
+  }
+  for (const token of ['', 'x', over.resume_token])
+    if (token !== '') await assert.rejects(other.call('session.resume', { session_id, resume_token: token }), unknown)
+  await one.call('session.info', { session_id })
+  // With its token it moves, between the two ways of asking too.
+  await post(host, 'session.resume', { session_id, resume_token })
+  await assert.rejects(one.call('session.info', { session_id }), unknown)
+  await other.call('session.resume', { session_id, resume_token })
+  await assert.rejects(post(host, 'session.info', { session_id }), unknown)
+  assert.deepEqual(await other.call('session.close', { session_id }), { ok: true, terminated: 0 })
+  await assert.rejects(one.call('session.resume', { session_id, resume_token }), unknown)
+})
+
+test('who waits for more events says with it what it has, and so lets go on who was held for it', { timeout: 10_000 }, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  await post(host, 'session.events', { session_id, cursor: 0 })
+  await post(host, 'exec.start', { session_id, shell: true, command: 'echo $$ > pid; exec seq 1 4000000' })
+  await writtenWhenHeld(await pidOf(host))
+  let cursor = 0
+  for (let round = 0; round < 4; round++) {
+    // The clock stands still: what comes does not come because the time is up.
+    const answer = await post(host, 'session.events', { session_id, cursor, timeout_ms: 1000 })
+    assert.ok(answer.events.length > 0 && answer.gap === null, `round ${round}`)
+    cursor = answer.cursor
+  }
+})

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { test } from 'node:test'
+
+import { MAX_RPC_MESSAGE, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { connect } from '../../support/rexd-callers.ts'
+import { startRpcHost } from '../../support/rpc-host.ts'
+
+// Their time stands still until the test moves it; all else about them is in web-*.test.ts and e2e/rexd/web.test.ts.
+
+const TIMEOUT = { timeout: 20_000 }
+
+test('a connection that is silent is given up when it is asked a second time, and one that answers is not', TIMEOUT, async (t) => {
+  const { clock, ...host } = await startRpcHost(t)
+  const [silent, alive] = [await connect(t, host, { autoPong: false }), await connect(t, host)]
+  for (const look of ['first', 'second', 'third']) {
+    const asked = once(alive.socket, 'ping')
+    await clock.advance(WEBSOCKET_PING_MS)
+    await asked
+    await alive.call('session.open', { client_name: look })
+    if (look === 'first') assert.equal(silent.socket.readyState, silent.socket.OPEN)
+    else await silent.closed
+  }
+  assert.equal((await silent.closed).code, 1006, 'nobody said goodbye')
+})
+
+test('a connection whose answers take their time is not silent', TIMEOUT, async (t) => {
+  const { clock, ...host } = await startRpcHost(t)
+  const [busy, other] = [await connect(t, host), await connect(t, host)]
+  const { session_id } = await busy.call('session.open', { client_name: 'a', resumable: true })
+  const before = clock.pending
+  // So many that no more is read before one of them is answered.
+  const asked = { session_id, cursor: 0, timeout_ms: 50_000 }
+  const answers = Array.from({ length: MAX_RPC_PENDING }, async () => busy.call('session.events', asked))
+  while (clock.pending < before + MAX_RPC_PENDING) await other.call('session.info', { session_id }).catch(() => undefined)
+  for (const _look of ['first', 'second', 'third']) {
+    const looked = once(other.socket, 'ping')
+    await clock.advance(WEBSOCKET_PING_MS)
+    await looked
+    await other.call('session.info', { session_id }).catch(() => undefined)
+  }
+  assert.equal(busy.socket.readyState, busy.socket.OPEN, 'it lives, and did nothing wrong')
+  await clock.advance(50_000 - 3 * WEBSOCKET_PING_MS)
+  for (const { events } of await Promise.all(answers)) assert.deepEqual(events, [])
+})
+
+test('more questions than may wait for their answers at once are all answered in the end', TIMEOUT, async (t) => {
+  const { clock, ...host } = await startRpcHost(t)
+  const caller = await connect(t, host)
+  const { session_id } = await caller.call('session.open', { client_name: 'a', resumable: true })
+  const before = clock.pending
+  const asked = { session_id, cursor: 0, timeout_ms: 1000 }
+  const answers = Array.from({ length: 10 * MAX_RPC_PENDING }, async () => caller.call('session.events', asked))
+  const last = caller.call('session.info', { session_id })
+  let most = 0
+  const working = Promise.all([...answers, last]).then(() => 'done')
+  while ((await Promise.race([working, clock.advance(100)])) !== 'done') most = Math.max(most, clock.pending - before)
+  assert.ok(most >= MAX_RPC_PENDING, `${most} waited at once`)
+})
+
+test('a text of the most bytes is taken, and one more closes the connection as too large', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const caller = await connect(t, host)
+  const text = (size: number): string => {
+    const [head, tail] = ['{"jsonrpc":"2.0","id":"long","method":"none","params":{"a":"', '"}}']
+    return `${head}${'x'.repeat(size - head.length - tail.length)}${tail}`
+  }
+  const answer = once(caller.socket, 'message')
+  caller.socket.send(text(MAX_RPC_MESSAGE))
+  assert.equal((JSON.parse(String((await answer)[0])) as { error: { code: number } }).error.code, -32_601)
+  caller.socket.send(text(MAX_RPC_MESSAGE + 1))
+  assert.equal((await caller.closed).code, 1009)
+  for (const perMessageDeflate of [true, false]) {
+    const next = await connect(t, host, { perMessageDeflate })
+    next.socket.send('x'.repeat(8 * MAX_RPC_MESSAGE))
+    assert.ok([1009, 1006].includes((await next.closed).code), 'it was closed before all of it was read')
+  }
+})

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict'
+import type { TestContext } from 'node:test'
+
+import { silentLogger } from '../../src/base/log.ts'
+import { startRexd } from '../../src/daemon/compose-rexd.ts'
+import { loadRexdConfig } from '../../src/daemon/rexd-config.ts'
+import { RpcWebDoor } from '../../src/doors/rpc/web-door.ts'
+import type { LocalExecutorClient } from '../../src/executor/port/local-client.ts'
+import { ManualClock } from './manual-clock.ts'
+import type { Reached } from './rexd-callers.ts'
+import { rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
+
+/** An executor with real programs, and the doors to it whose time stands still until a test moves it. */
+export interface RpcHost extends RexdPlace, Reached {
+  readonly clock: ManualClock
+  readonly client: LocalExecutorClient
+  readonly door: RpcWebDoor
+}
+
+/** In this process, stopped with the test. */
+export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}): Promise<RpcHost> => {
+  const place = await rexdPlace(t, settings)
+  const { config } = await loadRexdConfig(place.config, {})
+  const rexd = await startRexd(config, silentLogger)
+  const client = rexd.connect()
+  const clock = new ManualClock()
+  const token = 'f'.repeat(64)
+  const door = new RpcWebDoor(
+    { client, clock, log: silentLogger },
+    { host: '127.0.0.1', port: 0, token, tokenFile: place.tokenFile, allowed: { hosts: [], origins: [] }, tls: null },
+  )
+  place.ending.push(async () => {
+    await door.stop()
+    client.stop()
+    assert.deepEqual(await rexd.stop(), [])
+  })
+  await door.start()
+  return { ...place, url: door.url, token, clock, client, door }
+}
