@@ -117,12 +117,16 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly cwd: string
   /** Names alone: a value may be a secret. */
   readonly env: readonly string[]
+  /** The agent that the mesh is asked for; null: it runs here. */
+  readonly target: string | null
 }
 
 export interface SessionEvent extends LocalKey {
   readonly event: 'session'
   readonly state: 'opened' | 'closed'
   readonly roots: readonly string[]
+  /** Where its commands run; null: here. */
+  readonly target: string | null
 }
 
 /** Something was looked at, or is about to be changed. */

@@ -2,7 +2,7 @@ import type { RunEventJson, RunResultJson } from '../protocol/run-json.ts'
 import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { shownJson, write } from './print.ts'
-import type { OutputPart } from './run-events.ts'
+import type { OutputPart } from '../protocol/run-events.ts'
 import { shownLine, TerminalText } from './terminal-text.ts'
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>

@@ -12,7 +12,10 @@ import { UnackedTotal } from '../executor/outbox.ts'
 import { LocalExecutorClient } from '../executor/port/local-client.ts'
 import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
+import type { Environment } from './config.ts'
+import { LocalApi } from './local-api.ts'
 import type { RexdConfig } from './rexd-config.ts'
+import { DaemonTargets } from './rexd-targets.ts'
 
 /** Runs what its callers ask for; no mesh, no identity, no port of the network. */
 export interface Rexd {
@@ -24,8 +27,14 @@ export interface Rexd {
 /** Ending all children takes at most 8 s, and their last lines in the journal a little more. */
 const ENGINE_STOP_MS = 10_000
 
+/** The daemon of this host that is meant, as `x0x` finds it. */
+const daemonApi = (env: Environment): LocalApi => {
+  const instance = { name: env['X0X_NAME'] ?? null, dataDir: env['X0X_DATA_DIR'] ?? null }
+  return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
+}
+
 /** Door and executor in one process, with the same port between them as in a daemon. */
-export const startRexd = async ({ policy, audit_path }: RexdConfig, log: Logger): Promise<Rexd> => {
+export const startRexd = async ({ policy, audit_path }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null })
@@ -38,6 +47,7 @@ export const startRexd = async ({ policy, audit_path }: RexdConfig, log: Logger)
     journal: new LocalJournal({ journal, log }),
     log,
     policy,
+    targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }) : null,
     total: new UnackedTotal(),
   })
   const entries: StartableEntry[] = [

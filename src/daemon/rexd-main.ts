@@ -23,7 +23,7 @@ const EXIT_BAD_CONFIG = 2
 const EXIT_FAILURE = 1
 
 /** What standard input and output can carry: nothing outlives them. */
-const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events']
+const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events', 'target']
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
@@ -73,7 +73,7 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   const log = createLogger({ name: 'rexd', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
   const stop = stopping(log)
-  const rexd = await startRexd(config, log)
+  const rexd = await startRexd(config, env, log)
   const client = rexd.connect()
   try {
     await serve({ config, client, log }, stop.signal)

@@ -54,7 +54,7 @@ export class LocalRun {
   readonly #number: number
   #requestId: RequestId = ''
   #startedAt = ''
-  #cwd = ''
+  #cwd: string | null = null
   #stdinOpen: boolean
   #outcome: LocalOutcome | null = null
 
@@ -92,7 +92,8 @@ export class LocalRun {
     return this.#startedAt
   }
 
-  get cwd(): string {
+  /** Null: it runs on a target, which does not say. */
+  get cwd(): string | null {
     return this.#cwd
   }
 

@@ -1,53 +1,28 @@
 import { isAbsolute, posix } from 'node:path'
 
-import type { ErrorCode } from '../base/errors.ts'
 import { CAPABILITY_NAMES, type Capability } from '../protocol/rexd-names.ts'
+import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
 import { findExecutable, isCalled } from './executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
+import {
+  capsOf,
+  impossibleText,
+  isAmount,
+  missingCapability,
+  noAmount,
+  noSlot,
+  refused,
+  ungranted,
+  type LocalRunIntent,
+  type Refused,
+  type SessionIntent,
+  type SessionRights,
+} from './local-intent.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './local-policy.ts'
 import { firstMismatch } from './match.ts'
 import { UNCONFINED } from './confinement.ts'
-import { sealPermit, type Executable, type Permit, type RunCaps, type TerminalSize } from './permit.ts'
+import { sealPermit, type Executable, type Permit } from './permit.ts'
 import type { Slot, Slots } from './slots.ts'
-
-/** Refused: a row of the error table, what to say, and facts for programs. */
-export interface Refused {
-  readonly kind: 'refused'
-  readonly code: ErrorCode
-  readonly message: string
-  readonly data: Readonly<Record<string, unknown>>
-}
-
-/** What a caller asks of a session; null = all that there is. */
-export interface SessionIntent {
-  /** As they were found below the policy's own, with a permit of `authorizeFile`. */
-  readonly roots: readonly Root[] | null
-  readonly capabilities: readonly string[] | null
-  readonly limits: Readonly<Partial<Record<keyof LocalLimits, number>>>
-}
-
-/** What a session may do: never more than the policy, and it never grows. */
-export interface SessionRights {
-  readonly roots: readonly Root[]
-  readonly capabilities: ReadonlySet<Capability>
-  readonly limits: LocalLimits
-}
-
-/** A program that a caller of this host's own doors asks for, decoded and not yet allowed. */
-export interface LocalRunIntent {
-  readonly argv: readonly string[]
-  /** The argv is `/bin/sh -c TEXT`, because a shell was asked for. */
-  readonly shell: boolean
-  /** Null: on pipes. */
-  readonly terminal: TerminalSize | null
-  readonly detach: boolean
-  /** More of stdin may follow. */
-  readonly input: boolean
-  readonly env: Readonly<Record<string, string>>
-  /** Milliseconds; null = the default. */
-  readonly timeout_ms: number | null
-  readonly max_output_bytes: number | null
-}
 
 /** Where it is to start: a directory below a root, held open. */
 export interface WorkingDirectory {
@@ -61,20 +36,6 @@ export interface LocalContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id: string
-}
-
-const refused = (code: ErrorCode, message: string, data: Record<string, unknown> = {}): Refused =>
-  Object.freeze({ kind: 'refused', code, message, data })
-
-const ungranted = (capability: Capability): Refused =>
-  refused('unsupported_capability', `this session may not use ${capability}${KEYS[capability] ?? ''}`, { capability })
-
-/** The key of the configuration that grants it, for the message. */
-const KEYS: Readonly<Partial<Record<Capability, string>>> = {
-  'exec.shell': '; security.allow_shell grants it',
-  'exec.detach': '; security.allow_detach grants it, in a daemon',
-  pty: '; security.allow_pty grants it',
-  'fs.write': '; security.allow_write grants it',
 }
 
 /** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
@@ -97,9 +58,16 @@ export const authorizeSession = (
   const roots = Object.freeze([...(intent.roots ?? policy.roots)])
   const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
   if (wider !== undefined) return outside(wider.path, policy.roots)
-  const wanted = intent.capabilities
-  const capabilities = [...policy.granted].filter((one) => available.has(one) && (wanted === null || wanted.includes(one)))
-  return { kind: 'rights', rights: Object.freeze({ roots, capabilities: new Set(capabilities), limits: Object.freeze(limits) }) }
+  const { target, capabilities: wanted } = intent
+  if (target !== null) {
+    const problem = forbiddenTarget(target, intent, policy, available)
+    if (problem !== null) return problem
+  }
+  const capabilities = [...policy.granted].filter(
+    (one) => available.has(one) && (wanted === null || wanted.includes(one)) && (target === null || THROUGH_THE_MESH.includes(one)),
+  )
+  const rights = { roots: target === null ? roots : [], capabilities: new Set(capabilities), limits: Object.freeze(limits), target }
+  return { kind: 'rights', rights: Object.freeze(rights) }
 }
 
 /** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
@@ -118,10 +86,10 @@ const outside = (path: string, roots: readonly Root[]): Refused =>
  */
 export const authorizeFile = (
   { path, access }: { readonly path: string; readonly access: FileAccess },
-  { roots, capabilities, limits }: SessionRights,
+  { roots, capabilities, limits, target }: SessionRights,
 ): { readonly kind: 'permit'; readonly permit: FilePermit } | Refused => {
   const capability = access === 'write' ? 'fs.write' : 'fs.read'
-  if (!capabilities.has(capability)) return ungranted(capability)
+  if (!capabilities.has(capability)) return ungranted(capability, target)
   if (path === '' || path.includes('\0')) return refused('bad_request', 'path: empty, or with a NUL character')
   const base = roots[0]?.path ?? '/'
   const whole = posix.normalize(isAbsolute(path) ? path : `${base}/${path}`)
@@ -152,13 +120,7 @@ export const authorizeLocalRun = (
   if ('kind' in rule) return rule
   if (executable === null) return refused('file_not_found', lookup.kind === 'found' ? name : lookup.detail, { argv0: name })
   const slot = slots.reserve('')
-  if (slot === null) {
-    const max = rights.limits.max_processes_per_session
-    return refused('resource_limit', `this session runs ${max} processes, which is all that it may`, {
-      limit: 'max_processes_per_session',
-      max,
-    })
-  }
+  if (slot === null) return noSlot(rights.limits, intent.detach)
   const permit = sealPermit({
     argv: intent.argv,
     executable,
@@ -175,58 +137,11 @@ export const authorizeLocalRun = (
   return { kind: 'permit', permit, slot }
 }
 
-/** The system ends every text at its first NUL: what would run is not what was written down. */
-const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
-  [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0'))
-    ? refused('bad_request', 'argv, env: a text with a NUL character')
-    : null
-
-const missingCapability = (intent: LocalRunIntent, { capabilities }: SessionRights): Refused | null => {
-  const wanted: readonly [boolean, Capability][] = [
-    [true, 'exec'],
-    [intent.shell, 'exec.shell'],
-    [intent.terminal !== null, 'pty'],
-    [intent.detach, 'exec.detach'],
-    [intent.input, 'exec.input'],
-  ]
-  const missing = wanted.find(([asked, capability]) => asked && !capabilities.has(capability))
-  return missing === undefined ? null : ungranted(missing[1])
-}
-
 const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy): Refused | null => {
   const variable = Object.keys(env).find((name) => !allow_env.includes(name))
   if (variable === undefined) return null
   return refused('command_denied', `env: ${variable} may not be set; security.allow_env lists those that may`, { variable, allow_env })
 }
-
-const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
-  const timeout_ms = intent.timeout_ms ?? limits.default_timeout_ms
-  const bytes = intent.max_output_bytes ?? limits.max_output_bytes
-  if (!isAmount(timeout_ms)) return noAmount('timeout_ms', timeout_ms)
-  if (!isAmount(bytes)) return noAmount('max_output_bytes', bytes)
-  if (timeout_ms > limits.hard_timeout_ms) return tooMuch('timeout_ms', timeout_ms, limits.hard_timeout_ms)
-  if (bytes > limits.max_output_bytes) return tooMuch('max_output_bytes', bytes, limits.max_output_bytes)
-  return {
-    max_output_bytes: bytes,
-    max_stdout_bytes: bytes,
-    max_stderr_bytes: bytes,
-    max_stdin_bytes: Number.MAX_SAFE_INTEGER,
-    warn_stdout_bytes: Number.MAX_SAFE_INTEGER,
-    warn_stderr_bytes: Number.MAX_SAFE_INTEGER,
-    warn_duration_ms: Number.MAX_SAFE_INTEGER,
-    max_duration_ms: limits.hard_timeout_ms,
-    timeout_ms,
-    timeout_clamped: false,
-  }
-}
-
-const isAmount = (value: number): boolean => Number.isSafeInteger(value) && value >= 1
-
-const noAmount = (name: string, value: number): Refused =>
-  refused('bad_request', `${name}: ${value} is no whole number above 0`, { limit: name, asked: String(value) })
-
-const tooMuch = (limit: string, asked: number, max: number): Refused =>
-  refused('resource_limit', `${limit}: ${asked} is above the ${max} of this session`, { limit, asked, max })
 
 const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null

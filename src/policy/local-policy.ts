@@ -14,6 +14,10 @@ export interface LocalLimits {
   /** No command runs longer. */
   readonly hard_timeout_ms: number
   readonly max_concurrent_sessions: number
+  /** Programs that may outlive their sessions, of all sessions together. */
+  readonly max_detached_processes: number
+  /** No such program runs longer; what one gets that names no time. */
+  readonly max_detached_ms: number
 }
 
 /** What a file that names no limit gets. */
@@ -24,6 +28,8 @@ export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
   default_timeout_ms: 30_000,
   hard_timeout_ms: 300_000,
   max_concurrent_sessions: 16,
+  max_detached_processes: 8,
+  max_detached_ms: 86_400_000,
 })
 
 /** One command of `allow_commands` or `deny_commands`. */
@@ -46,6 +52,8 @@ export interface LocalPolicy {
   /** Null: whatever is not denied. */
   readonly allow_commands: readonly CommandRule[] | null
   readonly deny_commands: readonly CommandRule[]
+  /** Agents of the mesh that a session may be opened for, as `x0x exec` names them; null: any. */
+  readonly targets: readonly string[] | null
   /** Variables that a caller may set. */
   readonly allow_env: readonly string[]
   /** The environment of a program, before what the caller sets. */

@@ -3,6 +3,7 @@ import { isAbsolute, normalize } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import type { TomlReader, TomlPath, TomlTable } from '../base/toml-reader.ts'
+import { MAX_NAME } from '../protocol/limits.ts'
 import { MAX_FILE_CHUNK } from '../protocol/rexd-limits.ts'
 import type { Capability } from '../protocol/rexd-names.ts'
 import { scrubbedEnvironment } from './environment.ts'
@@ -23,7 +24,18 @@ const GRANT_DEFAULTS: Readonly<Record<keyof typeof GRANTS, boolean>> = {
   allow_pty: false,
   allow_write: true,
 }
-const SECURITY_KEYS = [...Object.keys(GRANTS), 'allowed_roots', 'allow_commands', 'deny_commands', 'allow_env', 'pass_env', 'path']
+const SECURITY_KEYS = [
+  ...Object.keys(GRANTS),
+  'allowed_roots',
+  'allow_commands',
+  'deny_commands',
+  'allow_targets',
+  'allow_env',
+  'pass_env',
+  'path',
+]
+/** Of `allow_targets`: whatever agent is asked for, its own ACL decides. */
+const ANY_TARGET = '*'
 const RULE_KEYS = ['argv', 'args']
 
 /** A name that any shell and any program takes for one (POSIX.1-2017, 8.1), and no other. */
@@ -39,6 +51,8 @@ const MAX: Readonly<Record<keyof LocalLimits, number>> = {
   default_timeout_ms: Number.MAX_SAFE_INTEGER,
   hard_timeout_ms: Number.MAX_SAFE_INTEGER,
   max_concurrent_sessions: 1_024,
+  max_detached_processes: 1_024,
+  max_detached_ms: Number.MAX_SAFE_INTEGER,
 }
 
 /** `[limits]` and `[security]` of REXD's configuration; what is wrong is the reader's. `own`: the environment that we were started with. */
@@ -49,16 +63,30 @@ export const readLocalPolicy = (toml: TomlReader, own: Readonly<Record<string, s
   const granted = new Set<Capability>(['exec', 'exec.input', 'fs.read', 'events'])
   for (const [key, capability] of Object.entries(GRANTS) as [keyof typeof GRANTS, Capability][])
     if (toml.boolean(['security', key], security[key]) ?? GRANT_DEFAULTS[key]) granted.add(capability)
+  const targets = readTargets(toml, security['allow_targets'])
+  if (targets.length > 0) granted.add('target')
   return {
     source,
     roots: readRoots(toml, security['allowed_roots']),
     granted,
     allow_commands: security['allow_commands'] === undefined ? null : readRules(toml, security, 'allow_commands'),
     deny_commands: readRules(toml, security, 'deny_commands'),
+    targets: targets.includes(ANY_TARGET) ? null : targets,
     allow_env: readVariables(toml, security, 'allow_env'),
     env: readEnvironment(toml, security, own),
     limits,
   }
+}
+
+const readTargets = (toml: TomlReader, value: unknown): string[] => {
+  const at: TomlPath = ['security', 'allow_targets']
+  const targets = toml.strings(at, value) ?? []
+  for (const [index, target] of targets.entries()) {
+    const length = Buffer.byteLength(target)
+    if (length < 1 || length > MAX_NAME)
+      toml.problem([...at, index], `a name or an id of an agent has 1 to ${MAX_NAME} bytes, or is "*" for any`)
+  }
+  return targets
 }
 
 const readLimits = (toml: TomlReader, value: unknown): LocalLimits => {

@@ -34,12 +34,13 @@ const requested = (n: number): LocalEvent => ({
   stdin_bytes: 0,
   timeout_ms: 30_000,
   cwd: '/srv/app',
+  target: null,
   env: ['CI'],
 })
 
 /** One of each kind. */
 const EVENTS: readonly LocalEvent[] = [
-  { event: 'session', ...session, state: 'opened', roots: ['/srv/app'] },
+  { event: 'session', ...session, state: 'opened', roots: ['/srv/app'], target: null },
   requested(1),
   started(1),
   { event: 'warning', ...ofRun(1), kind: 'stdout_cap_hit', bytes: 9 },
@@ -48,7 +49,7 @@ const EVENTS: readonly LocalEvent[] = [
   { event: 'file_read', ...session, method: 'fs.read', path: 'a/b', bytes: null },
   { event: 'file_write', ...session, method: 'fs.write', path: '/srv/app/c', bytes: 5 },
   { event: 'refused', argv: null, ...session, method: 'exec.start', code: 'command_denied', detail: 'no' },
-  { event: 'session', ...session, state: 'closed', roots: ['/srv/app'] },
+  { event: 'session', ...session, state: 'closed', roots: ['/srv/app'], target: null },
 ]
 
 const written = async (t: TestContext, events: readonly JournalEvent[]): Promise<string> => {
@@ -75,7 +76,7 @@ test('every line of a local session reads back as what was written, and the jour
 test('lines of every door are lines', async (t) => {
   const path = await written(
     t,
-    LOCAL_DOORS.map((door) => ({ event: 'session', ...session, door, state: 'opened', roots: [] })),
+    LOCAL_DOORS.map((door) => ({ event: 'session', ...session, door, state: 'opened', roots: [], target: null })),
   )
   assert.equal((await verifyJournal([path])).ok, true)
 })
@@ -186,7 +187,7 @@ test('after a crash, runs of the mesh are closed as lost beside local lines, and
 
 test('what a caller says of itself cannot break out of its line or deceive its reader', async (t) => {
   const client_name = 'a"b\n{"ts":"\u202e\u0000\u001b[2J\u2028é'
-  const path = await written(t, [{ event: 'session', ...session, client_name, state: 'opened', roots: ['/a\nb'] }])
+  const path = await written(t, [{ event: 'session', ...session, client_name, state: 'opened', roots: ['/a\nb'], target: null }])
   const text = await readFile(path, 'utf8')
   assert.equal(text.split('\n').length, 2)
   // oxlint-disable-next-line no-control-regex

@@ -43,7 +43,7 @@ const refusedByBob = async (tamper: Tamper, parts: Parameters<typeof handshake>[
   const [failed, opened] = [bob.counters.get('links_failed'), bob.counters.get('links_opened')]
   const attempt = handshake(alice, bob, tamper, parts)
   await attempt.catch(() => undefined)
-  await until(() => bob.counters.get('links_failed') === failed + 1)
+  await until(() => bob.counters.get('links_failed') > failed)
   assert.equal(bob.counters.get('links_opened'), opened)
 }
 
@@ -167,10 +167,11 @@ test('a peer that falls silent in the middle is given up', LIMIT, async () => {
   const connection = await connect(alice, bob)
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
-  const failed = bob.counters.get('links_failed')
+  // Of this cause alone: what others began may still be failing.
+  const givenUp = (): number => bob.counters.snapshot().link_failures['timeout'] ?? 0
+  const before = givenUp()
   await assert.rejects(frames.read(signalOf()))
-  await until(() => bob.counters.get('links_failed') === failed + 1)
-  assert.ok((bob.counters.snapshot().link_failures['timeout'] ?? 0) >= 1)
+  await until(() => givenUp() > before)
 })
 
 test('a handshake carried on by a machine in the middle, or back to its own sender, is refused', LIMIT, async (t) => {

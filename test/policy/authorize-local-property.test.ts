@@ -3,7 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { authorizeFile, type SessionIntent, type SessionRights } from '../../src/policy/authorize-local.ts'
+import { authorizeFile } from '../../src/policy/authorize-local.ts'
+import type { SessionIntent, SessionRights } from '../../src/policy/local-intent.ts'
 import type { Root } from '../../src/policy/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../src/protocol/rexd-names.ts'
@@ -54,6 +55,7 @@ const anyIntent: fc.Arbitrary<SessionIntent> = fc.record({
   roots: fc.option(fc.array(anyRoot, { maxLength: 3 }), { nil: null }),
   capabilities: anyCapabilities,
   limits: anyLimits,
+  target: fc.constant(null),
 })
 const anyPolicy: fc.Arbitrary<LocalPolicy> = fc
   .tuple(anyRoots, fc.oneof(fc.constant(CAPABILITY_NAMES), fc.subarray([...CAPABILITY_NAMES])), anyLimits)
@@ -79,7 +81,7 @@ test('a path is permitted where, name by name, it leads below a root, and nowher
   fc.assert(
     fc.property(anyRoots, anyPath, (roots, path) => {
       fc.pre(path !== '')
-      const rights: SessionRights = { roots, capabilities: READS, limits: base.limits }
+      const rights: SessionRights = { roots, capabilities: READS, limits: base.limits, target: null }
       const verdict = authorizeFile({ path, access: 'read' }, rights)
       const names = namesOf(path, roots[0]!.path)
       const root = roots.find(({ path, real }) => isBelow(names, path) || isBelow(names, real))
@@ -136,7 +138,10 @@ test('a path that a narrower session may look at is one that the policy lets any
       const verdict = authorizeFile({ path, access: 'read' }, { ...narrow.rights, capabilities: READS })
       if (verdict.kind === 'refused') return
       const { root, names } = verdict.permit
-      const wide = authorizeFile({ path: [root.real, ...names].join('/'), access: 'read' }, { ...policy, capabilities: READS })
+      const wide = authorizeFile(
+        { path: [root.real, ...names].join('/'), access: 'read' },
+        { ...policy, capabilities: READS, target: null },
+      )
       assert.equal(wide.kind, 'permit')
     }),
     runs(4, 3_000),

@@ -3,7 +3,7 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { LocalRunIntent } from '../../src/policy/authorize-local.ts'
+import type { LocalRunIntent } from '../../src/policy/local-intent.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 import type { LocalLimits } from '../../src/policy/local-policy.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../src/protocol/rexd-names.ts'

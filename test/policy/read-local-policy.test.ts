@@ -38,6 +38,7 @@ test('a file that names a root and nothing else grants what is of use and not da
     granted: new Set(['exec', 'exec.input', 'fs.read', 'events', 'fs.write']),
     allow_commands: null,
     deny_commands: [],
+    targets: [],
     allow_env: [],
     env: scrubbedEnvironment(),
     limits: DEFAULT_LOCAL_LIMITS,
@@ -53,6 +54,8 @@ test('the limits of a file that names none are those of the protocol', () => {
     default_timeout_ms: 30_000,
     hard_timeout_ms: 300_000,
     max_concurrent_sessions: 16,
+    max_detached_processes: 8,
+    max_detached_ms: 86_400_000,
   })
 })
 
@@ -63,6 +66,8 @@ const LARGEST: Readonly<Record<keyof LocalLimits, number>> = {
   default_timeout_ms: 300_000,
   hard_timeout_ms: MAX,
   max_concurrent_sessions: 1_024,
+  max_detached_processes: 1_024,
+  max_detached_ms: MAX,
 }
 
 for (const [key, largest] of Object.entries(LARGEST) as [keyof LocalLimits, number][])

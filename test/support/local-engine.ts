@@ -54,6 +54,7 @@ const NO_LIMITS = {
 export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test' }: Opening = {}) => ({
   door: 'stdio' as const,
   client_name,
+  target: null,
   roots: roots && [...roots],
   available: [...CAPABILITY_NAMES],
   capabilities: capabilities && [...capabilities],
@@ -189,7 +190,17 @@ export class LocalHost {
     const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, runningDir: null })
     const total = new UnackedTotal()
     const local = new LocalJournal({ journal, log: silent })
-    this.engine = new LocalEngine({ cells, clock, counters: this.#counters, guardian, journal: local, log: silent, policy, total })
+    this.engine = new LocalEngine({
+      cells,
+      clock,
+      counters: this.#counters,
+      guardian,
+      journal: local,
+      log: silent,
+      policy,
+      targets: null,
+      total,
+    })
     await journal?.start()
     guardian.start()
     this.#parts = [this.engine, guardian, ...(journal === null ? [] : [journal]), cells]

@@ -2,14 +2,8 @@ import assert from 'node:assert/strict'
 
 import { parseToml } from '../../src/base/files.ts'
 import { deepFreeze, TomlReader } from '../../src/base/toml-reader.ts'
-import {
-  authorizeLocalRun,
-  authorizeSession,
-  type LocalRunIntent,
-  type Refused,
-  type SessionIntent,
-  type SessionRights,
-} from '../../src/policy/authorize-local.ts'
+import { authorizeLocalRun, authorizeSession } from '../../src/policy/authorize-local.ts'
+import type { LocalRunIntent, Refused, SessionIntent, SessionRights } from '../../src/policy/local-intent.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
 import { isPermit, type Permit } from '../../src/policy/permit.ts'
 import { readLocalPolicy } from '../../src/policy/read-local-policy.ts'
@@ -48,9 +42,9 @@ export const policyOf = (...args: Parameters<typeof readPolicy>): LocalPolicy =>
 }
 
 /** Grants all that a key can grant. */
-export const EVERY_GRANT = 'allow_shell = true\nallow_detach = true\nallow_pty = true'
+export const EVERY_GRANT = 'allow_shell = true\nallow_detach = true\nallow_pty = true\nallow_targets = ["*"]'
 
-const NOTHING_ASKED: SessionIntent = { roots: null, capabilities: null, limits: {} }
+const NOTHING_ASKED: SessionIntent = { roots: null, capabilities: null, limits: {}, target: null }
 
 /** What a session that asks for this gets, by a door that can carry everything. */
 export const askSession = (
@@ -68,7 +62,7 @@ export const rightsOf = (...args: Parameters<typeof askSession>): SessionRights 
 export const slotsOf = ({ max_processes_per_session: max }: LocalLimits): Slots =>
   new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max })
 
-const ASKING: LocalRunIntent = {
+export const ASKING: LocalRunIntent = {
   argv: ['true'],
   shell: false,
   terminal: null,

@@ -21,7 +21,7 @@ export interface RpcHost extends RexdPlace, Reached {
 export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}): Promise<RpcHost> => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
-  const rexd = await startRexd(config, silentLogger)
+  const rexd = await startRexd(config, {}, silentLogger)
   const client = rexd.connect()
   const clock = new ManualClock()
   const token = 'f'.repeat(64)

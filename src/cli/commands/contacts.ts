@@ -2,7 +2,7 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { operate } from '../operator.ts'
+import { operate } from '../../daemon/operator.ts'
 import { printJson, printLine, printTable } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 

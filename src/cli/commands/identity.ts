@@ -1,6 +1,6 @@
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { operate } from '../operator.ts'
+import { operate } from '../../daemon/operator.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 

@@ -1,7 +1,8 @@
-import { errorText, isAppError } from '../../base/errors.ts'
+import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { failure, isCall, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
+import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
 import type { Methods } from './methods.ts'
+import type { RpcMetrics } from './metrics.ts'
 import { isMethod, METHODS } from './schemas.ts'
 
 /** What a message is answered, and what happens once that is said. */
@@ -11,11 +12,14 @@ export interface MessageAnswer {
   afterwards(): void
 }
 
+export interface AnswerComponents {
+  readonly methods: Methods
+  readonly metrics: RpcMetrics | null
+  readonly log: Logger
+}
+
 /** Does what one message asks: a batch all at once, and answered when all of it is done. */
-export const answerMessage = async (
-  { batch, parts }: RpcMessage,
-  components: { readonly methods: Methods; readonly log: Logger },
-): Promise<MessageAnswer> => {
+export const answerMessage = async ({ batch, parts }: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
   const works: (() => void)[] = []
   const responses = await Promise.all(parts.map(async (part) => (isCall(part) ? perform(part, components, works) : part)))
   const said = responses.filter((response) => response !== null)
@@ -28,15 +32,20 @@ export const answerMessage = async (
 /** Null for a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
   { id, method, params }: RpcCall,
-  { methods, log }: { readonly methods: Methods; readonly log: Logger },
+  { methods, metrics, log }: AnswerComponents,
   works: (() => void)[],
 ): Promise<RpcResponse | null> => {
-  if (!isMethod(method)) return id === undefined ? null : methodNotFound(id, method, METHODS)
+  if (!isMethod(method)) {
+    metrics?.answered('unknown', METHOD_NOT_FOUND)
+    return id === undefined ? null : methodNotFound(id, method, METHODS)
+  }
   try {
     const answered = await methods.call(method, params)
+    metrics?.answered(method, 'ok')
     if (answered.afterwards !== undefined) works.push(answered.afterwards)
     return id === undefined ? null : success(id, answered.result)
   } catch (error) {
+    metrics?.answered(method, ERROR_TABLE[isAppError(error) ? error.code : 'internal'].rpc)
     if (!isAppError(error)) log.error({ err: errorText(error), method }, 'a method failed inside')
     return id === undefined ? null : failure(id, error)
   }

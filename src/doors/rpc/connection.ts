@@ -60,7 +60,8 @@ export class RpcConnection {
   }
 
   async #answer(message: RpcMessage): Promise<void> {
-    const { said, afterwards } = await answerMessage(message, { methods: this.#methods, log: this.#components.log })
+    const { metrics, log } = this.#components
+    const { said, afterwards } = await answerMessage(message, { methods: this.#methods, metrics, log })
     // Events of what was started stand behind its answer, even where that waits for its reader.
     const sent = said === null ? undefined : this.#components.send(said)
     afterwards()

@@ -29,7 +29,7 @@ export interface RpcMessage {
 
 const PARSE_ERROR = -32_700
 const INVALID_REQUEST = -32_600
-const METHOD_NOT_FOUND = -32_601
+export const METHOD_NOT_FOUND = -32_601
 
 const refusal = (id: RpcId, code: number, message: string, data?: Record<string, unknown>): RpcResponse => ({
   jsonrpc: '2.0',

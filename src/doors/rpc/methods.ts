@@ -84,11 +84,11 @@ export class Methods {
     'exec.start': async (params) => this.#start(params),
     'exec.wait': async ({ session_id, process_id, timeout_ms }) => this.#wait(session_id, process_id, timeout_ms ?? null),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
-      result: { ok: await this.#session(session_id).process(process_id).run.signal(signal) },
+      result: { ok: await this.#process(session_id, process_id).run.signal(signal) },
     }),
     'exec.input': async ({ session_id, process_id, data, encoding, eof }) => {
       const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
-      return { result: { accepted_bytes: this.#session(session_id).process(process_id).run.input(bytes, eof) } }
+      return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
     },
     'pty.open': async (params) => this.#openTerminal(params),
     'pty.input': async ({ session_id, pty_id, data, encoding }) => {
@@ -133,6 +133,15 @@ export class Methods {
     return this.#sessions.get(id)
   }
 
+  /** Its own, or one that has outlived its session, for who may have such. Throws `unknown_process`. */
+  #process(sessionId: string, id: string): RpcProcess {
+    const session = this.#session(sessionId)
+    const others = session.mayDetach ? this.#components.detached : null
+    const process = session.processes.find(id) ?? others?.find(id) ?? null
+    if (process === null) throw new AppError('unknown_process', undefined, { data: { process_id: id.slice(0, 64) } })
+    return process
+  }
+
   async #wait(sessionId: string, processId: string, timeoutMs: number | null): Promise<Answered> {
     if (this.#waiting >= MAX_RPC_WAITS) {
       const data = { limit: 'waits', max: MAX_RPC_WAITS }
@@ -140,9 +149,8 @@ export class Methods {
     }
     this.#waiting += 1
     try {
-      const session = this.#session(sessionId)
-      const process = session.process(processId)
-      session.events.waitedFor()
+      const process = this.#process(sessionId, processId)
+      this.#session(sessionId).events.waitedFor()
       return { result: await process.wait(timeoutMs, this.#left.signal) }
     } finally {
       this.#waiting -= 1
@@ -166,16 +174,17 @@ export class Methods {
   /** Its events wait until its caller knows its id. */
   async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
-    const { client, clock } = this.#components
+    const { client, clock, metrics } = this.#components
     const argv = argvOf(params)
-    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null }
+    const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
     const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
-    process.attach(run)
-    session.add(process)
+    metrics?.processStarted()
+    void process.attach(run).then(() => metrics?.processEnded(process.status))
+    session.processes.add(process)
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
-      session.remove(process)
+      session.processes.remove(process)
       throw new AppError('journal_unavailable')
     }
     return { process, run }

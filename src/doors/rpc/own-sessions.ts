@@ -5,6 +5,8 @@ import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
+import type { KnownProcesses } from './known-processes.ts'
+import type { RpcMetrics } from './metrics.ts'
 import { RpcSession, type SessionGrant } from './rpc-session.ts'
 import type { Params } from './schemas.ts'
 import type { Arrived, EventsSince, Send } from './session-events.ts'
@@ -17,6 +19,10 @@ export interface MethodsComponents {
   readonly clock: Clock
   /** Where sessions wait for callers who come back; null: none does, all end with their connection. */
   readonly store: SessionStore | null
+  /** What has outlived its session; null: nothing does. */
+  readonly detached: KnownProcesses | null
+  /** Counts what is done; null: nobody reads it. */
+  readonly metrics: RpcMetrics | null
   /** Where events go; null: nowhere, they are asked for. */
   readonly send: Send | null
   /** Without it, what is sent has come. */
@@ -71,17 +77,19 @@ export class OwnSessions {
   async open(params: Params<'session.open'>): Promise<object> {
     const {
       client_name: clientName,
+      target = null,
       workspace_roots: roots = null,
       requested_capabilities: capabilities = null,
       limits,
       resumable,
     } = params
-    const { client, clock, send, arrived, store } = this.#components
+    const { client, clock, metrics, send, arrived, store } = this.#components
     if (resumable && store === null)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
     const { session: id, json } = await client.call('session_open', {
       door: this.#init.door,
       client_name: clientName,
+      target,
       roots,
       available: [...this.#init.available],
       capabilities,
@@ -103,6 +111,7 @@ export class OwnSessions {
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
     if (send !== null) session.events.attach(send, 0, arrived)
     this.#sessions.set(id, session)
+    metrics?.sessionOpened(id)
     const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
     if (send === null) this.#wait(session, HTTP_IDLE_MS)
     return { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }
@@ -138,16 +147,30 @@ export class OwnSessions {
 
   info(session: RpcSession): object {
     const { init, processes } = session
-    const known = processes.map((process) => process.summary)
+    const known = processes.all.map((process) => process.summary)
+    const detached = session.mayDetach ? { detached: this.#components.detached?.all.map((process) => process.summary) ?? [] } : {}
     const cwd = init.grant.workspace_roots[0] ?? null
-    return { session_id: init.id, client_name: init.clientName, opened_at: init.openedAt, cwd, ...init.grant, processes: known }
+    return {
+      session_id: init.id,
+      client_name: init.clientName,
+      opened_at: init.openedAt,
+      cwd,
+      ...init.grant,
+      processes: known,
+      ...detached,
+    }
   }
 
   /** Answers how many programs were ended. */
   async end(session: RpcSession): Promise<number> {
     this.#sessions.delete(session.id)
     this.#components.store?.remove(session)
+    this.#components.metrics?.sessionEnded(session.id)
     session.events.close()
+    for (const process of session.processes.all.filter((one) => one.isDetached && !one.over)) {
+      process.letGo()
+      this.#components.detached?.add(process)
+    }
     const { json } = await this.#components.client.call('session_close', { session: session.id })
     return (JSON.parse(json) as { ended: number }).ended
   }

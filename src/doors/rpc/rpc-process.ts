@@ -30,6 +30,8 @@ export interface RpcProcessInit {
   readonly failOnLimit: boolean
   /** It runs on a terminal: its events are those of one. */
   readonly terminal: boolean
+  /** It goes on when its session ends. */
+  readonly detached: boolean
 }
 
 const signalName = (number: number | null): string | null =>
@@ -37,7 +39,7 @@ const signalName = (number: number | null): string | null =>
 
 /** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
 export class RpcProcess implements RunSink {
-  readonly #emit: Emit
+  readonly #session: Emit
   readonly #clock: Clock
   readonly #init: RpcProcessInit
   readonly #streams = {
@@ -47,6 +49,8 @@ export class RpcProcess implements RunSink {
   readonly #released = Promise.withResolvers<void>()
   readonly #waiters = new Waiters()
   #held = false
+  /** Nobody hears of it any more. */
+  #silent = false
   #run: LocalRun | null = null
   #outcome: LocalOutcome | null = null
   #over = false
@@ -54,15 +58,15 @@ export class RpcProcess implements RunSink {
   #limitHit = false
 
   constructor(components: { emit: Emit; clock: Clock }, init: RpcProcessInit) {
-    this.#emit = components.emit
+    this.#session = components.emit
     this.#clock = components.clock
     this.#init = init
   }
 
-  /** What the sink hears is of this run. */
-  attach(run: LocalRun): void {
+  /** What the sink hears is of this run. Settles when all of it is said. */
+  async attach(run: LocalRun): Promise<void> {
     this.#run = run
-    void run.ended.then(async (outcome) => this.#finish(outcome))
+    await this.#finish(await run.ended)
   }
 
   get run(): LocalRun {
@@ -80,6 +84,15 @@ export class RpcProcess implements RunSink {
 
   get summary(): Readonly<Record<string, unknown>> {
     return { process_id: this.id, argv: this.#init.argv, started_at: this.run.startedAt, cwd: this.run.cwd, ...this.status }
+  }
+
+  /** Its session is over: what it writes is counted, and told to nobody. */
+  letGo(): void {
+    this.#silent = true
+  }
+
+  get isDetached(): boolean {
+    return this.#init.detached
   }
 
   /** Its caller knows its id: events may be said. */
@@ -137,6 +150,10 @@ export class RpcProcess implements RunSink {
     return { session_id: sessionId, ...(terminal ? { pty_id: this.ptyId } : {}), process_id: this.id }
   }
 
+  #emit(...event: Parameters<Emit>): void | Promise<void> {
+    return this.#silent ? undefined : this.#session(...event)
+  }
+
   get isTerminal(): boolean {
     return this.#init.terminal
   }
@@ -167,13 +184,14 @@ export class RpcProcess implements RunSink {
         message: error.message,
         data: { code: error.code, ...error.data },
       })
-    if (outcome !== null && outcome.denial_reason === null)
+    if (outcome !== null && outcome.denial_reason === null && outcome.lost === null)
       void this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
     this.#waiters.wake()
   }
 
   #errorOf(outcome: LocalOutcome | null): AppError | null {
     if (outcome === null) return new AppError('shutting_down', 'the executor is gone, and how the process ended is not known')
+    if (outcome.lost !== null) return new AppError('peer_unreachable', `how it ended is not known: ${outcome.lost}`)
     if (outcome.denial_reason !== null)
       return new AppError('file_error', outcome.detail ?? 'the program could not be started', { data: { reason: outcome.denial_reason } })
     return this.#limitExceeded ? new AppError('output_limit_exceeded') : null

@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_ENDED_PROCESSES } from '../../protocol/rexd-limits.ts'
+import { KnownProcesses } from './known-processes.ts'
 import type { RpcProcess } from './rpc-process.ts'
 import { SessionEvents } from './session-events.ts'
 
@@ -8,6 +8,8 @@ export interface SessionGrant {
   readonly capabilities: readonly string[]
   readonly limits: Readonly<Record<string, number>>
   readonly workspace_roots: readonly string[]
+  /** The agent of the mesh that its commands run on; absent: they run here. */
+  readonly target?: string
 }
 
 export interface RpcSessionInit {
@@ -24,7 +26,7 @@ export interface RpcSessionInit {
 export class RpcSession {
   readonly init: RpcSessionInit
   readonly events: SessionEvents
-  readonly #processes = new Map<string, RpcProcess>()
+  readonly processes = new KnownProcesses()
 
   constructor(init: RpcSessionInit) {
     this.init = init
@@ -35,33 +37,16 @@ export class RpcSession {
     return this.init.id
   }
 
-  get processes(): readonly RpcProcess[] {
-    return [...this.#processes.values()]
-  }
-
-  /** Throws `unknown_process`. */
-  process(id: string): RpcProcess {
-    const process = this.#processes.get(id)
-    if (process === undefined) throw new AppError('unknown_process', undefined, { data: { process_id: id.slice(0, 64) } })
-    return process
+  /** May its caller have programs that outlive sessions? */
+  get mayDetach(): boolean {
+    return this.init.grant.capabilities.includes('exec.detach')
   }
 
   /** The process on a terminal. Throws `unknown_process`. */
   terminal(id: string): RpcProcess {
-    const process = this.processes.find((one) => one.isTerminal && one.ptyId === id)
+    const process = this.processes.all.find((one) => one.isTerminal && one.ptyId === id)
     if (process === undefined)
       throw new AppError('unknown_process', 'there is no such terminal of this session', { data: { pty_id: id.slice(0, 64) } })
     return process
-  }
-
-  /** Of those that have ended, the oldest are forgotten. */
-  add(process: RpcProcess): void {
-    this.#processes.set(process.id, process)
-    const ended = [...this.#processes].filter(([, one]) => one.over)
-    for (const [id] of ended.slice(0, Math.max(0, ended.length - MAX_ENDED_PROCESSES))) this.#processes.delete(id)
-  }
-
-  remove(process: RpcProcess): void {
-    this.#processes.delete(process.id)
   }
 }

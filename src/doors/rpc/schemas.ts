@@ -40,6 +40,7 @@ export const PARAMS = {
   'session.open': z.strictObject({
     client_name: name,
     client_version: name.optional(),
+    target: name.optional(),
     workspace_roots: z.array(path).max(MAX_ROOTS).optional(),
     requested_capabilities: z.array(name).max(MAX_ROOTS).optional(),
     limits: limits.default({}),

@@ -6,7 +6,7 @@ import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
 import type { MethodsInit } from './own-sessions.ts'
 
-export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store'> {
+export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store' | 'detached' | 'metrics'> {
   readonly input: Readable
   readonly output: Writable
 }
@@ -61,7 +61,7 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
   const { input, output, client, clock, log } = components
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const connection = new RpcConnection({ client, clock, log, store: null, send: writer.send }, init)
+  const connection = new RpcConnection({ client, clock, log, store: null, detached: null, metrics: null, send: writer.send }, init)
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {

@@ -12,12 +12,14 @@ import type { Capability } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
 import { answerMessage } from './answer.ts'
 import { parseFailure, parseMessage, tooLong } from './message.ts'
+import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
+import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
 import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 
-export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'send'> {
+export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'detached' | 'metrics' | 'send'> {
   readonly log: Logger
 }
 
@@ -33,7 +35,17 @@ export interface WebDoorInit {
 }
 
 /** What reaches this door over a network that it may outlive. */
-const OVER_THE_WEB: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events']
+const OVER_THE_WEB: readonly Capability[] = [
+  'exec',
+  'exec.input',
+  'exec.shell',
+  'exec.detach',
+  'fs.read',
+  'fs.write',
+  'pty',
+  'events',
+  'target',
+]
 
 /** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
 export class RpcWebDoor implements Startable {
@@ -44,6 +56,7 @@ export class RpcWebDoor implements Startable {
   /** Of all that ask by POST: whoever has the token and knows a session has it. */
   readonly #methods: Methods
   readonly #sockets: WebSockets
+  readonly #metrics = new RpcMetrics()
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {
@@ -52,8 +65,9 @@ export class RpcWebDoor implements Startable {
     this.#init = init
     this.#token = new TokenCheck({ token: init.token, where: init.tokenFile })
     this.#store = new SessionStore({ clock })
-    this.#methods = new Methods({ client, clock, store: this.#store, send: null }, { door: 'http', available: OVER_THE_WEB })
-    this.#sockets = new WebSockets({ ...components, store: this.#store }, { available: OVER_THE_WEB })
+    const shared = { store: this.#store, detached: new KnownProcesses(), metrics: this.#metrics }
+    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: OVER_THE_WEB })
+    this.#sockets = new WebSockets({ ...components, ...shared }, { available: OVER_THE_WEB })
   }
 
   /** Once started. */
@@ -119,10 +133,15 @@ export class RpcWebDoor implements Startable {
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
       this.#admit(request, request.headers.authorization)
+      if (request.url === '/metrics') return this.#tellMetrics(request, response)
       requireRpc(request)
       const body = await bodyOf(request)
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
-      const { said, afterwards } = await answerMessage(message, { methods: this.#methods, log: this.#components.log })
+      const { said, afterwards } = await answerMessage(message, {
+        methods: this.#methods,
+        metrics: this.#metrics,
+        log: this.#components.log,
+      })
       if (said === null) response.writeHead(204).end()
       else sendJson(response, 200, said)
       afterwards()
@@ -133,6 +152,11 @@ export class RpcWebDoor implements Startable {
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
       refuse(request, response, known)
     }
+  }
+
+  #tellMetrics({ method }: IncomingMessage, response: ServerResponse): void {
+    if (method !== 'GET') throw new AppError('method_not_allowed', 'metrics are read by GET')
+    response.writeHead(200, { ...HEADERS, 'content-type': METRICS_TYPE }).end(this.#metrics.text())
   }
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
@@ -154,7 +178,7 @@ export class RpcWebDoor implements Startable {
 
 /** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
-  if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc and /ws')
+  if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc, /ws and GET /metrics')
   if (method !== 'POST') throw new AppError('method_not_allowed', 'questions are sent by POST')
   if (headers['content-type']?.split(';')[0]?.trim().toLowerCase() !== 'application/json')
     throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
@@ -189,7 +213,7 @@ const sendJson = (response: ServerResponse, status: number, value: object): void
 /** What a refused caller still sends is not waited for. */
 const refuse = (request: IncomingMessage, response: ServerResponse, { code, message }: AppError): void => {
   if (code === 'unauthorized') response.setHeader('www-authenticate', 'Bearer')
-  if (code === 'method_not_allowed') response.setHeader('allow', 'POST')
+  if (code === 'method_not_allowed') response.setHeader('allow', request.url === '/metrics' ? 'GET' : 'POST')
   if (!request.complete) {
     response.setHeader('connection', 'close')
     response.once('finish', () => request.socket.destroySoon())

@@ -7,9 +7,11 @@ import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
-import { authorizeFile, authorizeSession, type Refused, type SessionRights } from '../../policy/authorize-local.ts'
+import { authorizeFile, authorizeSession } from '../../policy/authorize-local.ts'
+import type { Refused, SessionRights } from '../../policy/local-intent.ts'
 import type { Root } from '../../policy/file-permit.ts'
 import type { LocalLimits, LocalPolicy } from '../../policy/local-policy.ts'
+import { Slots } from '../../policy/slots.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/terminal-program.ts'
@@ -17,6 +19,8 @@ import type { UnackedTotal } from '../outbox.ts'
 import type { ToLocalExecutor } from '../port/local-messages.ts'
 import type { LocalJournal } from './local-journal.ts'
 import { LocalSession } from './local-session.ts'
+import { RunSet } from './run-set.ts'
+import type { TargetRunner } from './target-runner.ts'
 
 export interface LocalEngineComponents {
   readonly cells: Pick<Cells, 'open'>
@@ -26,6 +30,8 @@ export interface LocalEngineComponents {
   readonly journal: LocalJournal
   readonly log: Logger
   readonly policy: LocalPolicy
+  /** Asks the mesh; null: there is none. */
+  readonly targets: TargetRunner | null
   readonly total: UnackedTotal
 }
 
@@ -39,11 +45,15 @@ export class LocalEngine implements Startable {
   readonly components: LocalEngineComponents
   /** Why nothing can have a terminal here; null: it can. */
   readonly terminalProblem: string | null
+  /** Programs that outlive their sessions. */
+  readonly detached: { readonly runs: RunSet; readonly slots: Slots }
   readonly #sessions = new Map<string, LocalSession>()
   #stopping = false
 
   constructor(components: LocalEngineComponents) {
     this.components = components
+    const max = components.policy.limits.max_detached_processes
+    this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
     this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
   }
 
@@ -55,7 +65,13 @@ export class LocalEngine implements Startable {
     try {
       const rights = await this.#rights(opening)
       const session = this.#place(new LocalSession({ clock }, { key, rights }), policy.limits.max_concurrent_sessions)
-      await journal.record({ event: 'session', ...key, state: 'opened', roots: rights.roots.map((root) => root.path) })
+      await journal.record({
+        event: 'session',
+        ...key,
+        state: 'opened',
+        roots: rights.roots.map((root) => root.path),
+        target: rights.target,
+      })
       return session
     } catch (error) {
       this.#sessions.delete(key.session_id)
@@ -95,6 +111,7 @@ export class LocalEngine implements Startable {
         ...session.key,
         state: 'closed',
         roots: session.rights.roots.map((root) => root.path),
+        target: session.rights.target,
       })
     return ended
   }
@@ -108,13 +125,14 @@ export class LocalEngine implements Startable {
   /** Takes no more sessions and ends every program. */
   async stop(): Promise<void> {
     this.#stopping = true
-    await Promise.all([...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping')))
+    const sessions = [...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping'))
+    await Promise.all([this.detached.runs.end('daemon_stopping'), ...sessions])
   }
 
-  async #rights({ roots, available, capabilities, limits }: SessionOpening): Promise<SessionRights> {
-    const { policy } = this.components
+  async #rights({ roots, available, capabilities, limits, target }: SessionOpening): Promise<SessionRights> {
+    const { policy, targets } = this.components
     const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) as Partial<LocalLimits>
-    const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits }
+    const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
     for (const path of roots ?? []) {
       const allowed = authorizeFile({ path, access: 'read' }, whole)
@@ -123,8 +141,8 @@ export class LocalEngine implements Startable {
       const { path: named, real, dev, ino } = directory
       narrowed.push({ path: named, real, dev, ino })
     }
-    const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked }
-    const carried = available.filter((one) => one !== 'pty' || this.terminalProblem === null)
+    const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked, target }
+    const carried = available.filter((one) => (one !== 'pty' || this.terminalProblem === null) && (one !== 'target' || targets !== null))
     const verdict = authorizeSession(intent, policy, new Set(carried))
     if (verdict.kind === 'refused') throw errorOf(verdict)
     return verdict.rights

@@ -8,12 +8,13 @@ import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import { PortChannel } from '../port/codec.ts'
 import { localFrame, toLocalDoor, toLocalExecutor, type ToLocalDoor, type ToLocalExecutor } from '../port/local-messages.ts'
 import { failedAnswer } from '../port/failed-answer.ts'
-import type { Run } from '../run.ts'
 import { RunOutlet } from '../run-outlet.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
+import type { SessionRun } from './run-set.ts'
 import { signalOf, startRun, type RunStart } from './start-run.ts'
+import { startTargetRun } from './start-target-run.ts'
 
 type Call = Extract<ToLocalExecutor, { id: number }>
 type Answer = Extract<ToLocalDoor, { id: number }>
@@ -24,7 +25,7 @@ export class LocalPortSession {
   readonly #channel: PortChannel<ToLocalExecutor, ToLocalDoor>
   readonly #sessions = new Set<string>()
   /** Runs of this channel by their number there. */
-  readonly #runs = new Map<number, Run | null>()
+  readonly #runs = new Map<number, SessionRun | null>()
   readonly #closed = Promise.withResolvers<void>()
   #calls = 0
 
@@ -88,8 +89,9 @@ export class LocalPortSession {
       this.#sessions.add(key.session_id)
       // Its door may be gone by now, and nobody would ever close it.
       if (this.#channel.closed) await this.#engine.closeAll([key.session_id], 'peer_disconnected')
-      const { capabilities, limits, roots } = rights
-      const json = JSON.stringify({ capabilities: [...capabilities], limits, workspace_roots: roots.map((root) => root.path) })
+      const { capabilities, limits, roots, target } = rights
+      const where = { workspace_roots: roots.map((root) => root.path), ...(target === null ? {} : { target }) }
+      const json = JSON.stringify({ capabilities: [...capabilities], limits, ...where })
       return { type: 'session_opened', id, session: key.session_id, json }
     }
     if (call.type === 'run_signal' || call.type === 'run_resize' || call.type === 'run_hang_up') return this.#speak(call)
@@ -131,7 +133,8 @@ export class LocalPortSession {
     this.#runs.set(number, null)
     try {
       const session = this.#engine.session(this.#own(call.session))
-      const { run, cwd, begin } = await startRun(this.#engine, session, call, { requestId, outlet })
+      const start = session.rights.target === null ? startRun : startTargetRun
+      const { run, cwd, begin } = await start(this.#engine, session, call, { requestId, outlet })
       this.#runs.set(number, run)
       const started_at = new Date(this.#engine.components.clock.now()).toISOString()
       this.#channel.send({ type: 'run_accepted', id, request_id: requestId, started_at, cwd })
@@ -149,6 +152,8 @@ export class LocalPortSession {
   }
 
   async #end(): Promise<void> {
+    // Those that outlive their sessions do not outlive their door.
+    for (const run of this.#runs.values()) run?.end('peer_disconnected')
     await this.#engine.closeAll(this.#sessions, 'peer_disconnected')
     this.#closed.resolve()
   }

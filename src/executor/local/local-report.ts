@@ -32,7 +32,7 @@ export class LocalReport implements RunReport {
 
   async requested({ matched_acl, caps, cwd }: Permit): Promise<boolean> {
     const { key, argv, env, stdinBytes } = this.#init
-    const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms, cwd, env }
+    const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms, cwd, env, target: null }
     try {
       await this.#journal.record({ event: 'request', ...key, ...facts })
       return true
@@ -78,6 +78,6 @@ export class LocalReport implements RunReport {
 
   #outcome({ stdout_sha256: _out, stderr_sha256: _err, ...facts }: ExitFacts, detail: string | null): Uint8Array {
     const { request_id } = this.#init.key
-    return localFrame.encode({ type: 'outcome', request_id, ...facts, detail: detail?.slice(0, MAX_TEXT / 4) ?? null })
+    return localFrame.encode({ type: 'outcome', request_id, ...facts, detail: detail?.slice(0, MAX_TEXT / 4) ?? null, lost: null })
   }
 }

@@ -3,6 +3,7 @@ import { constants } from 'node:os'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/authorize-local.ts'
+import type { LocalRunIntent } from '../../policy/local-intent.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
@@ -13,16 +14,18 @@ import type { RunOutlet } from '../run-outlet.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import { LocalReport } from './local-report.ts'
 import type { LocalSession } from './local-session.ts'
+import type { RunSet, SessionRun } from './run-set.ts'
 
 export type RunStart = Extract<ToLocalExecutor, { type: 'run_start' }>
 
 /** Why one of these would be refused is the policy's word; the rest is for the caller to see to. */
 const FORBIDDEN = ['unsupported_capability', 'command_denied', 'forbidden_path', 'resource_limit'] as const
 
-interface Permitted {
-  readonly run: Run
-  /** Where it runs. */
-  readonly cwd: string
+/** Through the gates, and on its way once it is told to. */
+export interface Permitted {
+  readonly run: SessionRun
+  /** Where it runs; null: on a target, which says nothing of that. */
+  readonly cwd: string | null
   /** On its way; what becomes of it is said at the outlet. */
   begin(): void
 }
@@ -38,7 +41,11 @@ export const startRun = async (
   try {
     const allowed = await permitFor(engine, session, start, directory)
     const run = runOf(engine, session, { start, ...init, ...allowed, onStarted: directory.release })
-    return { run, cwd: directory.path, begin: () => begin(session, run, directory.release) }
+    return {
+      run,
+      cwd: directory.path,
+      begin: () => begin(start.detach ? engine.detached.runs : session.runs, run, { closed: session.closed, release: directory.release }),
+    }
   } catch (error) {
     directory.release()
     return refuse(engine, session, start, error)
@@ -46,12 +53,13 @@ export const startRun = async (
 }
 
 /** A session that was closed meanwhile has nothing started any more. */
-const begin = (session: LocalSession, run: Run, release: () => void): void => {
-  if (session.closed) run.end('cancelled')
-  session.add(run, run.execute().finally(release))
+const begin = (runs: RunSet, run: Run, { closed, release }: { readonly closed: boolean; readonly release: () => void }): void => {
+  if (closed) run.end('cancelled')
+  runs.add(run, run.execute().finally(release))
 }
 
-const refuse = async (engine: LocalEngine, session: LocalSession, { argv }: RunStart, error: unknown): Promise<never> => {
+/** Throws what refuses a command, which is in the journal where it was forbidden. */
+export const refuse = async (engine: LocalEngine, session: LocalSession, { argv }: RunStart, error: unknown): Promise<never> => {
   if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, { method: 'exec.start', argv }, error)
   throw error
 }
@@ -70,19 +78,27 @@ const workingDirectory = async (session: LocalSession, path: string | null): Pro
   return { path: held.real, descriptor: held.descriptor, release }
 }
 
+/** What is asked of the policy. */
+export const intentOf = ({ argv, shell, detach, input, timeout_ms, max_output_bytes, terminal, env }: RunStart): LocalRunIntent => {
+  const variables = Object.fromEntries(env.map(({ name, value }) => [name, value]))
+  return { argv, shell, detach, input, env: variables, terminal, timeout_ms, max_output_bytes }
+}
+
 const permitFor = async (
-  { components: { policy }, terminalProblem }: LocalEngine,
+  { components: { policy }, terminalProblem, detached }: LocalEngine,
   { rights, slots, key, closed }: LocalSession,
   start: RunStart,
   cwd: WorkingDirectory,
 ): Promise<{ permit: Permit; slot: Slot }> => {
   if (closed) throw new AppError('unknown_session')
-  const { argv, shell, detach, input, timeout_ms, max_output_bytes, terminal } = start
-  if (terminal !== null && terminalProblem !== null)
+  if (start.terminal !== null && terminalProblem !== null)
     throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
-  const env = Object.fromEntries(start.env.map(({ name, value }) => [name, value]))
-  const intent = { argv, shell, detach, input, env, terminal, timeout_ms, max_output_bytes }
-  const verdict = authorizeLocalRun(intent, cwd, { policy, rights, slots, session_id: key.session_id })
+  const verdict = authorizeLocalRun(intentOf(start), cwd, {
+    policy,
+    rights,
+    slots: start.detach ? detached.slots : slots,
+    session_id: key.session_id,
+  })
   if (verdict.kind === 'refused') throw errorOf(verdict)
   return verdict
 }

@@ -44,6 +44,8 @@ export const toLocalExecutor = union('to-local-executor', {
       ...call,
       door: oneOf(LOCAL_DOORS),
       client_name: text(MAX_NAME),
+      /** An agent of the mesh, where its commands run; null: here. */
+      target: nullable(text(MAX_NAME)),
       roots: nullable(list(text(MAX_PATH), MAX_ROOTS)),
       available: list(oneOf(CAPABILITY_NAMES), CAPABILITY_NAMES.length),
       capabilities: nullable(list(text(MAX_NAME), MAX_ROOTS)),
@@ -109,7 +111,7 @@ export type ToLocalExecutor = ValueOf<typeof toLocalExecutor>
 export const toLocalDoor = union('to-local-door', {
   session_opened: [0, { ...call, ...session, json: text(MAX_PORT_MESSAGE) }],
   done: [1, { ...call, json: text(MAX_PORT_MESSAGE) }],
-  run_accepted: [2, { ...call, request_id: requestId, started_at: text(MAX_NAME), cwd: text(MAX_PATH) }],
+  run_accepted: [2, { ...call, request_id: requestId, started_at: text(MAX_NAME), cwd: nullable(text(MAX_PATH)) }],
   file_done: [3, { ...call, json: text(MAX_PORT_MESSAGE), data: content }],
   /** A code of the error table, its text, and its data as JSON. */
   failed: [4, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
@@ -137,6 +139,8 @@ export const localFrame = union('local-frame', {
       /** It never ran, and why. */
       denial_reason: nullable(oneOf(DENIAL_REASONS)),
       detail: nullable(text(MAX_TEXT)),
+      /** How it ended is not known, and why. */
+      lost: nullable(text(MAX_TEXT)),
     },
   ],
 })

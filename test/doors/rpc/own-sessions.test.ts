@@ -105,7 +105,10 @@ test('a session that was opened for a caller who has left meanwhile is not there
   const store = new SessionStore({ clock })
   for (const resumable of [false, true, false, true]) {
     const send = (): undefined => undefined
-    const connection = new RpcConnection({ client, clock, store, log: silentLogger, send }, { door: 'websocket', available: ['exec'] })
+    const connection = new RpcConnection(
+      { client, clock, store, detached: null, metrics: null, log: silentLogger, send },
+      { door: 'websocket', available: ['exec'] },
+    )
     const params = { client_name: 'a', resumable }
     void connection.receive(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.open', params }))
     await connection.close()

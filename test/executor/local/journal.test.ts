@@ -139,7 +139,7 @@ test('the lines of a run say what ran, as what, where, and how it ended', async 
   const outcome = await run.outcome()
   const key = { door: 'stdio', session_id: session, client_name: 'a test', request_id: run.run.requestId }
   const lines = (await host.lines()).map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...line }) => line).slice(1)
-  const facts = { argv, matched_acl: 'allow_commands[0]', stdin_bytes: 4, timeout_ms: 5_000, cwd: host.root, env: ['CI'] }
+  const facts = { argv, matched_acl: 'allow_commands[0]', stdin_bytes: 4, timeout_ms: 5_000, cwd: host.root, env: ['CI'], target: null }
   assert.deepEqual(lines[0], { event: 'request', ...key, ...facts })
   assert.ok(lines[1]?.event === 'started' && lines[1].pid > 1)
   const totals = { stdout_bytes: 4, stderr_bytes: 6, truncated: false }

@@ -68,7 +68,7 @@ test('a root that a session asks for is a directory below those that there are',
   await writeFile(join(host.root, 'file'), '')
   await symlink(join(host.dir, 'app2'), join(host.root, 'out'))
   for (const path of [`${host.root}2`, '/', host.dir, '../app2', `${host.root}/../app2`, 'out'])
-    await refuses(host.open({ roots: [path] }), 'forbidden_path', { allowed_roots: [host.root] })
+    await refuses(host.open({ roots: [path] }), 'forbidden_path', { allowed_roots: [host.root], target: null })
   await refuses(host.open({ roots: ['gone'] }), 'file_not_found')
   await refuses(host.open({ roots: ['file'] }), 'file_error', { errno: 'ENOTDIR' })
   for (const path of ['', 'a\0b']) await refuses(host.open({ roots: [path] }), 'bad_request')
@@ -166,8 +166,8 @@ test('the journal has each session from its first line to its last, and what it 
   await host.close(session)
   const lines = (await host.lines()).map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...line }) => line)
   const key = { door: 'stdio', session_id: session, client_name: 'an agent' }
-  assert.deepEqual(lines[0], { event: 'session', ...key, state: 'opened', roots: [host.root] })
-  assert.deepEqual(lines[2], { event: 'session', ...key, state: 'closed', roots: [host.root] })
+  assert.deepEqual(lines[0], { event: 'session', ...key, state: 'opened', roots: [host.root], target: null })
+  assert.deepEqual(lines[2], { event: 'session', ...key, state: 'closed', roots: [host.root], target: null })
   const refusal = lines[1]!
   assert.ok(refusal.event === 'refused')
   assert.deepEqual([refusal.method, refusal.code, refusal.detail], ['session.open', 'forbidden_path', '/ is outside the allowed roots'])
@@ -210,6 +210,6 @@ test('a session whose channel is lost before it is open does not stay open for e
 
 test('all that can be granted is granted where the configuration says so', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_shell = true\nallow_detach = true' })
-  const names = CAPABILITY_NAMES.filter((name) => name !== 'pty')
+  const names = CAPABILITY_NAMES.filter((name) => name !== 'pty' && name !== 'target')
   assert.deepEqual((await grantedTo(host)).capabilities.toSorted(), names.toSorted())
 })

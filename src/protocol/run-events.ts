@@ -1,4 +1,4 @@
-import type { RawOutputJson, RunEventJson } from '../protocol/run-json.ts'
+import type { RawOutputJson, RunEventJson } from './run-json.ts'
 
 /** A line is an object without output; an error may carry more. */
 const MAX_LINE = 16 * 1024 * 1024

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 
 import { AppError } from '../base/errors.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-proof.ts'
-import type { CliContext } from './context.ts'
+import type { LocalApi } from './local-api.ts'
 
 /** Routes that change who may do what, and the operation that each proof names. */
 const OPERATION_OF = {
@@ -28,22 +28,22 @@ const operatorKey = (path: string): Uint8Array => {
 }
 
 /** A change by the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
-export const operate = async <T>(context: CliContext, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
-  if (!context.api.isLocal)
+export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
+  if (!api.isLocal)
     throw new AppError(
       'operator_proof_required',
       'an operator proves changes on the machine of the daemon only, not through --api to another',
     )
   const text = JSON.stringify(body)
-  const proof = proveOperation(operatorKey(context.api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
-  return context.api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
+  const proof = proveOperation(operatorKey(api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
+  return api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
 }
 
 /** The header that proves a request object, made over its exact text. */
 export type RunProver = (request: string) => Readonly<Record<string, string>>
 
 /** What proves runs. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
-export const runProver = ({ api }: CliContext): RunProver => {
+export const runProver = ({ api }: { readonly api: LocalApi }): RunProver => {
   // Another daemon would take the proof of ours for a wrong one, and refuse what it may allow without any.
   if (!api.isOwn)
     throw new AppError(

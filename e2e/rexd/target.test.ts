@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { after, before, test } from 'node:test'
+
+import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { overStdio, type Params, type Peer, type Result } from './peer.ts'
+import type { ConfigOptions } from './server.ts'
+
+// A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
+
+const LINES = 100_000
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>'], ['sha256sum'], ['sleep', '<INT>'], ['seq', '<INT>'], ['false']]))
+})
+
+after(async () => mesh.stop())
+
+const TARGETS: ConfigOptions = {
+  security: ['allow_targets = ["bob", "nobody"]', 'allow_shell = true', 'allow_pty = true', 'allow_env = ["CI"]'],
+}
+
+/** A server beside alice's daemon. */
+const beside = async (t: Parameters<typeof overStdio.open>[0], options: ConfigOptions = TARGETS): Promise<Peer> =>
+  overStdio.open(t, options, { X0X_DATA_DIR: alice.dir })
+
+const openFor = async (peer: Peer, target: string, params: Params = {}): Promise<Result> =>
+  peer.call('session.open', { client_name: 'test', target, ...params })
+
+const sessionFor = async (peer: Peer, target = 'bob', params: Params = {}): Promise<string> =>
+  String((await openFor(peer, target, params))['session_id'])
+
+/** Starts it, and waits for its end. */
+const run = async (peer: Peer, session_id: string, argv: readonly string[], params: Params = {}) => {
+  const { process_id } = await peer.call('exec.start', { session_id, argv, ...params })
+  const log = peer.log(process_id)
+  await log.exit
+  return { log, process_id, status: await peer.call('exec.wait', { session_id, process_id }) }
+}
+
+test('a command of a session for another agent runs there, with its stdin, output and exit code', async (t) => {
+  const peer = await beside(t)
+  const opened = await openFor(peer, 'bob')
+  assert.deepEqual([opened['target'], opened['workspace_roots'], opened['capabilities']], ['bob', [], ['exec', 'events']])
+  const session_id = String(opened['session_id'])
+  const { log, status } = await run(peer, session_id, ['echo', '42'])
+  assert.equal(log.stdout.toString(), '42\n')
+  assert.deepEqual([status['status'], status['exit_code'], status['bytes_stdout']], ['exited', 0, 3])
+  assert.equal((await run(peer, session_id, ['false'])).status['exit_code'], 1)
+  const stdin = 'x'.repeat(300_000)
+  const sum = await run(peer, session_id, ['sha256sum'], { stdin })
+  assert.equal(sum.log.stdout.toString(), `${createHash('sha256').update(stdin).digest('hex')}  -\n`)
+  const started = (await bob.journal()).filter(({ event }) => event === 'started')
+  assert.equal(started.length, 3)
+  const info = await peer.call<{ processes: { cwd: null; argv: string[] }[]; target: string; cwd: null }>('session.info', { session_id })
+  assert.deepEqual([info.target, info.cwd, info.processes.map(({ cwd }) => cwd)], ['bob', null, [null, null, null]])
+  await peer.close()
+})
+
+test('much output comes whole, and what is more than the session may have is dropped, and said', async (t) => {
+  const peer = await beside(t)
+  const expected = Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join('')
+  const whole = await run(peer, await sessionFor(peer), ['seq', String(LINES)])
+  assert.ok(whole.log.stdout.toString() === expected, 'every line, in its order')
+  const session_id = await sessionFor(peer, 'bob', { limits: { max_output_bytes: 1_000 } })
+  const cut = await run(peer, session_id, ['seq', String(LINES)])
+  assert.equal(cut.log.stdout.toString(), expected.slice(0, 1_000))
+  assert.deepEqual([cut.status['exit_code'], (await cut.log.exit)['truncated']], [0, true])
+  const { process_id } = await peer.call('exec.start', { session_id, argv: ['seq', '999999'], fail_on_limit: true })
+  await peer.failure(-32_004, 'exec.wait', { session_id, process_id })
+  await peer.close()
+})
+
+test('what the ACL there does not list is denied with its reason, in the journals of both', async (t) => {
+  const peer = await beside(t)
+  const session_id = await sessionFor(peer)
+  const { data } = await peer.failure(-32_001, 'exec.start', { session_id, argv: ['cat', '/etc/shadow'] })
+  assert.deepEqual([data['code'], data['target'], data['reason']], ['command_denied', 'bob', 'argv_not_allowed'])
+  const [refusal] = (await peer.home.refusals()).filter(({ method }) => method === 'exec.start')
+  assert.deepEqual([refusal?.['code'], refusal?.['argv']], ['command_denied', ['cat', '/etc/shadow']])
+  assert.equal((await bob.journal()).filter(({ event, argv }) => event === 'denial' && String(argv) === 'cat,/etc/shadow').length, 1)
+  const requested = (await peer.home.journal()).filter(({ event }) => event === 'request')
+  assert.deepEqual(
+    requested.map(({ target, argv }) => [target, argv]),
+    [['bob', ['cat', '/etc/shadow']]],
+  )
+  await peer.close()
+})
+
+test('what the mesh does not carry is refused before anybody is asked', async (t) => {
+  const peer = await beside(t)
+  const session_id = await sessionFor(peer)
+  const before = (await bob.diagnostics()).totals['requests_received']
+  const argv = ['echo', '1']
+  const refused: readonly [string, Params, string][] = [
+    ['exec.start', { shell: true, command: 'id' }, 'exec.shell'],
+    ['exec.start', { argv, stdin_open: true }, 'exec.input'],
+    ['exec.start', { argv, env: { CI: '1' } }, 'env'],
+    ['exec.start', { argv, cwd: '/' }, 'cwd'],
+    ['exec.start', { argv, detach: true }, 'exec.detach'],
+    ['pty.open', { argv }, 'pty'],
+    ['fs.read', { path: '/etc/passwd' }, 'fs.read'],
+    ['fs.stat', { path: '/' }, 'fs.read'],
+    ['fs.list', { path: '/' }, 'fs.read'],
+    ['fs.glob', { pattern: '*' }, 'fs.read'],
+    ['fs.write', { path: '/tmp/x', content: 'x' }, 'fs.write'],
+    ['fs.edit', { path: '/tmp/x', old_string: 'a', new_string: 'b' }, 'fs.write'],
+    ['fs.patch', { patch_text: '*** Begin Patch\n*** End Patch' }, 'fs.write'],
+  ]
+  for (const [method, params, capability] of refused) {
+    const { data, message } = await peer.failure(-32_007, method, { session_id, ...params })
+    assert.equal(data['capability'], capability, `${method}: ${message}`)
+  }
+  assert.equal((await bob.diagnostics()).totals['requests_received'], before)
+  await peer.close()
+})
+
+test('a session is opened only for agents that the configuration names, and where there is one', async (t) => {
+  const peer = await beside(t)
+  assert.equal((await peer.failure(-32_007, 'session.open', { client_name: 'test', target: 'charlie' })).data['target'], 'charlie')
+  await peer.failure(-32_602, 'session.open', { client_name: 'test', target: 'bob', workspace_roots: [peer.home.root] })
+  const session_id = await sessionFor(peer, 'nobody')
+  const unknown = await peer.failure(-32_602, 'exec.start', { session_id, argv: ['echo', '1'] })
+  assert.equal(unknown.data['code'], 'unknown_agent')
+  const none = await beside(t, {})
+  assert.equal((await none.failure(-32_007, 'session.open', { client_name: 'test', target: 'bob' })).data['capability'], 'target')
+  const any = await beside(t, { security: ['allow_targets = ["*"]'] })
+  assert.equal((await run(any, await sessionFor(any, bob.agentId), ['echo', '7'])).log.stdout.toString(), '7\n')
+  for (const one of [peer, none, any]) await one.close()
+})
+
+test('a command there is ended by exec.kill, by its time, by the end of its session, and by that of its caller', async (t) => {
+  const peer = await beside(t)
+  const session_id = await sessionFor(peer)
+  const begin = async (session: string, params: Params = {}): Promise<string> => {
+    const { process_id } = await peer.call('exec.start', { session_id: session, argv: ['sleep', '600'], ...params })
+    return String(process_id)
+  }
+  const killed = await begin(session_id)
+  await peer.failure(-32_007, 'exec.kill', { session_id, process_id: killed, signal: 'USR1' })
+  await peer.failure(-32_602, 'exec.kill', { session_id, process_id: killed, signal: 'NONSENSE' })
+  assert.deepEqual(await peer.call('exec.kill', { session_id, process_id: killed }), { ok: true })
+  const status = await peer.call('exec.wait', { session_id, process_id: killed })
+  assert.deepEqual([status['status'], status['signal']], ['killed', 'SIGTERM'])
+  const late = await begin(session_id, { timeout_ms: 1_000 })
+  assert.equal((await peer.call('exec.wait', { session_id, process_id: late }))['status'], 'timed_out')
+  const other = await sessionFor(peer)
+  const closed = peer.log(await begin(other))
+  assert.deepEqual(await peer.call('session.close', { session_id: other }), { ok: true, terminated: 1 })
+  await closed.exit
+  await begin(session_id)
+  await peer.close()
+  await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
+test('where no daemon answers, the command is refused with what to start', async (t) => {
+  const peer = await overStdio.open(t, TARGETS, { X0X_DATA_DIR: '/nonexistent/x0x' })
+  const session_id = await sessionFor(peer)
+  const { data, message } = await peer.failure(-32_603, 'exec.start', { session_id, argv: ['echo', '1'] })
+  assert.equal(data['code'], 'daemon_unreachable')
+  assert.match(message, /no daemon answers at \/nonexistent\/x0x\/api.sock/)
+  await peer.close()
+})
