@@ -157,17 +157,52 @@ test('a session whose program is held can be closed, and who waits for the progr
   assert.notEqual(await Promise.race([waiting, until(() => t.signal.aborted)]), undefined)
 })
 
-test('the end of a program that is held is told to who waits for it, although nobody reads what it wrote', TIMEOUT, async (t) => {
+test(
+  'a program that was killed while it was held has not ended until what it wrote is taken, and who waits is told why',
+  TIMEOUT,
+  async (t) => {
+    const server = await startRexd(t)
+    const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+    await post(server, 'session.events', { session_id, cursor: 0 })
+    const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+    const pid = await numbersPid(server)
+    await writtenWhenHeld(pid)
+    await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
+    await gone(pid)
+    const asked = { session_id, process_id, timeout_ms: 1500 }
+    const { status, signal, held } = await post(server, 'exec.wait', asked)
+    assert.deepEqual([status, signal, held], ['running', null, true])
+    assert.equal((await post(server, 'session.info', { session_id })).processes[0].held, true)
+    const { events, gaps } = await pollToExit(server, session_id, 0)
+    const output = outputOf(events)
+    assert.ok(output.equals(expected.subarray(0, output.length)) && output.length > 4 * MIB, `${output.length} bytes`)
+    assert.deepEqual([gaps, events.at(-1)!.params['signal']], [[], 'SIGKILL'])
+    const over = await post(server, 'exec.wait', asked)
+    assert.deepEqual([over.status, over.signal, over.held], ['killed', 'SIGKILL', false])
+  },
+)
+
+test('who waits for a program and never looks at events gets its end, whatever it writes', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  const { status, exit_code, bytes_stdout, held } = await post(server, 'exec.wait', { session_id, process_id })
+  assert.deepEqual([status, exit_code, bytes_stdout, held], ['exited', 0, expected.length, false])
+  const { gap, events } = await post(server, 'session.events', { session_id, cursor: 0 })
+  assert.deepEqual([gap.from, gap.to], [1, events[0].params.cursor - 1])
+})
+
+test('it ends soon although a program is held by who does not read', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'session.events', { session_id, cursor: 0 })
-  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  await post(server, 'exec.start', { session_id, ...numbers() })
   const pid = await numbersPid(server)
   await writtenWhenHeld(pid)
-  await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
-  await gone(pid)
-  const { status, signal } = await post(server, 'exec.wait', { session_id, process_id, timeout_ms: 5000 })
-  assert.deepEqual([status, signal], ['killed', 'SIGKILL'])
+  const begun = performance.now()
+  assert.deepEqual(await server.stop(), [143, null])
+  assert.ok(performance.now() - begun < 4_000, 'the programs of a held session are given eight seconds')
+  assert.ok(!isAlive(pid))
 })
 
 /** Programs in a session of each kind, and the pids of all that the server has started. */

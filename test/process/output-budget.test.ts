@@ -109,6 +109,17 @@ test('a stream that wrote nothing more is whole, although the other was cut', as
   assert.deepEqual([out.hits, err.hits], [[], [1]])
 })
 
+test('a stream whose totals stand is read no more, whoever lets it go on', async () => {
+  const out = pumpOf({ left: 10 })
+  out.source.push('abc')
+  await settled()
+  const totals = out.pump.finish()
+  out.pump.resume()
+  out.source.push('def')
+  await settled()
+  assert.deepEqual([out.data().toString(), totals.bytes_total, out.pump.total], ['abc', 3, 3])
+})
+
 test('each stream says once that something of it was dropped', async () => {
   const budget = { left: 4 }
   const [out, err] = [pumpOf(budget), pumpOf(budget)]

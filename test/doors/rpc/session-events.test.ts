@@ -152,6 +152,68 @@ test('a connection that was left while it was told of a gap does not lead the ne
   assert.deepEqual(cursorsOf(next.heard), [25], 'it has the first 24')
 })
 
+test('what was sent is given up only when it has come: a connection that does not say so holds every program', async () => {
+  const events = kept()
+  const reader = new EventReader()
+  const asked: (() => void)[] = []
+  const arrived = async (): Promise<void> => new Promise((resolve) => asked.push(resolve))
+  events.attach(reader.send, 0, arrived)
+  const works = emitBig(events, 18)
+  assert.equal(await settled(works.at(-1)), false)
+  assert.deepEqual(cursorsOf(reader.heard), oneTo(18), 'everything was sent')
+  // The first of them has come: the rest still does not fit.
+  asked[0]!()
+  assert.equal(await settled(works.at(-1)), false)
+  for (const come of asked) come()
+  await Promise.all(works)
+  events.detach()
+  const next = new EventReader()
+  await attach(events, next, 17)
+  assert.deepEqual(cursorsOf(next.heard), [18])
+})
+
+test('what is said of a connection that was left does not count for the next one', async () => {
+  const events = kept()
+  const come = Promise.withResolvers<void>()
+  events.attach(new EventReader().send, 0, async () => come.promise)
+  await Promise.all(emitBig(events, 4))
+  events.detach()
+  const silent = new EventReader()
+  events.attach(silent.send, 0, async () => new Promise(() => undefined))
+  const works = emitBig(events, 16)
+  come.resolve()
+  assert.equal(await settled(works.at(-1)), false, 'what the first had is not what this one has')
+  assert.deepEqual(cursorsOf(silent.heard), oneTo(20))
+})
+
+test('only who waits for the end of programs and never looks at events loses the oldest', async () => {
+  const [waiting, looking, both] = [kept(), kept(), kept()]
+  waiting.waitedFor()
+  looking.since(0)
+  both.waitedFor()
+  both.since(0)
+  const works = [waiting, looking, both].map((events) => emitBig(events, 20).at(-1))
+  assert.deepEqual(await Promise.all(works.map(settled)), [true, false, false])
+  assert.equal(waiting.since(0).gap?.from, 1)
+  const late = kept()
+  const held = emitBig(late, 20).at(-1)
+  assert.equal(await settled(held), false)
+  late.waitedFor()
+  assert.equal(await settled(held), true, 'who asks for the end later must not wait for himself either')
+})
+
+test('a session that is closed holds nobody, and whoever waits for its events is answered', async () => {
+  const events = kept()
+  events.since(0)
+  const works = emitBig(events, 20)
+  const left = new AbortController()
+  const waiting = events.behind(20, { clock: systemClock, timeoutMs: null, signal: left.signal })
+  assert.equal(await settled(works.at(-1)), false)
+  events.close()
+  await Promise.all([...works, waiting])
+  assert.equal(events.emit('e', { data: BIG }), undefined)
+})
+
 test('a gap says exactly what is missing, to who is sent events and to who asks', async () => {
   const events = kept()
   const reader = new EventReader()

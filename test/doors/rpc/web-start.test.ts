@@ -79,13 +79,20 @@ test('what it cannot start with is told in one line, with the status of a config
     [text.replace('127.0.0.1:0', '127.0.0.1'), /http_listen/],
     [text.replace('127.0.0.1:0', '127.0.0.1:65536'), /http_listen/],
     [text.replace('[server]', `[server]\ntls_cert = "${missing}"`), /tls_cert and tls_key belong together/],
-    [text.replace('[server]', `[server]\ntls_cert = "${missing}"\ntls_key = "${missing}"`), /missing\.pem/],
-    [text.replace('[server]', `[server]\ntls_cert = "${place.config}"\ntls_key = "${place.config}"`), /certificate/],
+    [text.replace('[server]', `[server]\ntls_cert = "${missing}"\ntls_key = "${missing}"`), /server\.tls_cert: .*missing\.pem/],
+    [
+      text.replace('[server]', `[server]\ntls_cert = "${place.config}"\ntls_key = "${place.config}"`),
+      /tls_cert, tls_key: they cannot be used/,
+    ],
     [text.replace('[server]', `[server]\ntls_client_ca = "${missing}"`), /tls_client_ca/],
   ] as const) {
     await writeFile(place.config, wanted)
     const { status, stdout, stderr } = await runRexd('--http', '--config', place.config)
     assert.match(stderr, said)
+    // Without HTTP it may still be meant for standard input.
+    const check = await runRexd('--check', '--config', place.config)
+    if (said.source.includes('is missing')) assert.equal(check.status, 0)
+    else assert.deepEqual([check.status, said.test(check.stdout)], [2, true], check.stdout)
     assert.deepEqual([status, stdout], [2, ''], stderr)
     assert.match(stderr, /^rexd: [^\n]+\n$/)
   }
