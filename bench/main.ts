@@ -13,6 +13,7 @@ import { leaks } from './leaks.ts'
 import { loss } from './loss.ts'
 import { rate } from './rate.ts'
 import { publish, type Section } from './report.ts'
+import { rexd } from './rexd.ts'
 import { PLANS, Stage } from './stage.ts'
 import { start } from './start.ts'
 import { wan } from './wan.ts'
@@ -38,6 +39,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   halves: { title: 'The two halves', measure: halves },
   growth: { title: 'As things grow', measure: growth },
   containment: { title: 'Containment', measure: containment },
+  rexd: { title: 'REXD', measure: rexd },
   leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
 }
 

@@ -1,10 +1,11 @@
-import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { execFile, spawn, type ChildProcess, type ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
 import { promisify } from 'node:util'
 
 import { drain } from './processes.ts'
@@ -63,6 +64,21 @@ export class SshPath {
   async drain(argv: readonly string[]): Promise<number> {
     return drain('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
   }
+
+  /** A program over the master that is spoken to for as long as it runs. */
+  open(argv: readonly string[]): ChildProcessByStdio<Writable, Readable, null> {
+    return spawn('ssh', ['-T', ...this.#common, '-S', this.#control, this.#host, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
+  }
+
+  /** The client alone: it asks the master whether it is there, and nobody else. */
+  async clientAlone(): Promise<void> {
+    await this.masterPid()
+  }
+
+  /** The commands of a file, one after the other, over the master. */
+  async sftp(batchFile: string): Promise<void> {
+    await run('sftp', ['-q', ...this.#common, '-o', `ControlPath=${this.#control}`, '-b', batchFile, this.#host])
+  }
 }
 
 /** An sshd of our own on loopback: own keys, own configuration, a temporary directory, nothing of the system's. */
@@ -116,13 +132,16 @@ export class OpenSsh {
   }
 
   #path(port: number): SshPath {
+    // No short options: sftp has other letters for them.
     const options = [
+      `Port=${port}`,
+      `IdentityFile=${join(this.#dir, 'user')}`,
       'IdentitiesOnly=yes',
       'StrictHostKeyChecking=no',
       `UserKnownHostsFile=${join(this.#dir, 'known_hosts')}`,
       'LogLevel=ERROR',
     ]
-    const common = ['-F', 'none', '-p', String(port), '-i', join(this.#dir, 'user'), ...options.flatMap((option) => ['-o', option])]
+    const common = ['-F', 'none', ...options.flatMap((option) => ['-o', option])]
     const path = new SshPath({ common, control: join(this.#dir, `master-${this.#paths.length}`) })
     this.#paths.push(path)
     return path
@@ -151,6 +170,7 @@ const configOf = (dir: string, port: number): string[] => [
   'PasswordAuthentication no',
   'PermitRootLogin yes',
   'PidFile none',
+  'Subsystem sftp internal-sftp',
   'MaxStartups 100',
   'MaxSessions 100',
   'LogLevel ERROR',

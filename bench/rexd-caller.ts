@@ -1,0 +1,100 @@
+import { once } from 'node:events'
+import type { Readable, Writable } from 'node:stream'
+
+import { WebSocket } from 'ws'
+
+import { RpcLines } from '../src/doors/rpc/lines.ts'
+import type { Reached } from '../test/support/rexd-callers.ts'
+
+interface Message {
+  readonly id?: number
+  readonly result?: Readonly<Record<string, unknown>>
+  readonly error?: object
+  readonly method?: string
+  readonly params?: Readonly<Record<string, unknown>>
+}
+
+type Result = NonNullable<Message['result']>
+
+/** A caller that keeps nothing of what it is told, so that what is measured is the server and its way. */
+export class RexdCaller {
+  readonly #send: (text: string) => void
+  readonly #answers = new Map<number, PromiseWithResolvers<Result>>()
+  readonly #exits = new Map<string, PromiseWithResolvers<Result>>()
+  #last = 0
+  #session = ''
+
+  private constructor(send: (text: string) => void) {
+    this.#send = send
+  }
+
+  /** One JSON object in each line. */
+  static async overLines(program: { readonly stdin: Writable; readonly stdout: Readable }): Promise<RexdCaller> {
+    const caller = new RexdCaller((text) => void program.stdin.write(`${text}\n`))
+    const lines = new RpcLines()
+    program.stdin.on('error', () => undefined)
+    program.stdout.on('data', (chunk: Buffer) => {
+      for (const line of lines.push(chunk)) if (line !== 'too_long') caller.#receive(Buffer.from(line.buffer, line.byteOffset, line.length))
+    })
+    program.stdout.on('close', () => caller.#lose())
+    return caller.#opened()
+  }
+
+  /** `compressed`: with permessage-deflate, which browsers and most libraries offer by themselves. */
+  static async overWebSocket({ url, token }: Reached, { compressed }: { readonly compressed: boolean }): Promise<RexdCaller> {
+    const headers = { authorization: `Bearer ${token}` }
+    const socket = new WebSocket(`${url.replace('http', 'ws')}/ws`, { headers, perMessageDeflate: compressed })
+    await once(socket, 'open')
+    const caller = new RexdCaller((text) => socket.send(text))
+    socket.on('message', (data: Buffer) => caller.#receive(data))
+    socket.on('close', () => caller.#lose())
+    return caller.#opened()
+  }
+
+  /** From the command to the word that it has ended. */
+  async run(argv: readonly string[]): Promise<void> {
+    const id = String((await this.#call('exec.start', { argv }))['process_id'])
+    const { exit_code } = await this.#exitOf(id).promise
+    this.#exits.delete(id)
+    if (exit_code !== 0) throw new Error(`${argv.join(' ')} ended with ${String(exit_code)}`)
+  }
+
+  async read(params: { path: string; offset?: number; length?: number; encoding: 'utf8' | 'base64' }): Promise<string> {
+    return String((await this.#call('fs.read', params))['content'])
+  }
+
+  async #opened(): Promise<RexdCaller> {
+    this.#session = String((await this.#call('session.open', { client_name: 'bench' }))['session_id'])
+    return this
+  }
+
+  async #call(method: string, params: object): Promise<Result> {
+    const id = ++this.#last
+    const answer = Promise.withResolvers<Result>()
+    this.#answers.set(id, answer)
+    const session = this.#session === '' ? {} : { session_id: this.#session }
+    this.#send(JSON.stringify({ jsonrpc: '2.0', id, method, params: { ...session, ...params } }))
+    return answer.promise
+  }
+
+  #receive(bytes: Buffer): void {
+    const { id, result, error, method, params } = JSON.parse(bytes.toString()) as Message
+    if (method === 'exec.exit') return this.#exitOf(String(params?.['process_id'])).resolve(params!)
+    if (id === undefined) return
+    const answer = this.#answers.get(id)
+    this.#answers.delete(id)
+    if (result === undefined) answer?.reject(new Error(JSON.stringify(error)))
+    else answer?.resolve(result)
+  }
+
+  /** An end may be told in the same breath as the answer to the start. */
+  #exitOf(processId: string): PromiseWithResolvers<Result> {
+    const exit = this.#exits.get(processId) ?? Promise.withResolvers<Result>()
+    this.#exits.set(processId, exit)
+    return exit
+  }
+
+  #lose(): void {
+    for (const waiting of [...this.#answers.values(), ...this.#exits.values()]) waiting.reject(new Error('rexd is gone'))
+  }
+}

@@ -1,0 +1,211 @@
+import { spawn } from 'node:child_process'
+import { createHash, randomFillSync } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+import { fileURLToPath } from 'node:url'
+
+import { rexdPlace, startRexd, type RexdPlace } from '../test/support/rexd-server.ts'
+import { throughput } from './bulk.ts'
+import type { SshPath } from './openssh.ts'
+import { TRUE } from './pair.ts'
+import { spawnTrue } from './processes.ts'
+import { sustained } from './rate.ts'
+import type { Row, Section } from './report.ts'
+import { RexdCaller } from './rexd-caller.ts'
+import type { Plan, Stage } from './stage.ts'
+import { interleaved } from './stats.ts'
+
+const REXD = fileURLToPath(new URL('../dist/rexd.mjs', import.meta.url))
+const MiB = 1024 * 1024
+/** What one answer may hold, and how many are asked for at once. */
+const CHUNK = 2 * MiB
+const CHUNKS_AT_ONCE = 8
+const FILES_AT_ONCE = 32
+const READS = { full: 5, quick: 3 }
+const SETS = { full: 20, quick: 3 }
+const FILES = { full: 1_000, quick: 200 }
+
+interface Callers {
+  /** A `rexd --stdio` that was started here. */
+  readonly direct: RexdCaller
+  /** The same, started by `ssh -T` over an open master connection, as it is used on another machine. */
+  readonly overSsh: RexdCaller
+  /** `rexd --http`, with the compression that is agreed on, and without. */
+  readonly socket: RexdCaller
+  readonly plainSocket: RexdCaller
+}
+
+type Ending = Parameters<typeof rexdPlace>[0]
+type Program = { readonly stdin: Writable; readonly stdout: Readable }
+
+/** Three servers, for two must not share a journal, and what speaks to them; all of them see the files. */
+const openCallers = async (t: Ending, ssh: SshPath, files: string): Promise<Callers> => {
+  const settings = {
+    limits: `max_file_read_bytes = ${CHUNK}`,
+    security: `[[security.allowed_roots]]\npath = ${JSON.stringify(files)}`,
+  }
+  const overLines = async (start: (argv: readonly string[]) => Program): Promise<RexdCaller> => {
+    const { config, ending }: RexdPlace = await rexdPlace(t, settings)
+    const program = start([process.execPath, REXD, '--stdio', '--config', config])
+    ending.push(async () => {
+      const closed = once(program.stdout, 'close')
+      program.stdin.end()
+      await closed
+    })
+    return RexdCaller.overLines(program)
+  }
+  const server = await startRexd(t, settings)
+  return {
+    direct: await overLines(([file = '', ...argv]) => spawn(file, argv, { stdio: ['pipe', 'pipe', 'inherit'] })),
+    overSsh: await overLines((argv) => ssh.open(argv)),
+    socket: await RexdCaller.overWebSocket(server, { compressed: true }),
+    plainSocket: await RexdCaller.overWebSocket(server, { compressed: false }),
+  }
+}
+
+/** A shell that waits for commands at the other end: what comes back is that one has ended. */
+const heldShell = ({ after }: Stage, ssh: SshPath): ((command: string) => Promise<void>) => {
+  const shell = ssh.open(['sh'])
+  after(async () => {
+    shell.stdin.end()
+    await once(shell, 'close')
+  })
+  return async (command) => {
+    const said = once(shell.stdout, 'data')
+    shell.stdin.write(`${command}; echo\n`)
+    await said
+  }
+}
+
+const latencyRows = async (stage: Stage, ssh: SshPath, { direct, overSsh, socket }: Callers): Promise<Row[]> => {
+  const shell = heldShell(stage, ssh)
+  const results = await interleaved(stage.plan.rounds, {
+    overSsh: async () => overSsh.run(TRUE),
+    master: async () => ssh.master(TRUE),
+    socket: async () => socket.run(TRUE),
+    client: async () => ssh.clientAlone(),
+    direct: async () => direct.run(TRUE),
+    shell: async () => shell(TRUE.join(' ')),
+    spawned: spawnTrue,
+  })
+  const what = '`exec.start` of `/bin/true` until `exec.exit`'
+  const common = { unit: 'ms', theirs: results.master, peer: 'ssh ControlMaster, a client process each' } as const
+  const alone = { limit: results.spawned, limitOf: 'spawn alone' }
+  return [
+    { what: `${what}, through \`ssh -T\``, ours: results.overSsh, ...common, limit: results.shell, limitOf: 'a shell held open over ssh' },
+    { what: `${what}, WebSocket`, ours: results.socket, ...common, ...alone },
+    { what: `${what}, \`rexd --stdio\` started here`, ours: results.direct, ...common, ...alone },
+    {
+      what: `${what}, through \`ssh -T\`, beside what the ssh client takes for itself`,
+      unit: 'ms',
+      ours: results.overSsh,
+      theirs: results.client,
+      peer: '`ssh -O check`',
+    },
+  ]
+}
+
+/** The file in pieces, several of them asked for at once, each decoded to where it belongs. */
+const readInto = async (caller: RexdCaller, path: string, target: Buffer): Promise<void> => {
+  let next = 0
+  await sustained(Math.ceil(target.length / CHUNK), CHUNKS_AT_ONCE, async () => {
+    const offset = next
+    next += CHUNK
+    target.write(await caller.read({ path, offset, length: CHUNK, encoding: 'base64' }), offset, 'base64')
+  })
+}
+
+const sha256 = (data: Buffer): string => createHash('sha256').update(data).digest('hex')
+
+const throughputRows = async (ssh: SshPath, callers: Callers, dir: string, { bytes, mode }: Plan): Promise<Row[]> => {
+  const path = join(dir, 'large')
+  const target = Buffer.alloc(bytes)
+  const wanted = sha256(randomFillSync(target))
+  await writeFile(path, target)
+  const batch = join(dir, 'large.sftp')
+  await writeFile(batch, `get ${path} /dev/null\n`)
+  const { overSsh, socket, plainSocket } = callers
+  for (const caller of [overSsh, socket, plainSocket]) {
+    await readInto(caller, path, target.fill(0))
+    if (sha256(target) !== wanted) throw new Error('what was read is not what was written')
+  }
+  const results = await throughput(bytes, READS[mode], {
+    overSsh: async () => readInto(overSsh, path, target),
+    sftp: async () => ssh.sftp(batch),
+    plainSocket: async () => readInto(plainSocket, path, target),
+    cat: async () => ssh.drain(['cat', path]),
+    socket: async () => readInto(socket, path, target),
+  })
+  const what = `\`fs.read\` of ${bytes / MiB} MiB in base64, ${CHUNK / MiB} MiB each, ${CHUNKS_AT_ONCE} at once`
+  const common = { unit: 'MB/s', theirs: results.sftp, peer: '`sftp`, to /dev/null' } as const
+  return [
+    { what: `${what}, through \`ssh -T\``, ours: results.overSsh, ...common, limit: results.cat, limitOf: '`cat` over ssh' },
+    { what: `${what}, WebSocket`, ours: results.plainSocket, ...common },
+    { what: `${what}, WebSocket with permessage-deflate`, ours: results.socket, ...common },
+  ]
+}
+
+/** Between 1 and 4 KiB each, text as sources are. */
+const writeFiles = async (dir: string, count: number): Promise<{ path: string; text: string }[]> => {
+  await mkdir(dir)
+  const line = 'What is read is looked at: each file begins with its own number, and is as long as it should be.\n'
+  const files = Array.from({ length: count }, (_, index) => {
+    const size = 1_024 + ((index * 997) % 3_073)
+    return { path: join(dir, `file-${index}`), text: `${index}\n${line.repeat(50)}`.slice(0, size) }
+  })
+  for (const { path, text } of files) await writeFile(path, text)
+  return files
+}
+
+const smallRows = async (ssh: SshPath, { overSsh, socket }: Callers, dir: string, { mode }: Plan): Promise<Row[]> => {
+  const small = join(dir, 'small')
+  const files = await writeFiles(small, FILES[mode])
+  const batch = join(dir, 'small.sftp')
+  await writeFile(batch, files.map(({ path }) => `get ${path} /dev/null\n`).join(''))
+  const readAll = async (caller: RexdCaller): Promise<void> => {
+    const left = files.values()
+    await sustained(files.length, FILES_AT_ONCE, async () => {
+      const { path, text } = left.next().value!
+      if ((await caller.read({ path, encoding: 'utf8' })) !== text) throw new Error(`${path} was read otherwise than it was written`)
+    })
+  }
+  const results = await interleaved(SETS[mode], {
+    overSsh: async () => readAll(overSsh),
+    sftp: async () => ssh.sftp(batch),
+    socket: async () => readAll(socket),
+    cat: async () => ssh.drain(['cat', `${small}/*`]),
+    tar: async () => ssh.drain(['tar', '-cf', '-', '-C', small, '.']),
+  })
+  const what = `\`fs.read\` of ${files.length} files of 1–4 KiB, ${FILES_AT_ONCE} at once`
+  const sftp = { unit: 'ms', theirs: results.sftp, peer: '`sftp`, a batch of `get`s to /dev/null' } as const
+  const limit = { limit: results.cat, limitOf: 'one `cat` of all over ssh' }
+  return [
+    { what: `${what}, through \`ssh -T\``, ours: results.overSsh, ...sftp, ...limit },
+    { what: `${what}, WebSocket`, ours: results.socket, ...sftp, ...limit },
+    {
+      what: `${what}, through \`ssh -T\`, beside one program that reads all`,
+      unit: 'ms',
+      ours: results.overSsh,
+      theirs: results.tar,
+      peer: '`ssh … tar -c`',
+    },
+  ]
+}
+
+/** Commands and files for a program that speaks REXD, beside what it would do with ssh and sftp. */
+export const rexd = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
+  const ssh = (await stage.openSsh()).direct
+  const t: Ending = { after: (ending: unknown) => stage.after(ending as () => Promise<void>) }
+  const { root: files } = await rexdPlace(t)
+  const callers = await openCallers(t, ssh, files)
+  const rows = [
+    ...(await latencyRows(stage, ssh, callers)),
+    ...(await throughputRows(ssh, callers, files, stage.plan)),
+    ...(await smallRows(ssh, callers, files, stage.plan)),
+  ]
+  const intro =
+    'All connections stand before anything is measured, those of ssh and sftp as a master connection: to it each of their calls starts a client process, as they are used. `rexd` writes its journal; its caller parses the JSON and decodes the base64 on the same cores.'
+  return { intro, rows }
+}
