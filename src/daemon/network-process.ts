@@ -1,10 +1,9 @@
-import { spawn, type ChildProcess } from 'node:child_process'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { fileURLToPath } from 'node:url'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { NetworkUser } from './network-user.ts'
+import { fromSources, ownProgram, startOwnProcess, type OwnProcess } from './own-process.ts'
 
 /** Where its channel is among its descriptors; the API's socket is the next. */
 const CHANNEL_FD = 3
@@ -18,18 +17,7 @@ export interface NetworkProcess {
   kill(): void
 }
 
-const fromSources = import.meta.url.endsWith('.ts')
-
-/** Its bundle beside ours, or its source. */
-export const networkProgram = (): string =>
-  fileURLToPath(new URL(fromSources ? './network-main.ts' : './x0xd-network.mjs', import.meta.url))
-
-/** A main module does nothing when it is imported; a bundle calls its own. */
-const programArguments = (program: string): string[] => {
-  if (!fromSources) return [program]
-  const text = `import { main } from ${JSON.stringify(program)}; process.exitCode = await main(process.argv.slice(1))`
-  return ['--input-type=module', '--eval', text, '--']
-}
+export const networkProgram = (): string => ownProgram('x0xd-network.mjs', 'network-main.ts')
 
 /** What the runtime lets it do: read its own program. Not: start programs or threads, write, or load native code. */
 export const networkRights = (program: string): string[] => ['--permission', `--allow-fs-read=${program}`]
@@ -49,25 +37,21 @@ export interface NetworkProcessInit {
  */
 export const startNetworkProcess = (init: NetworkProcessInit): NetworkProcess => {
   const child = launch(init)
-  const { promise: ended, resolve } = Promise.withResolvers<string>()
-  child.once('exit', (code, signal) => resolve(signal ?? `exit ${code}`))
-  child.once('error', (error) => resolve(`it cannot be started: ${errorText(error)}`))
   const channel = child.stdio[CHANNEL_FD]
   if (!(channel instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
-  return { pid: child.pid ?? 0, channel, ended, kill: () => void child.kill('SIGKILL') }
+  return { pid: child.pid, channel, ended: child.ended, kill: () => child.kill('SIGKILL') }
 }
 
-const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): ChildProcess => {
+const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess => {
   const program = networkProgram()
-  const argv = [...networkRights(fromSources ? '*' : program), ...programArguments(program), '--of', dataDir]
   try {
-    return spawn(process.execPath, argv, {
-      cwd: '/',
+    return startOwnProcess(program, {
+      flags: networkRights(fromSources ? '*' : program),
+      argv: ['--of', dataDir],
       env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
       // What it prints is no answer of ours, so all of it is log.
       stdio: ['ignore', 2, 2, 'pipe', apiSocketFd],
-      detached: true,
-      ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
+      user,
     })
   } catch (error) {
     // A root without the right to become another, as in a container without capabilities.

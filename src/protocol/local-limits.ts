@@ -66,10 +66,18 @@ export const NETWORK_START_MS = 30_000
 export const NETWORK_STOP_MS = 4_000
 /** How long it may live on when its channel is closed. */
 export const NETWORK_EXIT_MS = 1_000
-/** Wait before one that died is started again: first, doubled each time, and at most. */
-export const NETWORK_RESPAWN_MIN_MS = 100
-export const NETWORK_RESPAWN_MAX_MS = 10_000
-/** One that lived this long was well: the wait begins anew. */
-export const NETWORK_WELL_MS = 60_000
 /** Addresses that one setting may list; they travel in one message to the network's half. */
 export const MAX_CONFIG_ADDRESSES = 1_024
+
+// ---- processes of ours beside the executor ----
+/** How long the start of the daemon waits for REXD to listen, to go on without it. */
+export const REXD_START_MS = 10_000
+/** How long it may take to end its programs, which have 5 s to end by themselves, and itself. */
+export const REXD_STOP_MS = 12_000
+/** Wait before one that died is started again: first, doubled each time, and at most. */
+export const RESPAWN_MIN_MS = 100
+export const RESPAWN_MAX_MS = 10_000
+/** One that lived this long was well: the wait begins anew. */
+export const LIVED_WELL_MS = 60_000
+/** How long one that an earlier daemon left behind may take to be gone when it is killed. */
+export const ORPHAN_EXIT_MS = 1_000

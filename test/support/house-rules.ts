@@ -36,7 +36,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['daemon/', 'cli/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
-  [/^(node:)?child_process$/, ['process/', 'daemon/network-process.ts']],
+  [/^(node:)?child_process$/, ['process/', 'daemon/own-process.ts']],
   [/^node:/, ['']],
 ]
 

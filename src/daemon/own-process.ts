@@ -1,0 +1,51 @@
+import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+
+import { errorText } from '../base/errors.ts'
+
+/** Another program of this package, running beside us. */
+export interface OwnProcess {
+  readonly pid: number
+  readonly stdio: ChildProcess['stdio']
+  /** Resolves when it is over and says how. */
+  readonly ended: Promise<string>
+  kill(signal: 'SIGTERM' | 'SIGKILL'): void
+}
+
+export interface OwnProcessInit {
+  /** What the runtime is told before the program. */
+  readonly flags: readonly string[]
+  readonly argv: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+  readonly stdio: StdioOptions
+  readonly user: { readonly uid: number; readonly gid: number } | null
+}
+
+/** True where no bundles are: tests of the sources. */
+export const fromSources = import.meta.url.endsWith('.ts')
+
+/** The bundle of that name beside ours, or its source. */
+export const ownProgram = (bundle: string, source: string): string =>
+  fileURLToPath(new URL(fromSources ? `./${source}` : `./${bundle}`, import.meta.url))
+
+/** A main module does nothing when it is imported; a bundle calls its own. */
+const programArguments = (program: string): string[] => {
+  if (!fromSources) return [program]
+  const text = `import { main } from ${JSON.stringify(program)}; process.exit(await main(process.argv.slice(1), process.env))`
+  return ['--input-type=module', '--eval', text, '--']
+}
+
+/** Starts it in a session of its own: a Ctrl-C is for us, who decide in which order all ends. Throws what `spawn` throws. */
+export const startOwnProcess = (program: string, { flags, argv, env, stdio, user }: OwnProcessInit): OwnProcess => {
+  const child = spawn(process.execPath, [...flags, ...programArguments(program), ...argv], {
+    cwd: '/',
+    env,
+    stdio,
+    detached: true,
+    ...(user === null ? {} : { uid: user.uid, gid: user.gid }),
+  })
+  const { promise: ended, resolve } = Promise.withResolvers<string>()
+  child.once('exit', (code, signal) => resolve(signal ?? `exit ${code}`))
+  child.once('error', (error) => resolve(`it cannot be started: ${errorText(error)}`))
+  return { pid: child.pid ?? 0, stdio: child.stdio, ended, kill: (signal) => void child.kill(signal) }
+}

@@ -1,0 +1,142 @@
+import { rm } from 'node:fs/promises'
+
+import type { Clock } from '../base/clock.ts'
+import { errorText } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { LIVED_WELL_MS, ORPHAN_EXIT_MS, RESPAWN_MAX_MS, RESPAWN_MIN_MS } from '../protocol/local-limits.ts'
+import { claimOf, encodeClaim, isAlive, readClaim } from './process-claim.ts'
+
+/** One process of ours beside this one, from its spawn to its end. */
+export interface Life {
+  readonly pid: number
+  /** Rejects when it ends before it serves. */
+  readonly ready: Promise<void>
+  /** Says how. */
+  readonly ended: Promise<string>
+  askToStop(): void
+  kill(): void
+}
+
+export interface SupervisorInit {
+  /** What the log calls it. */
+  readonly name: string
+  /** The file that says which process it is, and the word for it there. */
+  readonly pidFile: string
+  readonly claim: string
+  /** From being asked to stop to being killed. */
+  readonly stopMs: number
+  /**
+   * How long the start waits for the first to be ready, to go on without it. Null: it is a part that nothing goes
+   * without, and what keeps the first from being ready is thrown.
+   */
+  readonly patienceMs: number | null
+  readonly begin: () => Promise<Life>
+}
+
+const ORPHAN_POLL_MS = 10
+
+/** A process that is started, started again when it dies, and ended with us. */
+export class Supervisor implements Startable {
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #init: SupervisorInit
+  readonly #stopping = Promise.withResolvers<void>()
+  #stopped = false
+  #life: Life | null = null
+  #keeping: Promise<void> = Promise.resolve()
+
+  constructor(components: { clock: Clock; log: Logger }, init: SupervisorInit) {
+    this.#clock = components.clock
+    this.#log = components.log
+    this.#init = init
+  }
+
+  async start(): Promise<void> {
+    const { patienceMs } = this.#init
+    await this.#endOrphan()
+    const first = patienceMs === null ? await this.#begin() : await this.#again()
+    if (patienceMs === null) await first?.ready
+    else if (first !== null) await this.#wait(patienceMs, first.ready)
+    this.#keeping = this.#keep(first)
+  }
+
+  /** What it takes to end is its own from now on; `stop` waits for it. */
+  askToStop(): void {
+    if (this.#stopped) return
+    this.#stopped = true
+    this.#stopping.resolve()
+    const life = this.#life
+    if (life === null) return
+    life.askToStop()
+    const timer = this.#clock.setTimeout(() => life.kill(), this.#init.stopMs)
+    void life.ended.then(() => timer.cancel())
+  }
+
+  async stop(): Promise<void> {
+    this.askToStop()
+    await this.#life?.ended
+    await this.#keeping
+    await rm(this.#init.pidFile, { force: true })
+  }
+
+  /** What a daemon that was killed may have left for a moment: it must not hold the ports that the next one needs. */
+  async #endOrphan(): Promise<void> {
+    const claim = await readClaim(this.#init.pidFile)
+    if (claim === null || claim.token !== this.#init.claim || claim.started === '' || !(await isAlive(claim))) return
+    process.kill(claim.pid, 'SIGKILL')
+    const deadline = this.#clock.monotonic() + ORPHAN_EXIT_MS
+    while (this.#clock.monotonic() < deadline && (await isAlive(claim))) await this.#wait(ORPHAN_POLL_MS)
+  }
+
+  async #begin(): Promise<Life> {
+    const { begin, pidFile, claim } = this.#init
+    const life = await begin()
+    // Whoever waits for it hears of it; it may be that nobody does any more.
+    life.ready.catch(() => undefined)
+    this.#life = life
+    if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(await claimOf(life.pid, claim)), 0o600)
+    if (this.#stopped) life.kill()
+    return life
+  }
+
+  async #keep(first: Life | null): Promise<void> {
+    const { name } = this.#init
+    let wait = RESPAWN_MIN_MS
+    for (let life = first; ;) {
+      const began = this.#clock.monotonic()
+      const how: string = life === null ? 'it could not be started' : await life.ended
+      if (this.#stopped) return
+      if (this.#clock.monotonic() - began > LIVED_WELL_MS) wait = RESPAWN_MIN_MS
+      this.#log.error({ how, again_in_ms: wait }, `${name} ended; the executor goes on, and starts it again`)
+      await this.#wait(wait)
+      if (this.#stopped) return
+      wait = Math.min(wait * 2, RESPAWN_MAX_MS)
+      life = await this.#again()
+    }
+  }
+
+  /** Null where not even a process came of it. */
+  async #again(): Promise<Life | null> {
+    const why = (error: unknown): void => {
+      if (!this.#stopped) this.#log.error({ err: errorText(error) }, `${this.#init.name} could not be started`)
+    }
+    try {
+      const life = await this.#begin()
+      void life.ready.catch(why)
+      return life
+    } catch (error) {
+      why(error)
+      return null
+    }
+  }
+
+  /** Until the time is up, that has happened, or we stop. */
+  async #wait(ms: number, something?: Promise<unknown>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = this.#clock.setTimeout(resolve, ms)
+    await Promise.race([promise, this.#stopping.promise, ...(something === undefined ? [] : [something.catch(() => undefined)])])
+    timer.cancel()
+  }
+}
