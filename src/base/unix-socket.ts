@@ -4,9 +4,10 @@ import { connect } from 'node:net'
 import { AppError } from './errors.ts'
 
 /** Where the system keeps a socket's path: 104 bytes on macOS, 108 on Linux, one of them the end. */
-const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
+export const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
 
-const answers = async (path: string): Promise<boolean> => {
+/** True where somebody listens on it. */
+export const answers = async (path: string): Promise<boolean> => {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>()
   const socket = connect(path)
   socket.once('connect', () => resolve(true))
@@ -27,7 +28,7 @@ const answers = async (path: string): Promise<boolean> => {
  */
 export const claimSocketPath = async (path: string): Promise<void> => {
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH) {
-    throw new AppError('bad_config', `${path}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter data directory`)
+    throw new AppError('bad_config', `${path}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter one`)
   }
   const info = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined

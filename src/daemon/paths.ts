@@ -2,6 +2,7 @@ import { homedir } from 'node:os'
 import { join, resolve, sep } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
+import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
 
 /** Which daemon of this user is meant; absent parts take their defaults. */
 export interface InstanceChoice {
@@ -25,6 +26,8 @@ export interface DataPaths {
   readonly lock: string
   /** Which process the network's half is. */
   readonly networkPid: string
+  /** Which process REXD is. */
+  readonly rexdPid: string
   /** Marks of the runs that are going on, read after a crash. */
   readonly runs: string
   /** Journal of the Requests that this agent signs. */
@@ -33,9 +36,6 @@ export interface DataPaths {
 
 /** An instance's name is part of a directory's name and of a socket's path, which the kernel keeps short. */
 const INSTANCE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$/
-
-/** sun_path of unix(7) has 108 bytes, of macOS 104, each with its NUL. */
-const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
 
 /** Throws `bad_config` for a name that could not be a directory's. */
 export const checkInstanceName = (name: string, from: string): string => {
@@ -66,6 +66,7 @@ export const pathsIn = (dir: string): DataPaths => {
     execAcl: `${inside}exec-acl.toml`,
     lock: `${inside}x0xd.lock`,
     networkPid: `${inside}network.pid`,
+    rexdPid: `${inside}rexd.pid`,
     runs: `${inside}runs`,
     outgoing: `${inside}requests.jsonl`,
   }

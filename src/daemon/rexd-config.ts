@@ -60,6 +60,17 @@ export const loadRexdConfig = async (file: string, env: Environment): Promise<{ 
   throw new AppError('bad_config', problems.join('\n'), { data: { file, problems } })
 }
 
+/** What a configuration without HTTP is for who serves it so. */
+export const withoutHttp = ({ path }: RexdConfig): AppError =>
+  new AppError('bad_config', `${path}: server.http_listen is missing: it says where --http listens`)
+
+/** As `loadRexdConfig`, to be served over HTTP. */
+export const loadHttpRexdConfig = async (file: string, env: Environment): Promise<RexdConfig> => {
+  const { config } = await loadRexdConfig(file, env)
+  if (config.http === null) throw withoutHttp(config)
+  return config
+}
+
 const read = (toml: TomlReader, env: Environment): RexdConfig => {
   const { value, path } = toml.document
   toml.knownKeys([], value, SECTIONS)

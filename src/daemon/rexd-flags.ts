@@ -7,6 +7,8 @@ import { DEFAULT_REXD_CONFIG } from './rexd-config.ts'
 export interface RexdFlags {
   readonly mode: 'stdio' | 'http' | 'check' | 'help' | 'version'
   readonly json: boolean
+  /** Ends when standard input does. */
+  readonly exitOnEof: boolean
   readonly config: string
   /** The text of `--help` and `--version`. */
   readonly text: string
@@ -37,6 +39,7 @@ export const parseRexdFlags = (argv: readonly string[], version: string): RexdFl
     .description('Runs commands and looks after files for a program that speaks REXD/1, within configured roots.')
     .addOption(new Option('--stdio', 'serve standard input and output until they end').conflicts(['check', 'http']))
     .addOption(new Option('--http', 'serve HTTP and WebSocket, where the configuration says').conflicts('check'))
+    .addOption(new Option('--exit-on-eof', 'with --http: end when standard input ends, as it does when its parent dies').conflicts(['stdio', 'check']))
     .addOption(new Option('--config <file>', 'configuration file').default(DEFAULT_REXD_CONFIG))
     .addOption(new Option('--check', 'check the configuration, serve nothing'))
     .addOption(new Option('--json', 'with --check: one JSON object'))
@@ -52,11 +55,11 @@ export const parseRexdFlags = (argv: readonly string[], version: string): RexdFl
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.code !== 'commander.helpDisplayed') throw usage(error.message)
-    return { mode: 'help', json: false, config: DEFAULT_REXD_CONFIG, text }
+    return { mode: 'help', json: false, exitOnEof: false, config: DEFAULT_REXD_CONFIG, text }
   }
-  const options = command.opts<{ stdio?: true; http?: true; check?: true; json?: true; version?: true; config: string }>()
+  const options = command.opts<{ stdio?: true; http?: true; exitOnEof?: true; check?: true; json?: true; version?: true; config: string }>()
   const mode = options.version ? 'version' : options.check ? 'check' : options.http ? 'http' : 'stdio'
   if (mode === 'stdio' && options.stdio !== true) throw usage('say how it is to be spoken to: --stdio or --http')
   if (options.json === true && mode !== 'check') throw usage('--json goes with --check')
-  return { mode, json: options.json === true, config: options.config, text: `rexd ${version}\n` }
+  return { mode, json: options.json === true, exitOnEof: options.exitOnEof === true, config: options.config, text: `rexd ${version}\n` }
 }

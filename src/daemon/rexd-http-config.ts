@@ -1,14 +1,15 @@
 import { readFile } from 'node:fs/promises'
 import { isIP } from 'node:net'
-import { createSecureContext } from 'node:tls'
+import { isAbsolute } from 'node:path'
 
 import { AppError, errorText } from '../base/errors.ts'
+import type { ListenAddress } from '../base/private-socket.ts'
 import type { TomlReader, TomlTable } from '../base/toml-reader.ts'
+import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
 
 /** Where and how REXD is spoken over HTTP. */
 export interface RexdHttpConfig {
-  readonly host: string
-  readonly port: number
+  readonly listen: ListenAddress
   readonly token_file: string
   /** Names beside those of this machine that Host may have, and origins of pages that may ask. */
   readonly allowed_hosts: readonly string[]
@@ -28,50 +29,77 @@ export const HTTP_KEYS = [
   'tls_client_ca',
 ] as const
 
+type HttpKey = (typeof HTTP_KEYS)[number]
+
+/** What protects and widens a way over the network. */
+const NETWORK_KEYS = ['http_wildcard', 'tls_cert', 'tls_key', 'tls_client_ca'] as const satisfies readonly HttpKey[]
+
 const LOOPBACK = /^(127\.|\[::1\]$)/
 /** In the one spelling that a URL has for each address (WHATWG URL, host serializing). */
 const WILDCARD = ['0.0.0.0', '[::]', '[::ffff:0:0]']
 /** `127.0.0.1:7680`, `[::1]:7680`. */
 const LISTEN = /^(?:\[([0-9a-f:.]+)\]|([0-9.]+)):([0-9]{1,5})$/
+const UNIX = 'unix:'
+/** Where an address is wrong, so that what stands beside it is looked at all the same. */
+const NOWHERE: ListenAddress = { kind: 'tcp', host: '127.0.0.1', port: 0 }
+
+const at = (key: HttpKey) => ['server', key]
 
 /** Null: there is no HTTP. */
 export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpConfig | null => {
-  const at = (key: (typeof HTTP_KEYS)[number]) => ['server', key]
-  const listen = toml.text(at('http_listen'), server['http_listen'])
-  const [host, port] = listen === null ? ['127.0.0.1', 0] : readListen(toml, listen)
+  const text = toml.text(at('http_listen'), server['http_listen'])
+  const listen = text === null ? NOWHERE : readListen(toml, text)
   const wildcard = toml.boolean(at('http_wildcard'), server['http_wildcard']) ?? false
   const token_file = toml.absolutePath(at('token_file'), server['token_file'])
-  const path = (key: 'tls_cert' | 'tls_key' | 'tls_client_ca'): string | null => toml.absolutePath(at(key), server[key])
-  const [cert, key, client_ca] = [path('tls_cert'), path('tls_key'), path('tls_client_ca')]
+  const tls = readTls(toml, server)
   const texts = (name: 'allowed_hosts' | 'allowed_origins'): readonly string[] => toml.strings(at(name), server[name]) ?? []
   const [allowed_hosts, allowed_origins] = [texts('allowed_hosts'), texts('allowed_origins')]
-  if (server['http_listen'] === undefined) {
-    for (const name of HTTP_KEYS) if (server[name] !== undefined) toml.problem(at(name), 'means nothing without http_listen')
+  const given = HTTP_KEYS.filter((name) => server[name] !== undefined)
+  if (!given.includes('http_listen')) {
+    for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
     return null
   }
-  if (server['token_file'] === undefined) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
-  const given = (name: (typeof HTTP_KEYS)[number]): boolean => server[name] !== undefined
-  if (given('tls_cert') !== given('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
-  if (given('tls_client_ca') && !given('tls_cert')) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
-  if (WILDCARD.includes(spelled(host)) && !wildcard)
-    toml.problem(
-      at('http_listen'),
-      `${host} is every network that this machine is on: where that is meant, say so a second time with http_wildcard = true`,
-    )
-  if (!LOOPBACK.test(spelled(host)) && cert === null)
-    toml.warning(
-      at('http_listen'),
-      `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
-    )
-  const tls = cert === null || key === null ? null : { cert, key, client_ca }
+  if (!given.includes('token_file')) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
+  if (listen.kind === 'unix') {
+    for (const name of NETWORK_KEYS)
+      if (given.includes(name)) toml.problem(at(name), 'means nothing for a unix socket, which no network leads to')
+  } else judgeNetwork(toml, listen.host, { given, wildcard, tls })
   return {
-    host,
-    port,
+    listen,
     token_file: token_file ?? '',
     allowed_hosts: allowed_hosts.map((one) => one.toLowerCase()),
     allowed_origins: allowed_origins.map((one) => one.toLowerCase()),
     tls,
   }
+}
+
+const readTls = (toml: TomlReader, server: TomlTable): RexdHttpConfig['tls'] => {
+  const path = (key: 'tls_cert' | 'tls_key' | 'tls_client_ca'): string | null => toml.absolutePath(at(key), server[key])
+  const [cert, key, client_ca] = [path('tls_cert'), path('tls_key'), path('tls_client_ca')]
+  return cert === null || key === null ? null : { cert, key, client_ca }
+}
+
+interface NetworkKeys {
+  readonly given: readonly HttpKey[]
+  readonly wildcard: boolean
+  readonly tls: RexdHttpConfig['tls']
+}
+
+/** Who can reach an address, and who can listen on the way there. */
+const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: NetworkKeys): void => {
+  const hasCert = given.includes('tls_cert')
+  if (hasCert !== given.includes('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
+  if (given.includes('tls_client_ca') && !hasCert) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
+  if (WILDCARD.includes(spelled(host)) && !wildcard)
+    toml.problem(
+      at('http_listen'),
+      `${host} is every network that this machine is on: where that is meant, say so a second time with http_wildcard = true`,
+    )
+  if (!LOOPBACK.test(spelled(host)) && tls === null)
+    toml.warning(
+      at('http_listen'),
+      `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
+    )
 }
 
 /** PEM texts. */
@@ -94,6 +122,8 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
   }
   const [cert, key] = [await read('tls_cert', tls.cert), await read('tls_key', tls.key)]
   const clientCa = tls.client_ca === null ? null : await read('tls_client_ca', tls.client_ca)
+  // Only who has certificates needs what judges them.
+  const { createSecureContext } = await import('node:tls')
   try {
     createSecureContext({ cert, key, ...(clientCa === null ? {} : { ca: clientCa }) })
   } catch (error) {
@@ -104,10 +134,19 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
 
 const spelled = (host: string): string => new URL(`http://${isIP(host) === 6 ? `[${host}]` : host}`).hostname
 
-const readListen = (toml: TomlReader, text: string): [host: string, port: number] => {
+const readListen = (toml: TomlReader, text: string): ListenAddress => {
+  if (text.startsWith(UNIX)) return readSocket(toml, text.slice(UNIX.length))
   const [, v6, v4, port] = LISTEN.exec(text) ?? []
   const host = v6 ?? v4 ?? ''
-  if (isIP(host) !== 0 && Number(port) <= 65_535) return [host, Number(port)]
-  toml.problem(['server', 'http_listen'], `${JSON.stringify(text)} is not an address and a port such as "127.0.0.1:7680"`)
-  return ['127.0.0.1', 0]
+  if (isIP(host) !== 0 && Number(port) <= 65_535) return { kind: 'tcp', host, port: Number(port) }
+  toml.problem(at('http_listen'), `${JSON.stringify(text)} is not an address and a port such as "127.0.0.1:7680"`)
+  return NOWHERE
+}
+
+const readSocket = (toml: TomlReader, path: string): ListenAddress => {
+  const size = Buffer.byteLength(path)
+  if (!isAbsolute(path)) toml.problem(at('http_listen'), `${JSON.stringify(path)} must be an absolute path, as in "unix:/run/rexd/rexd.sock"`)
+  else if (size > MAX_SOCKET_PATH)
+    toml.problem(at('http_listen'), `the path of a socket has at most ${MAX_SOCKET_PATH} bytes, not ${size}; choose a shorter one`)
+  return { kind: 'unix', path }
 }

@@ -12,11 +12,12 @@ import { toHex } from '../protocol/ids.ts'
 import type { Capability } from '../protocol/rexd-names.ts'
 import { startRexd } from './compose-rexd.ts'
 import type { Environment } from './config.ts'
-import { fail, findingsJson, findingsText, isWell, ok, warn } from './findings.ts'
+import { fail, findingsJson, findingsText, isWell } from './findings.ts'
 import { onMistake } from './mistakes.ts'
-import { readTlsMaterial } from './rexd-http-config.ts'
-import { loadRexdConfig, readRexdConfig, type RexdConfig } from './rexd-config.ts'
+import { inspectRexd, rexdFindings } from './rexd-check.ts'
+import { loadRexdConfig, withoutHttp, type RexdConfig } from './rexd-config.ts'
 import { parseRexdFlags, type RexdFlags } from './rexd-flags.ts'
+import { readTlsMaterial } from './rexd-http-config.ts'
 
 /** Configuration or flags are wrong. */
 const EXIT_BAD_CONFIG = 2
@@ -27,8 +28,8 @@ const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', '
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
-/** Aborts at the first stop signal, or at a mistake of ours. */
-const stopping = (log: Logger): { readonly signal: AbortSignal; status(): number | null } => {
+/** Aborts at the first stop signal, at a mistake of ours, or, `untilEof`, when who started us has closed our input or died. */
+const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
   const controller = new AbortController()
   let status: number | null = null
   for (const signal of STOP_SIGNALS)
@@ -42,6 +43,10 @@ const stopping = (log: Logger): { readonly signal: AbortSignal; status(): number
     controller.abort()
   }
   void afterMistake()
+  if (untilEof) {
+    const over = (): void => controller.abort()
+    process.stdin.on('end', over).on('close', over).on('error', over).resume()
+  }
   return { signal: controller.signal, status: () => status }
 }
 
@@ -57,11 +62,11 @@ const overStdio: Serve = async ({ config, client, log }, signal) => {
 }
 
 const overHttp: Serve = async ({ config, client, log }, signal) => {
-  if (config.http === null) throw new AppError('bad_config', `${config.path}: server.http_listen is missing: it says where --http listens`)
-  const { host, port, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
+  if (config.http === null) throw withoutHttp(config)
+  const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
   const tls = await readTlsMaterial(config.http)
   const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  const door = new RpcWebDoor({ client, clock: systemClock, log }, { host, port, token, tokenFile, allowed: { hosts, origins }, tls })
+  const door = new RpcWebDoor({ client, clock: systemClock, log }, { listen, token, tokenFile, allowed: { hosts, origins }, tls })
   await door.start()
   process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
   if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
@@ -72,7 +77,7 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   const { config, warnings } = await loadRexdConfig(flags.config, env)
   const log = createLogger({ name: 'rexd', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
-  const stop = stopping(log)
+  const stop = stopping(log, flags.exitOnEof)
   const rexd = await startRexd(config, env, log)
   const client = rexd.connect()
   try {
@@ -86,26 +91,9 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
 
 const TOPIC = 'configuration'
 
-const summaryOf = ({ path, policy: { roots, granted, allow_commands } }: RexdConfig): string =>
-  `${path}: roots ${roots.map((root) => root.path).join(', ')}; grants ${[...granted].join(', ')}; ${allow_commands === null ? 'any command' : `${allow_commands.length} commands`}`
-
-const tlsProblems = async (config: RexdConfig | null): Promise<readonly string[]> => {
-  try {
-    if (config?.http) await readTlsMaterial(config.http)
-    return []
-  } catch (error) {
-    return [errorText(error)]
-  }
-}
-
 const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
-  const { config, problems: written, warnings } = await readRexdConfig(flags.config, env)
-  const problems = [...written, ...(await tlsProblems(config))]
-  const findings = [
-    ...problems.map((text) => fail(TOPIC, text, null)),
-    ...warnings.map((text) => warn(TOPIC, text, 'nothing, where it is meant')),
-    ...(config !== null && problems.length === 0 ? [ok(TOPIC, summaryOf(config))] : []),
-  ]
+  const inspection = await inspectRexd(flags.config, env, { http: false })
+  const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
   process.stdout.write(flags.json ? findingsJson(findings) : findingsText(findings))
   return isWell(findings) ? 0 : EXIT_BAD_CONFIG
 }

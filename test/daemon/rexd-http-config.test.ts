@@ -48,17 +48,15 @@ test('without http_listen there is no HTTP, and every other key of it is a mista
 test('an address with a port and a token file are enough', () => {
   const { http, problems, warnings } = readHttp(LOCAL)
   assert.deepEqual(http, {
-    host: '127.0.0.1',
-    port: 7680,
+    listen: { kind: 'tcp', host: '127.0.0.1', port: 7680 },
     token_file: '/run/rexd/token',
     allowed_hosts: [],
     allowed_origins: [],
     tls: null,
   })
   assert.deepEqual([problems, warnings], [[], []])
-  const { host, port } = httpOf(`http_listen = "[::1]:65535"\n${TOKEN}`)
-  assert.deepEqual([host, port], ['::1', 65_535])
-  assert.equal(httpOf(`http_listen = "127.0.0.1:0"\n${TOKEN}`).port, 0)
+  assert.deepEqual(httpOf(`http_listen = "[::1]:65535"\n${TOKEN}`).listen, { kind: 'tcp', host: '::1', port: 65_535 })
+  assert.deepEqual(httpOf(`http_listen = "127.0.0.1:0"\n${TOKEN}`).listen, { kind: 'tcp', host: '127.0.0.1', port: 0 })
 })
 
 test('what is no address with a port is refused', () => {
@@ -158,4 +156,25 @@ test('hosts and origins are lists of names, which are compared in small letters'
 
 test('a host that is written with capitals is the same host', () => {
   assert.deepEqual(httpOf(`${LOCAL}allowed_hosts = ["Server-A:7680"]`).allowed_hosts, ['server-a:7680'])
+})
+
+test('a unix socket is an absolute path that the system can keep', () => {
+  assert.deepEqual(httpOf(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).listen, { kind: 'unix', path: '/run/rexd/rexd.sock' })
+  assert.deepEqual(readHttp(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).warnings, [])
+  for (const text of ['unix:', 'unix:rexd.sock', 'unix:./rexd.sock'])
+    hasProblem(`http_listen = "${text}"\n${TOKEN}`, /^a:2: server\.http_listen: ".*" must be an absolute path, as in "unix:\/run\/rexd\/rexd\.sock"$/)
+  for (const text of ['UNIX:/run/rexd.sock', '/run/rexd.sock', 'unix//run/rexd.sock'])
+    hasProblem(`http_listen = "${text}"\n${TOKEN}`, /is not an address and a port/)
+  const room = process.platform === 'darwin' ? 103 : 107
+  const long = `/${'é'.repeat(room / 2)}`
+  assert.equal(Buffer.byteLength(long), room)
+  assert.equal(httpOf(`http_listen = "unix:${long}"\n${TOKEN}`).listen.kind, 'unix')
+  hasProblem(`http_listen = "unix:${long}x"\n${TOKEN}`, new RegExp(`http_listen: the path of a socket has at most ${room} bytes, not ${room + 1};`))
+  hasProblem('http_listen = "unix:/run/rexd/rexd.sock"', /token_file: is required with http_listen/)
+})
+
+test('what is for a network means nothing for a unix socket', () => {
+  const values = { http_wildcard: 'true', tls_cert: '"/c"', tls_key: '"/k"', tls_client_ca: '"/a"' }
+  for (const [key, value] of Object.entries(values))
+    hasProblem(`http_listen = "unix:/run/rexd.sock"\n${TOKEN}${key} = ${value}`, new RegExp(`^a:4: server\\.${key}: means nothing for a unix socket`))
 })

@@ -27,7 +27,13 @@ export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: Rexd
   const token = 'f'.repeat(64)
   const door = new RpcWebDoor(
     { client, clock, log: silentLogger },
-    { host: '127.0.0.1', port: 0, token, tokenFile: place.tokenFile, allowed: { hosts: [], origins: [] }, tls: null },
+    {
+      listen: { kind: 'tcp', host: '127.0.0.1', port: 0 },
+      token,
+      tokenFile: place.tokenFile,
+      allowed: { hosts: [], origins: [] },
+      tls: null,
+    },
   )
   place.ending.push(async () => {
     await door.stop()

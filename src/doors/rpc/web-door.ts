@@ -1,12 +1,10 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { createServer as createTlsServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
-import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../../protocol/local-limits.ts'
 import { MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
@@ -17,6 +15,7 @@ import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
 import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
+import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 
 export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'detached' | 'metrics' | 'send'> {
@@ -24,14 +23,12 @@ export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'de
 }
 
 export interface WebDoorInit {
-  readonly host: string
-  readonly port: number
+  readonly listen: ListenAddress
   readonly token: string
   /** Where whoever may have the token finds it. */
   readonly tokenFile: string
   readonly allowed: AllowedNames
-  /** PEM texts; `clientCa`: who has no certificate of it is not heard. Null: no TLS. */
-  readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
+  readonly tls: Tls
 }
 
 /** What reaches this door over a network that it may outlive. */
@@ -70,28 +67,20 @@ export class RpcWebDoor implements Startable {
     this.#sockets = new WebSockets({ ...components, ...shared }, { available: OVER_THE_WEB })
   }
 
-  /** Once started. */
+  /** Where it is, once started. */
   get url(): string {
-    const { address, port, family } = this.#address
-    return `${this.#init.tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+    return urlOf(this.#listening, this.#init.listen, this.#init.tls)
   }
 
-  /** Errors: `conflict` where the port belongs to another, `bad_config` where the certificates are none. */
+  /** Errors: `conflict` where the place belongs to another, `loose_permissions` where others could reach a socket, `bad_config` where the certificates are none. */
   async start(): Promise<void> {
-    const server = this.#make()
-    server.maxConnections = MAX_LOCAL_CONNECTIONS
+    const server = makeServer(this.#init.tls)
     server.on('request', (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response))
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      const { host, port } = this.#init
-      const inUse = error.code === 'EADDRINUSE'
-      reject(inUse ? new AppError('conflict', `${host}:${port} is in use by another`, { cause: error }) : error)
-    })
-    server.listen({ host: this.#init.host, port: this.#init.port }, resolve)
-    await promise
-    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
+    // Before anybody can ask.
     this.#server = server
+    await startListening(server, this.#init.listen)
+    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
   }
 
   /** Takes nothing new and hangs up; what runs is for the engine to end. */
@@ -105,28 +94,14 @@ export class RpcWebDoor implements Startable {
     await closed
   }
 
-  get #address(): AddressInfo {
-    const address = this.#server?.address()
-    if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')
-    return address
-  }
-
-  #make(): Server {
-    const { tls } = this.#init
-    const options = { requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS }
-    if (tls === null) return createServer(options)
-    const { cert, key, clientCa } = tls
-    const clients = clientCa === null ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true }
-    try {
-      return createTlsServer({ ...options, cert, key, minVersion: 'TLSv1.3', ...clients })
-    } catch (error) {
-      throw new AppError('bad_config', `the certificates cannot be used: ${errorText(error)}`, { cause: error })
-    }
+  get #listening(): Server {
+    if (this.#server === null) throw new AppError('internal', 'the door does not listen')
+    return this.#server
   }
 
   /** Throws `forbidden_host`, `unauthorized`. */
   #admit(request: IncomingMessage, authorization: string | undefined): void {
-    checkHost(request, { kind: 'tcp', port: this.#address.port }, this.#init.allowed)
+    checkHost(request, listenerOf(this.#listening, this.#init.listen), this.#init.allowed)
     this.#token.check(authorization)
   }
 

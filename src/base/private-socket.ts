@@ -1,0 +1,42 @@
+import { chmod, mkdir, stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+import { AppError } from './errors.ts'
+import { writableByOthers } from './files.ts'
+import { claimSocketPath } from './unix-socket.ts'
+
+/** Where a server listens: on the network or on a unix socket. */
+export type ListenAddress =
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
+
+const ONLY_US = 0o700
+
+/**
+ * Whoever may enter the directory may connect, and whoever may write it or one above it may put another socket in the
+ * place of ours: what lets others do either, in sentences. A directory that is not there is made private.
+ */
+export const socketDirProblems = async (path: string): Promise<string[]> => {
+  const directory = dirname(path)
+  const info = await stat(directory).catch(() => null)
+  const own = 'the socket wants a directory of its own, which only its user may enter'
+  if (info !== null && !info.isDirectory()) return [`${directory} is no directory`]
+  const letsIn = info !== null && (info.mode & 0o777 & ~ONLY_US) !== 0
+  return [
+    ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid) ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`] : []),
+    // Not `chmod`, which for /tmp would be bad advice.
+    ...(letsIn ? [`${directory} lets others in (mode ${(info.mode & 0o7777).toString(8).padStart(4, '0')}): ${own}`] : []),
+    ...(await writableByOthers(directory)),
+  ]
+}
+
+/** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
+export const claimPrivateSocket = async (path: string): Promise<void> => {
+  const problems = await socketDirProblems(path)
+  if (problems.length > 0) throw new AppError('loose_permissions', `${path}: ${problems.join('; ')}`, { data: { file: path } })
+  await mkdir(dirname(path), { recursive: true, mode: ONLY_US })
+  await claimSocketPath(path)
+}
+
+/** Once it is listened on: for us alone, as its directory is. */
+export const closeToOthers = async (path: string): Promise<void> => chmod(path, 0o600)
