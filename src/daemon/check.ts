@@ -7,6 +7,7 @@ import type { ConfigReading } from './config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { dataDirMode } from './settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkServedRexd } from './served-rexd.ts'
 
 const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
 
@@ -46,6 +47,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
     finding,
     ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
   ])),
+  ...(await checkServedRexd(config, { strict: false })),
   // A start goes through all the same: runs are denied until it is mended.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],

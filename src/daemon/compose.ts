@@ -13,7 +13,7 @@ import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { NETWORK_START_MS } from '../protocol/local-limits.ts'
+import { NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'
@@ -22,6 +22,8 @@ import { networkProgram } from './network-process.ts'
 import { NetworkSocket } from './network-socket.ts'
 import { NetworkSupervisor } from './network-supervisor.ts'
 import { checkReachable, checkUnreadable, networkUserOf, type NetworkUser } from './network-user.ts'
+import { loadHttpRexdConfig } from './rexd-config.ts'
+import { RexdSupervisor } from './rexd-supervisor.ts'
 import { dataDirMode } from './settings.ts'
 
 /** A daemon that runs. */
@@ -31,6 +33,8 @@ export interface Daemon {
   /** Where the API is: its address, or the socket that a network half started by others connects to. */
   readonly where: string
   readonly execStatus: AclStatus
+  /** Where REXD is served; null: it is not to be. */
+  readonly rexd: string | null
   /** Ends every child first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
 }
@@ -62,6 +66,7 @@ interface NetworkSide {
 
 /** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
 export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Daemon> => {
+  if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
   const lock = [{ name: 'data directory', startable: new DataDirLock(config.paths.lock) }]
@@ -96,11 +101,14 @@ const startHalves = async (
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
+  const rexd = composeRexdSide(grounds)
   const started: StartableEntry[] = [
     ...half.entries,
     { name: 'secrets', startable: secrets },
+    ...(rexd?.awaited ?? []),
     { name: 'network', startable: network.startable, deadlineMs: NETWORK_START_MS },
     programs,
+    ...(rexd?.asked ?? []),
   ]
   await startAll(started)
   let stopping: Promise<readonly StopFailure[]> | null = null
@@ -109,6 +117,7 @@ const startHalves = async (
     machineId: machineKey.machineId,
     where: network.where(),
     execStatus: half.acl.status,
+    rexd: rexd?.supervisor.where ?? null,
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
 }
@@ -132,6 +141,19 @@ const composeNetworkSide = (
   const socketMode = share_with_group ? 0o660 : 0o600
   const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode })
   return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }
+}
+
+/** Its programs have five seconds to end: it is asked first, and awaited when all that others wait for is over. */
+const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Grounds) => {
+  if (rexd_config === null) return null
+  const supervisor = new RexdSupervisor({ clock, log }, { config: rexd_config, paths })
+  const asked: Startable = { start: async () => supervisor.start(), stop: () => supervisor.askToStop() }
+  const awaited: Startable = { stop: async () => supervisor.stop() }
+  return {
+    supervisor,
+    asked: [{ name: 'rexd', startable: asked, deadlineMs: 2 * REXD_START_MS }],
+    awaited: [{ name: 'end of rexd', startable: awaited, deadlineMs: 2 * REXD_STOP_MS }],
+  }
 }
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */

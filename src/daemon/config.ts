@@ -45,6 +45,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   share_with_group: false,
   network_user: null,
   require_operator_proof: false,
+  rexd_config: null,
 })
 
 /** Settings of one source over those of a weaker one; problems are collected, not thrown. */

@@ -17,6 +17,7 @@ import { fail, ok, warn, type Finding } from './findings.ts'
 import { lockHolder } from './lock.ts'
 import type { DataPaths } from './paths.ts'
 import { checkRunning } from './running.ts'
+import { checkRexdSocket, checkServedRexd, rexdListen } from './served-rexd.ts'
 import { dataDirMode } from './settings.ts'
 
 const checkRuntime = (): Finding => {
@@ -97,24 +98,32 @@ const bindError = async (host: string, port: number): Promise<string | null> =>
     server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(null)))
   })
 
+/** What chooses each of the ports that are listened on. */
+const CHOSEN_BY = { 'api port': '--api-port', 'mesh port': '--listen', 'rexd port': 'server.http_listen of rexd_config' } as const
+
+type Endpoint = readonly [keyof typeof CHOSEN_BY, host: string, port: number]
+
 /** Whether what the daemon will listen on is free; asked only while it does not run. */
 const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
-  const wanted = [['api port', '127.0.0.1', config.api_port] as const, ...config.listen.flatMap(meshEndpoint)]
-  return Promise.all(
+  const rexd = await rexdListen(config)
+  const wanted: Endpoint[] = [
+    ['api port', '127.0.0.1', config.api_port],
+    ...config.listen.flatMap(meshEndpoint),
+    ...(rexd?.kind === 'tcp' ? [['rexd port', rexd.host, rexd.port] as const] : []),
+  ]
+  const sockets = rexd?.kind === 'unix' ? [await checkRexdSocket(rexd.path)] : []
+  const ports = await Promise.all(
     wanted.map(async ([topic, host, port]) => {
       const error = port === 0 ? null : await bindError(host, port)
       const text = port === 0 ? `${host}, any free port` : `${host}:${port}`
       if (error === null) return ok(topic, `${text} is free`)
-      return fail(
-        topic,
-        `${text} cannot be taken: ${error}`,
-        `choose another with ${topic === 'api port' ? '--api-port' : '--listen'}, or stop what uses it`,
-      )
+      return fail(topic, `${text} cannot be taken: ${error}`, `choose another with ${CHOSEN_BY[topic]}, or stop what uses it`)
     }),
   )
+  return [...ports, ...sockets]
 }
 
-const meshEndpoint = (address: string): (readonly ['mesh port', string, number])[] => {
+const meshEndpoint = (address: string): Endpoint[] => {
   const [, kind = '', host = '', , port = ''] = address.split('/')
   return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
 }
@@ -161,6 +170,7 @@ export const doctor = async ({ config, problems }: ConfigReading, env: Environme
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
     await checkClock(config),
+    ...(await checkServedRexd(config, { strict: true })),
     ...(pid === null ? await checkStart(config) : [await runningContainment(config.paths.dir), ...(await checkRunning(config, pid, env))]),
   ]
 }

@@ -45,8 +45,10 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-const readyLine = (config: DaemonConfig, daemon: Daemon): string =>
-  `x0xd ${VERSION} ready: agent ${daemon.agentId}, machine ${daemon.machineId}, ${daemon.where}, exec ${daemon.execStatus}, data ${config.paths.dir}\n`
+const readyLine = ({ paths }: DaemonConfig, { agentId, machineId, where, execStatus, rexd }: Daemon): string => {
+  const served = rexd === null ? '' : `, rexd ${rexd}`
+  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n`
+}
 
 const run = async (config: DaemonConfig): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })

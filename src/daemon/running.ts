@@ -6,6 +6,7 @@ import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { checkHalves } from './halves.ts'
 import { LocalApi } from './local-api.ts'
+import { checkRunningRexd } from './served-rexd.ts'
 
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
@@ -63,6 +64,7 @@ export const checkRunning = async (config: DaemonConfig, pid: number, env: Envir
     return [
       ok('daemon', `runs with pid ${pid}: agent ${shortId(agent.agent_id)}, machine ${shortId(agent.machine_id)}`),
       await checkHalves(config.paths, pid),
+      ...(await checkRunningRexd(config)),
       checkPeers(peers),
       ...(await checkExec(exec)),
       checkOutgoing(exec.outgoing_journal),

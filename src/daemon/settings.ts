@@ -29,6 +29,8 @@ export interface Settings {
   readonly network_user: string | null
   /** Who has no operator's proof may ask no other agent to run anything. */
   readonly require_operator_proof: boolean
+  /** Configuration of the REXD that is served beside the daemon; null: none is. */
+  readonly rexd_config: string | null
 }
 
 export type SettingKey = keyof Settings
@@ -114,6 +116,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
+  rexd_config: { parse: path, fromText: same, flag: null },
   containment: {
     parse: string<ContainmentChoice>(
       (text) => (CONTAINMENT_CHOICES as readonly string[]).includes(text),
