@@ -23,7 +23,9 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
   if (info !== null && !info.isDirectory()) return [`${directory} is no directory`]
   const letsIn = info !== null && (info.mode & 0o777 & ~ONLY_US) !== 0
   return [
-    ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid) ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`] : []),
+    ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid)
+      ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`]
+      : []),
     // Not `chmod`, which for /tmp would be bad advice.
     ...(letsIn ? [`${directory} lets others in (mode ${(info.mode & 0o7777).toString(8).padStart(4, '0')}): ${own}`] : []),
     ...(await writableByOthers(directory)),

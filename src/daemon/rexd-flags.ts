@@ -39,7 +39,12 @@ export const parseRexdFlags = (argv: readonly string[], version: string): RexdFl
     .description('Runs commands and looks after files for a program that speaks REXD/1, within configured roots.')
     .addOption(new Option('--stdio', 'serve standard input and output until they end').conflicts(['check', 'http']))
     .addOption(new Option('--http', 'serve HTTP and WebSocket, where the configuration says').conflicts('check'))
-    .addOption(new Option('--exit-on-eof', 'with --http: end when standard input ends, as it does when its parent dies').conflicts(['stdio', 'check']))
+    .addOption(
+      new Option('--exit-on-eof', 'with --http: end when standard input ends, as it does when its parent dies').conflicts([
+        'stdio',
+        'check',
+      ]),
+    )
     .addOption(new Option('--config <file>', 'configuration file').default(DEFAULT_REXD_CONFIG))
     .addOption(new Option('--check', 'check the configuration, serve nothing'))
     .addOption(new Option('--json', 'with --check: one JSON object'))

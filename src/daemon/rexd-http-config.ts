@@ -145,7 +145,8 @@ const readListen = (toml: TomlReader, text: string): ListenAddress => {
 
 const readSocket = (toml: TomlReader, path: string): ListenAddress => {
   const size = Buffer.byteLength(path)
-  if (!isAbsolute(path)) toml.problem(at('http_listen'), `${JSON.stringify(path)} must be an absolute path, as in "unix:/run/rexd/rexd.sock"`)
+  if (!isAbsolute(path))
+    toml.problem(at('http_listen'), `${JSON.stringify(path)} must be an absolute path, as in "unix:/run/rexd/rexd.sock"`)
   else if (size > MAX_SOCKET_PATH)
     toml.problem(at('http_listen'), `the path of a socket has at most ${MAX_SOCKET_PATH} bytes, not ${size}; choose a shorter one`)
   return { kind: 'unix', path }

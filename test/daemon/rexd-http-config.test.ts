@@ -162,19 +162,28 @@ test('a unix socket is an absolute path that the system can keep', () => {
   assert.deepEqual(httpOf(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).listen, { kind: 'unix', path: '/run/rexd/rexd.sock' })
   assert.deepEqual(readHttp(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).warnings, [])
   for (const text of ['unix:', 'unix:rexd.sock', 'unix:./rexd.sock'])
-    hasProblem(`http_listen = "${text}"\n${TOKEN}`, /^a:2: server\.http_listen: ".*" must be an absolute path, as in "unix:\/run\/rexd\/rexd\.sock"$/)
+    hasProblem(
+      `http_listen = "${text}"\n${TOKEN}`,
+      /^a:2: server\.http_listen: ".*" must be an absolute path, as in "unix:\/run\/rexd\/rexd\.sock"$/,
+    )
   for (const text of ['UNIX:/run/rexd.sock', '/run/rexd.sock', 'unix//run/rexd.sock'])
     hasProblem(`http_listen = "${text}"\n${TOKEN}`, /is not an address and a port/)
   const room = process.platform === 'darwin' ? 103 : 107
   const long = `/${'é'.repeat(room / 2)}`
   assert.equal(Buffer.byteLength(long), room)
   assert.equal(httpOf(`http_listen = "unix:${long}"\n${TOKEN}`).listen.kind, 'unix')
-  hasProblem(`http_listen = "unix:${long}x"\n${TOKEN}`, new RegExp(`http_listen: the path of a socket has at most ${room} bytes, not ${room + 1};`))
+  hasProblem(
+    `http_listen = "unix:${long}x"\n${TOKEN}`,
+    new RegExp(`http_listen: the path of a socket has at most ${room} bytes, not ${room + 1};`),
+  )
   hasProblem('http_listen = "unix:/run/rexd/rexd.sock"', /token_file: is required with http_listen/)
 })
 
 test('what is for a network means nothing for a unix socket', () => {
   const values = { http_wildcard: 'true', tls_cert: '"/c"', tls_key: '"/k"', tls_client_ca: '"/a"' }
   for (const [key, value] of Object.entries(values))
-    hasProblem(`http_listen = "unix:/run/rexd.sock"\n${TOKEN}${key} = ${value}`, new RegExp(`^a:4: server\\.${key}: means nothing for a unix socket`))
+    hasProblem(
+      `http_listen = "unix:/run/rexd.sock"\n${TOKEN}${key} = ${value}`,
+      new RegExp(`^a:4: server\\.${key}: means nothing for a unix socket`),
+    )
 })
