@@ -166,13 +166,23 @@ export class OwnSessions {
     this.#sessions.delete(session.id)
     this.#components.store?.remove(session)
     this.#components.metrics?.sessionEnded(session.id)
-    session.events.close()
-    for (const process of session.processes.all.filter((one) => one.isDetached && !one.over)) {
+    this.#letGo(session)
+    session.events.closing()
+    try {
+      const { json } = await this.#components.client.call('session_close', { session: session.id })
+      return (JSON.parse(json) as { ended: number }).ended
+    } finally {
+      void Promise.all(session.processes.all.map(async (process) => process.ended)).then(() => session.events.close())
+    }
+  }
+
+  /** What outlives the session is the door's from now on. */
+  #letGo({ processes }: RpcSession): void {
+    for (const process of processes.all.filter((one) => one.isDetached && !one.over)) {
       process.letGo()
+      processes.remove(process)
       this.#components.detached?.add(process)
     }
-    const { json } = await this.#components.client.call('session_close', { session: session.id })
-    return (JSON.parse(json) as { ended: number }).ended
   }
 
   /** The caller is gone: what may be come back to waits, the rest is ended. */

@@ -47,6 +47,7 @@ export class RpcProcess implements RunSink {
     stderr: { text: new OutputText(), seq: 0, bytes: 0 },
   }
   readonly #released = Promise.withResolvers<void>()
+  readonly #ended = Promise.withResolvers<void>()
   readonly #waiters = new Waiters()
   #held = false
   /** Nobody hears of it any more. */
@@ -80,6 +81,11 @@ export class RpcProcess implements RunSink {
 
   get over(): boolean {
     return this.#over
+  }
+
+  /** Its end is told. */
+  get ended(): Promise<void> {
+    return this.#ended.promise
   }
 
   get summary(): Readonly<Record<string, unknown>> {
@@ -187,6 +193,7 @@ export class RpcProcess implements RunSink {
     if (outcome !== null && outcome.denial_reason === null && outcome.lost === null)
       void this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
     this.#waiters.wake()
+    this.#ended.resolve()
   }
 
   #errorOf(outcome: LocalOutcome | null): AppError | null {

@@ -98,10 +98,13 @@ class Reader {
     this.#unasked += size
     if (this.#unasked < CONFIRM_EVERY_BYTES) return
     this.#unasked = 0
-    void this.#arrived().then(() => {
-      this.arrived = position
-      if (!this.#left) this.#onTaken()
-    })
+    void this.#confirm(position, this.#arrived)
+  }
+
+  async #confirm(position: number, arrived: Arrived): Promise<void> {
+    await arrived()
+    this.arrived = position
+    if (!this.#left) this.#onTaken()
   }
 }
 
@@ -124,7 +127,8 @@ export class SessionEvents {
   #watched = false
   /** Somebody waits for the end of a program. */
   #waitedFor = false
-  #closed = false
+  /** It is being closed, and what is said now is said last. */
+  #closing = false
   #room: PromiseWithResolvers<void> | null = null
   readonly #waiters = new Waiters()
 
@@ -141,7 +145,7 @@ export class SessionEvents {
     const size = JSON.stringify(event).length
     this.#log.push({ cursor, event, size })
     this.#bytes += size
-    this.#waiters.wake()
+    if (!this.#closing) this.#waiters.wake()
     this.#reader?.wake()
     this.#makeRoom()
     if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
@@ -185,9 +189,9 @@ export class SessionEvents {
     return { events: behind.map(({ event }) => event), cursor: behind.at(-1)?.cursor ?? Math.max(cursor, gap?.to ?? 0), gap }
   }
 
-  /** Resolves when there is an event behind `cursor`, when the session is closed, or when the patience is at its end. */
+  /** Resolves when there is an event behind `cursor`, or when the patience is at its end; while the session is being closed, when it is. */
   async behind(cursor: number, patience: Patience): Promise<void> {
-    if (this.#last <= cursor && !this.#closed) await this.#waiters.wait(patience)
+    if (this.#last <= cursor) await this.#waiters.wait(patience)
   }
 
   /** Its caller waits for the end of a program, and may do nothing else before. */
@@ -196,17 +200,22 @@ export class SessionEvents {
     this.#makeRoom()
   }
 
-  /** It is being closed: no program waits any more for who reads. */
-  close(): void {
-    this.#closed = true
-    this.#waiters.wake()
+  /** It is being closed: no program waits any more for who reads, and who waits for events, and cannot ask again, gets all of them at once. */
+  closing(): void {
+    this.#closing = true
     this.#makeRoom()
+  }
+
+  /** It is closed, and nothing more is said. */
+  close(): void {
+    this.closing()
+    this.#waiters.wake()
   }
 
   /** Where there is too much, the oldest is given up, as far as its caller has it, or a connection that lives. */
   #makeRoom(): void {
     const log = this.#log ?? []
-    const unread = this.#closed || (this.#waitedFor && !this.#watched)
+    const unread = this.#closing || (this.#waitedFor && !this.#watched)
     const spare = unread ? this.#last : Math.max(this.#had, this.#reader?.arrived ?? 0)
     while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= spare) this.#bytes -= log.shift()!.size
     if (this.#bytes > MAX_EVENT_LOG_BYTES) return

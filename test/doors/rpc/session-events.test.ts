@@ -209,9 +209,17 @@ test('a session that is closed holds nobody, and whoever waits for its events is
   const left = new AbortController()
   const waiting = events.behind(20, { clock: systemClock, timeoutMs: null, signal: left.signal })
   assert.equal(await settled(works.at(-1)), false)
-  events.close()
-  await Promise.all([...works, waiting])
+  events.closing()
+  await Promise.all(works)
   assert.equal(events.emit('e', { data: BIG }), undefined)
+  void events.emit('last', {})
+  assert.equal(await settled(waiting), false, 'there may be more, and nobody can ask for it then')
+  events.close()
+  await waiting
+  assert.deepEqual(
+    events.since(20).events.map(({ method }) => method),
+    ['e', 'last'],
+  )
 })
 
 test('a gap says exactly what is missing, to who is sent events and to who asks', async () => {
