@@ -4,8 +4,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { findExecutable } from '../../src/policy/executable.ts'
-import { overStdio, type Params, type Peer, type Session } from './peer.ts'
+import type { Params, Peer, Session } from './peer.ts'
 import { Home, runRexd, type ConfigOptions } from './server.ts'
+import { overStdio } from './transports.ts'
 
 // Callers who want more than they may have. Whatever is refused is in the journal; `ending.test.ts` has those who do not want to go.
 

@@ -4,8 +4,9 @@ import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
-import { overStdio, type Peer, type Session } from './peer.ts'
+import type { Peer, Session } from './peer.ts'
 import { allGone } from './processes.ts'
+import { overStdio } from './transports.ts'
 
 // Programs that do not want to go: in sessions of their own, with parents that are gone, deaf to SIGTERM. However
 // the end comes, none of them is left, but for what only a process group held together.

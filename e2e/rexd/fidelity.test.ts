@@ -5,9 +5,10 @@ import { writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { overStdio, type Peer, type Session } from './peer.ts'
+import type { Peer, Session } from './peer.ts'
 import type { ProcessLog } from './process-log.ts'
 import type { ConfigOptions } from './server.ts'
+import { overStdio } from './transports.ts'
 
 // Not one byte or event may get lost, come twice or change its place, whoever is slow.
 

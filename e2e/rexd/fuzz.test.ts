@@ -5,8 +5,9 @@ import { test } from 'node:test'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
 import { answersTo, Chance, everyFieldWrong, randomLine, type Live } from './fuzz-lines.ts'
-import { overStdio, type Peer, type Reply, type Session } from './peer.ts'
+import type { Peer, Reply, Session } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
+import { overStdio } from './transports.ts'
 
 // Whatever comes, each request with an id gets its answer, and the server goes on. A seed makes a failure come again.
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import { overStdio } from './peer.ts'
+import { overStdio } from './transports.ts'
 import { COMMON, type JournalLine } from './server.ts'
 
 // What is written down of everything, and what never is.

@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
 
 import { ProcessLog, type RpcEvent } from './process-log.ts'
-import { startRexd, type ConfigOptions, type Home, type RexdProcess } from './server.ts'
+import type { Home, RexdProcess } from './server.ts'
+import type { Wire } from './wire.ts'
 
 export type Params = Readonly<Record<string, unknown>>
 export type Result = Readonly<Record<string, unknown>>
@@ -24,29 +22,6 @@ export interface Reply {
   readonly error?: RpcFailure
 }
 
-/** What carries messages to a server and back, whatever it is. */
-export interface Wire {
-  readonly home: Home
-  /** The server, to be looked at and signalled. */
-  readonly process: RexdProcess
-  /** One message, or what only claims to be one. */
-  send(message: string | Uint8Array): void
-  /** Called with each message that comes; once, before anything is sent. */
-  listen(listener: (text: string) => void): void
-  pause(): void
-  resume(): void
-  /** Resolves, with how it was, when nothing more comes. */
-  readonly closed: Promise<string>
-  /** Leaves; resolves when the server has seen it. */
-  leave(): Promise<void>
-}
-
-/** One way to reach a server. Rows of the conformance table run over each. */
-export interface Transport {
-  readonly name: string
-  open(t: Pick<TestContext, 'after'>, config?: ConfigOptions, env?: Readonly<Record<string, string>>): Promise<Peer>
-}
-
 /** A caller of REXD: nothing in it but JSON-RPC. */
 export class Peer {
   readonly #wire: Wire
@@ -56,9 +31,11 @@ export class Peer {
   readonly #strayWaiters: ((stray: unknown) => void)[] = []
   /** What came and is no JSON-RPC. */
   readonly violations: string[] = []
+  /** Sessions that it was told the ids of. */
+  readonly #known = new Set<string>()
+  readonly #gaps: RpcEvent[] = []
   #at = 0
   #lastId = 0
-  #sessions = 0
 
   constructor(wire: Wire) {
     this.#wire = wire
@@ -72,6 +49,26 @@ export class Peer {
 
   get process(): RexdProcess {
     return this.#wire.process
+  }
+
+  /** Of its transport. */
+  get name(): string {
+    return this.#wire.name
+  }
+
+  /** Resolves, with how it was, when its connection is gone. */
+  get closed(): Promise<string> {
+    return this.#wire.closed
+  }
+
+  /** What it was told to have missed. */
+  get gaps(): readonly RpcEvent[] {
+    return this.#gaps
+  }
+
+  /** Another caller of the same server. */
+  async another(): Promise<Peer> {
+    return new Peer(await this.#wire.another())
   }
 
   /** How many messages have come. */
@@ -142,10 +139,9 @@ export class Peer {
 
   /** A session whose only root is a new directory of its own. */
   async session(params: Params = {}): Promise<Session> {
-    const dir = join(this.home.root, `s${++this.#sessions}`)
-    await mkdir(dir)
-    const { session_id } = await this.call('session.open', { client_name: 'test', workspace_roots: [dir], ...params })
-    return new Session(this, String(session_id), dir)
+    const dir = await this.home.newDirectory()
+    const opened = await this.call('session.open', { client_name: 'test', workspace_roots: [dir], ...params })
+    return new Session(this, opened, dir)
   }
 
   pause(): void {
@@ -154,6 +150,13 @@ export class Peer {
 
   resume(): void {
     this.#wire.resume()
+  }
+
+  /** Closes every session, so that nothing of it disturbs who comes next. */
+  async tidy(): Promise<void> {
+    const sessions = [...this.#known]
+    this.#known.clear()
+    await Promise.all(sessions.map(async (session_id) => this.ask('session.close', { session_id })))
   }
 
   /** Leaves, and looks that nothing but the protocol was spoken. */
@@ -170,9 +173,12 @@ export class Peer {
     } catch {
       return void this.violations.push(text.slice(0, 200))
     }
+    for (const one of Array.isArray(message) ? (message as Reply[]) : [message as Reply])
+      if (one.result?.['protocol'] === 'rexd/1') this.#known.add(String(one.result['session_id']))
     if (Array.isArray(message)) return this.#stray(message)
     const { jsonrpc, method, id, params } = message as { jsonrpc: unknown; method?: string; id?: unknown; params: RpcEvent['params'] }
     if (jsonrpc !== '2.0') this.violations.push(text.slice(0, 200))
+    if (method === 'session.gap') return void this.#gaps.push({ at, method, params })
     if (method !== undefined) return this.log(params.process_id).add({ at, method, params })
     const waiting = this.#waiting.get(id)
     if (waiting === undefined) return this.#stray({ ...(message as Reply), at })
@@ -198,10 +204,13 @@ export class Session {
   readonly peer: Peer
   readonly id: string
   readonly dir: string
+  /** What it was answered when it was opened. */
+  readonly opened: Result
 
-  constructor(peer: Peer, id: string, dir: string) {
+  constructor(peer: Peer, opened: Result, dir: string) {
     this.peer = peer
-    this.id = id
+    this.opened = opened
+    this.id = String(opened['session_id'])
     this.dir = dir
   }
 
@@ -236,61 +245,3 @@ export class Session {
     return this.call('session.close')
   }
 }
-
-/** Lines on the standard streams of a program. */
-class StdioWire implements Wire {
-  readonly process: RexdProcess
-  readonly closed: Promise<string>
-
-  constructor(process: RexdProcess) {
-    this.process = process
-    this.closed = once(process.child, 'close').then(async () => `rexd ended with ${await process.exited}: ${process.stderr}`)
-  }
-
-  get home(): Home {
-    return this.process.home
-  }
-
-  send(message: string | Uint8Array): void {
-    const { stdin } = this.process.child
-    stdin.cork()
-    stdin.write(message)
-    stdin.write('\n')
-    stdin.uncork()
-  }
-
-  listen(listener: (text: string) => void): void {
-    let parts: Buffer[] = []
-    this.process.child.stdout.on('data', (chunk: Buffer) => {
-      let start = 0
-      for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, start)) {
-        parts.push(chunk.subarray(start, end))
-        listener(Buffer.concat(parts).toString())
-        parts = []
-        start = end + 1
-      }
-      if (start < chunk.length) parts.push(chunk.subarray(start))
-    })
-  }
-
-  pause(): void {
-    this.process.child.stdout.pause()
-  }
-
-  resume(): void {
-    this.process.child.stdout.resume()
-  }
-
-  async leave(): Promise<void> {
-    const { child } = this.process
-    child.stdin.end()
-    await this.closed
-  }
-}
-
-export const overStdio: Transport = {
-  name: 'stdio',
-  open: async (t, config, env) => new Peer(new StdioWire(await startRexd(t, config, env))),
-}
-
-export const TRANSPORTS: readonly Transport[] = [overStdio]

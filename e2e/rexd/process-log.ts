@@ -9,6 +9,10 @@ export interface RpcEvent {
 
 export type OutputStream = 'stdout' | 'stderr'
 
+/** What a terminal shows is one stream. */
+const STREAMS: Readonly<Record<string, OutputStream>> = { 'exec.stdout': 'stdout', 'exec.stderr': 'stderr', 'pty.output': 'stdout' }
+const ENDS: readonly string[] = ['exec.exit', 'pty.exit']
+
 /** Everything that is said of one process, in its order; looks as it comes that the order is right. */
 export class ProcessLog {
   readonly id: string
@@ -25,7 +29,7 @@ export class ProcessLog {
     this.id = id
   }
 
-  /** Its exec.exit. */
+  /** Its exec.exit, or its pty.exit. */
   get exit(): Promise<RpcEvent['params']> {
     return this.#ended.promise
   }
@@ -54,10 +58,12 @@ export class ProcessLog {
 
   add(event: RpcEvent): void {
     const { method, params } = event
-    if (this.events.at(-1)?.method === 'exec.exit') this.faults.push(`${method} after exec.exit`)
+    const last = this.events.at(-1)?.method ?? ''
+    if (ENDS.includes(last)) this.faults.push(`${method} after ${last}`)
     this.events.push(event)
-    if (method === 'exec.stdout' || method === 'exec.stderr') this.#output(method === 'exec.stdout' ? 'stdout' : 'stderr', params)
-    else if (method === 'exec.exit') this.#ended.resolve(params)
+    const stream = STREAMS[method]
+    if (stream !== undefined) this.#output(stream, params)
+    else if (ENDS.includes(method)) this.#ended.resolve(params)
     else if (method === 'exec.error') this.#failed.resolve(params)
     else this.faults.push(`${method}: no such event`)
     for (const look of this.#looks) look()

@@ -1,5 +1,13 @@
 import type { Peer } from './peer.ts'
-import type { ConfigOptions } from './server.ts'
+import { NO_TERMINALS, type ConfigOptions } from './server.ts'
+
+export type TransportName = 'stdio' | 'http' | 'websocket'
+
+/** The transports that a row is about, where it is not about all. */
+export interface Only {
+  readonly names: readonly TransportName[]
+  readonly because: string
+}
 
 /** One thing that REXD/1 requires, and how it is seen that it holds. */
 export interface Requirement {
@@ -12,32 +20,49 @@ export interface Requirement {
   readonly names: readonly string[]
   /** Of the server that it needs for itself; null: it shares one. */
   readonly config: ConfigOptions | null
-  /** Where it holds; null: over every transport. */
-  readonly transports: readonly string[] | null
+  /** Null: it holds over every transport. */
+  readonly only: Only | null
+  /** Why it cannot be tried here; null: it can. */
+  readonly missing: string | null
   readonly test: (peer: Peer) => Promise<void>
 }
 
 export interface RequirementOptions {
   readonly config?: ConfigOptions
-  readonly transports?: readonly string[]
+  readonly only?: Only
+  /** It needs a terminal. */
+  readonly terminal?: boolean
 }
 
-/** `names`: with blanks between them. */
+/** `names`: with blanks or line ends between them. */
 export const requirement = (
   id: string,
   title: string,
   names: string,
   test: (peer: Peer) => Promise<void>,
-  { config, transports }: RequirementOptions = {},
+  { config, only, terminal = false }: RequirementOptions = {},
 ): Requirement => ({
   id,
   title,
-  names: names.split(' ').filter(Boolean),
+  names: names.split(/\s+/).filter(Boolean),
   config: config ?? null,
-  transports: transports ?? null,
+  only: only ?? null,
+  missing: terminal ? NO_TERMINALS : null,
   test,
 })
+
+export const STDIO: Only = { names: ['stdio'], because: 'nothing outlives standard streams, and one caller has them' }
+export const WEB: Only = { names: ['http', 'websocket'], because: 'nothing outlives standard streams: there is nothing to come back to' }
+export const ONE_STREAM: Only = { names: ['stdio', 'websocket'], because: 'what comes over several connections has no order among them' }
 
 /** Times of the protocol: ISO 8601 in UTC, those of files with nanoseconds. */
 export const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 export const FILE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$/
+
+/** An event of a session that can be come back to has a cursor as well; where it was opened with nothing said, over HTTP alone. */
+export const withoutCursor = (peer: Peer, params: object): Readonly<Record<string, unknown>> => {
+  const { cursor, ...rest } = params as Record<string, unknown>
+  const expected = peer.name === 'http'
+  if (expected !== Number.isSafeInteger(cursor)) throw new Error(`over ${peer.name} the cursor is ${String(cursor)}`)
+  return rest
+}

@@ -3,7 +3,8 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 
 import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
-import { requirement, TIME, type Requirement } from './requirement.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/rexd-limits.ts'
+import { ONE_STREAM, requirement, TIME, type Requirement } from './requirement.ts'
 
 const ARGV: readonly Requirement[] = [
   requirement(
@@ -21,15 +22,21 @@ const ARGV: readonly Requirement[] = [
       assert.deepEqual(log.stdout.toString().split('\0').slice(0, -1), tokens)
     },
   ),
-  requirement('exec.start/answer-first', 'its answer comes before anything of the process', 'exec.start', async (peer) => {
-    const session = await peer.session()
-    for (let round = 0; round < 20; round++) {
-      const { at, result } = await peer.ask('exec.start', { session_id: session.id, argv: ['echo', 'x'] })
-      const log = peer.log(result?.['process_id'])
-      await log.finished()
-      assert.ok(log.events.every((event) => event.at > at))
-    }
-  }),
+  requirement(
+    'exec.start/answer-first',
+    'its answer comes before anything of the process',
+    'exec.start',
+    async (peer) => {
+      const session = await peer.session()
+      for (let round = 0; round < 20; round++) {
+        const { at, result } = await peer.ask('exec.start', { session_id: session.id, argv: ['echo', 'x'] })
+        const log = peer.log(result?.['process_id'])
+        await log.finished()
+        assert.ok(log.events.every((event) => event.at > at))
+      }
+    },
+    { only: ONE_STREAM },
+  ),
   requirement(
     'exec.start/form',
     'one of argv and, with shell, command',
@@ -51,6 +58,22 @@ const ARGV: readonly Requirement[] = [
       ])
         await session.failure(-32602, 'exec.start', params)
       assert.deepEqual((await session.call('session.info'))['processes'], [])
+    },
+  ),
+  requirement(
+    'exec.start/argv-size',
+    'argv and the names of variables are so long together, as JSON, and no longer',
+    'exec.start.argv exec.start.env -32008',
+    async (peer) => {
+      const session = await peer.session()
+      const token = 'x'.repeat(30_000)
+      const asked = (length: number) => ({ argv: ['true', ...Array.from({ length: 6 }, () => token), 'x'.repeat(length)] })
+      const empty = JSON.stringify([asked(0).argv, []]).length
+      await (await session.start(asked(MAX_COMMAND_JSON - empty))).finished()
+      const { data } = await session.failure(-32008, 'exec.start', asked(MAX_COMMAND_JSON - empty + 1))
+      assert.deepEqual(data, { code: 'resource_limit', limit: 'argv', asked: MAX_COMMAND_JSON + 1, max: MAX_COMMAND_JSON })
+      const named = { ...asked(MAX_COMMAND_JSON - empty - '"CI"'.length + 1), env: { CI: '' } }
+      await session.failure(-32008, 'exec.start', named)
     },
   ),
   requirement(
@@ -119,18 +142,12 @@ const ARGV: readonly Requirement[] = [
       )
     },
   ),
-  requirement(
-    'exec.start/detach',
-    'nothing outlives its session here: detach is refused',
-    'exec.start.detach -32007',
-    async (peer) => {
-      const session = await peer.session()
-      const { data } = await session.failure(-32007, 'exec.start', { argv: ['true'], detach: true })
-      assert.equal(data['capability'], 'exec.detach')
-      await (await session.start({ argv: ['true'], detach: false })).finished()
-    },
-    { transports: ['stdio'] },
-  ),
+  requirement('exec.start/detach', 'nothing outlives its session here: detach is refused', 'exec.start.detach -32007', async (peer) => {
+    const session = await peer.session()
+    const { data } = await session.failure(-32007, 'exec.start', { argv: ['true'], detach: true })
+    assert.equal(data['capability'], 'exec.detach')
+    await (await session.start({ argv: ['true'], detach: false })).finished()
+  }),
 ]
 
 const PLACE: readonly Requirement[] = [

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
 import { allGone } from './processes.ts'
-import { requirement, type Requirement } from './requirement.ts'
+import { requirement, withoutCursor, type Requirement } from './requirement.ts'
 
 const EVENTS: readonly Requirement[] = [
   requirement(
@@ -14,12 +14,13 @@ const EVENTS: readonly Requirement[] = [
       const log = await session.start({ argv: ['printf', 'x'] })
       const exit = await log.finished()
       assert.deepEqual([log.stdout.toString(), exit['bytes_stdout'], exit['bytes_stderr']], ['x', 1, 0])
-      const { params } = log.events[0]!
+      const params = withoutCursor(peer, log.events[0]!.params)
       assert.deepEqual(params, { session_id: session.id, process_id: log.id, seq: 1, data: 'x', encoding: 'utf8' })
       const both = await session.shell('printf a; printf b >&2; sleep 0.1; printf c; printf d >&2')
       const { bytes_stdout, bytes_stderr } = await both.finished()
       assert.deepEqual([both.stdout.toString(), both.stderr.toString(), bytes_stdout, bytes_stderr], ['ac', 'bd', 2, 2])
-      assert.deepEqual(Object.keys(both.events.find(({ method }) => method === 'exec.stderr')!.params).sort(), Object.keys(params).sort())
+      const error = both.events.find(({ method }) => method === 'exec.stderr')!
+      assert.deepEqual(Object.keys(withoutCursor(peer, error.params)).sort(), Object.keys(params).sort())
     },
   ),
   requirement(
@@ -48,6 +49,11 @@ const EVENTS: readonly Requirement[] = [
       await log.finished()
       assert.ok(log.stdout.equals(bytes))
       assert.ok(log.stderr.equals(bytes))
+      // Six times as long as JSON of text.
+      const blown = await session.shell('head -c 5000 /dev/zero')
+      await blown.finished()
+      assert.deepEqual(blown.stdout, Buffer.alloc(5_000))
+      assert.ok(blown.events.every(({ method, params }) => method !== 'exec.stdout' || params['encoding'] === 'base64'))
       const cut = await session.shell("printf 'a\\303'")
       await cut.finished()
       assert.deepEqual(cut.stdout, Buffer.from([0x61, 0xc3]))
@@ -60,7 +66,7 @@ const EVENTS: readonly Requirement[] = [
     async (peer) => {
       const session = await peer.session()
       const log = await session.shell('printf abc; printf de >&2; exit 42')
-      const { duration_ms, ...exit } = await log.finished()
+      const { duration_ms, ...exit } = withoutCursor(peer, await log.finished())
       assert.ok(Number.isInteger(duration_ms) && Number(duration_ms) >= 0)
       assert.deepEqual(exit, {
         session_id: session.id,
@@ -82,17 +88,17 @@ const WAIT: readonly Requirement[] = [
   requirement(
     'exec.wait/answer',
     'it answers how a process stands, also long after its end, as often as it is asked',
-    'exec.wait exec.wait.session_id exec.wait.process_id exec.wait.timeout_ms exec.wait:status exec.wait:exit_code exec.wait:signal exec.wait:bytes_stdout exec.wait:bytes_stderr',
+    'exec.wait exec.wait.session_id exec.wait.process_id exec.wait.timeout_ms exec.wait:status exec.wait:exit_code exec.wait:signal exec.wait:bytes_stdout exec.wait:bytes_stderr exec.wait:held',
     async (peer) => {
       const session = await peer.session()
       const log = await session.shell('printf abc; cat; exit 3', { stdin_open: true })
       await log.printed('abc')
-      const running = { status: 'running', exit_code: null, signal: null, bytes_stdout: 3, bytes_stderr: 0 }
+      const running = { status: 'running', exit_code: null, signal: null, bytes_stdout: 3, bytes_stderr: 0, held: false }
       assert.deepEqual(await session.wait(log, { timeout_ms: 0 }), running)
       assert.deepEqual(await session.wait(log, { timeout_ms: 50 }), running)
       const waited = session.wait(log)
       await session.call('exec.input', { process_id: log.id, data: '', eof: true })
-      const over = { status: 'exited', exit_code: 3, signal: null, bytes_stdout: 3, bytes_stderr: 0 }
+      const over = { status: 'exited', exit_code: 3, signal: null, bytes_stdout: 3, bytes_stderr: 0, held: false }
       assert.deepEqual(await waited, over)
       for (const params of [{}, { timeout_ms: 0 }, { timeout_ms: 10_000 }]) assert.deepEqual(await session.wait(log, params), over)
     },
@@ -172,7 +178,10 @@ const KILL: readonly Requirement[] = [
       for (const signal of ['NOPE', '9', '', 'SIGSEGV', 'sigterm', 15])
         await session.failure(-32602, 'exec.kill', { process_id: log.id, signal })
       assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
-      await session.close()
+      await session.call('exec.kill', { process_id: log.id })
+      await log.finished()
+      await session.failure(-32602, 'exec.kill', { process_id: log.id, signal: 'NOPE' })
+      assert.deepEqual(await session.call('exec.kill', { process_id: log.id, signal: 'HUP' }), { ok: false })
     },
   ),
   requirement('exec.kill/tree', 'a signal reaches what the program started, too', 'exec.kill', async (peer) => {

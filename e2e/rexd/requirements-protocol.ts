@@ -4,7 +4,6 @@ import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
 import type { Peer, Reply } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
-import { COMMON } from './server.ts'
 
 /** The server goes on as if nothing had been. */
 const goesOn = async (peer: Peer): Promise<void> => {
@@ -31,6 +30,18 @@ const nothingIsSaid = async (peer: Peer): Promise<void> => {
   await goesOn(peer)
   await goesOn(peer)
   assert.deepEqual(peer.strays, [])
+}
+
+/** A request of so many bytes, with the id `long`. */
+const textOf = (length: number): string => {
+  const whole = '{"jsonrpc":"2.0","id":"long","method":"no.such.method","params":{"x":""}}'
+  return whole.replace('""', `"${'x'.repeat(length - whole.length)}"`)
+}
+
+const longest = async (peer: Peer): Promise<void> => {
+  const answer = peer.answerTo('long')
+  peer.raw(textOf(MAX_RPC_MESSAGE))
+  assert.equal((await answer).error?.code, -32601)
 }
 
 const FORM: readonly Requirement[] = [
@@ -120,16 +131,10 @@ const FLOW: readonly Requirement[] = [
     for (;;) if ((await peer.ask('session.info', { session_id: session.id })).error?.code === -32001) break
     await nothingIsSaid(peer)
   }),
-  requirement(
-    'rpc/notification-by-position',
-    'a notification with params by position is not answered either',
-    '',
-    async (peer) => {
-      peer.raw('{"jsonrpc":"2.0","method":"session.open","params":["test"]}')
-      await nothingIsSaid(peer)
-    },
-    { config: COMMON },
-  ),
+  requirement('rpc/notification-by-position', 'a notification with params by position is not answered either', '', async (peer) => {
+    peer.raw('{"jsonrpc":"2.0","method":"session.open","params":["test"]}')
+    await nothingIsSaid(peer)
+  }),
   requirement('rpc/batch', 'a batch is answered by one list with what is to be answered', '-32600', async (peer) => {
     const batch = [
       { jsonrpc: '2.0', id: 'one', method: 'no.such.method' },
@@ -168,15 +173,30 @@ const FLOW: readonly Requirement[] = [
     assert.ok(reply.at > at)
     assert.equal(reply.result?.['status'], 'exited')
   }),
-  requirement('rpc/too-long', `a message of more than ${MAX_RPC_MESSAGE} bytes is refused and ends nothing`, '-32008', async (peer) => {
-    const whole = `{"jsonrpc":"2.0","id":"long","method":"no.such.method","params":{"x":""}}`
-    const text = (length: number): string => whole.replace('""', `"${'x'.repeat(length - whole.length)}"`)
-    const { id, error } = await refused(peer, text(MAX_RPC_MESSAGE + 1))
-    assert.deepEqual([id, error?.code, error?.data['max']], [null, -32008, MAX_RPC_MESSAGE])
-    const answer = peer.answerTo('long')
-    peer.raw(text(MAX_RPC_MESSAGE))
-    assert.equal((await answer).error?.code, -32601)
-  }),
+  requirement(
+    'rpc/too-long',
+    `a message of more than ${MAX_RPC_MESSAGE} bytes is refused and ends nothing`,
+    '-32008',
+    async (peer) => {
+      const { id, error } = await refused(peer, textOf(MAX_RPC_MESSAGE + 1))
+      assert.deepEqual([id, error?.code, error?.data['max']], [null, -32008, MAX_RPC_MESSAGE])
+      await longest(peer)
+    },
+    { only: { names: ['stdio', 'http'], because: 'a WebSocket is closed by it (RFC 6455, 7.4.1: 1009)' } },
+  ),
+  requirement(
+    'rpc/too-long-for-socket',
+    `a text of more than ${MAX_RPC_MESSAGE} bytes ends its connection, and no other`,
+    '',
+    async (peer) => {
+      const other = await peer.another()
+      await longest(other)
+      other.raw(textOf(MAX_RPC_MESSAGE + 1))
+      assert.match(await other.closed, /closed with 1009 /)
+      await goesOn(peer)
+    },
+    { only: { names: ['websocket'], because: 'anything else passes over what is too long' } },
+  ),
 ]
 
 /** Each is answered, by whatever code but that of a mistake of ours, and the session is still there. */
@@ -219,19 +239,13 @@ const HOSTILE_OPENING: readonly (readonly [string, string, Record<string, unknow
 
 const SURVIVAL: readonly Requirement[] = [...HOSTILE, ...HOSTILE_OPENING].map(([field, what, params]) => {
   const [, method = ''] = /^(\w+\.\w+)\./.exec(field) ?? []
-  return requirement(
-    `${field}/${what.replaceAll(' ', '-')}`,
-    `${what}: this request alone is answered for it`,
-    field,
-    async (peer) => {
-      if (method !== 'session.open') return isSurvived(peer, method, params)
-      const session = await peer.session()
-      const { error } = await peer.ask(method, params)
-      assert.notEqual(error?.code, -32603, JSON.stringify(error))
-      await session.call('session.info')
-    },
-    { config: COMMON },
-  )
+  return requirement(`${field}/${what.replaceAll(' ', '-')}`, `${what}: this request alone is answered for it`, field, async (peer) => {
+    if (method !== 'session.open') return isSurvived(peer, method, params)
+    const session = await peer.session()
+    const { error } = await peer.ask(method, params)
+    assert.notEqual(error?.code, -32603, JSON.stringify(error))
+    await session.call('session.info')
+  })
 })
 
 export const PROTOCOL_REQUIREMENTS: readonly Requirement[] = [...FORM, ...FIELDS, ...FLOW, ...SURVIVAL]

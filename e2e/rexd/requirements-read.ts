@@ -70,12 +70,24 @@ const READ: readonly Requirement[] = [
   requirement(
     'fs.read/cut-character',
     'a text that is cut by the limit ends with a whole character',
-    'fs.read:content fs.read:truncated',
+    'fs.read:content fs.read:truncated fs.read.length -32602',
     async (peer) => {
       const session = await peer.session({ limits: { max_file_read_bytes: 100 } })
       await writeFile(session.path('file'), `x${'é'.repeat(100)}`)
       const { content, truncated } = await session.call('fs.read', { path: 'file' })
       assert.deepEqual([content, truncated], [`x${'é'.repeat(49)}`, true])
+      for (const [length, expected] of [
+        [0, ''],
+        [1, 'x'],
+        [2, 'x'],
+        [3, 'xé'],
+      ] as const)
+        assert.deepEqual([await text(session, { length })], [expected])
+      // An empty answer would be asked for again for ever.
+      const { message, data } = await session.failure(-32602, 'fs.read', { path: 'file', offset: 1, length: 1 })
+      assert.match(message, /^length: /)
+      assert.equal(data['path'], 'file')
+      assert.equal(await text(session, { offset: 1, length: 2 }), 'é')
     },
   ),
   requirement('fs.read/no-file', 'what is no regular file is told, without waiting for it', 'fs.read.path -32009 -32010', async (peer) => {
@@ -131,7 +143,7 @@ const LIST: readonly Requirement[] = [
   requirement(
     'fs.list/answer',
     'what stands in a directory, sorted, hidden things too; links are entries',
-    'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime',
+    'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime fs.list:truncated',
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('d/e'), { recursive: true })
@@ -183,7 +195,7 @@ const LIST: readonly Requirement[] = [
   requirement(
     'fs.glob/answer',
     'paths that fit a pattern, below cwd, sorted',
-    'fs.glob fs.glob.session_id fs.glob.pattern fs.glob.cwd fs.glob.max_matches fs.glob:matches',
+    'fs.glob fs.glob.session_id fs.glob.pattern fs.glob.cwd fs.glob.max_matches fs.glob:matches fs.glob:path fs.glob:truncated',
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('src/deep'), { recursive: true })
@@ -198,7 +210,7 @@ const LIST: readonly Requirement[] = [
       assert.deepEqual(await matches('*/'), ['src'])
       assert.deepEqual(await matches('nothing*'), [])
       const two = await session.call<{ matches: string[]; truncated: boolean }>('fs.glob', { pattern: '**', max_matches: 2 })
-      assert.deepEqual([two.matches.length, two.truncated], [2, true])
+      assert.deepEqual([two.matches.length, two.truncated, two['path' as never]], [2, true, '.'])
       await session.failure(-32009, 'fs.glob', { pattern: '*', cwd: 'missing' })
       await session.failure(-32602, 'fs.glob', { pattern: '' })
     },

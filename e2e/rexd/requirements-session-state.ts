@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 
 import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
-import { requirement, TIME, type Requirement } from './requirement.ts'
+import { requirement, STDIO, TIME, type Requirement } from './requirement.ts'
 
 /** As far as every method goes that needs a session. */
 const ENOUGH: Readonly<Record<string, unknown>> = {
@@ -27,7 +27,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'session.info/answer',
     'it answers what was granted, where commands run, and every process',
-    'session.info session.info.session_id session.info:cwd session.info:processes session.info:limits',
+    'session.info session.info.session_id session.info:session_id session.info:client_name session.info:opened_at session.info:cwd session.info:processes session.info:limits session.info:capabilities session.info:workspace_roots',
     async (peer) => {
       const session = await peer.session({ client_name: 'somebody' })
       const log = await session.start({ argv: ['cat'], stdin_open: true })
@@ -53,7 +53,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'session.close/ends',
     'closing ends every program with its children, tells the end of each, and is final',
-    'session.close session.close.session_id exec.exit',
+    'session.close session.close.session_id session.close:ok session.close:terminated exec.exit',
     async (peer) => {
       const session = await peer.session()
       const logs = await Promise.all([session.shell('sleep 1000 & wait'), session.start({ argv: ['sleep', '1000'] })])
@@ -66,7 +66,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'session/unknown',
     'every method refuses a session that is none of this connection',
-    `-32001 ${METHODS.filter((method) => method !== 'session.open' && !method.startsWith('pty.'))
+    `-32001 ${METHODS.filter((method) => method !== 'session.open')
       .map((method) => `${method}.session_id`)
       .join(' ')}`,
     async (peer) => {
@@ -105,6 +105,6 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
       await session.failure(-32007, 'session.resume', { resume_token: 'x', cursor: 0 })
       await session.failure(-32007, 'session.events', { cursor: 0, timeout_ms: 0 })
     },
-    { transports: ['stdio'] },
+    { only: STDIO },
   ),
 ]

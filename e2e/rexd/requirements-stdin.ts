@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 
 import { MAX_INLINE_STDIN } from '../../src/protocol/rexd-limits.ts'
-import { requirement, type Requirement } from './requirement.ts'
-import { COMMON } from './server.ts'
+import { ONE_STREAM, requirement, type Requirement } from './requirement.ts'
 
 export const STDIN_REQUIREMENTS: readonly Requirement[] = [
   requirement('exec.start/stdin', 'stdin is what is given, then its end', 'exec.start.stdin exec.start.stdin_encoding', async (peer) => {
@@ -59,6 +58,7 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
       await log.finished()
       assert.equal(log.stdout.toString(), lines.join(''))
     },
+    { only: ONE_STREAM },
   ),
   requirement('exec.input/closed', 'a stdin that is not open takes nothing', 'exec.input -32006 -32602', async (peer) => {
     const session = await peer.session()
@@ -112,6 +112,5 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
       assert.equal((await log.finished())['exit_code'], 0)
       assert.equal(Number(log.stdout), MAX_INLINE_STDIN + 300_000)
     },
-    { config: COMMON },
   ),
 ]

@@ -161,7 +161,7 @@ const EDIT: readonly Requirement[] = [
   requirement(
     'fs.edit/answer',
     'one text is replaced by another, in exactly one place unless all are meant',
-    'fs.edit fs.edit.session_id fs.edit.path fs.edit.old_string fs.edit.new_string fs.edit.replace_all fs.edit:replacements fs.edit:mtime -32006',
+    'fs.edit fs.edit.session_id fs.edit.path fs.edit.old_string fs.edit.new_string fs.edit.replace_all fs.edit:replacements fs.edit:mtime fs.edit:path fs.edit:bytes_written -32006',
     async (peer) => {
       const session = await peer.session()
       await writeFile(session.path('file'), 'a.b.c $& ü')
@@ -194,7 +194,7 @@ const EDIT: readonly Requirement[] = [
   requirement(
     'fs.patch/answer',
     'a patch adds, updates, deletes and moves, all or nothing',
-    'fs.patch fs.patch.session_id fs.patch.patch_text fs.patch.cwd fs.patch:added fs.patch:updated fs.patch:deleted fs.patch:moved -32006',
+    'fs.patch fs.patch.session_id fs.patch.patch_text fs.patch.cwd fs.patch:added fs.patch:updated fs.patch:deleted fs.patch:moved fs.patch:moved.from fs.patch:moved.to fs.patch:path -32006',
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('sub'))

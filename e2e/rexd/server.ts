@@ -3,6 +3,7 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -27,10 +28,21 @@ export interface ConfigOptions {
   readonly audit?: readonly string[]
 }
 
-/** What most tests need: a shell, two variables, and room for a session each. */
+const hasTerminals = ((): boolean => {
+  try {
+    createRequire(import.meta.url).resolve('@lydell/node-pty')
+    return true
+  } catch {
+    return false
+  }
+})()
+/** Why there are no terminals; null: there are. */
+export const NO_TERMINALS = hasTerminals ? null : '@lydell/node-pty is not installed'
+
+/** What most tests need: a shell, terminals, two variables, and room for a session each. */
 export const COMMON: ConfigOptions = {
   limits: ['max_concurrent_sessions = 500'],
-  security: ['allow_shell = true', 'allow_env = ["GREETING", "CI"]'],
+  security: ['allow_shell = true', `allow_pty = ${hasTerminals}`, 'allow_env = ["GREETING", "CI"]'],
 }
 
 export interface JournalLine {
@@ -47,12 +59,15 @@ export class Home {
   readonly root: string
   readonly configFile: string
   readonly journalFile: string
+  readonly tokenFile: string
+  #directories = 0
 
   private constructor(dir: string) {
     this.dir = dir
     this.root = join(dir, 'root')
     this.configFile = join(dir, 'config.toml')
     this.journalFile = join(dir, 'audit.jsonl')
+    this.tokenFile = join(dir, 'secret', 'token')
   }
 
   static async create(): Promise<Home> {
@@ -72,6 +87,13 @@ export class Home {
       ...tables,
     ]
     await writeFile(this.configFile, text.join('\n'), { mode: 0o600 })
+  }
+
+  /** Below the root, for a session of its own. */
+  async newDirectory(): Promise<string> {
+    const path = join(this.root, `s${++this.#directories}`)
+    await mkdir(path)
+    return path
   }
 
   async journal(): Promise<JournalLine[]> {
@@ -129,6 +151,12 @@ export class RexdProcess {
     return this.#stderr
   }
 
+  /** Asks it to end; what it was asked by is its status. */
+  async stop(): Promise<void> {
+    this.child.kill('SIGTERM')
+    assert.equal(await this.exited, 128 + constants.signals.SIGTERM, this.#stderr)
+  }
+
   /** Resident memory in bytes, the peak since its start where asked for. */
   memory(field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number {
     const status = readFileSync(`/proc/${this.pid}/status`, 'utf8')
@@ -162,6 +190,33 @@ export const startRexd = async (
   const process = new RexdProcess(home, undefined, env)
   t.after(async () => cleanUp(home, process))
   return process
+}
+
+/** A `rexd --http`, where it is found and what lets one in. */
+export interface WebRexd {
+  readonly process: RexdProcess
+  readonly url: string
+  readonly token: string
+}
+
+/** As `startRexd`, on a free port of this machine. */
+export const startWebRexd = async (
+  t: Pick<TestContext, 'after'>,
+  options: ConfigOptions = COMMON,
+  env: Readonly<Record<string, string>> = {},
+): Promise<WebRexd> => {
+  const home = await Home.create()
+  const http = ['http_listen = "127.0.0.1:0"', `token_file = ${JSON.stringify(home.tokenFile)}`]
+  await home.configure({ ...options, server: [...(options.server ?? []), ...http] })
+  const process = new RexdProcess(home, ['--http', '--config', home.configFile], env)
+  t.after(async () => cleanUp(home, process))
+  let said = ''
+  process.child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))
+  const url = await until('rexd listens', () => {
+    assert.ok(process.running, `rexd did not start: ${process.stderr}`)
+    return /^rexd \S+ ready: (http:\S+),.*\n/.exec(said)?.[1] ?? null
+  })
+  return { process, url, token: (await readFile(home.tokenFile, 'latin1')).trim() }
 }
 
 export interface Finished {

@@ -7,8 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
 import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
-import { overStdio, type Peer, type Reply, type Session } from './peer.ts'
+import type { Peer, Reply, Session } from './peer.ts'
 import { allGone } from './processes.ts'
+import { overStdio } from './transports.ts'
 
 // What lines, pipes and signals do to a server, and that nothing of it is left.
 

@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict'
+
+import type { Params, Peer, Result, Session } from './peer.ts'
+import { requirement, WEB, type Requirement } from './requirement.ts'
+import type { ConfigOptions } from './server.ts'
+
+const ROOMY: ConfigOptions = { limits: ['max_output_bytes = 67108864'], security: ['allow_shell = true'] }
+const LINES = 1_000_000
+const ONLY_WEB = { only: WEB }
+const WINDOW_MS = { http: 600_000, websocket: 60_000 }
+
+interface Event {
+  readonly method: string
+  readonly params: Readonly<Record<string, unknown>>
+}
+
+interface Kept {
+  readonly session: Session
+  readonly resume_token: string
+}
+
+/** A session that may be come back to. */
+const kept = async (peer: Peer): Promise<Kept> => {
+  const session = await peer.session({ resumable: true })
+  return { session, resume_token: String(session.opened['resume_token']) }
+}
+
+const eventsOf = async (
+  session: Session,
+  cursor: number,
+  params: Params = {},
+): Promise<{ events: Event[]; cursor: number; gap: unknown }> => session.call('session.events', { cursor, ...params })
+
+const resumed = async (peer: Peer, { session, resume_token }: Kept, params: Params = {}): Promise<Result> =>
+  peer.call('session.resume', { session_id: session.id, resume_token, ...params })
+
+const RESUME: readonly Requirement[] = [
+  requirement(
+    'session.open/resumable',
+    'a session that may be come back to has a token, and a time within which',
+    'session.open.resumable session.open:resume_token session.open:resume_window_ms',
+    async (peer) => {
+      const [one, other] = [await kept(peer), await kept(peer)]
+      assert.match(one.resume_token, /^[\w-]{43}$/)
+      assert.notEqual(one.resume_token, other.resume_token)
+      assert.equal(one.session.opened['resume_window_ms'], WINDOW_MS[peer.name as keyof typeof WINDOW_MS])
+      const plain = await peer.session({ resumable: false })
+      // Without a connection every session is kept: events are asked for.
+      assert.equal('resume_token' in plain.opened, peer.name === 'http')
+    },
+    ONLY_WEB,
+  ),
+  requirement(
+    'session.resume/answer',
+    'with its token a session goes on over another connection, with the events behind the cursor',
+    `session.resume session.resume.session_id session.resume.resume_token session.resume.cursor session.resume:protocol session.resume:server_version
+     session.info:session_id session.info:client_name session.info:opened_at session.info:workspace_roots session.info:capabilities`,
+    async (peer) => {
+      const all = await kept(peer)
+      const { session } = all
+      const log = await session.start({ argv: ['cat'], stdin: 'one ', stdin_open: true })
+      await log.printed('one ')
+      const { processes: before, ...info } = await session.call<{ processes: object[] }>('session.info')
+      const next = await peer.another()
+      const { processes, protocol, server_version, ...rest } = await resumed(next, all, { cursor: 1 })
+      assert.deepEqual([protocol, rest, processes], ['rexd/1', info, before])
+      assert.equal(server_version, session.opened['server_version'])
+      await next.call('exec.input', { session_id: session.id, process_id: log.id, data: 'two', eof: true })
+      const there = next.log(log.id)
+      await there.exit
+      assert.deepEqual([there.stdout.toString(), there.events.map(({ params }) => params['cursor'])], ['two', [2, 3]])
+      const whole = await peer.another()
+      await resumed(whole, all)
+      await whole.log(log.id).finished()
+      assert.equal(whole.log(log.id).stdout.toString(), 'one two', 'all from the first on, where no cursor is said')
+      for (const one of [next, whole]) await one.close()
+    },
+    ONLY_WEB,
+  ),
+  requirement(
+    'session.resume/refused',
+    'without its token, or without such a session, there is nothing to come back to',
+    '-32001 session.resume.resume_token',
+    async (peer) => {
+      const [{ session, resume_token }, other] = [await kept(peer), await kept(peer)]
+      const next = await peer.another()
+      for (const params of [
+        { session_id: session.id, resume_token: other.resume_token },
+        { session_id: session.id, resume_token: session.id },
+        { session_id: session.id, resume_token: resume_token.toUpperCase() },
+        { session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', resume_token },
+      ])
+        await next.failure(-32001, 'session.resume', params)
+      await session.close()
+      await next.failure(-32001, 'session.resume', { session_id: session.id, resume_token })
+      await next.close()
+    },
+    ONLY_WEB,
+  ),
+  requirement(
+    'session.resume/takes',
+    'the newest connection has the session, and the one before it no more',
+    'session.resume -32001',
+    async (peer) => {
+      const all = await kept(peer)
+      const next = await peer.another()
+      await resumed(next, all)
+      await all.session.failure(-32001, 'session.info')
+      await next.call('session.info', { session_id: all.session.id })
+      await next.close()
+    },
+    { only: { names: ['websocket'], because: 'over HTTP there is no connection that has a session' } },
+  ),
+  requirement(
+    'session.resume/connection',
+    'a connection takes the sessions along that may not be come back to, and leaves the others with what runs there',
+    'session.open.resumable session.resume exec.exit',
+    async (peer) => {
+      const first = await peer.another()
+      const all = await kept(first)
+      const plain = await first.session()
+      const log = await all.session.start({ argv: ['cat'], stdin_open: true })
+      const ended = await plain.start({ argv: ['cat'], stdin_open: true })
+      await first.close()
+      const next = await peer.another()
+      const { processes } = await resumed(next, all)
+      assert.deepEqual(
+        (processes as { process_id: string; status: string }[]).map(({ process_id, status }) => [process_id, status]),
+        [[log.id, 'running']],
+      )
+      await next.call('exec.input', { session_id: all.session.id, process_id: log.id, data: '', eof: true })
+      assert.equal((await next.log(log.id).finished())['exit_code'], 0)
+      await next.failure(-32001, 'exec.kill', { session_id: plain.id, process_id: ended.id })
+      await next.close()
+    },
+    { only: { names: ['websocket'], because: 'over HTTP no session has a connection' } },
+  ),
+]
+
+const EVENTS: readonly Requirement[] = [
+  requirement(
+    'session.events/answer',
+    'events behind a cursor, at once or when there is one',
+    'session.events session.events.session_id session.events.cursor session.events.timeout_ms session.events:events session.events:cursor session.events:gap',
+    async (peer) => {
+      const { session } = await kept(peer)
+      assert.deepEqual(await eventsOf(session, 0), { events: [], cursor: 0, gap: null })
+      assert.deepEqual(await eventsOf(session, 0, { timeout_ms: 5 }), { events: [], cursor: 0, gap: null })
+      const waiting = eventsOf(session, 0, { timeout_ms: 60_000 })
+      const log = await session.start({ argv: ['printf', 'x'] })
+      const [first] = (await waiting).events
+      assert.deepEqual(
+        [first!.method, first!.params],
+        ['exec.stdout', { session_id: session.id, process_id: log.id, seq: 1, data: 'x', encoding: 'utf8', cursor: 1 }],
+      )
+      await log.finished()
+      const all = await eventsOf(session, 0)
+      assert.deepEqual(
+        all.events.map(({ method, params }) => [method, params['cursor']]),
+        [
+          ['exec.stdout', 1],
+          ['exec.exit', 2],
+        ],
+      )
+      assert.deepEqual([all.cursor, all.gap], [2, null])
+      assert.deepEqual(await eventsOf(session, 1), { events: all.events.slice(1), cursor: 2, gap: null })
+      assert.deepEqual(await eventsOf(session, 2), { events: [], cursor: 2, gap: null })
+      for (const params of [{ cursor: -1 }, { cursor: 0, timeout_ms: 60_001 }, { cursor: 0.5 }, {}])
+        await session.failure(-32602, 'session.events', params)
+    },
+    ONLY_WEB,
+  ),
+  requirement(
+    'session.events/not-kept',
+    'the events of a session that cannot be come back to are not kept',
+    'session.events -32007',
+    async (peer) => {
+      const session = await peer.session()
+      assert.equal((await session.failure(-32007, 'session.events', { cursor: 0 })).data['capability'], 'resume')
+    },
+    { only: { names: ['websocket'], because: 'over HTTP all are kept' } },
+  ),
+  requirement(
+    'session.gap/event',
+    'events that are not kept any more are told to who comes too late, and to who asks, exactly',
+    'session.gap session.gap:session_id session.gap:from session.gap:to session.events:gap',
+    async (peer) => {
+      const all = await kept(peer)
+      const { session } = all
+      const log = await session.start({ argv: ['seq', '1', `${LINES}`] })
+      const { bytes_stdout } = await log.finished()
+      assert.equal(log.stdout.length, bytes_stdout)
+      assert.deepEqual(peer.gaps, [])
+      const last = log.events.length
+      const { events, gap } = await eventsOf(session, 0)
+      const first = Number(events[0]!.params['cursor'])
+      assert.ok(first > 10 && first < last, `${first} of ${last}`)
+      assert.deepEqual(gap, { from: 1, to: first - 1 })
+      assert.equal((await eventsOf(session, first - 1)).gap, null)
+      const late = await peer.another()
+      await resumed(late, all, { cursor: 3 })
+      await late.log(log.id).exit
+      assert.deepEqual(
+        late.gaps.map(({ params }) => params),
+        [{ session_id: session.id, from: 4, to: first - 1 }],
+      )
+      assert.ok(late.gaps[0]!.at < late.log(log.id).events[0]!.at, 'before what is left')
+      const cursors = late.log(log.id).events.map(({ params }) => params['cursor'])
+      assert.deepEqual(
+        cursors,
+        Array.from({ length: last - first + 1 }, (_, at) => first + at),
+      )
+      await late.close()
+    },
+    { ...ONLY_WEB, config: ROOMY },
+  ),
+]
+
+export const RESUME_REQUIREMENTS: readonly Requirement[] = [...RESUME, ...EVENTS]
