@@ -159,6 +159,8 @@ export class TestDaemon {
   agentId = ''
   machineId = ''
   apiPort = 0
+  /** Its line on standard output. */
+  ready = ''
   #child: ChildProcess | null = null
   #meshPort = 0
   #exited: Promise<unknown> = Promise.resolve()
@@ -219,8 +221,8 @@ export class TestDaemon {
     await log.close()
     this.#child = child
     this.#exited = once(child, 'exit')
-    const line = await this.#readyLine(child)
-    const [, agentId = '', machineId = '', apiPort = ''] = /agent (\w+), machine (\w+), api 127\.0\.0\.1:(\d+),/.exec(line) ?? []
+    this.ready = await this.#readyLine(child)
+    const [, agentId = '', machineId = '', apiPort = ''] = /agent (\w+), machine (\w+), api 127\.0\.0\.1:(\d+),/.exec(this.ready) ?? []
     Object.assign(this, { agentId, machineId, apiPort: Number(apiPort) })
     const { addresses } = await this.json<{ addresses: string[] }>('id')
     this.#meshPort = Number(addresses[0]?.split('/')[4])

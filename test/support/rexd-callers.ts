@@ -27,17 +27,26 @@ export interface Asking extends RequestOptions {
   readonly parts?: readonly Buffer[]
 }
 
+/** `unix:/path`, as `node:http` and `ws` want it. */
+const socketOf = (url: string): string | null => (url.startsWith('unix:') ? url.slice('unix:'.length) : null)
+const webSocketUrl = (url: string, path: string): string => {
+  const socketPath = socketOf(url)
+  return socketPath === null ? `${url.replace('http', 'ws')}${path}` : `ws+unix:${socketPath}:${path}`
+}
+
 /** One request with the token, to its whole answer. */
 export const ask = async (server: Reached, asking: Asking = {}): Promise<HttpAnswer> => {
   const { token = server.token, body, parts, headers, ...options } = asking
   const secure = server.url.startsWith('https:')
   const given = { 'content-type': 'application/json', ...(token === null ? {} : { authorization: `Bearer ${token}` }), ...headers }
   const known = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
-  const request = (secure ? httpsRequest : httpRequest)(server.url, {
+  const socketPath = socketOf(server.url)
+  const request = (secure ? httpsRequest : httpRequest)(socketPath === null ? server.url : 'http://localhost', {
     method: 'POST',
     path: '/rpc',
     agent: false,
     headers: known,
+    ...(socketPath === null ? {} : { socketPath }),
     ...options,
   })
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
@@ -146,7 +155,7 @@ export const connect = async (
   options: ClientOptions & { readonly protocols?: readonly string[] } = {},
 ): Promise<SocketCaller> => {
   const { protocols = [], headers = { authorization: `Bearer ${token}` }, ...rest } = options
-  const socket = new WebSocket(`${url.replace('http', 'ws')}/ws`, [...protocols], { headers, ...rest })
+  const socket = new WebSocket(webSocketUrl(url, '/ws'), [...protocols], { headers, ...rest })
   t.after(() => socket.terminate())
   const caller = new SocketCaller(socket)
   await once(socket, 'open')
@@ -159,7 +168,7 @@ export const refusedSocket = async (
   options: ClientOptions & { readonly protocols?: readonly string[]; readonly path?: string } = {},
 ): Promise<number> => {
   const { protocols = [], path = '/ws', ...rest } = options
-  const socket = new WebSocket(`${url.replace('http', 'ws')}${path}`, [...protocols], rest)
+  const socket = new WebSocket(webSocketUrl(url, path), [...protocols], rest)
   const { promise, resolve, reject } = Promise.withResolvers<number>()
   socket.on('error', () => undefined)
   socket.once('open', () => reject(new Error('it was let in')))

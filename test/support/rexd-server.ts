@@ -22,6 +22,11 @@ export interface RexdSettings {
   readonly listen?: string
 }
 
+export interface RexdOptions {
+  readonly flags?: readonly string[]
+  readonly stdin?: 'ignore' | 'pipe'
+}
+
 /** A configuration in a directory of its own, with one root. */
 export interface RexdPlace {
   readonly dir: string
@@ -59,6 +64,7 @@ export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSet
 
 export interface RexdServer extends RexdPlace {
   readonly url: string
+  /** Not a number for a unix socket. */
   readonly port: number
   readonly token: string
   readonly child: ChildProcess
@@ -81,16 +87,21 @@ export const runRexd = async (...argv: readonly string[]): Promise<{ status: num
   return { status: child.exitCode, ...said }
 }
 
-const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)), token in (.+), configuration .+\n/
+const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)|unix:[^,]+), token in (.+), configuration .+\n/
 
 /** The built rexd on a port of its own, ended with the test; by then it must not have called anything a mistake of its own. */
-export const startRexd = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}, made?: RexdPlace): Promise<RexdServer> => {
+export const startRexd = async (
+  t: Pick<TestContext, 'after'>,
+  settings: RexdSettings = {},
+  made?: RexdPlace,
+  { flags = [], stdin = 'ignore' }: RexdOptions = {},
+): Promise<RexdServer> => {
   assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
   const place = made ?? (await rexdPlace(t, settings))
-  const child = spawn(process.execPath, [PROGRAM, '--http', '--config', place.config], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [PROGRAM, '--http', ...flags, '--config', place.config], { stdio: [stdin, 'pipe', 'pipe'] })
   let [ready, said] = ['', '']
-  child.stderr.on('data', (part: Buffer) => (said += part.toString()))
-  child.stdout.on('data', (part: Buffer) => (ready += part.toString()))
+  child.stderr!.on('data', (part: Buffer) => (said += part.toString()))
+  child.stdout!.on('data', (part: Buffer) => (ready += part.toString()))
   const closed = once(child, 'close')
   const stop: RexdServer['stop'] = async (signal = 'SIGTERM') => {
     child.kill(signal)

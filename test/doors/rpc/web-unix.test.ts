@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { ask, connect, post, refusedSocket } from '../../support/rexd-callers.ts'
+import { rexdPlace, runRexd, startRexd, type RexdPlace } from '../../support/rexd-server.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+// `http_listen = "unix:…"` with the real program: the way there is a file, and who is heard is as over the network.
+
+const TIMEOUT = { timeout: 30_000 }
+const NOBODY = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
+
+/** A configuration whose socket is `sock/rexd.sock`; its directory is not there yet. */
+const socketPlace = async (t: TestContext): Promise<RexdPlace & { readonly socket: string; readonly listen: string }> => {
+  const socket = join(await tempDir(t), 'sock', 'rexd.sock')
+  const listen = `unix:${socket}`
+  return { ...(await rexdPlace(t, { listen })), socket, listen }
+}
+
+const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o777).toString(8)
+
+test('over a unix socket both doors want the token, and hear no foreign Host and no page', TIMEOUT, async (t) => {
+  const place = await socketPlace(t)
+  const server = await startRexd(t, {}, place)
+  assert.equal(server.url, place.listen)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  assert.equal((await post(server, 'session.info', { session_id })).session_id, session_id)
+  const caller = await connect(t, server)
+  assert.match((await caller.call('session.open', { client_name: 'b' })).session_id, /^s_/)
+  for (const token of [null, 'x', server.token.slice(1)]) {
+    assert.equal((await ask(server, { body: NOBODY, token })).status, 401)
+    assert.equal(await refusedSocket(server, token === null ? {} : { headers: { authorization: `Bearer ${token}` } }), 401)
+  }
+  const authorization = `Bearer ${server.token}`
+  for (const headers of [{ host: 'evil.example' }, { host: 'localhost:80' }, { host: '127.0.0.1' }, { origin: 'http://localhost' }]) {
+    assert.equal((await ask(server, { body: NOBODY, headers })).status, 403, JSON.stringify(headers))
+    assert.equal(await refusedSocket(server, { headers: { authorization, ...headers } }), 403)
+  }
+})
+
+test('the socket is for its user alone, in a directory that is made so, and gone with its server', TIMEOUT, async (t) => {
+  const place = await socketPlace(t)
+  const directory = dirname(place.socket)
+  const server = await startRexd(t, {}, place)
+  assert.ok((await stat(place.socket)).isSocket())
+  assert.deepEqual([await modeOf(place.socket), await modeOf(directory)], ['600', '700'])
+  if (process.geteuid?.() === 0) {
+    const code = `require('net').connect(${JSON.stringify(place.socket)}).on('connect', () => console.log('in')).on('error', (e) => console.log(e.code))`
+    const stranger = spawnSync(process.execPath, ['-e', code], { uid: 65_534, gid: 65_534, encoding: 'utf8', cwd: '/' })
+    assert.equal(stranger.stdout, 'EACCES\n', stranger.stderr)
+  }
+  assert.deepEqual(await server.stop(), [143, null])
+  assert.deepEqual(await readdir(directory), [])
+})
+
+test('the socket of a server that was killed is replaced; that of a living one is not', TIMEOUT, async (t) => {
+  const place = await socketPlace(t)
+  const first = await startRexd(t, {}, place)
+  await first.stop('SIGKILL')
+  assert.ok((await stat(place.socket)).isSocket(), 'it was left behind')
+  const second = await startRexd(t, {}, place)
+  assert.equal((await ask(second, { body: NOBODY })).status, 200)
+  const third = await runRexd('--http', '--config', place.config)
+  assert.deepEqual([third.status, third.stdout], [1, ''])
+  assert.match(third.stderr, /^rexd: another daemon answers on .*rexd\.sock\n$/)
+  assert.equal((await ask(second, { body: NOBODY })).status, 200, 'it goes on')
+})
+
+test('what stands in its place and is no socket stays there', TIMEOUT, async (t) => {
+  const place = await socketPlace(t)
+  await mkdir(dirname(place.socket), { mode: 0o700 })
+  await writeFile(place.socket, 'mine')
+  const { status, stderr } = await runRexd('--http', '--config', place.config)
+  assert.equal(status, 1)
+  assert.match(stderr, /exists and is not a socket; move it away/)
+  assert.ok((await stat(place.socket)).isFile())
+})
+
+test('a directory that others may enter is refused, by --check too, and left as it is', TIMEOUT, async (t) => {
+  const place = await socketPlace(t)
+  const directory = dirname(place.socket)
+  await mkdir(directory)
+  for (const mode of [0o755, 0o710, 0o770]) {
+    await chmod(directory, mode)
+    for (const argv of [['--http'], ['--check']]) {
+      const { status, stdout, stderr } = await runRexd(...argv, '--config', place.config)
+      assert.equal(status, 2, stdout + stderr)
+      assert.match(stdout + stderr, /sock lets others in \(mode 0\d{3}\): the socket wants a directory of its own/)
+    }
+    assert.equal(await modeOf(directory), mode.toString(8))
+  }
+  const shared = await rexdPlace(t, { listen: `unix:${join(tmpdir(), 'x0x-test-rexd.sock')}` })
+  const { status, stderr } = await runRexd('--http', '--config', shared.config)
+  assert.equal(status, 2)
+  assert.match(stderr, /lets others in/)
+  assert.doesNotMatch(stderr, /chmod/, 'not of a directory that others use')
+})
