@@ -3,8 +3,9 @@ import { createHash } from 'node:crypto'
 import { after, before, test } from 'node:test'
 
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
-import { overStdio, type Params, type Peer, type Result } from './peer.ts'
+import type { Params, Peer, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
+import { overStdio } from './transports.ts'
 
 // A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
 
