@@ -16,6 +16,9 @@ const DEFAULTS = {
   max_concurrent_sessions: 16,
 }
 
+/** Of the server alone. */
+const DETACHED = { max_detached_processes: 8, max_detached_ms: 86_400_000 }
+
 const opened = async (peer: Peer, params: Record<string, unknown> = {}): Promise<Result> =>
   peer.call('session.open', { client_name: 'test', ...params })
 
@@ -33,7 +36,7 @@ const OPEN: readonly Requirement[] = [
       assert.equal(answer['protocol'], 'rexd/1')
       assert.match(String(answer['server_version']), /^\d+\.\d+\.\d+/)
       assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
-      assert.deepEqual(answer['limits'], DEFAULTS)
+      assert.deepEqual(answer['limits'], { ...DEFAULTS, ...DETACHED })
       assert.deepEqual(answer['workspace_roots'], [peer.home.root])
     },
     { config: {} },

@@ -1,5 +1,6 @@
 import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
 import { readDocumented } from './documented.ts'
+import { BEYOND_REQUIREMENTS } from './requirements-beyond.ts'
 import { EXEC_REQUIREMENTS } from './requirements-exec.ts'
 import { HELD_REQUIREMENTS } from './requirements-held.ts'
 import { PROCESS_LIMIT_REQUIREMENTS } from './requirements-process-limits.ts'
@@ -28,6 +29,7 @@ export const REQUIREMENTS: readonly Requirement[] = [
   ...PTY_REQUIREMENTS,
   ...READ_REQUIREMENTS,
   ...WRITE_REQUIREMENTS,
+  ...BEYOND_REQUIREMENTS,
 ]
 
 type Shape = Readonly<Record<string, unknown>>
