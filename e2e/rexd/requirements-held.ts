@@ -13,7 +13,7 @@ const ROOMY: ConfigOptions = { limits: ['max_output_bytes = 67108864'], security
 
 /** A program that writes more than anything between it and its reader holds, while nobody reads; its pid. */
 const held = async (session: Session): Promise<{ log: ProcessLog; pid: number }> => {
-  const log = await session.shell('echo pid $$; read go; exec seq 1 4000000', { stdin_open: true })
+  const log = await session.shell('echo pid $$; read go; exec seq 1 8000000', { stdin_open: true })
   await until('it is there', () => log.pids().length === 1)
   const [pid] = log.pids()
   session.peer.pause()
@@ -69,7 +69,7 @@ export const HELD_REQUIREMENTS: readonly Requirement[] = [
       const closed = session.close()
       await until('its program is gone', () => !isRunning(pid))
       await until('it is closed', async () => (await peer.home.journal()).some(({ state }) => state === 'closed'))
-      assert.ok(performance.now() - begun < 5_000, 'as long as a program has that does not end when asked')
+      assert.ok(performance.now() - begun < 7_000, 'a session whose programs do not end is given eight seconds')
       peer.resume()
       assert.deepEqual(await closed, { ok: true, terminated: 1 })
       assert.notEqual((await waited).result?.['status'], 'running')

@@ -126,10 +126,16 @@ export class RexdProcess {
   readonly exited: Promise<number>
   #stderr = ''
 
-  constructor(home: Home, argv: readonly string[] = ['--stdio', '--config', home.configFile], env: Readonly<Record<string, string>> = {}) {
+  /** `through`: the words in front of its own that start it elsewhere. */
+  constructor(
+    home: Home,
+    argv: readonly string[] = ['--stdio', '--config', home.configFile],
+    { env = {}, through = [] }: { readonly env?: Readonly<Record<string, string>>; readonly through?: readonly string[] } = {},
+  ) {
     assert.ok(existsSync(REXD), 'dist/rexd.mjs is missing: npm run build')
     this.home = home
-    this.child = spawn(process.execPath, [REXD, ...argv], { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
+    const [program, ...words] = [...through, process.execPath, REXD, ...argv]
+    this.child = spawn(program!, words, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
     // A server that has gone away is noticed by its exit.
     this.child.stdin.on('error', () => undefined)
     this.child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text))
@@ -184,10 +190,11 @@ export const startRexd = async (
   t: Pick<TestContext, 'after'>,
   options: ConfigOptions = COMMON,
   env: Readonly<Record<string, string>> = {},
+  through: readonly string[] = [],
 ): Promise<RexdProcess> => {
   const home = await Home.create()
   await home.configure(options)
-  const process = new RexdProcess(home, undefined, env)
+  const process = new RexdProcess(home, undefined, { env, through })
   t.after(async () => cleanUp(home, process))
   return process
 }
@@ -208,7 +215,7 @@ export const startWebRexd = async (
   const home = await Home.create()
   const http = ['http_listen = "127.0.0.1:0"', `token_file = ${JSON.stringify(home.tokenFile)}`]
   await home.configure({ ...options, server: [...(options.server ?? []), ...http] })
-  const process = new RexdProcess(home, ['--http', '--config', home.configFile], env)
+  const process = new RexdProcess(home, ['--http', '--config', home.configFile], { env })
   t.after(async () => cleanUp(home, process))
   let said = ''
   process.child.stdout.setEncoding('utf8').on('data', (text: string) => (said += text))

@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import { until } from '../../test/support/mesh-of-daemons.ts'
+import { Peer, type Session } from './peer.ts'
+import { allGone } from './processes.ts'
+import { startRexd } from './server.ts'
+import { NO_SSHD, startSshd } from './sshd.ts'
+import { StdioWire } from './stdio-wire.ts'
+
+// The door as it is meant to be used on another machine: `ssh -T host rexd --stdio`.
+
+const without = NO_SSHD === null ? '' : ` (skipped: ${NO_SSHD})`
+const OVER_SSH = { skip: NO_SSHD !== null, timeout: 60_000 }
+const MIB = 1024 * 1024
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+
+const peerOverSsh = async (t: TestContext): Promise<Peer> => {
+  const roomy = { limits: ['max_output_bytes = 100000000', 'max_file_read_bytes = 2097152'], security: ['allow_shell = true'] }
+  return new Peer(new StdioWire(await startRexd(t, roomy, {}, await startSshd(t))))
+}
+
+/** A program with a child in a session of its own; the pids of both, and of the rexd that started them. */
+const family = async (session: Session): Promise<number[]> => {
+  const log = await session.shell('setsid sleep 1000 & echo pid $!; echo pid $$; echo pid $PPID; wait', { timeout_ms: 200_000 })
+  await until('all are there', () => log.pids().length === 3)
+  return log.pids()
+}
+
+test(`through ssh: a session, commands, input, files${without}`, OVER_SSH, async (t) => {
+  const peer = await peerOverSsh(t)
+  const session = await peer.session({ client_name: 'from elsewhere' })
+  const log = await session.start({ argv: ['sh', '-c', 'cat; echo error >&2; exit 7'], stdin: 'first ', stdin_open: true })
+  await session.call('exec.input', { process_id: log.id, data: 'grün\n', eof: true })
+  assert.equal((await log.finished())['exit_code'], 7)
+  assert.deepEqual([log.stdout.toString(), log.stderr.toString()], ['first grün\n', 'error\n'])
+  const { mtime } = await session.call('fs.write', { path: 'file', content: 'one' })
+  await session.call('fs.edit', { path: 'file', old_string: 'one', new_string: 'two', expected_mtime: mtime })
+  assert.equal(await readFile(session.path('file'), 'utf8'), 'two')
+  await session.failure(-32002, 'fs.read', { path: '/etc/passwd' })
+  assert.deepEqual(await session.close(), { ok: true, terminated: 0 })
+  await peer.close()
+  assert.equal(await peer.process.exited, 0, 'the status of rexd is that of ssh')
+  assert.equal((await peer.home.journal()).at(-1)?.['client_name'], 'from elsewhere')
+})
+
+test(`through ssh: large output and a large file, byte for byte${without}`, OVER_SSH, async (t) => {
+  const peer = await peerOverSsh(t)
+  const session = await peer.session()
+  const bytes = Buffer.from(Array.from({ length: 4 * MIB }, (_, at) => (at * at) >>> 5))
+  await writeFile(session.path('bytes'), bytes)
+  const log = await session.shell('cat bytes; seq 1 1000000 >&2')
+  const exit = await log.finished()
+  assert.deepEqual([exit['truncated'], sha256(log.stdout)], [false, sha256(bytes)])
+  assert.equal(log.stderr.toString(), Array.from({ length: 1_000_000 }, (_, at) => `${at + 1}\n`).join(''))
+  const parts: Buffer[] = []
+  for (let offset = 0; offset < bytes.length; offset += 2 * MIB) {
+    const { content } = await session.call('fs.read', { path: 'bytes', offset, length: 2 * MIB, encoding: 'base64' })
+    parts.push(Buffer.from(String(content), 'base64'))
+  }
+  assert.equal(sha256(Buffer.concat(parts)), sha256(bytes))
+  await peer.close()
+})
+
+test(`through ssh: the end of the caller's input ends every program and the server${without}`, OVER_SSH, async (t) => {
+  const peer = await peerOverSsh(t)
+  const pids = await family(await peer.session())
+  await peer.close()
+  await allGone(pids)
+})
+
+for (const signal of ['SIGTERM', 'SIGKILL'] as const)
+  test(`through ssh: ${signal} for ssh ends every program and the server there${without}`, OVER_SSH, async (t) => {
+    const peer = await peerOverSsh(t)
+    const pids = await family(await peer.session())
+    peer.process.child.kill(signal)
+    await allGone(pids)
+    await until('the journal says how it ended', async () => (await peer.home.journal()).at(-1)?.['state'] === 'closed')
+  })

@@ -1,0 +1,105 @@
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { accessSync, constants } from 'node:fs'
+import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect, createServer, type AddressInfo } from 'node:net'
+import { tmpdir, userInfo } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { promisify } from 'node:util'
+
+import { until } from '../../test/support/mesh-of-daemons.ts'
+
+const run = promisify(execFile)
+const PROGRAMS = { sshd: '/usr/sbin/sshd', ssh: '/usr/bin/ssh', keygen: '/usr/bin/ssh-keygen' }
+
+const isExecutable = (path: string): boolean => {
+  try {
+    accessSync(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+const missing = Object.values(PROGRAMS).find((path) => !isExecutable(path))
+/** Why there is no server to log in to; null: there is one. */
+export const NO_SSHD = missing === undefined ? null : `no ${missing}`
+
+const freePort = async (): Promise<number> => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+const configurationOf = (dir: string, port: number): string =>
+  [
+    `Port ${port}`,
+    'ListenAddress 127.0.0.1',
+    `HostKey ${join(dir, 'host')}`,
+    `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
+    // The directory that it is in may be everybody's.
+    'StrictModes no',
+    'UsePAM no',
+    'PasswordAuthentication no',
+    'PermitRootLogin yes',
+    'PidFile none',
+    'LogLevel ERROR',
+    // Nor what the account's shell would read there first.
+    `SetEnv HOME=${dir}`,
+    '',
+  ].join('\n')
+
+const answers = async (port: number): Promise<boolean> => {
+  const socket = connect(port, '127.0.0.1')
+  const heard = await new Promise<boolean>((resolve) => {
+    socket.once('data', () => resolve(true))
+    socket.once('error', () => resolve(false))
+  })
+  socket.destroy()
+  return heard
+}
+
+const begin = async (dir: string): Promise<{ server: ChildProcess; port: number }> => {
+  for (let tries = 0; ; tries++) {
+    const port = await freePort()
+    await writeFile(join(dir, 'sshd_config'), configurationOf(dir, port))
+    const server = spawn(PROGRAMS.sshd, ['-D', '-e', '-f', join(dir, 'sshd_config')], { stdio: ['ignore', 'ignore', 'pipe'] })
+    let said = ''
+    server.stderr.on('data', (part: Buffer) => (said += part.toString()))
+    await until('sshd answers', async () => server.exitCode !== null || (await answers(port)))
+    if (server.exitCode === null) return { server, port }
+    // Somebody else may have taken the port meanwhile.
+    if (tries === 3) throw new Error(`sshd did not start: ${said}`)
+  }
+}
+
+/**
+ * An sshd on a free port of this machine, with keys and a configuration of its own and nothing of the system's; ended
+ * with the test. Answers the words in front of a command that run it there.
+ */
+export const startSshd = async (t: Pick<TestContext, 'after'>): Promise<readonly string[]> => {
+  const dir = await mkdtemp(join(tmpdir(), 'x0x-sshd-'))
+  await chmod(dir, 0o700)
+  for (const name of ['host', 'user']) await run(PROGRAMS.keygen, ['-q', '-t', 'ed25519', '-N', '', '-f', join(dir, name)])
+  await writeFile(join(dir, 'authorized_keys'), await readFile(join(dir, 'user.pub')), { mode: 0o600 })
+  // Where its privileges are separated.
+  if (process.getuid?.() === 0) await mkdir('/run/sshd', { recursive: true, mode: 0o755 })
+  const { server, port } = await begin(dir)
+  t.after(async () => {
+    server.kill('SIGTERM')
+    if (server.exitCode === null && server.signalCode === null) await once(server, 'exit')
+    await rm(dir, { recursive: true, force: true })
+  })
+  const options = [
+    'BatchMode=yes',
+    'IdentitiesOnly=yes',
+    'StrictHostKeyChecking=no',
+    `UserKnownHostsFile=${join(dir, 'known_hosts')}`,
+    'LogLevel=ERROR',
+  ]
+  const identity = ['-F', 'none', '-p', String(port), '-i', join(dir, 'user')]
+  return [PROGRAMS.ssh, '-T', ...identity, ...options.flatMap((option) => ['-o', option]), `${userInfo().username}@127.0.0.1`]
+}
