@@ -219,7 +219,7 @@ export class TargetRun {
 
 const next = async (parts: AsyncIterator<RunPart>): Promise<RunPart | null> => {
   const { done, value } = await parts.next()
-  return done === true ? null : (value as RunPart)
+  return done === true ? null : value
 }
 
 const lostText = ({ message }: Exit): string => message ?? 'the connection to the target was lost, or bytes are missing'
