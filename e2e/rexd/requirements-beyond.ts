@@ -14,7 +14,7 @@ const open = async (peer: Peer, params: Params = {}) => peer.call('session.open'
 
 export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   requirement(
-    'exec.start/detach',
+    'exec.start/detached',
     'a detached command outlives its session, and whoever may have such finds, waits for and ends it',
     'exec.start.detach session.info:detached session.close:terminated exec.wait exec.kill',
     async (peer) => {

@@ -47,6 +47,7 @@ export class TargetRun {
   #room: PromiseWithResolvers<void> | null = null
   #left: number
   #dropped = false
+  #ending = false
   #over = false
 
   constructor(components: TargetRunComponents, init: TargetRunInit) {
@@ -82,7 +83,8 @@ export class TargetRun {
       if (first.value.type === 'exit' && first.value.denial_reason !== null) throw denied(this.#init.grant.target, first.value)
       const head = first.value
       return async () => this.#tell(head, parts)
-    } catch (error) {
+    } catch (thrown) {
+      const error = this.#givenUp.signal.aborted ? new AppError('unknown_session', 'its session was closed meanwhile') : thrown
       await this.#components.journal.note({
         event: 'refused',
         ...this.#key,
@@ -108,7 +110,9 @@ export class TargetRun {
   }
 
   end(_cause: EndCause): void {
-    if (!this.#over) void this.#components.targets.cancel(this.requestId)
+    if (this.#over) return
+    this.#ending = true
+    void this.#components.targets.cancel(this.requestId)
   }
 
   /** Does not wait for what the target says. */
@@ -137,6 +141,8 @@ export class TargetRun {
   }
 
   async #tell(first: RunPart, rest: AsyncIterator<RunPart>): Promise<void> {
+    // The first time there may have been nothing to end yet.
+    if (this.#ending) this.end('cancelled')
     let lost = 'the daemon went away before it told how the command ended'
     try {
       for (let part: RunPart | null = first; part !== null; part = await next(rest)) {
