@@ -45,6 +45,8 @@ export class Supervisor implements Startable {
   readonly #stopping = Promise.withResolvers<void>()
   #stopped = false
   #life: Life | null = null
+  /** When that one was begun. */
+  #began = 0
   #keeping: Promise<void> = Promise.resolve()
 
   constructor(components: { clock: Clock; log: Logger }, init: SupervisorInit) {
@@ -92,12 +94,20 @@ export class Supervisor implements Startable {
 
   async #begin(): Promise<Life> {
     const { begin, pidFile, claim } = this.#init
+    this.#began = this.#clock.monotonic()
     const life = await begin()
     // Whoever waits for it hears of it; it may be that nobody does any more.
     life.ready.catch(() => undefined)
     this.#life = life
-    if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(await claimOf(life.pid, claim)), 0o600)
-    if (this.#stopped) life.kill()
+    try {
+      if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(await claimOf(life.pid, claim)), 0o600)
+      if (this.#stopped) life.kill()
+    } catch (error) {
+      // One that nobody would find after a crash of ours, and beside which another would be started.
+      life.kill()
+      await life.ended
+      throw error
+    }
     return life
   }
 
@@ -105,10 +115,9 @@ export class Supervisor implements Startable {
     const { name } = this.#init
     let wait = RESPAWN_MIN_MS
     for (let life = first; ;) {
-      const began = this.#clock.monotonic()
       const how: string = life === null ? 'it could not be started' : await life.ended
       if (this.#stopped) return
-      if (this.#clock.monotonic() - began > LIVED_WELL_MS) wait = RESPAWN_MIN_MS
+      if (this.#clock.monotonic() - this.#began > LIVED_WELL_MS) wait = RESPAWN_MIN_MS
       this.#log.error({ how, again_in_ms: wait }, `${name} ended; the executor goes on, and starts it again`)
       await this.#wait(wait)
       if (this.#stopped) return
