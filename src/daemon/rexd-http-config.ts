@@ -127,7 +127,7 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
   try {
     createSecureContext({ cert, key, ...(clientCa === null ? {} : { ca: clientCa }) })
   } catch (error) {
-    throw new AppError('bad_config', `server.tls_cert, tls_key: they cannot be used: ${errorText(error)}`, { cause: error })
+    throw new AppError('bad_config', `server.tls_cert, tls_key: the certificate cannot be used: ${errorText(error)}`, { cause: error })
   }
   return { cert, key, clientCa }
 }

@@ -177,7 +177,14 @@ test('what is wrong with a journal that is off is told as well', async (t) => {
 const flags = (...argv: string[]) => parseRexdFlags(argv, '1.2.3')
 
 test('the words of the command line say how rexd is spoken to, and with which file', () => {
-  assert.deepEqual(flags('--stdio'), { mode: 'stdio', json: false, config: DEFAULT_REXD_CONFIG, text: 'rexd 1.2.3\n' })
+  assert.deepEqual(flags('--stdio'), {
+    mode: 'stdio',
+    json: false,
+    exitOnEof: false,
+    config: DEFAULT_REXD_CONFIG,
+    text: 'rexd 1.2.3\n',
+  })
+  assert.deepEqual([flags('--http').exitOnEof, flags('--http', '--exit-on-eof').exitOnEof], [false, true])
   assert.deepEqual([flags('--http', '--config', 'a.toml').mode, flags('--http', '--config=a.toml').config], ['http', 'a.toml'])
   assert.deepEqual([flags('--check', '--json').mode, flags('--check', '--json').json], ['check', true])
   assert.deepEqual([flags('--version').mode, flags('--stdio', '--version').mode], ['version', 'version'])
@@ -185,7 +192,17 @@ test('the words of the command line say how rexd is spoken to, and with which fi
 })
 
 test('words that do not go together, or say nothing, are refused with where to read more', () => {
-  const wrong = [[], ['--stdio', '--http'], ['--stdio', '--check'], ['--http', '--check'], ['--json'], ['--stdio', '--json'], ['--config']]
+  const wrong = [
+    [],
+    ['--stdio', '--http'],
+    ['--stdio', '--check'],
+    ['--http', '--check'],
+    ['--exit-on-eof'],
+    ['--stdio', '--exit-on-eof'],
+    ['--json'],
+    ['--stdio', '--json'],
+    ['--config'],
+  ]
   for (const argv of [...wrong, ['--stdio', 'x'], ['--studio'], ['--config', 'a.toml'], ['-c']])
     assert.throws(
       () => flags(...argv),
