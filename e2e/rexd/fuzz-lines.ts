@@ -185,12 +185,12 @@ const answerTo = (value: unknown): unknown => {
   return jsonrpc === '2.0' && typeof method === 'string' && known ? undefined : null
 }
 
-/** The ids of all answers that a line must get. */
-export const answersTo = (line: Buffer): unknown[] => {
+/** The ids of all answers that a message must get; where messages are lines, a blank one says nothing. */
+export const answersTo = (line: Buffer, areLines: boolean): unknown[] => {
   let value: unknown
   try {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(line)
-    if (text.trim() === '') return []
+    if (areLines && text.trim() === '') return []
     value = JSON.parse(text)
   } catch {
     return [null]

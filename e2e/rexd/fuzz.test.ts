@@ -4,18 +4,28 @@ import { writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
+import { brokenFrames, upgraded } from './fuzz-frames.ts'
 import { answersTo, Chance, everyFieldWrong, randomLine, type Live } from './fuzz-lines.ts'
-import type { Peer, Reply, Session } from './peer.ts'
-import type { ConfigOptions } from './server.ts'
-import { overStdio } from './transports.ts'
+import { Peer, type Reply, type Session } from './peer.ts'
+import { startWebRexd, type ConfigOptions } from './server.ts'
+import { overHttp, overStdio, overWebSocket, TRANSPORTS, type Transport } from './transports.ts'
+import { WebSocketWire } from './websocket-wire.ts'
 
 // Whatever comes, each request with an id gets its answer, and the server goes on. A seed makes a failure come again.
 
 const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
-const LINES = 100_000
-const LINES_AT_ONCE = 2_000
+const AT_ONCE = 2_000
+/** Each over its transport, in rounds of so many at once. */
+const AMOUNTS: readonly (readonly [Transport, number, string])[] = [
+  [overStdio, 100_000, 'lines'],
+  [overHttp, 16_000, 'bodies'],
+  [overWebSocket, 40_000, 'messages'],
+]
+const BROKEN_CONNECTIONS = 300
+/** Everything that is kept, and is not kept again by what comes later, is there. */
+const WARM_ROUND = 4
 const MiB = 1024 * 1024
-/** From the fifth round to the last. */
+/** From then on. */
 const MAX_GROWTH = 64 * MiB
 const INTERNAL = -32_603
 
@@ -37,7 +47,8 @@ const keyOf = (id: unknown): string => JSON.stringify(id)
 /** Sends lines and waits for all that must be answered; what was not, and what was too much. */
 const exchange = async (peer: Peer, live: Live, lines: readonly Buffer[]): Promise<void> => {
   const missing = new Map<string, number>()
-  for (const id of lines.flatMap(answersTo)) missing.set(keyOf(id), (missing.get(keyOf(id)) ?? 0) + 1)
+  for (const id of lines.flatMap((line) => answersTo(line, peer.name === 'stdio')))
+    missing.set(keyOf(id), (missing.get(keyOf(id)) ?? 0) + 1)
   const take = ({ id, error }: Reply): void => {
     assert.notEqual(error?.code, INTERNAL, `seed ${SEED}: ${JSON.stringify(error)} to ${keyOf(id)}`)
     const left = (missing.get(keyOf(id)) ?? 0) - 1
@@ -72,33 +83,53 @@ const stillWorks = async (peer: Peer): Promise<void> => {
   await session.close()
 }
 
-test('every field of every method with every wrong value', async (t) => {
-  const peer = await overStdio.open(t, CONFIG)
-  const { live } = await begin(peer)
-  await exchange(peer, live, everyFieldWrong(live))
-  await stillWorks(peer)
-  await peer.close()
-})
+/** What a transport can carry: a text of a WebSocket is UTF-8, or it is closed (RFC 6455, 8.1). */
+const carried = (transport: Transport, message: Buffer): Buffer =>
+  transport.name === 'websocket' ? Buffer.from(message.toString()) : message
 
-test(`${LINES} lines of nonsense and near-sense (seed ${SEED})`, async (t) => {
-  const peer = await overStdio.open(t, CONFIG)
-  const chance = new Chance(SEED)
-  let before = { memory: 0, descriptors: 0 }
-  const now = () => ({ memory: peer.process.memory(), descriptors: readdirSync(`/proc/${peer.process.pid}/fd`).length })
-  for (let round = 0; round * LINES_AT_ONCE < LINES; round++) {
-    const { session, live } = await begin(peer)
-    await exchange(
-      peer,
-      live,
-      Array.from({ length: LINES_AT_ONCE }, (_, at) => randomLine(chance, live, `${round}.${at}`)),
-    )
-    await peer.ask('session.close', { session_id: session.id })
-    if (round === 5) before = now()
-  }
-  const { memory, descriptors } = now()
-  const grown = memory - before.memory
-  assert.ok(grown < MAX_GROWTH, `seed ${SEED}: ${Math.round(grown / MiB)} MiB more than after the first lines`)
-  assert.ok(descriptors <= before.descriptors + 10, `seed ${SEED}: ${descriptors} descriptors after ${before.descriptors}`)
+for (const transport of TRANSPORTS)
+  test(`every field of every method with every wrong value over ${transport.name}`, async (t) => {
+    const peer = await transport.open(t, CONFIG)
+    const { live } = await begin(peer)
+    await exchange(peer, live, everyFieldWrong(live))
+    await stillWorks(peer)
+    await peer.close()
+  })
+
+const costsOf = ({ process }: Peer) => ({ memory: process.memory(), descriptors: readdirSync(`/proc/${process.pid}/fd`).length })
+
+for (const [transport, amount, what] of AMOUNTS)
+  test(`${amount} ${what} of nonsense and near-sense over ${transport.name} (seed ${SEED})`, async (t) => {
+    const peer = await transport.open(t, CONFIG)
+    const chance = new Chance(SEED)
+    let before = { memory: 0, descriptors: 0 }
+    for (let round = 0; round * AT_ONCE < amount; round++) {
+      const { live } = await begin(peer)
+      const messages = Array.from({ length: AT_ONCE }, (_, at) => carried(transport, randomLine(chance, live, `${round}.${at}`)))
+      await exchange(peer, live, messages)
+      await peer.tidy()
+      if (round === WARM_ROUND) before = costsOf(peer)
+    }
+    const { memory, descriptors } = costsOf(peer)
+    const grown = memory - before.memory
+    assert.ok(grown < MAX_GROWTH, `seed ${SEED}: ${Math.round(grown / MiB)} MiB more than after the first ${what}`)
+    assert.ok(descriptors <= before.descriptors + 10, `seed ${SEED}: ${descriptors} descriptors after ${before.descriptors}`)
+    await stillWorks(peer)
+    await peer.close()
+  })
+
+test(`${BROKEN_CONNECTIONS} connections that speak neither HTTP nor WebSocket for long (seed ${SEED})`, async (t) => {
+  const server = await startWebRexd(t, CONFIG)
+  const peer = new Peer(await WebSocketWire.connect(server))
   await stillWorks(peer)
+  const before = costsOf(peer)
+  const chance = new Chance(SEED)
+  for (let done = 0; done < BROKEN_CONNECTIONS; done += 20)
+    await Promise.all(Array.from({ length: 20 }, async (_, at) => brokenFrames(server, chance, { afterUpgrade: at % 3 > 0 })))
+  assert.ok((await upgraded(server)).startsWith('HTTP/1.1 101 '))
+  await stillWorks(peer)
+  await until('every connection is gone', () => costsOf(peer).descriptors <= before.descriptors)
+  assert.ok(costsOf(peer).memory - before.memory < MAX_GROWTH)
+  assert.equal(peer.process.stderr, '')
   await peer.close()
 })
