@@ -5,7 +5,7 @@ import { METHODS } from '../../src/doors/rpc/schemas.ts'
 import type { Peer } from './peer.ts'
 import type { Requirement } from './requirement.ts'
 import { DOCUMENTED_METHODS, NAMES, REQUIREMENTS } from './requirements.ts'
-import { COMMON } from './server.ts'
+import { COMMON, type ConfigOptions } from './server.ts'
 import { TRANSPORTS, type Transport } from './transports.ts'
 
 // Every row of the table over every transport that there is.
@@ -44,30 +44,32 @@ test('no two rows have the same id', () => {
   )
 })
 
-/** The rows of one transport, one after the other: most of them share a server. */
+/** The rows of one transport, one after the other: those that need the same configuration share a server. */
 const suite = (transport: Transport): void => {
-  let shared: Promise<Peer> | null = null
+  const shared = new Map<string, Promise<Peer>>()
   const cleaners: (() => unknown)[] = []
+  const t = { after: (clean: unknown) => void cleaners.push(clean as () => unknown) }
+  const sharedPeer = async (config: ConfigOptions): Promise<Peer> => {
+    const key = JSON.stringify(config)
+    const peer = shared.get(key) ?? transport.open(t, config)
+    shared.set(key, peer)
+    return peer
+  }
   after(async () => {
     try {
-      await (await shared)?.close()
+      for (const peer of shared.values()) await (await peer).close()
     } finally {
       for (const clean of cleaners) await clean()
     }
   })
   for (const row of rowsOver(transport)) {
     const title = `${row.id}: ${row.title}${row.missing === null ? '' : ` (skipped: ${row.missing})`}`
-    test(title, { skip: row.missing !== null }, async (t) => {
-      if (row.config === null) {
-        shared ??= transport.open({ after: (clean) => cleaners.push(clean as () => unknown) }, COMMON)
-        const peer = await shared
-        await row.test(peer)
-        await peer.tidy()
-      } else {
-        const peer = await transport.open(t, row.config)
-        await row.test(peer)
-        await peer.close()
-      }
+    test(title, { skip: row.missing !== null }, async (own) => {
+      const config = row.config ?? COMMON
+      const peer = await (row.alone ? transport.open(own, config) : sharedPeer(config))
+      await row.test(peer)
+      if (row.alone) await peer.close()
+      else await peer.tidy()
     })
   }
 }

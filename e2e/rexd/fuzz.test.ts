@@ -15,15 +15,15 @@ import { WebSocketWire } from './websocket-wire.ts'
 
 const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
 const AT_ONCE = 2_000
-/** Each over its transport, in rounds of so many at once. */
+/** A hundred thousand, in rounds of so many at once. */
 const AMOUNTS: readonly (readonly [Transport, number, string])[] = [
-  [overStdio, 100_000, 'lines'],
-  [overHttp, 16_000, 'bodies'],
-  [overWebSocket, 40_000, 'messages'],
+  [overStdio, 70_000, 'lines'],
+  [overHttp, 10_000, 'bodies'],
+  [overWebSocket, 20_000, 'messages'],
 ]
 const BROKEN_CONNECTIONS = 300
 /** Everything that is kept, and is not kept again by what comes later, is there. */
-const WARM_ROUND = 4
+const WARM_ROUND = 2
 const MiB = 1024 * 1024
 /** From then on. */
 const MAX_GROWTH = 64 * MiB

@@ -10,9 +10,20 @@ import { COMMON, type JournalLine } from './server.ts'
 test('the journal tells which command was refused', async (t) => {
   const peer = await overStdio.open(t, { security: ['allow_commands = [{ argv = ["true"] }]'] })
   const session = await peer.session()
-  await session.failure(-32001, 'exec.start', { argv: ['forbidden-program', 'with-argument'] })
-  const [line] = await peer.home.refusals()
-  assert.ok(JSON.stringify(line).includes('forbidden-program'), JSON.stringify(line))
+  const argv = ['forbidden-program', 'with-argument']
+  await session.failure(-32001, 'exec.start', { argv, stdin: 'never-in-it' })
+  await session.failure(-32002, 'fs.read', { path: '/etc/passwd' })
+  await peer.failure(-32008, 'session.open', { client_name: 'more', limits: { max_output_bytes: 2 ** 40 } })
+  const refusals = await peer.home.refusals()
+  assert.deepEqual(
+    refusals.map((line) => [line['method'], line['code'], line['argv']]),
+    [
+      ['exec.start', 'command_denied', argv],
+      ['fs.read', 'forbidden_path', null],
+      ['session.open', 'resource_limit', null],
+    ],
+  )
+  assert.doesNotMatch(JSON.stringify(refusals), /never-in-it/)
   await peer.close()
 })
 

@@ -18,8 +18,10 @@ export interface Requirement {
    * a member of an answer or an event (`fs.read:size`, `exec.exit:signal`), an event (`exec.exit`), an error (`-32002`).
    */
   readonly names: readonly string[]
-  /** Of the server that it needs for itself; null: it shares one. */
+  /** Of its server, which it shares with all that need the same; null: the common one. */
   readonly config: ConfigOptions | null
+  /** It leaves a server that is of no use to others. */
+  readonly alone: boolean
   /** Null: it holds over every transport. */
   readonly only: Only | null
   /** Why it cannot be tried here; null: it can. */
@@ -29,6 +31,7 @@ export interface Requirement {
 
 export interface RequirementOptions {
   readonly config?: ConfigOptions
+  readonly alone?: boolean
   readonly only?: Only
   /** It needs a terminal. */
   readonly terminal?: boolean
@@ -40,12 +43,13 @@ export const requirement = (
   title: string,
   names: string,
   test: (peer: Peer) => Promise<void>,
-  { config, only, terminal = false }: RequirementOptions = {},
+  { config, alone = false, only, terminal = false }: RequirementOptions = {},
 ): Requirement => ({
   id,
   title,
   names: names.split(/\s+/).filter(Boolean),
   config: config ?? null,
+  alone,
   only: only ?? null,
   missing: terminal ? NO_TERMINALS : null,
   test,

@@ -174,6 +174,6 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
       }
       assert.equal(existsSync(marker), false)
     },
-    { config: {} },
+    { config: {}, alone: true },
   ),
 ]

@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Peer, Result } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
-import { COMMON } from './server.ts'
 
 const DEFAULTS = {
   max_output_bytes: 1_048_576,
@@ -103,7 +102,6 @@ const OPEN: readonly Requirement[] = [
       await writeFile(join(root, 'file'), '')
       await outside(peer, 'file', -32010)
     },
-    { config: COMMON },
   ),
   requirement(
     'session.open/requested_capabilities',

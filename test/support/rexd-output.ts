@@ -6,7 +6,7 @@ import { post, type Notification, type Reached, type SocketCaller } from './rexd
 import { pidIn, type RexdServer } from './rexd-server.ts'
 
 /** Lines with their numbers: whatever is lost, doubled or out of order shows. */
-const LINES = 4_000_000
+const LINES = 3_000_000
 /** Its pid is in the file. */
 export const numbers = (file = 'pid') => ({ shell: true, command: `echo $$ > ${file}; exec seq 1 ${LINES}` })
 export const numbersText = (): Buffer => Buffer.from(Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join(''))
