@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
 import { brokenFrames, upgraded } from './fuzz-frames.ts'
@@ -15,14 +15,8 @@ import { WebSocketWire } from './websocket-wire.ts'
 
 const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
 const AT_ONCE = 2_000
-/** A hundred thousand, in rounds of so many at once. */
-const AMOUNTS: readonly (readonly [Transport, number, string])[] = [
-  [overStdio, 70_000, 'lines'],
-  [overHttp, 10_000, 'bodies'],
-  [overWebSocket, 20_000, 'messages'],
-]
 const BROKEN_CONNECTIONS = 300
-/** Everything that is kept, and is not kept again by what comes later, is there. */
+/** By then everything that is kept, and is not kept again by what comes later, is there. */
 const WARM_ROUND = 2
 const MiB = 1024 * 1024
 /** From then on. */
@@ -98,27 +92,32 @@ for (const transport of TRANSPORTS)
 
 const costsOf = ({ process }: Peer) => ({ memory: process.memory(), descriptors: readdirSync(`/proc/${process.pid}/fd`).length })
 
-for (const [transport, amount, what] of AMOUNTS)
-  test(`${amount} ${what} of nonsense and near-sense over ${transport.name} (seed ${SEED})`, async (t) => {
-    const peer = await transport.open(t, CONFIG)
-    const chance = new Chance(SEED)
-    let before = { memory: 0, descriptors: 0 }
-    for (let round = 0; round * AT_ONCE < amount; round++) {
-      const { live } = await begin(peer)
-      const messages = Array.from({ length: AT_ONCE }, (_, at) => carried(transport, randomLine(chance, live, `${round}.${at}`)))
-      await exchange(peer, live, messages)
-      await peer.tidy()
-      if (round === WARM_ROUND) before = costsOf(peer)
-    }
-    const { memory, descriptors } = costsOf(peer)
-    const grown = memory - before.memory
-    assert.ok(grown < MAX_GROWTH, `seed ${SEED}: ${Math.round(grown / MiB)} MiB more than after the first ${what}`)
-    assert.ok(descriptors <= before.descriptors + 10, `seed ${SEED}: ${descriptors} descriptors after ${before.descriptors}`)
-    await stillWorks(peer)
-    await peer.close()
-  })
+/** Sends so many messages in rounds, and looks that what they cost does not stay. */
+const fuzz = async (t: TestContext, transport: Transport, amount: number): Promise<void> => {
+  const peer = await transport.open(t, CONFIG)
+  const chance = new Chance(SEED)
+  let before = { memory: 0, descriptors: 0 }
+  for (let round = 0; round * AT_ONCE < amount; round++) {
+    const { live } = await begin(peer)
+    const messages = Array.from({ length: AT_ONCE }, (_, at) => carried(transport, randomLine(chance, live, `${round}.${at}`)))
+    await exchange(peer, live, messages)
+    await peer.tidy()
+    if (round === WARM_ROUND) before = costsOf(peer)
+  }
+  const { memory, descriptors } = costsOf(peer)
+  const grown = memory - before.memory
+  assert.ok(grown < MAX_GROWTH, `seed ${SEED}: ${Math.round(grown / MiB)} MiB more than after the first rounds`)
+  assert.ok(descriptors <= before.descriptors + 10, `seed ${SEED}: ${descriptors} descriptors after ${before.descriptors}`)
+  await stillWorks(peer)
+  await peer.close()
+}
 
-test(`${BROKEN_CONNECTIONS} connections that speak neither HTTP nor WebSocket for long (seed ${SEED})`, async (t) => {
+// A hundred thousand together.
+test('lines of nonsense and near-sense by the ten thousand', async (t) => fuzz(t, overStdio, 70_000))
+test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, 10_000))
+test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) => fuzz(t, overWebSocket, 20_000))
+
+test('connections that speak neither HTTP nor WebSocket for long', async (t) => {
   const server = await startWebRexd(t, CONFIG)
   const peer = new Peer(await WebSocketWire.connect(server))
   await stillWorks(peer)
