@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { describe, test, type TestContext } from 'node:test'
 
 import { isAlive, until } from '../../test/support/processes.ts'
 import { connect, outputOf, post } from '../../test/support/rexd-callers.ts'
@@ -28,27 +28,22 @@ const expected = numbersText()
 
 const assertWhole = (output: Buffer): void => assert.ok(output.equals(expected), `${output.length} bytes of ${expected.length}`)
 
-for (const looked of [false, true])
-  test(
-    `a program is held while ${looked ? 'a caller who has looked at events' : 'nobody'} asks for its output, and all of it comes by asking`,
-    TIMEOUT,
-    async (t) => {
-      const server = await startRexd(t)
-      const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-      if (looked) await post(server, 'session.events', { session_id, cursor: 0 })
-      const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
-      const written = await writtenWhenHeld(await numbersPid(server))
-      assert.ok(written >= 4 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
-      const { events, gaps } = await pollToExit(server, session_id, 0)
-      assert.deepEqual(gaps, [])
-      assert.deepEqual(cursorsOf(events), oneTo(events.length))
-      assertWhole(outputOf(events))
-      assert.equal(events.at(-1)!.params['bytes_stdout'], expected.length)
-      assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 0)
-    },
-  )
+const heldUntilAsked = async (t: TestContext, looked: boolean): Promise<void> => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  if (looked) await post(server, 'session.events', { session_id, cursor: 0 })
+  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  const written = await writtenWhenHeld(await numbersPid(server))
+  assert.ok(written >= 4 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
+  const { events, gaps } = await pollToExit(server, session_id, 0)
+  assert.deepEqual(gaps, [])
+  assert.deepEqual(cursorsOf(events), oneTo(events.length))
+  assertWhole(outputOf(events))
+  assert.equal(events.at(-1)!.params['bytes_stdout'], expected.length)
+  assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 0)
+}
 
-test('what was had and is not kept any more is a gap, told to who asks by POST and by WebSocket', TIMEOUT, async (t) => {
+const gap = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const { session_id, resume_token } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'session.events', { session_id, cursor: 0 })
@@ -65,48 +60,44 @@ test('what was had and is not kept any more is a gap, told to who asks by POST a
   const [gap, ...events] = caller.events
   assert.deepEqual([gap!.method, gap!.params], ['session.gap', { session_id, from: 4, to: first - 1 }])
   assert.deepEqual(events, again.events)
-})
+}
 
 /** Opens a session that can be come back to and starts the numbers in it. */
-const started = async (t: Parameters<typeof connect>[0], server: RexdServer) => {
+const started = async (t: TestContext, server: RexdServer) => {
   const caller = await connect(t, server, { perMessageDeflate: false })
   const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a', resumable: true })
   await caller.call('exec.start', { session_id, ...numbers() })
   return { caller, session_id: session_id as string, resume_token: resume_token as string }
 }
 
-for (const [how, paused] of [
-  ['reads', false],
-  ['has long been behind', true],
-] as const)
-  test(`a connection that breaks while it ${how} loses nothing: whoever comes back hears each event once`, TIMEOUT, async (t) => {
-    const server = await startRexd(t)
-    const { caller, session_id, resume_token } = await started(t, server)
-    await caller.until(({ length }) => length > 10)
-    if (paused) {
-      caller.socket.pause()
-      await writtenWhenHeld(await numbersPid(server))
-    }
-    caller.socket.terminate()
-    await caller.closed
-    const cursor = cursorOf(caller)
+const breaks = async (t: TestContext, paused: boolean): Promise<void> => {
+  const server = await startRexd(t)
+  const { caller, session_id, resume_token } = await started(t, server)
+  await caller.until(({ length }) => length > 10)
+  if (paused) {
+    caller.socket.pause()
     await writtenWhenHeld(await numbersPid(server))
-    const next = await connect(t, server)
-    for (const token of ['x', session_id])
-      await assert.rejects(next.call('session.resume', { session_id, resume_token: token }), { code: -32_001 })
-    const { processes } = await next.call('session.resume', { session_id, resume_token, cursor })
-    assert.equal(processes[0].status, 'running')
-    await next.exit()
-    const events = [...caller.events, ...next.events]
-    assert.deepEqual(
-      events.filter(({ method }) => method === 'session.gap').map(({ params }) => params),
-      [],
-    )
-    assert.deepEqual(cursorsOf(events), oneTo(events.length))
-    assertWhole(outputOf(events))
-  })
+  }
+  caller.socket.terminate()
+  await caller.closed
+  const cursor = cursorOf(caller)
+  await writtenWhenHeld(await numbersPid(server))
+  const next = await connect(t, server)
+  for (const token of ['x', session_id])
+    await assert.rejects(next.call('session.resume', { session_id, resume_token: token }), { code: -32_001 })
+  const { processes } = await next.call('session.resume', { session_id, resume_token, cursor })
+  assert.equal(processes[0].status, 'running')
+  await next.exit()
+  const events = [...caller.events, ...next.events]
+  assert.deepEqual(
+    events.filter(({ method }) => method === 'session.gap').map(({ params }) => params),
+    [],
+  )
+  assert.deepEqual(cursorsOf(events), oneTo(events.length))
+  assertWhole(outputOf(events))
+}
 
-test('the newest connection takes a session from one that lives and does not read, and waits for nothing', TIMEOUT, async (t) => {
+const newest = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const { caller, session_id, resume_token } = await started(t, server)
   await caller.until(({ length }) => length > 10)
@@ -120,9 +111,9 @@ test('the newest connection takes a session from one that lives and does not rea
   assertWhole(outputOf([...had, ...next.events]))
   caller.socket.resume()
   await assert.rejects(caller.call('session.info', { session_id }), { code: -32_001 })
-})
+}
 
-test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, async (t) => {
+const slowReader = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const before = await memoryOf(server.pid)
   const callers = await Promise.all([1, 2, 3].map(async () => connect(t, server, { perMessageDeflate: false })))
@@ -139,9 +130,9 @@ test('a caller who reads slowly holds the program, not the memory of the server,
   for (const caller of callers) caller.socket.resume()
   await Promise.all(callers.map(async (caller) => caller.exit()))
   for (const caller of callers) assertWhole(outputOf(caller.events))
-})
+}
 
-test('a session whose program is held can be closed, and who waits for the program is told of its end', { timeout: 20_000 }, async (t) => {
+const closeHeld = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'session.events', { session_id, cursor: 0 })
@@ -155,34 +146,30 @@ test('a session whose program is held can be closed, and who waits for the progr
   assert.deepEqual(await post(server, 'session.close', { session_id }), { ok: true, terminated: 1 })
   assert.ok(!isAlive(pid))
   assert.notEqual(await Promise.race([waiting, until(() => t.signal.aborted)]), undefined)
-})
+}
 
-test(
-  'a program that was killed while it was held has not ended until what it wrote is taken, and who waits is told why',
-  TIMEOUT,
-  async (t) => {
-    const server = await startRexd(t)
-    const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-    await post(server, 'session.events', { session_id, cursor: 0 })
-    const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
-    const pid = await numbersPid(server)
-    await writtenWhenHeld(pid)
-    await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
-    await gone(pid)
-    const asked = { session_id, process_id, timeout_ms: 1500 }
-    const { status, signal, held } = await post(server, 'exec.wait', asked)
-    assert.deepEqual([status, signal, held], ['running', null, true])
-    assert.equal((await post(server, 'session.info', { session_id })).processes[0].held, true)
-    const { events, gaps } = await pollToExit(server, session_id, 0)
-    const output = outputOf(events)
-    assert.ok(output.equals(expected.subarray(0, output.length)) && output.length > 4 * MIB, `${output.length} bytes`)
-    assert.deepEqual([gaps, events.at(-1)!.params['signal']], [[], 'SIGKILL'])
-    const over = await post(server, 'exec.wait', asked)
-    assert.deepEqual([over.status, over.signal, over.held], ['killed', 'SIGKILL', false])
-  },
-)
+const killHeld = async (t: TestContext): Promise<void> => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  await post(server, 'session.events', { session_id, cursor: 0 })
+  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
+  const pid = await numbersPid(server)
+  await writtenWhenHeld(pid)
+  await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
+  await gone(pid)
+  const asked = { session_id, process_id, timeout_ms: 1500 }
+  const { status, signal, held } = await post(server, 'exec.wait', asked)
+  assert.deepEqual([status, signal, held], ['running', null, true])
+  assert.equal((await post(server, 'session.info', { session_id })).processes[0].held, true)
+  const { events, gaps } = await pollToExit(server, session_id, 0)
+  const output = outputOf(events)
+  assert.ok(output.equals(expected.subarray(0, output.length)) && output.length > 4 * MIB, `${output.length} bytes`)
+  assert.deepEqual([gaps, events.at(-1)!.params['signal']], [[], 'SIGKILL'])
+  const over = await post(server, 'exec.wait', asked)
+  assert.deepEqual([over.status, over.signal, over.held], ['killed', 'SIGKILL', false])
+}
 
-test('who waits for a program and never looks at events gets its end, whatever it writes', TIMEOUT, async (t) => {
+const onlyWaits = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
@@ -190,9 +177,9 @@ test('who waits for a program and never looks at events gets its end, whatever i
   assert.deepEqual([status, exit_code, bytes_stdout, held], ['exited', 0, expected.length, false])
   const { gap, events } = await post(server, 'session.events', { session_id, cursor: 0 })
   assert.deepEqual([gap.from, gap.to], [1, events[0].params.cursor - 1])
-})
+}
 
-test('it ends soon although a program is held by who does not read', TIMEOUT, async (t) => {
+const stopWithHeld = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'session.events', { session_id, cursor: 0 })
@@ -203,10 +190,10 @@ test('it ends soon although a program is held by who does not read', TIMEOUT, as
   assert.deepEqual(await server.stop(), [143, null])
   assert.ok(performance.now() - begun < 4_000, 'the programs of a held session are given eight seconds')
   assert.ok(!isAlive(pid))
-})
+}
 
 /** Programs in a session of each kind, and the pids of all that the server has started. */
-const withPrograms = async (t: Parameters<typeof connect>[0], server: RexdServer): Promise<number[]> => {
+const withPrograms = async (t: TestContext, server: RexdServer): Promise<number[]> => {
   const caller = await connect(t, server)
   const own = await caller.call('session.open', { client_name: 'a' })
   const kept = await caller.call('session.open', { client_name: 'a', resumable: true })
@@ -232,21 +219,16 @@ const portIsFree = async ({ port }: RexdServer): Promise<boolean> => {
   return free
 }
 
-for (const [signal, ended] of [
-  ['SIGTERM', [143, null]],
-  ['SIGINT', [130, null]],
-  ['SIGKILL', [null, 'SIGKILL']],
-] as const)
-  test(`${signal} ends every program, and leaves no process and no port`, TIMEOUT, async (t) => {
-    const server = await startRexd(t)
-    const pids = await withPrograms(t, server)
-    assert.ok(pids.length >= 9)
-    assert.deepEqual(await server.stop(signal), ended)
-    await gone(...pids)
-    assert.ok(await portIsFree(server))
-  })
+const endedBy = async (t: TestContext, signal: NodeJS.Signals, ended: readonly unknown[]): Promise<void> => {
+  const server = await startRexd(t)
+  const pids = await withPrograms(t, server)
+  assert.ok(pids.length >= 9)
+  assert.deepEqual(await server.stop(signal), ended)
+  await gone(...pids)
+  assert.ok(await portIsFree(server))
+}
 
-test('it ends although a connection that it refused is not hung up', { timeout: 20_000 }, async (t) => {
+const refusedStays = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const socket = connectTcp({ port: server.port, host: '127.0.0.1', allowHalfOpen: true })
   socket.on('error', () => undefined)
@@ -254,4 +236,39 @@ test('it ends although a connection that it refused is not hung up', { timeout: 
   socket.write(`GET /ws HTTP/1.1\r\nhost: 127.0.0.1:${server.port}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n`)
   await new Promise<void>((resolve) => socket.once('data', () => resolve()))
   assert.deepEqual(await Promise.race([server.stop(), until(() => t.signal.aborted)]), [143, null])
+}
+
+// Most of their time is looking that nothing moves.
+describe('rexd --http', { concurrency: 3 }, () => {
+  for (const looked of [false, true])
+    test(
+      `a program is held while ${looked ? 'a caller who has looked at events' : 'nobody'} asks for its output, and all of it comes by asking`,
+      TIMEOUT,
+      async (t) => heldUntilAsked(t, looked),
+    )
+  for (const [how, paused] of [
+    ['reads', false],
+    ['has long been behind', true],
+  ] as const)
+    test(`a connection that breaks while it ${how} loses nothing: whoever comes back hears each event once`, TIMEOUT, async (t) =>
+      breaks(t, paused),
+    )
+  test('what was had and is not kept any more is a gap, told to who asks by POST and by WebSocket', TIMEOUT, gap)
+  test('the newest connection takes a session from one that lives and does not read, and waits for nothing', TIMEOUT, newest)
+  test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, slowReader)
+  test('a session whose program is held can be closed, and who waits for the program is told of its end', { timeout: 20_000 }, closeHeld)
+  test(
+    'a program that was killed while it was held has not ended until what it wrote is taken, and who waits is told why',
+    TIMEOUT,
+    killHeld,
+  )
+  test('who waits for a program and never looks at events gets its end, whatever it writes', TIMEOUT, onlyWaits)
+  test('it ends soon although a program is held by who does not read', TIMEOUT, stopWithHeld)
+  test('it ends although a connection that it refused is not hung up', { timeout: 20_000 }, refusedStays)
+  for (const [signal, ended] of [
+    ['SIGTERM', [143, null]],
+    ['SIGINT', [130, null]],
+    ['SIGKILL', [null, 'SIGKILL']],
+  ] as const)
+    test(`${signal} ends every program, and leaves no process and no port`, TIMEOUT, async (t) => endedBy(t, signal, ended))
 })
