@@ -11,6 +11,7 @@ import { OwnSessions, type MethodsComponents, type MethodsInit } from './own-ses
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { PARAMS, type Method, type Params } from './schemas.ts'
+import { Base64 } from './written.ts'
 
 /** What a method answers, and what happens once that is said. */
 export interface Answered {
@@ -35,8 +36,8 @@ const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: n
   return bytes
 }
 
-const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64', path: string): string => {
-  if (encoding === 'base64') return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64', path: string): string | Base64 => {
+  if (encoding === 'base64') return new Base64(bytes)
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch (error) {

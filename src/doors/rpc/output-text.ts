@@ -17,7 +17,7 @@ export const unfinished = (bytes: Uint8Array): number => {
   return 0
 }
 
-const base64Of = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
+export const base64Of = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /** A control character is six in JSON (RFC 8259, section 7); a line feed or a quote is two. */
 const growsTooMuch = (text: string): boolean => JSON.stringify(text).length > 2 * text.length + 2

@@ -5,6 +5,7 @@ import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
 import type { MethodsInit } from './own-sessions.ts'
+import { written } from './written.ts'
 
 export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store' | 'detached' | 'metrics'> {
   readonly input: Readable
@@ -32,7 +33,7 @@ class LineWriter {
 
   readonly send = (message: object): void | Promise<void> => {
     if (this.#gone || this.#output.destroyed) return undefined
-    this.#output.write(`${JSON.stringify(message)}\n`)
+    this.#output.write(written(message, '\n'))
     if (this.#output.writableLength <= MAX_RPC_BACKLOG) return undefined
     this.#drained ??= Promise.withResolvers<void>()
     return this.#drained.promise

@@ -17,6 +17,7 @@ import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
 import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
+import { written } from './written.ts'
 
 export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'detached' | 'metrics' | 'send'> {
   readonly log: Logger
@@ -182,7 +183,7 @@ const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
 
 const sendJson = (response: ServerResponse, status: number, value: object): void => {
-  response.writeHead(status, HEADERS).end(JSON.stringify(value))
+  response.writeHead(status, HEADERS).end(written(value))
 }
 
 /** What a refused caller still sends is not waited for. */

@@ -8,6 +8,7 @@ import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE, WEBSOCKET_PING_MS } from '../../proto
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import type { Arrived } from './session-events.ts'
+import { written } from './written.ts'
 
 /** The name of what is spoken, which a browser asks for beside its token. */
 const SUBPROTOCOL = 'rexd.1'
@@ -115,6 +116,6 @@ const sender =
     if (socket.readyState !== socket.OPEN) return undefined
     const sent = Promise.withResolvers<void>()
     // Called with an error too, when the connection is gone.
-    socket.send(JSON.stringify(message), () => sent.resolve())
+    socket.send(written(message), { binary: false }, () => sent.resolve())
     return socket.bufferedAmount > MAX_RPC_BACKLOG ? sent.promise : undefined
   }

@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { Base64, written } from '../../../src/doors/rpc/written.ts'
+
+const SEED = 20_261_122
+
+const answer = (content: unknown, path = '/a', id: unknown = 1): object => ({
+  jsonrpc: '2.0',
+  id,
+  result: { path, encoding: 'base64', content, truncated: true },
+})
+
+test('what holds a file says the same as if it were written in the usual way', () => {
+  const trap = fc.constantFrom('"content":"', '\\"content":"', '{"content":""}', '\u2028', '😀')
+  const text = fc.oneof(fc.string({ unit: 'grapheme' }), trap)
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 300 }), text, text, (bytes, path, id) => {
+      const said = String(written(answer(new Base64(bytes), path, id), '\n'))
+      assert.equal(said, `${JSON.stringify(answer(Buffer.from(bytes).toString('base64'), path, id))}\n`)
+    }),
+    { seed: SEED },
+  )
+})
+
+test('a file inside a batch, and whatever holds none, is written in the usual way', () => {
+  const batch = [answer(new Base64(Buffer.from('ab'))), answer('text')]
+  assert.equal(written(batch), JSON.stringify([answer('YWI='), answer('text')]))
+  for (const message of [{ jsonrpc: '2.0', id: 1, error: { code: -1 } }, { result: null }, { result: 'x' }, { method: 'm', params: {} }])
+    assert.equal(written(message, '\n'), `${JSON.stringify(message)}\n`)
+})
+
+test('nobody looks at the characters of a file', (t) => {
+  const stringify = t.mock.method(JSON, 'stringify')
+  const size = 2 * 1024 * 1024
+  const said = written(answer(new Base64(randomBytes(size))), '\n')
+  const looked = stringify.mock.calls.reduce((sum, { result }) => sum + String(result).length, 0)
+  assert.ok(said.length > (size * 4) / 3)
+  assert.ok(looked < 200, `${looked} characters were looked at`)
+})
