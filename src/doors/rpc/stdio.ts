@@ -5,6 +5,7 @@ import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
 import type { MethodsInit } from './own-sessions.ts'
+import { inOneWrite } from './one-write.ts'
 import { written } from './written.ts'
 
 export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store' | 'detached' | 'metrics'> {
@@ -33,6 +34,7 @@ class LineWriter {
 
   readonly send = (message: object): void | Promise<void> => {
     if (this.#gone || this.#output.destroyed) return undefined
+    inOneWrite(this.#output)
     this.#output.write(written(message, '\n'))
     if (this.#output.writableLength <= MAX_RPC_BACKLOG) return undefined
     this.#drained ??= Promise.withResolvers<void>()

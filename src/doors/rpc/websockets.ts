@@ -7,6 +7,7 @@ import type { Timer } from '../../base/clock.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE, WEBSOCKET_PING_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
+import { inOneWrite } from './one-write.ts'
 import type { Arrived } from './session-events.ts'
 import { written } from './written.ts'
 
@@ -45,7 +46,7 @@ export class WebSockets {
   }
 
   accept(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#serve(webSocket))
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#serve(webSocket, socket))
   }
 
   /** Hangs up on everybody. */
@@ -54,8 +55,9 @@ export class WebSockets {
     this.#server.close()
   }
 
-  #serve(socket: WebSocket): void {
-    const components = { ...this.#components, send: sender(socket), arrived: arrivalsAt(socket) }
+  /** `stream`: what carries it. */
+  #serve(socket: WebSocket, stream: Duplex): void {
+    const components = { ...this.#components, send: sender(socket, stream), arrived: arrivalsAt(socket) }
     const connection = new RpcConnection(components, { door: 'websocket', available: this.#available })
     const stopLooking = this.#lookAfter(socket)
     socket.on('message', (data: Buffer, isBinary: boolean) => {
@@ -111,10 +113,11 @@ const arrivalsAt = (socket: WebSocket): Arrived => {
 }
 
 const sender =
-  (socket: WebSocket) =>
+  (socket: WebSocket, stream: Duplex) =>
   (message: object): void | Promise<void> => {
     if (socket.readyState !== socket.OPEN) return undefined
     const sent = Promise.withResolvers<void>()
+    inOneWrite(stream)
     // Called with an error too, when the connection is gone.
     socket.send(written(message), { binary: false }, () => sent.resolve())
     return socket.bufferedAmount > MAX_RPC_BACKLOG ? sent.promise : undefined

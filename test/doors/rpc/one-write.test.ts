@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict'
+import type { IncomingMessage } from 'node:http'
+import { Duplex, PassThrough } from 'node:stream'
+import { test } from 'node:test'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { serveLines } from '../../../src/doors/rpc/stdio.ts'
+import { WebSockets } from '../../../src/doors/rpc/websockets.ts'
+
+// Writes are counted, not timed: each is a call of the system, and wakes whoever reads.
+
+const ANSWERS = 20
+
+const questions = Array.from({ length: ANSWERS }, (_, id) => JSON.stringify({ jsonrpc: '2.0', id, method: 'no.such' }))
+
+/** A connection that counts how often something is written to it, however much. */
+class Counted extends Duplex {
+  writes = 0
+  written = ''
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this._writev([{ chunk }], done)
+  }
+
+  override _writev(chunks: readonly { chunk: Buffer }[], done: () => void): void {
+    this.writes += 1
+    this.written += chunks.map(({ chunk }) => chunk.toString('latin1')).join('')
+    done()
+  }
+
+  get answers(): number {
+    return this.written.split('"id":').length - 1
+  }
+
+  async answered(): Promise<void> {
+    while (this.answers < ANSWERS) await new Promise(setImmediate)
+  }
+}
+
+/** Without what it would take to answer anything but a question that nobody knows. */
+const components = { client: {} as never, clock: systemClock, log: silentLogger }
+
+test('lines that are said in one turn go out in one write', async () => {
+  const [input, output] = [new PassThrough(), new Counted()]
+  const served = serveLines({ ...components, input, output }, { door: 'stdio', available: [] }, new AbortController().signal)
+  input.write(questions.map((line) => `${line}\n`).join(''))
+  await output.answered()
+  assert.equal(output.writes, 1)
+  input.end()
+  await served
+})
+
+test('so do messages of a WebSocket', async () => {
+  const sockets = new WebSockets({ ...components, store: null }, { available: [] })
+  const connection = new Counted()
+  const headers = { upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'A'.repeat(22) + '==' }
+  sockets.accept({ method: 'GET', headers } as unknown as IncomingMessage, connection, Buffer.alloc(0))
+  const greeted = connection.writes
+  // RFC 6455, 5.2: a text, masked with zeros.
+  connection.push(Buffer.concat(questions.flatMap((text) => [Buffer.of(0x81, 0x80 | text.length, 0, 0, 0, 0), Buffer.from(text)])))
+  await connection.answered()
+  assert.equal(connection.writes - greeted, 1)
+  sockets.close()
+})
