@@ -16,6 +16,8 @@ const SUBPROTOCOL = 'rexd.1'
 const TOKEN_PREFIX = 'bearer.'
 /** Small messages grow when they are compressed. */
 const DEFLATE_FROM = 1_024
+/** Twice as fast as the usual 6, for a tenth more bytes. */
+const DEFLATE_LEVEL = 3
 
 /** RFC 6455, 7.4.1: only texts are understood. */
 const UNSUPPORTED_DATA = 1003
@@ -40,7 +42,12 @@ export class WebSockets {
     this.#server = new WebSocketServer({
       noServer: true,
       maxPayload: MAX_RPC_MESSAGE,
-      perMessageDeflate: { threshold: DEFLATE_FROM, serverNoContextTakeover: true, clientNoContextTakeover: true },
+      perMessageDeflate: {
+        threshold: DEFLATE_FROM,
+        serverNoContextTakeover: true,
+        clientNoContextTakeover: true,
+        zlibDeflateOptions: { level: DEFLATE_LEVEL },
+      },
       handleProtocols: (offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
     })
   }
@@ -118,7 +125,10 @@ const sender =
     if (socket.readyState !== socket.OPEN) return undefined
     const sent = Promise.withResolvers<void>()
     inOneWrite(stream)
+    const text = written(message)
+    // Base64: most of it was compressed before, and for the rest a line of 100 Mbit/s takes no longer than compressing.
+    const compress = typeof text === 'string'
     // Called with an error too, when the connection is gone.
-    socket.send(written(message), { binary: false }, () => sent.resolve())
+    socket.send(text, { binary: false, compress }, () => sent.resolve())
     return socket.bufferedAmount > MAX_RPC_BACKLOG ? sent.promise : undefined
   }

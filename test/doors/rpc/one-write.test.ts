@@ -54,7 +54,7 @@ test('lines that are said in one turn go out in one write', async () => {
 })
 
 test('so do messages of a WebSocket', async () => {
-  const sockets = new WebSockets({ ...components, store: null }, { available: [] })
+  const sockets = new WebSockets({ ...components, store: null, detached: null, metrics: null }, { available: [] })
   const connection = new Counted()
   const headers = { upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'A'.repeat(22) + '==' }
   sockets.accept({ method: 'GET', headers } as unknown as IncomingMessage, connection, Buffer.alloc(0))

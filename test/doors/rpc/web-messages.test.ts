@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -173,4 +174,17 @@ test('compression is agreed on where it is offered, and what goes through it is 
     const travelled = Math.max(socket.bytesRead, socket.bytesWritten)
     assert.ok(perMessageDeflate ? travelled < content.length / 20 : travelled > content.length, `${travelled} bytes`)
   }
+})
+
+test('what is read in base64 is not compressed, not even what could be', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const caller = await connect(t, server, { perMessageDeflate: true })
+  const { session_id } = await caller.call('session.open', { client_name: 'a' })
+  const [path, size] = [join(server.root, 'zeros'), 600_000]
+  await writeFile(path, Buffer.alloc(size))
+  const socket = (caller.socket as unknown as { _socket: { bytesRead: number } })._socket
+  const before = socket.bytesRead
+  const { content } = await caller.call('fs.read', { session_id, path, encoding: 'base64' })
+  assert.deepEqual(Buffer.from(content as string, 'base64'), Buffer.alloc(size))
+  assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
 })
