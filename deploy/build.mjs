@@ -1,5 +1,6 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
 import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
@@ -7,11 +8,11 @@ import { packageRoot } from './runtime.mjs'
 
 const SHEBANG = '#!/usr/bin/env node\n'
 /** The bundled CommonJS packages expect these three, which ES modules lack. */
-const ESM_PRELUDE = [
+const REQUIRE_PRELUDE = [
   "import { createRequire as __createRequire } from 'node:module'",
   'const require = __createRequire(import.meta.url)',
-  'const __filename = import.meta.filename, __dirname = import.meta.dirname',
 ].join('\n')
+const ESM_PRELUDE = [REQUIRE_PRELUDE, 'const __filename = import.meta.filename, __dirname = import.meta.dirname'].join('\n')
 
 /**
  * Before anything is loaded: the young generation stays as small as it begins (1 MiB). Buffers of 64 KiB die
@@ -66,6 +67,15 @@ export const TARGETS = {
     supported: { 'dynamic-import': true },
     // Its input may be a terminal or a pipe that nobody closes.
     end: 'process.exit(status)',
+  },
+  // What programs import as x0x/client.
+  client: {
+    entry: 'src/client/entry.ts',
+    out: 'dist/client.mjs',
+    format: 'esm',
+    target: 'node20',
+    banner: REQUIRE_PRELUDE,
+    supported: {},
   },
   // Started by rexd for each program that runs on a terminal.
   'terminal-host': {
@@ -157,6 +167,16 @@ const licences = async (metafiles) => {
   return (await Promise.all(parts)).join(`\n${'-'.repeat(80)}\n\n`)
 }
 
+/** The declarations of what the package exports, and whatever of it a runtime of 20 does not have is an error. */
+const declarations = async () => {
+  const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc')
+  await rm(join(packageRoot, 'dist', 'types'), { recursive: true, force: true })
+  const { status, stdout } = spawnSync(process.execPath, [tsc, '-p', join(packageRoot, 'deploy', 'tsconfig.client.json')], {
+    encoding: 'utf8',
+  })
+  if (status !== 0) throw new Error(`the declarations of the client cannot be made:\n${stdout}`)
+}
+
 /** Builds everything into dist/. */
 export const buildAll = async () => {
   const targets = Object.values(TARGETS)
@@ -165,6 +185,7 @@ export const buildAll = async () => {
   const bundles = await Promise.all(targets.map(bundle))
   await mkdir(join(packageRoot, 'dist'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
+  await declarations()
   const text = await licences(bundles.map(({ metafile }) => metafile))
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)
 }

@@ -23,6 +23,7 @@ const STATEMENTS: Record<RuleName, string> = {
   noShell: 'nothing is ever started through a shell',
   seam: "the network's half knows the executor's half by its port alone",
   halves: 'neither process loads the half of the other',
+  apart: 'the client library is the client and the protocol, and nothing else of the house',
   quietImports: 'importing a file does nothing',
   entryPoints: 'the entry points are these and no others, and no file is forgotten',
   sizes: 'a file has at most 300 lines and a function at most 60',
@@ -34,7 +35,7 @@ test('the rules have read the whole house', () => {
   assert.ok(sources.length >= 60, `only ${sources.length} files`)
   const imports = sources.reduce((count, source) => count + source.imports.length, 0)
   assert.ok(imports >= sources.length, `only ${imports} imports`)
-  for (const folder of ['base', 'protocol', 'identity', 'policy', 'executor', 'mesh', 'exec', 'doors', 'daemon', 'cli']) {
+  for (const folder of ['base', 'protocol', 'client', 'identity', 'policy', 'executor', 'mesh', 'exec', 'doors', 'daemon', 'cli']) {
     assert.ok(
       sources.some(({ path }) => path.startsWith(`src/${folder}/`)),
       `nothing in ${folder}/`,
@@ -75,6 +76,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
   ],
   barrels: [
     { 'src/dm/all.ts': "export { b } from './b.ts'\nexport * from './b.ts'", 'src/dm/b.ts': 'export const b = 1' },
+    { 'src/client/other.ts': "export { b } from './b.ts'", 'src/client/b.ts': 'export const b = 1' },
     { 'src/dm/index.ts': 'export const a = 1' },
     { 'src/dm/a.ts': 'export default 1' },
   ],
@@ -90,6 +92,8 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/executor/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/executor/a.ts': "export const f = () => import('child_process')" },
     { 'src/daemon/a.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/client/session.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/client/session.ts': "import { WebSocket } from 'ws'" },
     { 'src/exec/a.ts': "import left from 'left-pad'" },
   ],
   identityCrypto: [
@@ -136,10 +140,18 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/daemon/rexd-main.ts': "import { createLibp2p } from 'libp2p'" },
     { 'src/daemon/rexd-main.ts': "import { link } from '../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
   ],
+  apart: [
+    {
+      'src/client/entry.ts': "export { a } from './a.ts'",
+      'src/client/a.ts': "import { b } from '../base/b.ts'",
+      'src/base/b.ts': 'export const b = 1',
+    },
+  ],
   quietImports: [{ 'src/cli/a.ts': "console.log('hello')" }, { 'src/cli/a.ts': 'if (Math.PI > 3) throw new Error()' }],
   entryPoints: [
     {
       'src/cli/main.ts': '',
+      'src/client/entry.ts': '',
       'src/daemon/main.ts': '',
       'src/daemon/network-main.ts': '',
       'src/daemon/rexd-main.ts': '',
@@ -169,6 +181,8 @@ test('what the rules allow passes all of them', () => {
     'src/base/log.ts': "import { pino } from 'pino'\nexport const log = () => pino()",
     'src/executor/port/client.ts': "import { log } from '../../base/log.ts'\nexport const client = () => log()",
     'src/exec/run.ts': "import { client } from '../executor/port/client.ts'\nexport const run = () => client()",
+    'src/client/entry.ts': "export { connect } from './client.ts'",
+    'src/client/client.ts': 'export const connect = async () => 0',
     'src/daemon/main.ts': 'export const main = async () => 0',
     'src/daemon/network-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
     'src/daemon/rexd-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",

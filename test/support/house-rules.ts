@@ -1,7 +1,8 @@
 import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
-export const FLOORS = 'base protocol identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
+export const FLOORS =
+  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
 /** Parse what comes from the network; may know the executor's half only by its port. */
 const NETWORK_HALF = ['mesh', 'dm', 'exec', 'doors']
 const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'process', 'fs', 'executor']
@@ -15,7 +16,9 @@ const NETWORK_ENTRY = 'src/daemon/network-main.ts'
 const REXD_ENTRY = 'src/daemon/rexd-main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
-const ENTRY_POINTS = ['src/cli/main.ts', EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
+/** What the package exports as `x0x/client`. */
+const CLIENT_ENTRY = 'src/client/entry.ts'
+const ENTRY_POINTS = ['src/cli/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
@@ -29,14 +32,15 @@ const MAX_FUNCTION_LINES = 60
 const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, ['mesh/']],
   [/^@noble\//, ['identity/']],
-  [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/, ['doors/']],
+  [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
+  [/^ws$/, ['doors/', 'client/web-socket.ts']],
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/files.ts']],
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['daemon/', 'cli/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
-  [/^(node:)?child_process$/, ['process/', 'daemon/own-process.ts']],
+  [/^(node:)?child_process$/, ['process/', 'daemon/own-process.ts', 'client/stdio.ts']],
   [/^node:/, ['']],
 ]
 
@@ -110,9 +114,10 @@ const cycles: Rule = (sources) => {
   return eachImport(sources, ({ path }, { file }) => file !== undefined && reach(file).has(path) && `${path}: in a cycle with ${file}`)
 }
 
+/** What the package exports is one list, which is all that its entry is. */
 const barrels: Rule = (sources) =>
   sources.flatMap(({ path, onlyReexports, hasDefaultExport }) => {
-    if (onlyReexports || /\/index\.tsx?$/.test(path)) return [`${path}: a barrel`]
+    if ((onlyReexports && path !== CLIENT_ENTRY) || /\/index\.tsx?$/.test(path)) return [`${path}: a barrel`]
     return hasDefaultExport ? [`${path}: a default export`] : []
   })
 
@@ -176,6 +181,12 @@ const halves: Rule = (sources) => {
   ]
 }
 
+/** Whoever imports the client gets nothing of a daemon. */
+const apart: Rule = (sources) =>
+  [...reachOf(sources)(CLIENT_ENTRY)]
+    .filter((file) => file.startsWith('src/') && !isIn(file, ['client', 'protocol']))
+    .map((file) => `${CLIENT_ENTRY}: reaches ${file}`)
+
 const quietImports: Rule = (sources) =>
   sources.filter(({ topLevelEffects }) => topLevelEffects > 0).map(({ path }) => `${path}: does something when imported`)
 
@@ -207,6 +218,7 @@ export const RULES = {
   noShell,
   seam,
   halves,
+  apart,
   quietImports,
   entryPoints,
   sizes,

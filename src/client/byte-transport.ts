@@ -1,0 +1,181 @@
+import type { Readable, Writable } from 'node:stream'
+
+import { toBytes } from './data.ts'
+import { RexdProtocolError } from './errors.ts'
+import { CLOSE_GRACE_MS, DRAIN_MS, MAX_INCOMING_MESSAGE } from './limits.ts'
+import { deferred, pause, type Deferred } from './promises.ts'
+import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
+
+const LINE_FEED = 0x0a
+
+/** Cuts bytes into lines wherever the chunks end (NDJSON), and keeps at most one. Throws `RexdProtocolError`. */
+export class MessageLines {
+  readonly #decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  #parts: Uint8Array[] = []
+  #length = 0
+
+  #keep(part: Uint8Array): void {
+    if (part.length === 0) return
+    this.#length += part.length
+    if (this.#length > MAX_INCOMING_MESSAGE) throw new RexdProtocolError(`a message has more than ${MAX_INCOMING_MESSAGE} bytes`)
+    this.#parts.push(part)
+  }
+
+  #take(): string {
+    const bytes = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
+    this.#parts = []
+    this.#length = 0
+    try {
+      return this.#decoder.decode(bytes)
+    } catch (error) {
+      throw new RexdProtocolError('a message is not valid UTF-8', { cause: error })
+    }
+  }
+
+  /** The texts of the lines that end in this chunk; blank ones say nothing. */
+  *push(chunk: Uint8Array): Generator<string, void, undefined> {
+    let start = 0
+    for (let end = chunk.indexOf(LINE_FEED); end !== -1; end = chunk.indexOf(LINE_FEED, start)) {
+      this.#keep(chunk.subarray(start, end))
+      start = end + 1
+      const text = this.#take()
+      if (text.trim() !== '') yield text
+    }
+    this.#keep(chunk.subarray(start))
+  }
+}
+
+/** One message a line (NDJSON) over a pair of byte streams. */
+export class ByteTransport implements Omit<Transport, 'close'> {
+  readonly #readable: Readable
+  readonly #writable: Writable
+  readonly #events: TransportEvents
+  readonly #lines = new MessageLines()
+  readonly #finished = new AbortController()
+  #drained: Deferred<void> | null = null
+  #paused = false
+  #over = false
+  /** Nothing can be said any more, for this reason; what was said to us is still read. */
+  #deaf: { readonly error: Error | null; readonly done: AbortController } | null = null
+
+  constructor(components: { readable: Readable; writable: Writable }, events: TransportEvents) {
+    const { readable, writable } = components
+    this.#readable = readable
+    this.#writable = writable
+    this.#events = events
+    writable.on('error', (error: Error) => this.#writableEnded(error))
+    writable.on('close', () => this.#writableEnded(null))
+    writable.on('drain', () => this.#settle())
+    readable.on('error', (error: Error) => this.#readableEnded(error))
+    readable.on('end', () => this.#readableEnded(this.#deaf?.error ?? null))
+    readable.on('close', () => this.#readableEnded(this.#deaf?.error ?? null))
+    readable.on('data', (chunk: Uint8Array | string) => this.#read(toBytes(chunk)))
+  }
+
+  /** Aborted when nothing more can be read. */
+  get finished(): AbortSignal {
+    return this.#finished.signal
+  }
+
+  send(text: string): void | Promise<void> {
+    if (this.#over) return undefined
+    if (this.#deaf !== null) {
+      // Nobody would find out before what is held back is read.
+      if (this.#paused) this.#tell(this.#deaf.error)
+      return undefined
+    }
+    if (this.#writable.write(`${text}\n`)) return undefined
+    this.#drained ??= deferred<void>()
+    return this.#drained.promise
+  }
+
+  pause(): void {
+    this.#paused = true
+    if (!this.#over) this.#readable.pause()
+  }
+
+  resume(): void {
+    this.#paused = false
+    this.#readable.resume()
+    if (this.#deaf !== null) void this.#giveUp()
+  }
+
+  /** Says that nothing more comes, and passes over what is still said; tells nothing from now on. */
+  end(): void {
+    this.#over = true
+    this.#settle()
+    if (!this.#writable.destroyed) this.#writable.end()
+    this.#readable.resume()
+  }
+
+  destroy(): void {
+    this.#over = true
+    this.#settle()
+    this.#readable.destroy()
+    this.#writable.destroy()
+  }
+
+  #read(chunk: Uint8Array): void {
+    try {
+      for (const text of this.#over ? [] : this.#lines.push(chunk)) {
+        this.#events.onMessage(text)
+        if (this.#over) return
+      }
+    } catch (error) {
+      this.#tell(error as Error)
+    }
+  }
+
+  #readableEnded(error: Error | null): void {
+    this.#finished.abort()
+    this.#tell(error)
+  }
+
+  #writableEnded(error: Error | null): void {
+    this.#settle()
+    if (this.#over || this.#deaf !== null) return
+    this.#deaf = { error, done: new AbortController() }
+    void this.#giveUp()
+  }
+
+  /** What was said before is still to be read, for a little while; for as long as it takes where it is held back. */
+  async #giveUp(): Promise<void> {
+    await pause(DRAIN_MS, this.finished)
+    if (!this.#paused) this.#tell(this.#deaf?.error ?? null)
+  }
+
+  #tell(error: Error | null): void {
+    if (this.#over) return
+    this.#over = true
+    this.#settle()
+    this.#events.onClosed(error)
+  }
+
+  #settle(): void {
+    this.#drained?.resolve()
+    this.#drained = null
+  }
+}
+
+class StreamTransport extends ByteTransport implements Transport {
+  async close(): Promise<void> {
+    this.end()
+    await pause(CLOSE_GRACE_MS, this.finished)
+    this.destroy()
+  }
+}
+
+/**
+ * REXD over two byte streams that are there already, as those of a child process or one socket twice. Closing ends the
+ * one, waits 12 s for the other to end, and destroys both. It cannot be opened a second time.
+ */
+export const streams = (readable: Readable, writable: Writable): TransportFactory => {
+  let opened = false
+  const open = async (events: TransportEvents): Promise<Transport> => {
+    if (opened) throw new Error('these streams were opened already')
+    opened = true
+    if (readable.destroyed || writable.destroyed) throw new Error('these streams are closed')
+    return new StreamTransport({ readable, writable }, events)
+  }
+  return { name: 'a pair of streams', again: false, keepsSessions: false, open }
+}

@@ -1,0 +1,163 @@
+import { MAX_RPC_MESSAGE } from '../protocol/rexd-limits.ts'
+import { RexdDisconnected, RexdError } from './errors.ts'
+import type { Incoming } from './incoming.ts'
+import { whenAborted } from './promises.ts'
+import type { Method, Params } from './protocol.ts'
+
+/** What a call means something on, and nowhere else: one line, or a session that may go from one line to another. */
+export interface Bond {
+  /** Where it can be asked now; null: nowhere. */
+  readonly line: object | null
+  /** When it cannot be asked now, it will be. */
+  readonly lasting: boolean
+}
+
+/** Asked twice, they do what they do once. */
+const ASKED_AGAIN: ReadonlySet<Method> = new Set([
+  'session.info',
+  'session.events',
+  'session.close',
+  'exec.wait',
+  'fs.read',
+  'fs.list',
+  'fs.glob',
+  'fs.stat',
+])
+
+export interface CallInit<M extends Method, T> {
+  readonly method: M
+  readonly params: Params<M>
+  readonly signal?: AbortSignal | undefined
+  readonly bond?: Bond | undefined
+  /** What the caller gets. It is done before anything that came behind the answer is looked at. May throw. */
+  accept(result: unknown): T
+  /** The caller had given up, and it was done all the same. */
+  late?(result: unknown): void
+}
+
+interface Call {
+  readonly id: number
+  readonly method: Method
+  readonly text: string
+  readonly bond: Bond | undefined
+  readonly accept: (result: unknown) => void
+  readonly reject: (error: unknown) => void
+  readonly late: ((result: unknown) => void) | undefined
+  /** The caller has given up. */
+  abandoned: boolean
+}
+
+type Answer = Extract<Incoming, { kind: 'result' | 'failure' }>
+
+/** What was asked: first what is not sent yet, in its order, then what is not answered yet. */
+export class Calls {
+  readonly #waiting: Call[] = []
+  readonly #sent = new Map<number, Call>()
+  #last = 0
+
+  /** Something is to be sent. */
+  get waiting(): boolean {
+    return this.#waiting.length > 0
+  }
+
+  /** An answer is on its way that matters to somebody. */
+  get expecting(): boolean {
+    return [...this.#sent.values()].some((call) => !call.abandoned || call.late !== undefined)
+  }
+
+  /** Rejects with what the server answers, with `RexdDisconnected`, or with the signal's reason. */
+  async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
+    const { method, params, signal, bond } = init
+    signal?.throwIfAborted()
+    const id = ++this.#last
+    const text = JSON.stringify({ jsonrpc: '2.0', id, method, params })
+    requireSendable(text, method)
+    return new Promise<T>((resolve, reject) => {
+      const accept = (result: unknown): void => resolve(init.accept(result))
+      const late = init.late === undefined ? undefined : (result: unknown): void => init.late?.(result)
+      let release = (): void => undefined
+      const settling =
+        <A>(settle: (value: A) => void) =>
+        (value: A): void => {
+          release()
+          settle(value)
+        }
+      const call: Call = { id, method, text, bond, accept: settling(accept), reject: settling(reject), late, abandoned: false }
+      this.#waiting.push(call)
+      release = whenAborted(signal, (reason) => this.#abandon(call, reason))
+    })
+  }
+
+  /** The next to be sent on this line; from now on it counts as sent. */
+  take(line: object): string | null {
+    const at = this.#waiting.findIndex(({ bond }) => bond === undefined || bond.line === line)
+    const [call] = at === -1 ? [] : this.#waiting.splice(at, 1)
+    if (call === undefined) return null
+    this.#sent.set(call.id, call)
+    return call.text
+  }
+
+  /** The method of what was answered; null: nothing was asked by that id. */
+  settle(answer: Answer): Method | null {
+    const call = this.#sent.get(answer.id)
+    if (call === undefined) return null
+    this.#sent.delete(answer.id)
+    if (answer.kind === 'failure') call.reject(answer.error)
+    else if (call.abandoned) call.late?.(answer.result)
+    else this.#accept(call, answer.result)
+    return call.method
+  }
+
+  /** The line is gone: nobody knows what became of what was sent there. What changes nothing is asked again where that will be possible. */
+  lose(message: string, cause: unknown): void {
+    const sent = [...this.#sent.values()]
+    this.#sent.clear()
+    const again = sent.filter(({ bond, method, abandoned }) => bond?.lasting === true && ASKED_AGAIN.has(method) && !abandoned)
+    for (const call of sent)
+      if (!again.includes(call)) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: true, cause }))
+    this.#waiting.unshift(...again)
+    this.sweep(message, cause)
+  }
+
+  /** Refuses what can never be sent any more. */
+  sweep(message: string, cause: unknown): void {
+    this.#drop(({ bond }) => bond !== undefined && bond.line === null && !bond.lasting, message, cause)
+  }
+
+  /** Nothing will be sent. */
+  refuse(message: string, cause: unknown): void {
+    this.#drop(() => true, message, cause)
+  }
+
+  #drop(which: (call: Call) => boolean, message: string, cause: unknown): void {
+    const dropped = this.#waiting.filter(which)
+    const kept = this.#waiting.filter((call) => !which(call))
+    this.#waiting.splice(0, this.#waiting.length, ...kept)
+    for (const call of dropped) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: false, cause }))
+  }
+
+  #accept(call: Call, result: unknown): void {
+    try {
+      call.accept(result)
+    } catch (error) {
+      call.reject(error)
+    }
+  }
+
+  #abandon(call: Call, reason: unknown): void {
+    call.abandoned = true
+    const at = this.#waiting.indexOf(call)
+    if (at !== -1) this.#waiting.splice(at, 1)
+    call.reject(reason)
+  }
+}
+
+/** The server answers nobody for a message that is too long. */
+const requireSendable = (text: string, method: Method): void => {
+  // A character of the language is at most three bytes.
+  if (text.length * 3 <= MAX_RPC_MESSAGE) return
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= MAX_RPC_MESSAGE) return
+  const data = { code: 'resource_limit', limit: 'message', asked: bytes, max: MAX_RPC_MESSAGE }
+  throw new RexdError({ code: -32_008, message: `${method}: a message has at most ${MAX_RPC_MESSAGE} bytes, not ${bytes}`, data })
+}

@@ -1,0 +1,137 @@
+import { toBase64, toText, wholeOf, type DataSource } from './data.ts'
+import { present } from './fields.ts'
+import { MAX_STDIN_WITH_START } from './limits.ts'
+import type { ProcessExit } from './process-record.ts'
+import type { CallOptions } from './promises.ts'
+import type { ExecStartParams, PtyOpenParams } from './protocol-processes.ts'
+
+/** A program and its arguments; or a text for the server's `/bin/sh`, which the server must allow. */
+export type Command = readonly string[] | { readonly shell: string }
+
+export interface ExecOptions extends CallOptions {
+  /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
+  readonly cwd?: string
+  /** Variables beside those that the server sets; the server must allow each. */
+  readonly env?: Readonly<Record<string, string>>
+  /** What it reads: all at once or as it comes, at the program's own speed. Nothing unless told. A source that fails ends the program. */
+  readonly stdin?: DataSource
+  /** Its stdin stays open for `write`, behind what `stdin` has. */
+  readonly stdinOpen?: boolean
+  /** Milliseconds; what the session has as default unless told. */
+  readonly timeoutMs?: number
+  /** Bytes of both streams together; the rest is cut off. What the session has as default unless told. */
+  readonly maxOutputBytes?: number
+  /** More output than that ends it, and `exited` rejects with `output_limit_exceeded`. */
+  readonly failOnLimit?: boolean
+  /** It outlives the session, where the server lets it. */
+  readonly detach?: boolean
+}
+
+export interface TerminalOptions extends CallOptions {
+  /** Characters in a line; 80 unless told. */
+  readonly cols?: number
+  /** Lines; 24 unless told. */
+  readonly rows?: number
+  /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
+  readonly cwd?: string
+  /** Variables beside those that the server sets, as `TERM`; the server must allow each. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Milliseconds; the longest that the session has unless told. */
+  readonly timeoutMs?: number
+  /** Bytes; the rest is cut off. What the session has as default unless told. */
+  readonly maxOutputBytes?: number
+}
+
+/** What a command is started with, and what is written to its stdin afterwards. */
+export interface Starting {
+  readonly params: ExecStartParams
+  readonly feed: { readonly source: DataSource; readonly end: boolean } | null
+}
+
+/** A little stdin goes with the command; the server does not count that against what it takes ahead, so nothing may follow it. */
+const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | undefined => {
+  const whole = stdin === undefined || open ? null : wholeOf(stdin)
+  return whole !== null && whole.length <= MAX_STDIN_WITH_START ? whole : undefined
+}
+
+const programOf = (command: Command): Pick<ExecStartParams, 'argv' | 'command' | 'shell'> =>
+  'shell' in command ? { command: command.shell, shell: 'shell' in command } : { argv: command }
+
+/** What a program on a terminal is started with. */
+export const terminalParams = (
+  sessionId: string,
+  command: Command,
+  { cols, rows, cwd, env, timeoutMs, maxOutputBytes }: Omit<TerminalOptions, 'cwd'> & { readonly cwd: string | undefined },
+): PtyOpenParams =>
+  present<PtyOpenParams>({
+    session_id: sessionId,
+    ...programOf(command),
+    cols,
+    rows,
+    cwd,
+    env,
+    timeout_ms: timeoutMs,
+    max_output_bytes: maxOutputBytes,
+  })
+
+export const startParams = (
+  sessionId: string,
+  command: Command,
+  options: Omit<ExecOptions, 'cwd'> & { readonly cwd: string | undefined },
+): Starting => {
+  const { cwd, env, stdin, stdinOpen = false, timeoutMs, maxOutputBytes, failOnLimit, detach } = options
+  const inline = inlineOf(stdin, stdinOpen)
+  const feed = stdin === undefined || inline !== undefined ? null : { source: stdin, end: !stdinOpen }
+  const params = present<ExecStartParams>({
+    session_id: sessionId,
+    ...programOf(command),
+    cwd,
+    env,
+    stdin: inline && toBase64(inline),
+    stdin_encoding: inline && 'base64',
+    stdin_open: stdinOpen || feed !== null || undefined,
+    timeout_ms: timeoutMs,
+    max_output_bytes: maxOutputBytes,
+    fail_on_limit: failOnLimit,
+    detach,
+  })
+  return { params, feed }
+}
+
+/** How a program ended, and all that it wrote. Any exit code is a result, none is an error. */
+export class RunResult implements ProcessExit {
+  /** Null when a signal ended it. */
+  readonly exitCode: number | null
+  /** The signal that ended it, as `SIGTERM`. */
+  readonly signal: string | null
+  readonly timedOut: boolean
+  readonly durationMs: number
+  /** Output was cut off, or its time was up. */
+  readonly truncated: boolean
+  /** What it wrote, whether it is here or not. */
+  readonly bytesStdout: number
+  readonly bytesStderr: number
+  readonly stdout: Uint8Array
+  readonly stderr: Uint8Array
+
+  constructor(exit: ProcessExit, output: { readonly stdout: Uint8Array; readonly stderr: Uint8Array }) {
+    this.exitCode = exit.exitCode
+    this.signal = exit.signal
+    this.timedOut = exit.timedOut
+    this.durationMs = exit.durationMs
+    this.truncated = exit.truncated
+    this.bytesStdout = exit.bytesStdout
+    this.bytesStderr = exit.bytesStderr
+    this.stdout = output.stdout
+    this.stderr = output.stderr
+  }
+
+  /** As UTF-8; what is none becomes U+FFFD. */
+  get stdoutText(): string {
+    return toText(this.stdout)
+  }
+
+  get stderrText(): string {
+    return toText(this.stderr)
+  }
+}

@@ -1,0 +1,262 @@
+import type { Backoff } from './backoff.ts'
+import { Calls, type CallInit } from './calls.ts'
+import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
+import { fieldsOf } from './incoming.ts'
+import { STEADY_MS } from './limits.ts'
+import { Line } from './line.ts'
+import { orAborted, pause } from './promises.ts'
+import type { Method } from './protocol.ts'
+import type { RexdEvent } from './protocol-sessions.ts'
+import { ReadGate } from './read-gate.ts'
+import { SessionLink } from './session-link.ts'
+import type { TransportFactory } from './transport.ts'
+
+const ENDED = 'the server ended the connection'
+
+export interface ConnectionComponents {
+  readonly transport: TransportFactory
+  /** Null: what is lost is lost. */
+  readonly backoff: Backoff | null
+}
+
+/** The way to one server: one line after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
+export class Connection {
+  readonly gate: ReadGate
+  readonly #components: ConnectionComponents
+  readonly #onOther: (event: RexdEvent) => void
+  readonly #calls = new Calls()
+  readonly #links = new Map<string, SessionLink>()
+  readonly #closing = new AbortController()
+  /** Lines that are being cleared away. */
+  readonly #leaving = new Set<Promise<void>>()
+  #line: Line | null = null
+  /** When it was opened. */
+  #since = 0
+  #dialing: Promise<void> | null = null
+  /** Why there is no line. */
+  #loss: RexdDisconnected | null = null
+
+  /** `onOther`: events that are for nobody here, and gaps. */
+  constructor(components: ConnectionComponents, init: { onOther: (event: RexdEvent) => void }) {
+    this.#components = components
+    this.#onOther = init.onOther
+    this.gate = new ReadGate({ onHeld: (held) => this.#line?.hold(held) })
+  }
+
+  get connected(): boolean {
+    return this.#line !== null
+  }
+
+  /** A line that is lost is followed by another. */
+  get lasting(): boolean {
+    return this.#components.backoff !== null
+  }
+
+  get closed(): boolean {
+    return this.#closing.signal.aborted
+  }
+
+  /** The first line, in one try. Rejects with `RexdDisconnected`, or with the signal's reason. */
+  async open(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted()
+    try {
+      await orAborted(this.#open(), signal)
+    } catch (error) {
+      void this.close()
+      throw signal?.aborted ? error : new RexdDisconnected(textOf(error), { sent: false, cause: error })
+    }
+  }
+
+  /** What a session that was just opened is bound to. */
+  link(init: { id: string; token: string | null }): SessionLink {
+    if (this.#line === null) throw new RexdProtocolError('a session without a connection')
+    if (this.#links.has(init.id)) throw new RexdProtocolError(`the server gave ${init.id} to two sessions`)
+    const link = new SessionLink({ ...init, line: this.#line })
+    this.#links.set(init.id, link)
+    return link
+  }
+
+  /** Of the session of that id; undefined where it was not opened here, or is over. */
+  linkOf(sessionId: string): SessionLink | undefined {
+    return this.#links.get(sessionId)
+  }
+
+  /** The session is over. */
+  unlink(link: SessionLink, error: RexdDisconnected): void {
+    this.#links.delete(link.id)
+    link.end(error)
+    this.#calls.sweep(error.message, error)
+  }
+
+  /** Rejects with `RexdError` where the server refuses, with `RexdDisconnected`, or with the signal's reason. */
+  async request<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
+    const why = this.#refusal(init.bond instanceof SessionLink ? init.bond : null)
+    if (why !== null) throw new RexdDisconnected(`${init.method}: ${why}`, { sent: false, cause: this.#loss ?? undefined })
+    const answer = this.#calls.add(init)
+    this.#push()
+    try {
+      return await answer
+    } finally {
+      this.#expect()
+    }
+  }
+
+  /** Refuses whatever waits; resolves when nothing is left of the connection. */
+  async close(): Promise<void> {
+    this.#closing.abort()
+    const message = 'the client was closed'
+    if (this.#line !== null) this.#forget(this.#line, message, undefined)
+    this.#endAway(new RexdDisconnected(message, { sent: true }))
+    this.#calls.refuse(message, undefined)
+    await this.#dialing
+    await Promise.all(this.#leaving)
+  }
+
+  /** Why nothing can be asked; null where it can. */
+  #refusal(link: SessionLink | null): string | null {
+    if (this.closed) return 'the client is closed'
+    if (link !== null && link.loss !== null) return link.loss.message
+    return this.#line === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
+  }
+
+  /** What waits is sent, by a new line where there is none. */
+  #push(): void {
+    if (this.#line === null) this.#redial()
+    else this.#line.pump()
+    this.#expect()
+  }
+
+  #expect(): void {
+    this.gate.expect(this.#calls.expecting)
+  }
+
+  /** Sessions that wait for a line. */
+  get #away(): readonly SessionLink[] {
+    return [...this.#links.values()].filter(({ away }) => away)
+  }
+
+  #redial(): void {
+    this.#dialing ??= this.#dial().finally(() => {
+      this.#dialing = null
+      // Something was asked, or the line was lost, while this came to its end.
+      if (this.#line === null && !this.closed && (this.#calls.waiting || this.#away.length > 0)) this.#redial()
+    })
+  }
+
+  async #dial(): Promise<void> {
+    const { backoff } = this.#components
+    if (backoff === null) return
+    let error: unknown = this.#loss
+    for (let delay = backoff.next(); delay !== null; delay = backoff.next()) {
+      await pause(delay, this.#closing.signal)
+      if (this.closed) return
+      try {
+        await this.#open()
+        this.#push()
+        return
+      } catch (failed) {
+        error = failed
+      }
+    }
+    backoff.reset()
+    this.#endAway(notResumed(error))
+    this.#calls.refuse(textOf(error), error)
+  }
+
+  async #open(): Promise<void> {
+    const line = new Line(
+      { calls: this.#calls },
+      {
+        onEvent: (event) => this.#hear(event),
+        onAnswer: () => this.#components.backoff?.reset(),
+        onLost: (lost) => this.#lost(lost),
+      },
+    )
+    await line.open(this.#components.transport, this.#closing.signal)
+    if (line.over || this.closed) {
+      this.#leave(line)
+      throw line.loss?.error ?? new Error(ENDED)
+    }
+    this.#line = line
+    this.#since = performance.now()
+    if (this.gate.held) line.hold(true)
+    for (const link of this.#away) void this.#resume(link, line)
+  }
+
+  /** Goes on with a session on a new line: first what it has said meanwhile, then what waits to be asked of it. */
+  async #resume(link: SessionLink, line: Line): Promise<void> {
+    // It means nothing on the line after this one: there it is asked anew.
+    const bond = {
+      lasting: false,
+      get line(): object | null {
+        return line.over ? null : line
+      },
+    }
+    const accept = (result: unknown): void => {
+      fieldsOf(result, 'session.resume', { session_id: 'string' })
+      link.arrive(line)
+    }
+    try {
+      await this.#calls.add({ method: 'session.resume', params: link.resumption, bond, accept })
+      this.#push()
+    } catch (error) {
+      // The line is lost again, and another is on its way.
+      if (!(error instanceof RexdDisconnected)) this.unlink(link, notResumed(error))
+    }
+  }
+
+  #hear(event: RexdEvent): void {
+    this.#components.backoff?.reset()
+    const heard = this.#links.get(event.params.session_id)?.hear(event) ?? false
+    if (!heard) this.#onOther(event)
+  }
+
+  #lost(line: Line): void {
+    if (line !== this.#line) return
+    const { backoff } = this.#components
+    const error = line.loss?.error ?? undefined
+    const message = error?.message ?? ENDED
+    if (performance.now() - this.#since > STEADY_MS) backoff?.reset()
+    this.#forget(line, message, error)
+    if (backoff === null) this.#calls.refuse(message, error)
+    else if (this.#calls.waiting || this.#away.length > 0) this.#redial()
+  }
+
+  #forget(line: Line, message: string, cause: Error | undefined): void {
+    this.#line = null
+    const loss = new RexdDisconnected(message, { sent: true, cause })
+    this.#loss = loss
+    this.#leave(line)
+    // Whoever breaks the protocol once would say the same again.
+    const isFinal = this.closed || !this.lasting || cause instanceof RexdProtocolError
+    for (const link of this.#links.values()) {
+      if (isFinal) link.end(wentWith(loss))
+      else link.leave(wentWith(loss))
+      if (link.loss !== null) this.#links.delete(link.id)
+    }
+    this.#calls.lose(message, cause)
+    this.#expect()
+  }
+
+  #endAway(error: RexdDisconnected): void {
+    for (const link of this.#away) this.unlink(link, error)
+  }
+
+  #leave(line: Line): void {
+    // It is gone, however well that went.
+    const leaving = line
+      .close()
+      .catch(() => undefined)
+      .finally(() => this.#leaving.delete(leaving))
+    this.#leaving.add(leaving)
+  }
+}
+
+const wentWith = (loss: RexdDisconnected): RexdDisconnected =>
+  new RexdDisconnected(`the session went with its connection: ${loss.message}`, { sent: true, cause: loss.cause })
+
+/** What the processes of a session hear that cannot be gone on with. */
+const notResumed = (error: unknown): RexdDisconnected => {
+  const why = error instanceof RexdError ? `the server refuses: ${error.message}` : textOf(error)
+  return new RexdDisconnected(`the session could not be come back to: ${why}`, { sent: true, cause: error })
+}

@@ -1,0 +1,105 @@
+import type { Connection } from './connection.ts'
+import { partsOf, toBase64, toBytes, type Data, type DataSource } from './data.ts'
+import { RexdError, RexdProtocolError } from './errors.ts'
+import { fieldsOf } from './incoming.ts'
+import { INPUT_CHUNK, INPUT_PAUSE_MS, INPUT_PROBE, MAX_INPUT_PAUSE_MS } from './limits.ts'
+import type { ProcessRecord } from './process-record.ts'
+import { orAborted, pause, type CallOptions } from './promises.ts'
+
+/** The program has closed its stdin, or is over. */
+const STDIN_CLOSED = ['conflict', 'unknown_process']
+
+/** stdin of one process, or what is typed on its terminal: one write after the other, each as fast as the program reads. */
+export class ProcessInput {
+  readonly #connection: Connection
+  readonly #record: ProcessRecord
+  #turn: Promise<unknown> = Promise.resolve()
+  /** How far the program has got is not known any more. */
+  #broken: { readonly error: unknown } | null = null
+
+  constructor(components: { connection: Connection; record: ProcessRecord }) {
+    this.#connection = components.connection
+    this.#record = components.record
+  }
+
+  /** Resolves when the server has all of it. Rejects with `RexdError` `conflict` when stdin is closed. */
+  async write(data: Data, { signal }: CallOptions = {}): Promise<void> {
+    const bytes = toBytes(data)
+    return this.#inTurn(async () => this.#writeAll(bytes, signal), signal)
+  }
+
+  /** Nothing more comes. */
+  async end({ signal }: CallOptions = {}): Promise<void> {
+    return this.#inTurn(async () => this.#close(signal), signal)
+  }
+
+  /** Writes what a source gives for as long as the program takes it, before anything else is written. Rejects with the source's error. */
+  async feed(source: DataSource, init: { end: boolean }): Promise<void> {
+    return this.#inTurn(async () => {
+      for await (const part of partsOf(source)) if (!(await this.#offer(async () => this.#writeAll(toBytes(part), undefined)))) return
+      if (init.end) await this.#offer(async () => this.#close(undefined))
+    }, undefined)
+  }
+
+  /** False: the program takes no more. */
+  async #offer(work: () => Promise<void>): Promise<boolean> {
+    try {
+      await work()
+      return true
+    } catch (error) {
+      if (this.#record.over.aborted || (error instanceof RexdError && STDIN_CLOSED.includes(error.name))) return false
+      throw error
+    }
+  }
+
+  async #inTurn(work: () => Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+    const mine = this.#after(this.#turn, work, signal)
+    this.#turn = mine.catch(() => undefined)
+    return orAborted(mine, signal)
+  }
+
+  async #after(turn: Promise<unknown>, work: () => Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+    await turn
+    signal?.throwIfAborted()
+    if (this.#broken !== null) throw this.#broken.error
+    try {
+      await work()
+    } catch (error) {
+      this.#broken = { error }
+      throw error
+    }
+  }
+
+  async #close(signal: AbortSignal | undefined): Promise<void> {
+    await this.#send(new Uint8Array(0), true, signal)
+  }
+
+  async #writeAll(bytes: Uint8Array, signal: AbortSignal | undefined): Promise<void> {
+    let size = INPUT_CHUNK
+    let wait = INPUT_PAUSE_MS
+    for (let at = 0; at < bytes.length;) {
+      const part = bytes.subarray(at, at + size)
+      const taken = await this.#send(part, false, signal)
+      at += taken
+      size = taken === 0 ? INPUT_PROBE : INPUT_CHUNK
+      if (taken > 0) wait = INPUT_PAUSE_MS
+      if (taken === part.length) continue
+      await pause(wait, this.#record.over)
+      signal?.throwIfAborted()
+      if (taken === 0) wait = Math.min(wait * 2, MAX_INPUT_PAUSE_MS)
+    }
+  }
+
+  async #send(bytes: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<number> {
+    const accept = (result: unknown): number => {
+      const { accepted_bytes: taken } = fieldsOf(result, 'input', { accepted_bytes: 'number' })
+      if (Number.isSafeInteger(taken) && (taken as number) >= 0 && (taken as number) <= bytes.length) return taken as number
+      throw new RexdProtocolError(`input: ${String(taken)} bytes taken of ${bytes.length}`)
+    }
+    const { ids, init, link } = this.#record
+    const given = { data: toBase64(bytes), encoding: 'base64' } as const
+    const how = { bond: link, signal, accept }
+    if (init.pty_id === null) return this.#connection.request({ method: 'exec.input', params: { ...ids, ...given, eof }, ...how })
+    return this.#connection.request({ method: 'pty.input', params: { session_id: link.id, pty_id: init.pty_id, ...given }, ...how })
+  }
+}

@@ -1,0 +1,175 @@
+import type { Connection } from './connection.ts'
+import { RexdError, RexdProtocolError, type RexdGap } from './errors.ts'
+import { camelCase, present, type CamelCase } from './fields.ts'
+import { bytesOf, fieldsOf } from './incoming.ts'
+import { KILL_GRACE_MS } from './limits.ts'
+import { OutputQueue, type OutputName } from './output.ts'
+import { deferred, pause, type CallOptions } from './promises.ts'
+import type { ExecKillParams, ExecStarted, ProcessParams } from './protocol-processes.ts'
+import type { ErrorParams, EventParams, ExitParams, OutputParams, RexdEvent } from './protocol-sessions.ts'
+import type { ProcessListener, SessionLink } from './session-link.ts'
+
+/** How a process ended. */
+export type ProcessExit = CamelCase<Omit<ExitParams, keyof EventParams>>
+
+export interface ProcessRecordInit extends ExecStarted {
+  /** Of its terminal; null: it has none. */
+  readonly pty_id: string | null
+}
+
+/** What is known of one process: it hears its events, checks that none is missing, and keeps its output until it is read. */
+export class ProcessRecord implements ProcessListener {
+  readonly queue: OutputQueue
+  readonly init: ProcessRecordInit
+  readonly link: SessionLink
+  readonly #connection: Connection
+  readonly #exited = deferred<ProcessExit>()
+  readonly #over = new AbortController()
+  readonly #gone = new AbortController()
+  readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
+  /** Its session is being closed: what it still writes is not looked at. */
+  #cut = false
+
+  constructor(components: { connection: Connection; link: SessionLink }, init: ProcessRecordInit) {
+    this.init = init
+    this.#connection = components.connection
+    this.link = components.link
+    this.queue = new OutputQueue({ onFullness: (fullness) => this.#connection.gate.set(this, fullness) })
+    // Not everybody wants to know.
+    this.#exited.promise.catch(() => undefined)
+    this.link.add(init.process_id, this)
+  }
+
+  get ids(): ProcessParams {
+    return { session_id: this.link.id, process_id: this.init.process_id }
+  }
+
+  get exited(): Promise<ProcessExit> {
+    return this.#exited.promise
+  }
+
+  /** Aborted when its caller hears nothing new of it any more. */
+  get over(): AbortSignal {
+    return this.#over.signal
+  }
+
+  /** Aborted when the server has said its last word about it, or cannot say it. */
+  get gone(): AbortSignal {
+    return this.#gone.signal
+  }
+
+  /** False: it was over already. */
+  async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
+    const accept = (result: unknown): boolean => fieldsOf(result, 'exec.kill', { ok: 'boolean' })['ok'] as boolean
+    const params = present<ExecKillParams>({ ...this.ids, signal: name })
+    return this.#connection.request({ method: 'exec.kill', params, bond: this.link, signal: options.signal, accept })
+  }
+
+  /** Its caller has no use for it any more: it hears this, and the process is ended. */
+  abandon(reason: unknown): void {
+    if (this.over.aborted) return
+    this.queue.fail(reason)
+    this.#finish(reason)
+    void this.#putDown()
+  }
+
+  /** Its session is being closed, and it with it: what was read of it until now is what there is. */
+  cut(error: Error): void {
+    this.#cut = true
+    this.queue.end(error)
+  }
+
+  /** What came before is given out, and the error behind it; the program itself goes on. */
+  onGap(error: RexdGap): void {
+    this.queue.end(error)
+    this.#finish(error)
+  }
+
+  onLost(error: Error): void {
+    this.queue.end(error)
+    this.#finish(error)
+    this.#leave()
+  }
+
+  onEvent({ method, params }: RexdEvent): void {
+    switch (method) {
+      case 'exec.stdout':
+      case 'pty.output':
+        return this.#heard('stdout', params)
+      case 'exec.stderr':
+        return this.#heard('stderr', params)
+      case 'exec.exit':
+      case 'pty.exit':
+        return this.#ended(params)
+      case 'exec.error':
+        return this.#failed(params)
+      // Of the session, which tells it by itself.
+      case 'session.gap':
+        return undefined
+    }
+  }
+
+  #heard(name: OutputName, { seq, data, encoding }: OutputParams): void {
+    if (this.over.aborted || this.#cut) return
+    const stream = this.#streams[name]
+    stream.seq += 1
+    if (seq !== stream.seq) {
+      const text = `${name} of ${this.init.process_id} goes on with ${seq} instead of ${stream.seq}: something of it is missing`
+      return this.#broken(new RexdProtocolError(text))
+    }
+    const bytes = bytesOf(data, encoding, `exec.${name}`)
+    stream.bytes += bytes.length
+    this.queue.push({ stream: name, data: bytes, seq })
+  }
+
+  #ended(params: ExitParams): void {
+    const { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated } = params
+    const exit = { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    this.#leave()
+    if (this.over.aborted) return
+    const { stdout, stderr } = this.#streams
+    const whole = stdout.bytes === exit.bytes_stdout && stderr.bytes === exit.bytes_stderr
+    if (!whole && !exit.truncated && !this.#cut) {
+      const text = `${this.init.process_id} wrote ${exit.bytes_stdout} and ${exit.bytes_stderr} bytes, of which ${stdout.bytes} and ${stderr.bytes} came`
+      return this.#broken(new RexdProtocolError(text))
+    }
+    this.queue.end(null)
+    this.#over.abort()
+    this.#exited.resolve(camelCase(exit))
+  }
+
+  #failed({ code, message, data }: ErrorParams): void {
+    const error = new RexdError({ code, message, data })
+    this.queue.end(error)
+    this.#finish(error)
+    this.#leave()
+  }
+
+  /** What came is given out, and the error behind it. */
+  #broken(error: RexdProtocolError): void {
+    this.queue.end(error)
+    this.#finish(error)
+    if (!this.gone.aborted) void this.#putDown()
+  }
+
+  #finish(error: unknown): void {
+    if (this.over.aborted) return
+    this.#over.abort()
+    this.#exited.reject(error)
+  }
+
+  #leave(): void {
+    this.#gone.abort()
+    this.link.remove(this.init.process_id, this)
+  }
+
+  /** SIGTERM, and SIGKILL after a grace. Whoever cannot be told is gone, or told by the end of the connection. */
+  async #putDown(): Promise<void> {
+    for (const name of ['TERM', 'KILL']) {
+      if (this.gone.aborted) return
+      // Its answer may stand behind output that nobody reads.
+      this.kill(name, {}).catch(() => undefined)
+      await pause(KILL_GRACE_MS, this.gone)
+    }
+  }
+}

@@ -1,0 +1,44 @@
+/** How much of the output of a process waits to be read. */
+export type Fullness = 'room' | 'full' | 'brim'
+
+/**
+ * Says when nothing more is to be read from the connection: some output is not read by whoever asked for it. An answer
+ * that somebody waits for stands behind that output, so reading goes on for it a little longer.
+ */
+export class ReadGate {
+  readonly #onHeld: (held: boolean) => void
+  readonly #full = new Set<object>()
+  readonly #brim = new Set<object>()
+  #expecting = false
+  #held = false
+
+  constructor(init: { onHeld: (held: boolean) => void }) {
+    this.#onHeld = init.onHeld
+  }
+
+  /** Nothing is to be read now. */
+  get held(): boolean {
+    return this.#held
+  }
+
+  set(queue: object, fullness: Fullness): void {
+    this.#full.delete(queue)
+    this.#brim.delete(queue)
+    if (fullness !== 'room') this.#full.add(queue)
+    if (fullness === 'brim') this.#brim.add(queue)
+    this.#check()
+  }
+
+  /** Somebody waits for an answer. */
+  expect(expecting: boolean): void {
+    this.#expecting = expecting
+    this.#check()
+  }
+
+  #check(): void {
+    const held = this.#brim.size > 0 || (this.#full.size > 0 && !this.#expecting)
+    if (held === this.#held) return
+    this.#held = held
+    this.#onHeld(held)
+  }
+}

@@ -1,0 +1,198 @@
+import { posix } from 'node:path'
+
+import type { Connection } from './connection.ts'
+import { contentChunks, toBase64, toText, type DataSource } from './data.ts'
+import { camelCase, present, type CamelCase } from './fields.ts'
+import { fileParts, type FilePart, type ReadOptions } from './file-parts.ts'
+import { fieldsOf, type Needed } from './incoming.ts'
+import { MAX_READ_ALL } from './limits.ts'
+import type { CallOptions } from './promises.ts'
+import type { Method, Params, Result } from './protocol.ts'
+import type {
+  FsEditResult,
+  FsGlobResult,
+  FsListResult,
+  FsPatchResult,
+  FsReadResult,
+  FsStatResult,
+  FsWriteResult,
+  WriteMode,
+} from './protocol-files.ts'
+import type { SessionLink } from './session-link.ts'
+
+export type FileWritten = CamelCase<FsWriteResult>
+export type FileListing = CamelCase<FsListResult>
+export type FileMatches = CamelCase<FsGlobResult>
+export type FileStatus = CamelCase<FsStatResult>
+export type FileEdited = CamelCase<FsEditResult>
+export type FilesPatched = CamelCase<FsPatchResult>
+
+export interface ReadAllOptions extends ReadOptions {
+  /** Bytes that are too many; 64 MiB unless told. */
+  readonly max?: number
+}
+
+export interface WriteOptions extends CallOptions {
+  /** `replace` unless told. */
+  readonly mode?: WriteMode
+  /** Make the directories that are missing on the way. */
+  readonly mkdirParents?: boolean
+  /** True unless told. */
+  readonly atomic?: boolean
+  /** The `mtime` that the file must have, else it is a `conflict`. */
+  readonly expectedMtime?: string
+}
+
+export interface EditOptions extends CallOptions {
+  readonly oldString: string
+  readonly newString: string
+  /** Every place; else the old text must be there exactly once. */
+  readonly replaceAll?: boolean
+  readonly expectedMtime?: string
+}
+
+export interface FileContent {
+  readonly data: Uint8Array
+  /** Bytes of the whole file. */
+  readonly size: number
+  /** For the `expectedMtime` of a change. */
+  readonly mtime: string
+}
+
+export interface RemoteFilesInit {
+  /** Where relative paths begin; null: at the session's first root. */
+  readonly cwd: string | null
+  /** Bytes of one message. */
+  readonly readChunk: number
+  readonly writeChunk: number
+}
+
+type FileMethod = Extract<Method, `fs.${string}`>
+type Fields<M extends FileMethod> = { readonly [Key in keyof Omit<Params<M>, 'session_id'>]: Params<M>[Key] | undefined }
+
+/** What is relied upon in the answers. */
+const NEEDED = {
+  'fs.read': { size: 'number', mtime: 'string', encoding: 'string', content: 'string', truncated: 'boolean' },
+  'fs.write': { bytes_written: 'number', mtime: 'string', created: 'boolean' },
+  'fs.list': { entries: 'list', truncated: 'boolean' },
+  'fs.glob': { matches: 'list', truncated: 'boolean' },
+  'fs.stat': { exists: 'boolean' },
+  'fs.edit': { bytes_written: 'number', replacements: 'number', mtime: 'string' },
+  'fs.patch': { added: 'list', updated: 'list', deleted: 'list', moved: 'list' },
+} as const satisfies Record<FileMethod, Needed>
+
+/** Files of a session. Everything rejects with `RexdError`, as `file_not_found`, `forbidden_path`, `conflict`, `file_error`. */
+export class RemoteFiles {
+  readonly #connection: Connection
+  readonly #link: SessionLink
+  readonly #init: RemoteFilesInit
+
+  constructor(components: { connection: Connection; link: SessionLink }, init: RemoteFilesInit) {
+    this.#connection = components.connection
+    this.#link = components.link
+    this.#init = init
+  }
+
+  /** A file, or a part of it, in chunks of at most 1 MiB; each is asked for when the one before is taken. */
+  async *read(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const { data } of this.#parts(path, options)) if (data.length > 0) yield data
+  }
+
+  /** The same in one piece. Rejects with a `RangeError` when it has more than `max` bytes. */
+  async readAll(path: string, { max = MAX_READ_ALL, ...options }: ReadAllOptions = {}): Promise<FileContent> {
+    const parts: Uint8Array[] = []
+    let length = 0
+    let about = { size: 0, mtime: '' }
+    for await (const { data, size, mtime } of this.#parts(path, options)) {
+      length += data.length
+      if (length > max) throw new RangeError(`${path} has more than ${max} bytes`)
+      parts.push(data)
+      about = { size, mtime }
+    }
+    return { data: Buffer.concat(parts, length), ...about }
+  }
+
+  /** As `readAll`, as UTF-8; what is none becomes U+FFFD. */
+  async readText(path: string, options: ReadAllOptions = {}): Promise<string> {
+    return toText((await this.readAll(path, options)).data)
+  }
+
+  /**
+   * Writes a file. What fits into one message (1 MiB) is written as a whole: with `atomic`, others see the file as it was or
+   * as it will be. What is larger, the first chunk creates or replaces the file and the rest is appended to it, so that
+   * `atomic` is true of the first chunk alone: others see the file grow, and a failure or an abort leaves the beginning.
+   * Somebody else's change in between is a `conflict`. What must not be seen half-written is written under another name
+   * and moved by a command.
+   */
+  async write(path: string, content: DataSource, options: WriteOptions = {}): Promise<FileWritten> {
+    const { mode = 'replace', mkdirParents, atomic, expectedMtime, signal } = options
+    const fixed = { path: this.#path(path), encoding: 'base64', atomic } as const
+    let how: Pick<Fields<'fs.write'>, 'mode' | 'mkdir_parents' | 'expected_mtime'> = {
+      mode,
+      mkdir_parents: mkdirParents,
+      expected_mtime: expectedMtime,
+    }
+    const written: FsWriteResult[] = []
+    for await (const data of contentChunks(content, this.#init.writeChunk)) {
+      signal?.throwIfAborted()
+      const answer = await this.#call('fs.write', { ...fixed, ...how, content: toBase64(data) }, signal)
+      how = { mode: 'append', expected_mtime: answer.mtime }
+      written.push(answer)
+    }
+    // There is always one chunk, if only an empty one.
+    const bytes_written = written.reduce((sum, answer) => sum + answer.bytes_written, 0)
+    return camelCase({ ...written[0]!, mtime: written.at(-1)!.mtime, bytes_written })
+  }
+
+  /** What stands in a directory, and with `recursive` also below it. */
+  async list(path = '.', options: CallOptions & { readonly recursive?: boolean; readonly maxEntries?: number } = {}): Promise<FileListing> {
+    const { recursive, maxEntries, signal } = options
+    return camelCase(await this.#call('fs.list', { path: this.#path(path), recursive, max_entries: maxEntries }, signal))
+  }
+
+  /** Paths below a directory that fit a pattern. */
+  async glob(pattern: string, options: CallOptions & { readonly cwd?: string; readonly maxMatches?: number } = {}): Promise<FileMatches> {
+    const { cwd, maxMatches, signal } = options
+    return camelCase(await this.#call('fs.glob', { pattern, cwd: this.#directory(cwd), max_matches: maxMatches }, signal))
+  }
+
+  /** What is at a path; a link is not followed. That nothing is there is an answer, no error. */
+  async stat(path: string, { signal }: CallOptions = {}): Promise<FileStatus> {
+    return camelCase(await this.#call('fs.stat', { path: this.#path(path) }, signal))
+  }
+
+  /** Replaces a text in a file by another. Rejects with `conflict` when it is not there, or more than once. */
+  async edit(path: string, { oldString, newString, replaceAll, expectedMtime, signal }: EditOptions): Promise<FileEdited> {
+    const texts = { old_string: oldString, new_string: newString }
+    const params = { path: this.#path(path), ...texts, replace_all: replaceAll, expected_mtime: expectedMtime }
+    return camelCase(await this.#call('fs.edit', params, signal))
+  }
+
+  /** Applies a patch of several files, `*** Begin Patch` to `*** End Patch`: all of it, or nothing. */
+  async patch(text: string, { cwd, signal }: CallOptions & { readonly cwd?: string } = {}): Promise<FilesPatched> {
+    return camelCase(await this.#call('fs.patch', { patch_text: text, cwd: this.#directory(cwd) }, signal))
+  }
+
+  async *#parts(path: string, options: ReadOptions): AsyncGenerator<FilePart, void, undefined> {
+    const whole = this.#path(path)
+    const read = async (offset: number, length: number): Promise<FsReadResult> =>
+      this.#call('fs.read', { path: whole, offset, length, encoding: 'base64' }, options.signal)
+    yield* fileParts(read, { ...options, path, chunk: this.#init.readChunk })
+  }
+
+  /** With the directory of the session before it, where that has one. */
+  #path(path: string): string {
+    const { cwd } = this.#init
+    return cwd === null || posix.isAbsolute(path) ? path : posix.join(cwd, path)
+  }
+
+  #directory(cwd: string | undefined): string | undefined {
+    return cwd === undefined ? (this.#init.cwd ?? undefined) : this.#path(cwd)
+  }
+
+  async #call<M extends FileMethod>(method: M, fields: Fields<M>, signal: AbortSignal | undefined): Promise<Result<M>> {
+    const params = present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
+    const accept = (result: unknown): Result<M> => fieldsOf(result, method, NEEDED[method]) as unknown as Result<M>
+    return this.#connection.request({ method, params, bond: this.#link, signal, accept })
+  }
+}

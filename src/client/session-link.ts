@@ -1,0 +1,106 @@
+import type { Bond } from './calls.ts'
+import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
+import type { SessionResumeParams, RexdEvent } from './protocol-sessions.ts'
+
+/** Who hears of a process. */
+export interface ProcessListener {
+  onEvent(event: RexdEvent): void
+  /** Some of what there was to hear is lost; what comes behind it is still told. */
+  onGap(error: RexdGap): void
+  /** Nothing more will be heard. */
+  onLost(error: Error): void
+}
+
+/** Where a session is: on a line, between two of them, or over. It knows how far its events were heard, and whose they are. */
+export class SessionLink implements Bond {
+  readonly id: string
+  readonly #token: string | null
+  readonly #listeners = new Map<string, ProcessListener>()
+  #line: object | null
+  #cursor = 0
+  #loss: RexdDisconnected | null = null
+
+  /** `token`: by which it can go on over another line; null: it ends with this one. */
+  constructor(init: { id: string; token: string | null; line: object }) {
+    this.id = init.id
+    this.#token = init.token
+    this.#line = init.line
+  }
+
+  get line(): object | null {
+    return this.#line
+  }
+
+  get lasting(): boolean {
+    return this.#token !== null && this.#loss === null
+  }
+
+  /** Its line is lost, and it waits for another. */
+  get away(): boolean {
+    return this.#line === null && this.lasting
+  }
+
+  /** Why nothing can be asked of it any more; null where it can, or will. */
+  get loss(): RexdDisconnected | null {
+    return this.#loss
+  }
+
+  /** What it takes to go on with it. */
+  get resumption(): SessionResumeParams {
+    if (this.#token === null) throw new RexdProtocolError('the session ends with its connection')
+    return { session_id: this.id, resume_token: this.#token, cursor: this.#cursor }
+  }
+
+  add(processId: string, listener: ProcessListener): void {
+    if (this.#listeners.has(processId)) throw new RexdProtocolError(`the server gave ${processId} to two processes`)
+    this.#listeners.set(processId, listener)
+  }
+
+  remove(processId: string, listener: ProcessListener): void {
+    if (this.#listeners.get(processId) === listener) this.#listeners.delete(processId)
+  }
+
+  /** False: it is for nobody here. */
+  hear(event: RexdEvent): boolean {
+    if (event.method === 'session.gap') {
+      this.#miss(event.params.from, event.params.to)
+      return false
+    }
+    const { cursor, process_id } = event.params
+    if (cursor !== undefined && this.#token !== null) {
+      // Heard on the line before.
+      if (cursor <= this.#cursor) return true
+      if (cursor > this.#cursor + 1) this.#miss(this.#cursor + 1, cursor - 1)
+      this.#cursor = cursor
+    }
+    const listener = this.#listeners.get(process_id)
+    listener?.onEvent(event)
+    return listener !== undefined
+  }
+
+  /** Its line is lost. */
+  leave(error: RexdDisconnected): void {
+    if (this.lasting) this.#line = null
+    else this.end(error)
+  }
+
+  /** It goes on there. */
+  arrive(line: object): void {
+    this.#line = line
+  }
+
+  /** It is over, and all of its processes with it. */
+  end(error: RexdDisconnected): void {
+    this.#loss ??= error
+    this.#line = null
+    const listeners = [...this.#listeners.values()]
+    this.#listeners.clear()
+    for (const listener of listeners) listener.onLost(error)
+  }
+
+  #miss(from: number, to: number): void {
+    this.#cursor = Math.max(this.#cursor, to)
+    const error = new RexdGap(from, to)
+    for (const listener of this.#listeners.values()) listener.onGap(error)
+  }
+}

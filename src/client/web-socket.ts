@@ -1,0 +1,199 @@
+import type { IncomingMessage } from 'node:http'
+import { connect as connectSocket } from 'node:net'
+
+import { WebSocket, type ClientOptions } from 'ws'
+
+import { quote, RexdProtocolError, textOf } from './errors.ts'
+import { CLOSE_KILL_MS, HANDSHAKE_MS, MAX_INCOMING_MESSAGE, MAX_QUOTED, MAX_UNSENT, SILENCE_MS } from './limits.ts'
+import { deferred, pause, whenAborted, type Deferred } from './promises.ts'
+import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
+
+export interface WebSocketOptions {
+  /**
+   * Where `rexd --http` listens: `ws://host:port/ws`, `wss://…`, or `unix:/path` of a socket. `http:` and `https:` do as
+   * well, and `/ws` need not be said. Over `ws:` whoever is on the way can read the token: there it belongs on this host.
+   */
+  readonly url: string
+  /** What is in the server's `token_file`; a function is asked at each connection. */
+  readonly token: string | (() => string | Promise<string>)
+  /** PEM texts: whom to believe in place of the system's authorities, and who we are. */
+  readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
+  /** A server that says nothing for so long, also when it is asked, is given up; 20,000 milliseconds unless told. */
+  readonly silenceMs?: number
+}
+
+/** RFC 6455, 7.4.1. */
+const NORMAL = 1000
+const GOING_AWAY = 1001
+const NO_STATUS = 1005
+const ABNORMAL = 1006
+
+interface Address {
+  /** For the text of an error. */
+  readonly name: string
+  readonly url: string
+  readonly options: ClientOptions
+}
+
+const isLoopback = (hostname: string): boolean => hostname === 'localhost' || hostname === '[::1]' || hostname.startsWith('127.')
+
+/** Throws a `TypeError`. */
+const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
+  if (url.startsWith('unix:')) {
+    const path = url.slice('unix:'.length)
+    if (!path.startsWith('/')) throw new TypeError(`url: ${quote(url)}: behind unix: comes an absolute path`)
+    const options = { createConnection: () => connectSocket({ path }), perMessageDeflate: false }
+    return { name: quote(url), url: 'ws://localhost/ws', options }
+  }
+  const parsed = URL.canParse(url) ? new URL(url) : null
+  if (parsed === null || !/^(ws|http)s?:$/.test(parsed.protocol)) throw new TypeError(`url: ${quote(url)} is none of ws:, wss: and unix:`)
+  if (parsed.username !== '' || parsed.password !== '') throw new TypeError('url: who asks is said by the token')
+  parsed.protocol = parsed.protocol.replace('http', 'ws')
+  if (parsed.pathname === '/') parsed.pathname = '/ws'
+  // On one host it costs more than it saves.
+  return { name: quote(parsed.href), url: parsed.href, options: { ...tls, perMessageDeflate: !isLoopback(parsed.hostname) } }
+}
+
+/** One message in each text. */
+class SocketTransport implements Transport {
+  readonly #socket: WebSocket
+  readonly #name: string
+  readonly #events: TransportEvents
+  readonly #timer: NodeJS.Timeout
+  readonly #closed = new AbortController()
+  /** What went wrong first. */
+  #error: Error | null = null
+  #drained: Deferred<void> | null = null
+  #heard = true
+  #over = false
+
+  constructor(socket: WebSocket, events: TransportEvents, init: { name: string; silenceMs: number }) {
+    this.#socket = socket
+    this.#events = events
+    this.#name = init.name
+    socket.on('message', (data: Buffer, isBinary: boolean) => this.#read(data, isBinary))
+    for (const name of ['ping', 'pong'] as const) socket.on(name, () => void (this.#heard = true))
+    socket.on('error', (error: Error) => this.#fail(error))
+    socket.on('close', (code: number, reason: Buffer) => this.#end(code, reason.toString('utf8')))
+    // Where this process was held up, what has come meanwhile is read before it is missed.
+    this.#timer = setInterval(() => setImmediate(() => this.#look(init.silenceMs)), init.silenceMs)
+    this.#timer.unref()
+  }
+
+  send(text: string): void | Promise<void> {
+    if (this.#socket.readyState !== WebSocket.OPEN) return undefined
+    this.#socket.send(text, () => this.#settle())
+    if (this.#socket.bufferedAmount <= MAX_UNSENT) return undefined
+    this.#drained ??= deferred<void>()
+    return this.#drained.promise
+  }
+
+  pause(): void {
+    this.#socket.pause()
+  }
+
+  resume(): void {
+    this.#heard = true
+    this.#socket.resume()
+  }
+
+  /** Says goodbye behind what was sent, and passes over what still comes; without an answer it hangs up. */
+  async close(): Promise<void> {
+    this.#over = true
+    this.#socket.resume()
+    this.#socket.close(NORMAL)
+    await pause(CLOSE_KILL_MS, this.#closed.signal)
+    this.#socket.terminate()
+    await pause(CLOSE_KILL_MS, this.#closed.signal)
+  }
+
+  #read(data: Buffer, isBinary: boolean): void {
+    this.#heard = true
+    if (this.#over) return
+    if (!isBinary) return this.#events.onMessage(data.toString('utf8'))
+    this.#fail(new RexdProtocolError('a message is no text'))
+    this.#socket.terminate()
+  }
+
+  /** While we read nothing, nothing can be heard; what we say may still find out that nobody is there. */
+  #look(silenceMs: number): void {
+    if (this.#over) return
+    if (this.#heard || this.#socket.isPaused) {
+      this.#heard = false
+      if (this.#socket.readyState === WebSocket.OPEN) this.#socket.ping()
+      return
+    }
+    this.#fail(new Error(`${this.#name} has said nothing for ${silenceMs} ms`))
+    this.#socket.terminate()
+  }
+
+  #fail(error: NodeJS.ErrnoException): void {
+    // What the library calls so is a breach of RFC 6455, or a message that is too long.
+    this.#error ??= error.code?.startsWith('WS_ERR_') === true ? new RexdProtocolError(error.message, { cause: error }) : error
+  }
+
+  #end(code: number, reason: string): void {
+    clearInterval(this.#timer)
+    this.#closed.abort()
+    this.#settle()
+    if (this.#over) return
+    this.#over = true
+    const inOrder = [NORMAL, GOING_AWAY, NO_STATUS].includes(code)
+    const how = code === ABNORMAL ? 'the connection was lost' : `closed with ${code}${reason === '' ? '' : `: ${quote(reason)}`}`
+    this.#events.onClosed(this.#error ?? (inOrder ? null : new Error(`${this.#name}: ${how}`)))
+  }
+
+  #settle(): void {
+    if (this.#socket.readyState === WebSocket.OPEN && this.#socket.bufferedAmount > MAX_UNSENT) return
+    this.#drained?.resolve()
+    this.#drained = null
+  }
+}
+
+/** What a server says that lets nobody in, in one line. */
+const refusalOf = async (response: IncomingMessage): Promise<Error> => {
+  let text = ''
+  for await (const part of response as AsyncIterable<Buffer>) {
+    text += part.toString('utf8')
+    if (text.length > MAX_QUOTED) break
+  }
+  return new Error(`refused with ${response.statusCode}: ${quote(text)}`)
+}
+
+/**
+ * REXD by a WebSocket, also over a socket of the file system. Over it sessions may be `resumable`, and the client connects
+ * again unless told otherwise. Throws a `TypeError` for a URL that is none.
+ */
+export const webSocket = (options: WebSocketOptions): TransportFactory => {
+  const address = addressOf(options)
+  const { name, url } = address
+  const { token, silenceMs = SILENCE_MS } = options
+  const open = async (events: TransportEvents, signal: AbortSignal): Promise<Transport> => {
+    const secret = typeof token === 'string' ? token : await token()
+    signal.throwIfAborted()
+    const socket = new WebSocket(url, {
+      ...address.options,
+      headers: { authorization: `Bearer ${secret}` },
+      handshakeTimeout: HANDSHAKE_MS,
+      maxPayload: MAX_INCOMING_MESSAGE,
+    })
+    const release = whenAborted(signal, () => socket.terminate())
+    try {
+      return await new Promise<Transport>((resolve, reject) => {
+        socket.once('unexpected-response', (_request, response) => {
+          refusalOf(response)
+            .then(reject, reject)
+            .finally(() => socket.terminate())
+        })
+        socket.once('error', reject)
+        // What comes behind the handshake comes at once.
+        socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs })))
+      })
+    } catch (error) {
+      throw new Error(`${name} cannot be reached: ${textOf(error)}`, { cause: error })
+    } finally {
+      release()
+    }
+  }
+  return { name, again: true, keepsSessions: true, open }
+}
