@@ -28,8 +28,8 @@ export const fromSources = import.meta.url.endsWith('.ts')
 export const ownProgram = (bundle: string, source: string): string =>
   fileURLToPath(new URL(fromSources ? `./${source}` : `./${bundle}`, import.meta.url))
 
-/** A main module does nothing when it is imported; a bundle calls its own. */
-const programArguments = (program: string): string[] => {
+/** What starts it behind the runtime. A main module does nothing when it is imported; a bundle calls its own. */
+export const programArguments = (program: string): string[] => {
   if (!fromSources) return [program]
   const text = `import { main } from ${JSON.stringify(program)}; process.exit(await main(process.argv.slice(1), process.env))`
   return ['--input-type=module', '--eval', text, '--']

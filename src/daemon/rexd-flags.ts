@@ -21,6 +21,7 @@ Examples:
   rexd --stdio --config ~/rexd.toml         with a configuration of one's own
   rexd --http --config ~/rexd.toml          HTTP and WebSocket, where server.http_listen says
   rexd --check --config ./config.toml       would this configuration do?
+  rexd exec --ssh server-a -- git status    one command through a rexd; see rexd exec --help
 
 It runs what ${DEFAULT_REXD_CONFIG} allows, as the user who starts it. See docs/rexd.md.`
 

@@ -116,6 +116,8 @@ const dispatch = async (flags: RexdFlags, env: Environment): Promise<number> => 
 /** Runs `rexd` with the words behind its name and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
+    const [word, ...rest] = argv
+    if (word === 'exec') return await (await import('./rexd-exec.ts')).rexdExec(rest)
     return await dispatch(parseRexdFlags(argv, VERSION), env)
   } catch (error) {
     const lines = errorText(error).split('\n')

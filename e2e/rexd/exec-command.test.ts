@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { gone, pidIn, rexdPlace, startRexd } from '../../test/support/rexd-server.ts'
+import { NO_TERMINALS } from './server.ts'
+
+// `rexd exec`, as it is installed: one command through a rexd, with the status that a shell expects.
+
+const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
+const X0X = fileURLToPath(new URL('../../deploy/bin/x0x.cjs', import.meta.url))
+const TIMEOUT = { timeout: 60_000 }
+
+interface Ended {
+  readonly status: number | null
+  readonly stdout: Buffer
+  readonly stderr: string
+}
+
+const begin = (argv: readonly string[], program = [REXD, 'exec']): ChildProcess => spawn(process.execPath, [...program, ...argv])
+
+const ended = async (child: ChildProcess): Promise<Ended> => {
+  const [out, err]: [Buffer[], Buffer[]] = [[], []]
+  child.stdout?.on('data', (bytes: Buffer) => out.push(bytes))
+  child.stderr?.on('data', (bytes: Buffer) => err.push(bytes))
+  const [status] = (await once(child, 'close')) as [number | null]
+  return { status, stdout: Buffer.concat(out), stderr: Buffer.concat(err).toString() }
+}
+
+const run = async (argv: readonly string[], stdin: Buffer | string = '', program?: string[]): Promise<Ended> => {
+  const child = begin(argv, program)
+  child.stdin?.on('error', () => undefined)
+  child.stdin?.end(stdin)
+  return ended(child)
+}
+
+test('a command runs through a rexd of this host, with its output, its exit code and its signal', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  const first = await run(['--config', config, '--', 'sh', '-c', 'echo out; echo err >&2; exit 7'])
+  assert.deepEqual([first.status, first.stdout.toString(), first.stderr], [7, 'out\n', 'err\n'])
+  assert.equal((await run(['--config', config, '--', 'sh', '-c', 'kill -9 $$'])).status, 137)
+  const timed = await run(['--config', config, '--timeout', '1', '--', 'sleep', '600'])
+  assert.deepEqual([timed.status, timed.stderr], [143, 'rexd: its time was up\n'])
+  const same = await run(['--config', config, '--cwd', '.', '--', 'pwd'], '', [X0X, 'rexd', 'exec'])
+  assert.deepEqual([same.status, same.stdout.toString().endsWith('/root\n')], [0, true])
+})
+
+test('standard input goes through whole, and output of many megabytes comes back so', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  const bytes = randomBytes(8 * 1024 * 1024)
+  const { status, stdout } = await run(['--config', config, '--stdin', '--', 'cat'], bytes)
+  const sum = (data: Buffer): string => createHash('sha256').update(data).digest('hex')
+  assert.deepEqual([status, stdout.length, sum(stdout)], [0, bytes.length, sum(bytes)])
+})
+
+test('a rexd that listens is reached by its address or its socket, with the token of a file', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const way = ['--url', server.url.replace('http:', 'ws:'), '--token-file', server.tokenFile]
+  assert.equal((await run([...way, '--', 'echo', 'there'])).stdout.toString(), 'there\n')
+  const place = await rexdPlace(t)
+  const socket = `unix:${join(place.dir, 'socket', 'rexd.sock')}`
+  const onSocket = await startRexd(t, { listen: socket })
+  assert.equal(
+    (await run(['--url', socket.replace(place.dir, onSocket.dir), '--token-file', onSocket.tokenFile, '--', 'true'])).status,
+    255,
+  )
+  assert.equal((await run(['--url', socket, '--token-file', onSocket.tokenFile, '--', 'echo', 'here'])).stdout.toString(), 'here\n')
+  const wrong = join(server.dir, 'wrong')
+  await writeFile(wrong, 'f'.repeat(64))
+  const refused = await run(['--url', server.url, '--token-file', wrong, '--', 'true'])
+  assert.deepEqual([refused.status, /401|token/.test(refused.stderr)], [255, true], refused.stderr)
+})
+
+test('what cannot be run is told in a line, with status 255; what was said wrong, with 2', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const missing = await run(['--config', config, '--', 'no-such-program'])
+  assert.deepEqual([missing.status, missing.stdout.length], [255, 0])
+  assert.match(missing.stderr, /^rexd: .*no-such-program/)
+  const nowhere = await run(['--config', join(root, 'none.toml'), '--', 'true'])
+  assert.equal(nowhere.status, 255)
+  assert.match(nowhere.stderr, /there is no configuration/)
+  for (const wrong of [
+    [],
+    ['--config', config],
+    ['--nonsense', '--', 'true'],
+    ['--url', 'ws://127.0.0.1:1', '--', 'true'],
+    ['--timeout', '0', '--', 'true'],
+  ]) {
+    const { status, stderr } = await run(wrong)
+    assert.deepEqual([status, /rexd exec --help/.test(stderr)], [2, true], stderr)
+  }
+  const help = await run(['--help'])
+  assert.deepEqual([help.status, /Exit status: that of the command/.test(help.stdout.toString())], [0, true])
+})
+
+test('a signal ends the command, and is not lost on the way', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const child = begin([
+    '--config',
+    config,
+    '--',
+    'sh',
+    '-c',
+    'trap "echo asked; exit 5" INT; echo $$ > pid.tmp; mv pid.tmp pid; while :; do sleep 0.05; done',
+  ])
+  const end = ended(child)
+  const pid = await pidIn(join(root, 'pid'))
+  child.kill('SIGINT')
+  const { status, stdout } = await end
+  assert.deepEqual([status, stdout.toString()], [5, 'asked\n'])
+  await gone(pid)
+})
+
+test('a caller that is killed leaves nothing that runs', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'])
+  const end = ended(child)
+  const pid = await pidIn(join(root, 'pid'))
+  child.kill('SIGKILL')
+  await end
+  await gone(pid)
+})
+
+test(
+  `a terminal has the size of ours, and what is typed goes there${NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`}`,
+  { ...TIMEOUT, skip: NO_TERMINALS !== null },
+  async (t) => {
+    const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
+    const { status, stdout } = await run(
+      ['--config', config, '--tty', '--', 'sh', '-c', 'stty size; read answer; echo "got $answer"; exit 3'],
+      'yes\n',
+    )
+    assert.equal(status, 3)
+    assert.match(stdout.toString(), /24 80\r\n[^]*got yes\r\n/)
+  },
+)
