@@ -16,7 +16,7 @@ export interface NativePty {
     utf8: boolean,
     helper: string,
     onExit: (code: number, signal: number) => void,
-  ): { readonly fd: number; readonly pid: number }
+  ): { readonly fd: number; readonly pid: number; readonly pty: string }
   resize(fd: number, cols: number, rows: number): void
 }
 

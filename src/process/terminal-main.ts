@@ -1,3 +1,4 @@
+import { closeSync, constants as files, openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { ReadStream } from 'node:tty'
@@ -97,12 +98,15 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
   for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
   // Nobody reads any more: the program is told when the terminal goes with us.
   process.stdout.on('error', () => process.exit(EXIT_FAILURE))
-  const { fd, ended } = fork(pty.native, pty.helper, words, Number(cols), Number(rows))
+  const { fd, pty: name, ended } = fork(pty.native, pty.helper, words, Number(cols), Number(rows))
+  // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.
+  const held = openSync(name, files.O_RDWR | files.O_NOCTTY)
   const terminal = new ReadStream(fd)
   const screen = show(terminal)
   passInput(terminal)
   followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))
   const end = await ended
+  closeSync(held)
   await screen.quiet()
   return endAs(end)
 }
