@@ -67,9 +67,12 @@ const suite = (transport: Transport): void => {
     test(title, { skip: row.missing !== null }, async (own) => {
       const config = row.config ?? COMMON
       const peer = await (row.alone ? transport.open(own, config) : sharedPeer(config))
-      await row.test(peer)
-      if (row.alone) await peer.close()
-      else await peer.tidy()
+      try {
+        await row.test(peer)
+      } finally {
+        peer.resume()
+        await (row.alone ? peer.close() : peer.tidy())
+      }
     })
   }
 }

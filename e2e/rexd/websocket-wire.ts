@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import type { Home, RexdProcess, WebRexd } from './server.ts'
 import type { Wire } from './wire.ts'
 
-/** Texts on a WebSocket. */
+/** Texts on a WebSocket, as they are: of what is compressed a connection holds too much to be ever full. */
 export class WebSocketWire implements Wire {
   readonly name = 'websocket'
   readonly closed: Promise<string>
@@ -26,7 +26,7 @@ export class WebSocketWire implements Wire {
 
   static async connect(server: WebRexd, init = { alone: true }): Promise<WebSocketWire> {
     const headers = { authorization: `Bearer ${server.token}` }
-    const socket = new WebSocket(`${server.url.replace('http', 'ws')}/ws`, { headers })
+    const socket = new WebSocket(`${server.url.replace('http', 'ws')}/ws`, { headers, perMessageDeflate: false })
     await once(socket, 'open')
     return new WebSocketWire({ server, socket }, init)
   }
@@ -52,7 +52,7 @@ export class WebSocketWire implements Wire {
   }
 
   resume(): void {
-    this.#socket.resume()
+    if (this.#socket.isPaused) this.#socket.resume()
   }
 
   async another(): Promise<Wire> {
