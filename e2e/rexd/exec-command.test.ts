@@ -116,6 +116,16 @@ test('a signal ends the command, and is not lost on the way', TIMEOUT, async (t)
   await gone(pid)
 })
 
+test('whoever has read enough ends it', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec seq 1 100000000'])
+  const end = once(child, 'exit')
+  const pid = await pidIn(join(root, 'pid'))
+  child.stdout?.destroy()
+  assert.deepEqual(await end, [255, null])
+  await gone(pid)
+})
+
 test('a caller that is killed leaves nothing that runs', TIMEOUT, async (t) => {
   const { config, root } = await rexdPlace(t)
   const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'])

@@ -13,6 +13,8 @@ export interface StdioOptions {
   /** Its whole environment; our own unless told. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly cwd?: string
+  /** In a session of its own: a Ctrl-C at our terminal is for us alone, and it can ask nobody for a password. False unless told. */
+  readonly detached?: boolean
   /** What it says on stderr, as it comes. The end of it stands in the text of an error all the same. */
   readonly onStderr?: (bytes: Uint8Array) => void
   /** How long it has to go when it is closed, before it gets SIGTERM, in milliseconds: 12,000 unless told, which is what `rexd` may need. */
@@ -107,9 +109,9 @@ const nameOf = ({ command }: StdioOptions): string => quote(command.join(' '))
 export const stdio = (options: StdioOptions): TransportFactory => {
   const [file, ...args] = options.command
   if (file === undefined) throw new TypeError('command: names at least the program')
-  const { cwd, env = process.env } = options
+  const { cwd, detached = false, env = process.env } = options
   const open = async (events: TransportEvents): Promise<Transport> => {
-    const child = spawn(file, args, { stdio: 'pipe', env: { ...env }, ...(cwd === undefined ? {} : { cwd }) })
+    const child = spawn(file, args, { stdio: 'pipe', detached, env: { ...env }, ...(cwd === undefined ? {} : { cwd }) })
     try {
       await once(child, 'spawn')
     } catch (error) {

@@ -2,15 +2,12 @@ import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 
 import { errorText } from '../base/errors.ts'
-import {
-  connect,
-  stdio,
-  webSocket,
-  type RemoteProcess,
-  type RemoteTerminal,
-  type RexdSession,
-  type TransportFactory,
-} from '../client/entry.ts'
+import { connect } from '../client/client.ts'
+import type { RemoteProcess, RemoteTerminal } from '../client/remote-process.ts'
+import type { RexdSession } from '../client/session.ts'
+import { stdio } from '../client/stdio.ts'
+import type { TransportFactory } from '../client/transport.ts'
+import { webSocket } from '../client/web-socket.ts'
 import { ownProgram, programArguments } from './own-process.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './rexd-exec-flags.ts'
 
@@ -25,7 +22,7 @@ const transportOf = ({ ssh, url, tokenFile, config }: RexdExecFlags): TransportF
   if (url !== null && tokenFile !== null) return webSocket({ url, token: async () => (await readFile(tokenFile, 'utf8')).trim() })
   if (ssh !== null) return stdio({ command: ['ssh', '-T', '--', ssh, 'rexd', '--stdio'] })
   const program = ownProgram('rexd.mjs', 'rexd-main.ts')
-  return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config] })
+  return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })
 }
 
 /** Each in its turn, at the speed of who reads it. */
@@ -38,20 +35,52 @@ const copyOutput = async (program: RemoteProcess): Promise<void> => {
   for await (const { stream, data } of program) await write(stream === 'stdout' ? process.stdout : process.stderr, data)
 }
 
-/** The first asks it to end, the second does not wait for that. */
-const endOnSignals = (program: RemoteProcess | RemoteTerminal): (() => void) => {
-  let asked = false
-  const listeners = ENDING.map((name) => {
-    const listener = (): void => {
-      if (asked) process.exit(128 + constants.signals[name])
-      asked = true
-      void program.kill(name).catch(() => false)
+/** What asks us to end: the first is for the command, the second does not wait for it. */
+class Interrupts {
+  #program: RemoteProcess | RemoteTerminal | null = null
+  #starting = false
+  #first: NodeJS.Signals | null = null
+  readonly #stop: () => void
+
+  constructor() {
+    const listeners = ENDING.map((name) => [name, () => this.#hear(name)] as const)
+    for (const [name, listener] of listeners) process.on(name, listener)
+    this.#stop = () => {
+      for (const [name, listener] of listeners) process.off(name, listener)
     }
-    process.on(name, listener)
-    return () => void process.off(name, listener)
-  })
-  return () => listeners.forEach((stop) => stop())
+  }
+
+  /** 128+n where we were told to end; else what cannot be run has a status of its own. */
+  get failure(): number {
+    return this.#first === null ? EXIT_NOT_RUN : exitOf(this.#first)
+  }
+
+  /** From now on there may be a command. */
+  starting(): void {
+    this.#starting = true
+  }
+
+  follow(program: RemoteProcess | RemoteTerminal): void {
+    this.#program = program
+    if (this.#first !== null) this.#tell(this.#first)
+  }
+
+  stop(): void {
+    this.#stop()
+  }
+
+  #hear(name: NodeJS.Signals): void {
+    if (this.#first !== null || !this.#starting) process.exit(exitOf(name))
+    this.#first = name
+    this.#tell(name)
+  }
+
+  #tell(name: NodeJS.Signals): void {
+    void this.#program?.kill(name).catch(() => false)
+  }
 }
+
+const exitOf = (name: NodeJS.Signals): number => 128 + constants.signals[name]
 
 const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin }: RexdExecFlags): Promise<RemoteProcess> => {
   const options = {
@@ -78,7 +107,6 @@ const onTerminal = async (session: RexdSession, { argv, cwd, timeoutMs }: RexdEx
 }
 
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
-  const stop = endOnSignals(program)
   try {
     if ('stdout' in program) await copyOutput(program)
     else for await (const bytes of program) await write(process.stdout, bytes)
@@ -86,7 +114,6 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
     if (timedOut) process.stderr.write('rexd: its time was up\n')
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
-    stop()
     if (process.stdin.isTTY) process.stdin.setRawMode(false)
     // What is not read any more must not keep us.
     process.stdin.destroy()
@@ -100,17 +127,25 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     process.stdout.write(flags)
     return 0
   }
+  const interrupts = new Interrupts()
+  // Whoever reads us has enough, as `head`: the write fails, and that ends it.
+  for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
     const client = await connect({ transport: transportOf(flags) })
     try {
-      const { target } = flags
-      const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: flags.url !== null })
-      return await follow(flags.tty ? await onTerminal(session, flags) : await onPipes(session, flags))
+      const { target, url } = flags
+      const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
+      interrupts.starting()
+      const program = await (flags.tty ? onTerminal(session, flags) : onPipes(session, flags))
+      interrupts.follow(program)
+      return await follow(program)
     } finally {
       await client.close()
     }
   } catch (error) {
     process.stderr.write(`rexd: ${errorText(error)}\n`)
-    return EXIT_NOT_RUN
+    return interrupts.failure
+  } finally {
+    interrupts.stop()
   }
 }

@@ -190,7 +190,7 @@ test('a session runs as many programs at once as it may, and the next when one i
   const slots = slotsOf(policy.limits)
   const held = [askRun(policy, {}, { slots }), askRun(policy, {}, { slots })]
   const limit = { limit: 'max_processes_per_session', max: 2 }
-  refused(askRun(policy, {}, { slots }), 'resource_limit', /^this session runs 2 processes, which is all that it may$/, limit)
+  refused(askRun(policy, {}, { slots }), 'resource_limit', /^this session runs 2 processes, which is all that may$/, limit)
   assert.ok(held[0]?.kind === 'permit')
   held[0].slot.release()
   permitted(askRun(policy, {}, { slots }))

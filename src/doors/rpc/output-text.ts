@@ -19,8 +19,11 @@ export const unfinished = (bytes: Uint8Array): number => {
 
 export const base64Of = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
+/** Characters: what a terminal is told now and then is read by people, and costs little as it is. */
+const SMALL = 1_024
+
 /** A control character is six in JSON (RFC 8259, section 7); a line feed or a quote is two. */
-const growsTooMuch = (text: string): boolean => JSON.stringify(text).length > 2 * text.length + 2
+const growsTooMuch = (text: string): boolean => text.length >= SMALL && JSON.stringify(text).length > 2 * text.length + 2
 
 /** One stream of bytes as texts: UTF-8 where it is that and JSON does not blow it up, base64 where not. No character is cut in two. */
 export class OutputText {

@@ -82,7 +82,7 @@ test('what it cannot start with is told in one line, with the status of a config
     [text.replace('[server]', `[server]\ntls_cert = "${missing}"\ntls_key = "${missing}"`), /server\.tls_cert: .*missing\.pem/],
     [
       text.replace('[server]', `[server]\ntls_cert = "${place.config}"\ntls_key = "${place.config}"`),
-      /tls_cert, tls_key: they cannot be used/,
+      /tls_cert, tls_key: the certificate cannot be used/,
     ],
     [text.replace('[server]', `[server]\ntls_client_ca = "${missing}"`), /tls_client_ca/],
   ] as const) {
