@@ -9,7 +9,7 @@ import { RpcWebDoor } from '../doors/rpc/web-door.ts'
 import type { LocalExecutorClient } from '../executor/port/local-client.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { toHex } from '../protocol/ids.ts'
-import type { Capability } from '../protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../protocol/rexd-names.ts'
 import { startRexd } from './compose-rexd.ts'
 import type { Environment } from './config.ts'
 import { fail, findingsJson, findingsText, isWell } from './findings.ts'
@@ -24,7 +24,7 @@ const EXIT_BAD_CONFIG = 2
 const EXIT_FAILURE = 1
 
 /** What standard input and output can carry: nothing outlives them. */
-const OVER_STDIO: readonly Capability[] = ['exec', 'exec.input', 'exec.shell', 'fs.read', 'fs.write', 'pty', 'events', 'target']
+const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 

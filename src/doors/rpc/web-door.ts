@@ -6,7 +6,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
-import type { Capability } from '../../protocol/rexd-names.ts'
+import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
 import { answerMessage } from './answer.ts'
 import { parseFailure, parseMessage, tooLong } from './message.ts'
@@ -32,19 +32,6 @@ export interface WebDoorInit {
   readonly tls: Tls
 }
 
-/** What reaches this door over a network that it may outlive. */
-const OVER_THE_WEB: readonly Capability[] = [
-  'exec',
-  'exec.input',
-  'exec.shell',
-  'exec.detach',
-  'fs.read',
-  'fs.write',
-  'pty',
-  'events',
-  'target',
-]
-
 /** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
 export class RpcWebDoor implements Startable {
   readonly #components: WebDoorComponents
@@ -64,8 +51,8 @@ export class RpcWebDoor implements Startable {
     this.#token = new TokenCheck({ token: init.token, where: init.tokenFile })
     this.#store = new SessionStore({ clock })
     const shared = { store: this.#store, detached: new KnownProcesses(), metrics: this.#metrics }
-    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: OVER_THE_WEB })
-    this.#sockets = new WebSockets({ ...components, ...shared }, { available: OVER_THE_WEB })
+    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES })
+    this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
   }
 
   /** Where it is, once started. */

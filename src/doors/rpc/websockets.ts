@@ -14,8 +14,8 @@ import { written } from './written.ts'
 /** The name of what is spoken, which a browser asks for beside its token. */
 const SUBPROTOCOL = 'rexd.1'
 const TOKEN_PREFIX = 'bearer.'
-/** Small messages grow when they are compressed. */
-const DEFLATE_FROM = 1_024
+/** Less is on a line of 100 Mbit/s sooner than both sides have compressed it and taken it apart. */
+const DEFLATE_FROM = 8 * 1_024
 /** Twice as fast as the usual 6, for a tenth more bytes. */
 const DEFLATE_LEVEL = 3
 
