@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { z } from 'zod'
+
+import { PARAMS } from '../../../src/doors/rpc/schemas.ts'
+import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+
+const FILE = fileURLToPath(new URL('../../../proto/rexd.json', import.meta.url))
+
+/** What another implementation needs of the requests, in JSON Schema 2020-12; docs/rexd.md has the answers and the events. */
+const described = (): object => ({
+  protocol: 'rexd/1',
+  capabilities: CAPABILITY_NAMES,
+  limits: { message_bytes: MAX_RPC_MESSAGE, batch_requests: MAX_RPC_BATCH, id_characters: MAX_RPC_ID },
+  params: Object.fromEntries(
+    Object.entries(PARAMS).map(([method, schema]) => {
+      const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'throw' })
+      return [method, rest]
+    }),
+  ),
+})
+
+test('proto/rexd.json says exactly what the methods take; X0X_WRITE=1 writes it anew', () => {
+  const now = `${JSON.stringify(described(), null, 2)}\n`
+  if (process.env['X0X_WRITE'] === '1') writeFileSync(FILE, now)
+  assert.deepEqual(JSON.parse(readFileSync(FILE, 'utf8')), JSON.parse(now))
+})
