@@ -1,18 +1,25 @@
-import { closeSync, constants as files, openSync } from 'node:fs'
+import { closeSync, constants as files, openSync, write } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { ReadStream } from 'node:tty'
+import { promisify } from 'node:util'
 
 import { loadPty, type NativePty } from './native-pty.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
 const QUIET_MS = 50
+/** A terminal that is full is tried again after so long, and then seldomer: nothing tells when it has room. */
+const TYPE_PAUSE_MS = 1
+const MAX_TYPE_PAUSE_MS = 32
 /** The program could not be put on a terminal. */
 const EXIT_FAILURE = 126
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
 /** Sent to everything that runs here; it is the program whose answer counts. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
+
+const writeTo = promisify(write)
 
 /** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
 const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
@@ -53,15 +60,25 @@ const followSize = (control: number, resize: (cols: number, rows: number) => voi
   sizes.on('error', () => undefined)
 }
 
-const passInput = (terminal: ReadStream): void => {
-  process.stdin.on('data', (chunk: Buffer) => {
-    if (terminal.destroyed) return
-    // A program that does not read holds its terminal, and that us.
-    process.stdin.pause()
-    terminal.write(chunk, () => void process.stdin.resume())
-  })
-  process.stdin.on('end', () => void (terminal.destroyed || terminal.write(END_OF_FILE)))
-  process.stdin.on('error', () => undefined)
+/** Not by the stream of the terminal: its writes to one that is full go round and round, and nothing else is done meanwhile, not even to see that the program has ended. */
+const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promise<void> => {
+  let pause = TYPE_PAUSE_MS
+  for (let at = 0; at < bytes.length && !terminal.destroyed;) {
+    try {
+      at += (await writeTo(fd, bytes, at)).bytesWritten
+      pause = TYPE_PAUSE_MS
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
+      // A program that does not read holds its terminal, and that us.
+      await sleep(pause)
+      pause = Math.min(2 * pause, MAX_TYPE_PAUSE_MS)
+    }
+  }
+}
+
+const passInput = async (fd: number, terminal: ReadStream): Promise<void> => {
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) await type(fd, chunk, terminal)
+  await type(fd, Buffer.from(END_OF_FILE), terminal)
 }
 
 interface Ended {
@@ -103,7 +120,8 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
   const held = openSync(name, files.O_RDWR | files.O_NOCTTY)
   const terminal = new ReadStream(fd)
   const screen = show(terminal)
-  passInput(terminal)
+  // Nobody types any more, or there is no terminal to type on.
+  void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))
   const end = await ended
   closeSync(held)
