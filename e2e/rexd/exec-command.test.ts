@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 import { gone, pidIn, rexdPlace, startRexd } from '../../test/support/rexd-server.ts'
@@ -56,6 +57,14 @@ test('standard input goes through whole, and output of many megabytes comes back
   const { status, stdout } = await run(['--config', config, '--stdin', '--', 'cat'], bytes)
   const sum = (data: Buffer): string => createHash('sha256').update(data).digest('hex')
   assert.deepEqual([status, stdout.length, sum(stdout)], [0, bytes.length, sum(bytes)])
+})
+
+test('output that was cut off is not taken for all there was', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  await writeFile(config, (await readFile(config, 'utf8')).replace('max_output_bytes = 268435456', 'max_output_bytes = 4096'))
+  const { status, stdout, stderr } = await run(['--config', config, '--', 'seq', '1', '100000'])
+  assert.deepEqual([status, stdout.length], [0, 4096])
+  assert.equal(stderr, `rexd: its output was cut off: the last ${588_895 - 4096} bytes are missing (limits.max_output_bytes)\n`)
 })
 
 test('a rexd that listens is reached by its address or its socket, with the token of a file', TIMEOUT, async (t) => {
@@ -149,3 +158,30 @@ test(
     assert.match(stdout.toString(), /24 80\r\n[^]*got yes\r\n/)
   },
 )
+
+test(
+  'what a program on a terminal does not read stays where it is, and its end is told',
+  { ...TIMEOUT, skip: NO_TERMINALS !== null },
+  async (t) => {
+    const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
+    const child = begin(['--config', config, '--tty', '--', 'sh', '-c', 'stty raw -echo; echo ready; sleep 3; exit 4'])
+    child.stdin?.on('error', () => undefined)
+    const end = ended(child)
+    await once(child.stdout!, 'data')
+    child.stdin?.write(Buffer.alloc(32 * 1024 * 1024, 'x'))
+    await sleep(1_500)
+    const left = child.stdin?.writableLength ?? 0
+    assert.deepEqual([(await end).status, left > 16 * 1024 * 1024], [4, true], `${left} bytes were left`)
+  },
+)
+
+test('a terminal on which much is typed that comes back shows all of it', { ...TIMEOUT, skip: NO_TERMINALS !== null }, async (t) => {
+  const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
+  const size = 512 * 1024
+  const child = begin(['--config', config, '--tty', '--', 'sh', '-c', `stty raw -echo; echo ready; exec head -c ${size}`])
+  const end = ended(child)
+  await once(child.stdout!, 'data')
+  child.stdin?.write(Buffer.alloc(size, 'x'))
+  const { status, stdout } = await end
+  assert.deepEqual([status, stdout.length], [0, 'ready\n'.length + size])
+})

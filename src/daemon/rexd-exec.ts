@@ -31,8 +31,17 @@ const write = async (to: NodeJS.WriteStream, bytes: Uint8Array): Promise<void> =
     to.write(bytes, (error) => (error ? reject(error) : resolve()))
   })
 
-const copyOutput = async (program: RemoteProcess): Promise<void> => {
-  for await (const { stream, data } of program) await write(stream === 'stdout' ? process.stdout : process.stderr, data)
+/** Answers how many bytes there were. */
+const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
+  let copied = 0
+  const copy = async (to: NodeJS.WriteStream, data: Uint8Array): Promise<void> => {
+    await write(to, data)
+    copied += data.length
+  }
+  if ('stdout' in program)
+    for await (const { stream, data } of program) await copy(stream === 'stdout' ? process.stdout : process.stderr, data)
+  else for await (const data of program) await copy(process.stdout, data)
+  return copied
 }
 
 /** What asks us to end: the first is for the command, the second does not wait for it. */
@@ -102,15 +111,23 @@ const onTerminal = async (session: RexdSession, { argv, cwd, timeoutMs }: RexdEx
   const terminal = await session.openTerminal(argv, options)
   process.stdout.on('resize', () => void terminal.resize(sizeOf(process.stdout)).catch(() => undefined))
   if (process.stdin.isTTY) process.stdin.setRawMode(true)
-  process.stdin.on('data', (bytes: Buffer) => void terminal.write(bytes).catch(() => undefined))
+  process.stdin.on('data', (bytes: Buffer) => {
+    // What a program does not read is left where it is, however much there is.
+    process.stdin.pause()
+    terminal.write(bytes).then(
+      () => process.stdin.resume(),
+      () => undefined,
+    )
+  })
   return terminal
 }
 
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
   try {
-    if ('stdout' in program) await copyOutput(program)
-    else for await (const bytes of program) await write(process.stdout, bytes)
-    const { exitCode, signal, timedOut } = await program.exited
+    const copied = await copyOutput(program)
+    const { exitCode, signal, timedOut, bytesStdout, bytesStderr } = await program.exited
+    const missing = bytesStdout + bytesStderr - copied
+    if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
     if (timedOut) process.stderr.write('rexd: its time was up\n')
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
