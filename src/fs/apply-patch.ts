@@ -28,12 +28,19 @@ type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; re
  * to may not be there yet; its directories are made. A link at the end of a path is followed to what is updated, is
  * itself what is deleted, and is not moved. Throws `conflict` where text is not found (`data.line`: the hunk in the
  * patch), something is there or changed meanwhile, or a path is named twice; `resource_limit` above MAX_PATCH_FILES,
- * MAX_PATCH_BYTES or MAX_EDIT_BYTES; and what reading and writing throw.
+ * MAX_PATCH_BYTES or MAX_EDIT_BYTES; and what reading and writing throw. `announce` is told every path, all of them
+ * permitted, before anything is done.
  */
-export const applyPatch = async (changes: readonly PatchChange[], permitFor: PermitFor): Promise<PatchResult> => {
+export const applyPatch = async (
+  changes: readonly PatchChange[],
+  permitFor: PermitFor,
+  announce: (paths: readonly string[]) => Promise<void> = async () => undefined,
+): Promise<PatchResult> => {
   if (changes.length > MAX_PATCH_FILES) throw tooMuch('patch_files', changes.length, MAX_PATCH_FILES)
   const permitted = changes.map((change) => permit(change, permitFor))
-  requireOnce(permitted.flatMap(({ permit, target }) => (target === null ? [permit] : [permit, target])).map(pathOf))
+  const paths = permitted.flatMap(({ permit, target }) => (target === null ? [permit] : [permit, target])).map(pathOf)
+  requireOnce(paths)
+  await announce(paths)
   using places = new DisposableStack()
   const effects: Effect[] = []
   const memory = { bytes: 0 }

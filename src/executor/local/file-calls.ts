@@ -1,5 +1,5 @@
 import { AppError, isAppError } from '../../base/errors.ts'
-import { applyPatch } from '../../fs/apply-patch.ts'
+import { applyPatch, type PermitFor } from '../../fs/apply-patch.ts'
 import { editFile } from '../../fs/edit-file.ts'
 import { globFiles } from '../../fs/glob-files.ts'
 import { listDirectory } from '../../fs/list-directory.ts'
@@ -62,8 +62,13 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   try {
     const first = permit(call.path, access)
     const event = access === 'write' ? 'file_write' : 'file_read'
-    await engine.components.journal.record({ event, ...key, method: METHODS[call.type], path: call.path, bytes: contentOf(call) })
-    return await perform(call, first, permit)
+    const record = async (path: string, bytes: number | null): Promise<void> =>
+      engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes })
+    await record(call.path, contentOf(call))
+    // What a patch changes is known when it is read.
+    const announce = async (paths: readonly string[]): Promise<void> =>
+      void (await Promise.all(paths.map(async (path) => record(path, null))))
+    return await perform(call, first, { permitFor: permit, announce })
   } catch (error) {
     if (isAppError(error, 'forbidden_path') || isAppError(error, 'unsupported_capability'))
       await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
@@ -74,7 +79,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
 const perform = async (
   call: FileCall,
   permit: FilePermit,
-  permitFor: (path: string, access: FileAccess) => FilePermit,
+  { permitFor, announce }: { permitFor: PermitFor; announce: (paths: readonly string[]) => Promise<void> },
 ): Promise<FileAnswer> => {
   switch (call.type) {
     case 'file_read': {
@@ -103,7 +108,8 @@ const perform = async (
     case 'file_patch': {
       const base = call.path
       const from = (path: string): string => (path.startsWith('/') ? path : `${base}/${path}`)
-      return plain(await applyPatch(parsePatch(text(call.patch_text, 'patch_text')), (path, access) => permitFor(from(path), access)))
+      const changes = parsePatch(text(call.patch_text, 'patch_text'))
+      return plain(await applyPatch(changes, (path, access) => permitFor(from(path), access), announce))
     }
   }
 }

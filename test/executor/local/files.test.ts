@@ -51,7 +51,7 @@ for (const method of methods)
     const { host, session, call } = await hostWith(t)
     const { json } = await call(method, pathFor(method))
     assert.equal(typeof JSON.parse(json), 'object')
-    const { ts: _ts, chain: _chain, n: _n, prev: _prev, ...line } = (await host.lines()).at(-1)!
+    const { ts: _ts, chain: _chain, n: _n, prev: _prev, ...line } = (await host.lines()).find(({ event }) => event.startsWith('file_'))!
     const changes = CHANGES.includes(method)
     const content = { file_write: 3, file_edit: 5, file_patch: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch').length }
     assert.deepEqual(line, {
@@ -64,6 +64,20 @@ for (const method of methods)
       bytes: changes ? content[method as keyof typeof content] : null,
     })
   })
+
+test('every path that a patch changes has its line before', async (t) => {
+  const { host, call } = await hostWith(t)
+  const patch = ['*** Add File: new', '+x', `*** Update File: ${host.root}/file`, '*** Move to: dir/moved', '*** Delete File: dir/gone']
+  await writeFile(join(host.root, 'dir/gone'), '')
+  const patch_text = bytes(['*** Begin Patch', ...patch, '*** End Patch'].join('\n'))
+  await call('file_patch', '.', { patch_text })
+  const lines = (await host.lines()).filter(({ event }) => event === 'file_write')
+  const paths = ['new', 'file', 'dir/moved', 'dir/gone'].map((path) => ({ path: join(host.root, path), bytes: null }))
+  assert.deepEqual(
+    (lines as unknown as { path: string; bytes: number | null }[]).map(({ path, bytes }) => ({ path, bytes })),
+    [{ path: '.', bytes: patch_text.length }, ...paths],
+  )
+})
 
 test('what is outside the roots is refused to every method, and what was tried is in the journal', async (t) => {
   const { host, call } = await hostWith(t)
