@@ -16,6 +16,8 @@ export interface AnswerComponents {
   readonly methods: Methods
   readonly metrics: RpcMetrics | null
   readonly log: Logger
+  /** Nobody waits for the answer any more; without it, while there is the connection somebody does. */
+  readonly gone?: AbortSignal
 }
 
 /** Does what one message asks: a batch all at once, and answered when all of it is done. */
@@ -32,7 +34,7 @@ export const answerMessage = async ({ batch, parts }: RpcMessage, components: An
 /** Null for a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
   { id, method, params }: RpcCall,
-  { methods, metrics, log }: AnswerComponents,
+  { methods, metrics, log, gone }: AnswerComponents,
   works: (() => void)[],
 ): Promise<RpcResponse | null> => {
   if (!isMethod(method)) {
@@ -40,7 +42,7 @@ const perform = async (
     return id === undefined ? null : methodNotFound(id, method, METHODS)
   }
   try {
-    const answered = await methods.call(method, params)
+    const answered = await methods.call(method, params, gone)
     metrics?.answered(method, 'ok')
     if (answered.afterwards !== undefined) works.push(answered.afterwards)
     return id === undefined ? null : success(id, answered.result)

@@ -62,12 +62,12 @@ export class Methods {
     return this.#waiting
   }
 
-  /** Throws an `AppError`, `bad_request` where the params do not fit. */
-  async call(method: Method, params: unknown): Promise<Answered> {
-    const handler = this.#handlers[method] as (params: unknown) => Promise<Answered>
+  /** `gone`: nobody waits for this answer any more. Throws an `AppError`, `bad_request` where the params do not fit. */
+  async call(method: Method, params: unknown, gone?: AbortSignal): Promise<Answered> {
+    const handler = this.#handlers[method] as (params: unknown, gone?: AbortSignal) => Promise<Answered>
     const parsed = parseWith(PARAMS[method] as z.ZodType, params)
     const { session_id: id = '' } = parsed as { session_id?: string }
-    return this.#sessions.during(id, async () => handler(parsed))
+    return this.#sessions.during(id, async () => handler(parsed, gone))
   }
 
   /** The connection is gone: nobody waits, and everything that it had running is ended. */
@@ -76,14 +76,14 @@ export class Methods {
     this.#left.abort()
   }
 
-  readonly #handlers: { readonly [M in Method]: (params: Params<M>) => Promise<Answered> } = {
+  readonly #handlers: { readonly [M in Method]: (params: Params<M>, gone?: AbortSignal) => Promise<Answered> } = {
     'session.open': async (params) => ({ result: await this.#sessions.open(params) }),
     'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#sessions.end(this.#session(session_id)) } }),
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
-    'session.events': async (params) => ({ result: await this.#sessions.eventsOf(params, this.#left.signal) }),
+    'session.events': async (params, gone) => ({ result: await this.#sessions.eventsOf(params, this.#until(gone)) }),
     'exec.start': async (params) => this.#start(params),
-    'exec.wait': async ({ session_id, process_id, timeout_ms }) => this.#wait(session_id, process_id, timeout_ms ?? null),
+    'exec.wait': async (params, gone) => this.#wait(params, this.#until(gone)),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
       result: { ok: await this.#process(session_id, process_id).run.signal(signal) },
     }),
@@ -143,16 +143,21 @@ export class Methods {
     return process
   }
 
-  async #wait(sessionId: string, processId: string, timeoutMs: number | null): Promise<Answered> {
+  /** For who waits: until they are gone, or the whole connection is. */
+  #until(gone: AbortSignal | undefined): AbortSignal {
+    return gone === undefined ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
+  }
+
+  async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, left: AbortSignal): Promise<Answered> {
     if (this.#waiting >= MAX_RPC_WAITS) {
       const data = { limit: 'waits', max: MAX_RPC_WAITS }
       throw new AppError('resource_limit', `${MAX_RPC_WAITS} questions wait for programs, which is all that may`, { data })
     }
     this.#waiting += 1
     try {
-      const process = this.#process(sessionId, processId)
-      this.#session(sessionId).events.waitedFor()
-      return { result: await process.wait(timeoutMs, this.#left.signal) }
+      const process = this.#process(session_id, process_id)
+      this.#session(session_id).events.waitedFor()
+      return { result: await process.wait(timeout_ms ?? null, left) }
     } finally {
       this.#waiting -= 1
     }

@@ -100,7 +100,10 @@ export class RpcWebDoor implements Startable {
       requireRpc(request)
       const body = await bodyOf(request)
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
+      const gone = new AbortController()
+      response.once('close', () => gone.abort())
       const { said, afterwards } = await answerMessage(message, {
+        gone: gone.signal,
         methods: this.#methods,
         metrics: this.#metrics,
         log: this.#components.log,

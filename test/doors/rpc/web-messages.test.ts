@@ -188,3 +188,22 @@ test('what is read in base64 is not compressed, not even what could be', TIMEOUT
   assert.deepEqual(Buffer.from(content as string, 'base64'), Buffer.alloc(size))
   assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
 })
+
+test('whoever hangs up waits for nothing any more, and takes no place of those who wait', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'test' })
+  const { process_id } = await post(server, 'exec.start', { session_id, argv: ['sleep', '100'], timeout_ms: 100_000 })
+  const waits = Array.from({ length: MAX_RPC_BATCH }, (_, id) => call(id, 'exec.wait', { session_id, process_id }))
+  const leaving = new AbortController()
+  const left = Array.from({ length: 11 }, async () => ask(server, { body: waits, signal: leaving.signal }).catch(() => null))
+  const isFull = async (): Promise<boolean> =>
+    post(server, 'exec.wait', { session_id, process_id, timeout_ms: 1 }).then(
+      () => false,
+      () => true,
+    )
+  await until(isFull)
+  leaving.abort()
+  await Promise.all(left)
+  await until(async () => !(await isFull()))
+  await post(server, 'session.close', { session_id })
+})
