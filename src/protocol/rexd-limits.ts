@@ -37,6 +37,8 @@ export const MAX_RPC_PENDING = 32
 export const MAX_RPC_ID = 256
 /** Ended processes of one session that can still be waited for. */
 export const MAX_ENDED_PROCESSES = 256
+/** Their argv together, as JSON: all of them are in one answer, and in every one by which a session is gone on with. */
+export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 /** Answers and events that wait for a reader; beyond this programs are held, and no more is read. */
 export const MAX_RPC_BACKLOG = 1024 * 1024
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */

@@ -1,4 +1,4 @@
-import { MAX_ENDED_PROCESSES } from '../../protocol/rexd-limits.ts'
+import { MAX_ENDED_ARGV, MAX_ENDED_PROCESSES } from '../../protocol/rexd-limits.ts'
 import type { RpcProcess } from './rpc-process.ts'
 
 /** Processes by their ids; of those that have ended, the oldest are forgotten. */
@@ -16,7 +16,13 @@ export class KnownProcesses {
   add(process: RpcProcess): void {
     this.#processes.set(process.id, process)
     const ended = this.all.filter(({ over }) => over)
-    for (const one of ended.slice(0, Math.max(0, ended.length - MAX_ENDED_PROCESSES))) this.remove(one)
+    let [count, size] = [ended.length, ended.reduce((sum, one) => sum + one.argvSize, 0)]
+    for (const one of ended) {
+      if (count <= MAX_ENDED_PROCESSES && size <= MAX_ENDED_ARGV) return
+      this.remove(one)
+      count -= 1
+      size -= one.argvSize
+    }
   }
 
   remove({ id }: RpcProcess): void {

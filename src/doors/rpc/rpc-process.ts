@@ -39,6 +39,8 @@ const signalName = (number: number | null): string | null =>
 
 /** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
 export class RpcProcess implements RunSink {
+  /** Bytes of its argv as JSON. */
+  readonly argvSize: number
   readonly #session: Emit
   readonly #clock: Clock
   readonly #init: RpcProcessInit
@@ -62,6 +64,7 @@ export class RpcProcess implements RunSink {
     this.#session = components.emit
     this.#clock = components.clock
     this.#init = init
+    this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
   }
 
   /** What the sink hears is of this run. Settles when all of it is said. */

@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { KnownProcesses } from '../../../src/doors/rpc/known-processes.ts'
+import type { RpcProcess } from '../../../src/doors/rpc/rpc-process.ts'
+import { MAX_ENDED_ARGV, MAX_ENDED_PROCESSES } from '../../../src/protocol/rexd-limits.ts'
+
+const processes = (sizes: readonly number[], over = true): RpcProcess[] =>
+  sizes.map((argvSize, at) => ({ id: `${over ? 'ended' : 'running'}${at}`, over, argvSize }) as unknown as RpcProcess)
+
+const afterAll = (added: readonly RpcProcess[]): string[] => {
+  const known = new KnownProcesses()
+  for (const process of added) known.add(process)
+  return known.all.map(({ id }) => id)
+}
+
+test('of processes that have ended, the last are known', () => {
+  const ids = afterAll(processes(Array.from({ length: MAX_ENDED_PROCESSES + 2 }, () => 10)))
+  assert.deepEqual([ids.length, ids[0]], [MAX_ENDED_PROCESSES, 'ended2'])
+})
+
+test('what is known of those that have ended stays within one answer, whatever their arguments', () => {
+  const half = MAX_ENDED_ARGV / 2
+  assert.deepEqual(afterAll(processes([half, half])), ['ended0', 'ended1'])
+  assert.deepEqual(afterAll(processes([half, half, 1])), ['ended1', 'ended2'])
+  assert.deepEqual(afterAll([...processes([half], false), ...processes([half, half, 1])]), ['running0', 'ended1', 'ended2'])
+})
