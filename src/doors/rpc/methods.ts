@@ -187,7 +187,7 @@ export class Methods {
     const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
     metrics?.processStarted()
     void process.attach(run).then(() => metrics?.processEnded(process.status))
-    session.processes.add(process)
+    this.#sessions.began(session, process)
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
       session.processes.remove(process)

@@ -7,6 +7,7 @@ import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { KnownProcesses } from './known-processes.ts'
 import type { RpcMetrics } from './metrics.ts'
+import type { RpcProcess } from './rpc-process.ts'
 import { RpcSession, type SessionGrant } from './rpc-session.ts'
 import type { Params } from './schemas.ts'
 import type { Arrived, EventsSince, Send } from './session-events.ts'
@@ -163,6 +164,7 @@ export class OwnSessions {
 
   /** Answers how many programs were ended. */
   async end(session: RpcSession): Promise<number> {
+    session.over = true
     this.#sessions.delete(session.id)
     this.#components.store?.remove(session)
     this.#components.metrics?.sessionEnded(session.id)
@@ -174,6 +176,12 @@ export class OwnSessions {
     } finally {
       void Promise.all(session.processes.all.map(async (process) => process.ended)).then(() => session.events.close())
     }
+  }
+
+  /** A process that was just started: of its session, or, where that was closed meanwhile and the process outlives it, of the door. */
+  began(session: RpcSession, process: RpcProcess): void {
+    session.processes.add(process)
+    if (session.over) this.#letGo(session)
   }
 
   /** What outlives the session is the door's from now on. */

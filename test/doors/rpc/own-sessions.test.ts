@@ -5,6 +5,7 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
+import { KnownProcesses } from '../../../src/doors/rpc/known-processes.ts'
 import { SessionStore } from '../../../src/doors/rpc/session-store.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
 import { isAlive, until } from '../../support/processes.ts'
@@ -125,6 +126,57 @@ test('a session that was opened for a caller who has left meanwhile is not there
       return false
     }
   })
+})
+
+test('what outlives its session is found again, also where that was closed before the start was answered', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, { ...LONG, security: 'allow_detach = true' })
+  const { clock } = host
+  const [late, asked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  // The answer to the start comes when it is let through.
+  const client = new Proxy(host.client, {
+    get: (real, name) => {
+      const value: unknown = Reflect.get(real, name, real)
+      if (name !== 'call') return typeof value === 'function' ? (value.bind(real) as unknown) : value
+      return async (...args: Parameters<typeof real.call>): Promise<unknown> => {
+        const answer = await real.call(...args)
+        if (args[0] !== 'run_start') return answer
+        asked.resolve()
+        await late.promise
+        return answer
+      }
+    },
+  })
+  const detached = new KnownProcesses()
+  const answers: { id: number; result: Record<string, never> }[] = []
+  const connection = new RpcConnection(
+    {
+      client,
+      clock,
+      store: new SessionStore({ clock }),
+      detached,
+      metrics: null,
+      log: silentLogger,
+      send: (one) => void answers.push(one as never),
+    },
+    { door: 'websocket', available: ['exec', 'exec.shell', 'exec.detach', 'events'] },
+  )
+  const call = (id: number, method: string, params: object): void =>
+    void connection.receive(JSON.stringify({ jsonrpc: '2.0', id, method, params }))
+  const answered = async (id: number): Promise<void> => until(() => answers.some((one) => one.id === id))
+  call(1, 'session.open', { client_name: 'a' })
+  await answered(1)
+  const { session_id } = answers[0]!.result
+  call(2, 'exec.start', { session_id, ...SLEEPER, detach: true })
+  await asked.promise
+  call(3, 'session.close', { session_id })
+  await answered(3)
+  late.resolve()
+  await answered(2)
+  const pid = await pidOf(host)
+  const { process_id } = answers.find(({ id }) => id === 2)!.result
+  assert.deepEqual([detached.all.map(({ id }) => id), isAlive(pid)], [[process_id], true])
+  await detached.all[0]!.run.signal('KILL')
+  await gone(pid)
 })
 
 test('who has lost a session does not take it back with an answer that comes late', TIMEOUT, async (t) => {
