@@ -33,6 +33,8 @@ export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
 export const MAX_RPC_BATCH = 100
 /** Requests of one connection that are being answered, but for those that wait for a program; beyond this no more are read. Each may be answered with a chunk of a file. */
 export const MAX_RPC_PENDING = 32
+/** Characters of all answers to one batch: two of the longest, a file of nothing but control characters. */
+export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
 /** A request's id, when it is a text. */
 export const MAX_RPC_ID = 256
 /** Ended processes of one session that can still be waited for. */

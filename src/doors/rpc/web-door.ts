@@ -173,7 +173,9 @@ const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
 
 const sendJson = (response: ServerResponse, status: number, value: object): void => {
-  response.writeHead(status, HEADERS).end(written(value))
+  // First what may fail: behind the head no other answer can be given.
+  const text = written(value)
+  response.writeHead(status, HEADERS).end(text)
 }
 
 /** What a refused caller still sends is not waited for. */

@@ -207,3 +207,20 @@ test('whoever hangs up waits for nothing any more, and takes no place of those w
   await until(async () => !(await isFull()))
   await post(server, 'session.close', { session_id })
 })
+
+test('a batch whose answers are too long together is answered, each request by its id, and what it started ends', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  await writeFile(join(server.root, 'long'), Buffer.alloc(1024 * 1024))
+  const { session_id } = await post(server, 'session.open', { client_name: 'test' })
+  const reads = Array.from({ length: MAX_RPC_BATCH - 1 }, (_, id) => call(id, 'fs.read', { session_id, path: 'long' }))
+  const { json } = await ask(server, { body: [call('start', 'exec.start', { session_id, argv: ['true'] }), ...reads] })
+  const answers = json as { id: unknown; result?: { process_id: string }; error?: { code: number } }[]
+  assert.deepEqual(
+    answers.map(({ id }) => id),
+    ['start', ...reads.map(({ id }) => id)],
+  )
+  const codes = new Set(answers.map(({ error }) => error?.code ?? 'ok'))
+  assert.deepEqual(codes, new Set(['ok', -32_008]))
+  const ended = await post(server, 'exec.wait', { session_id, process_id: answers[0]?.result?.process_id })
+  assert.equal(ended.status, 'exited')
+})
