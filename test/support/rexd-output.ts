@@ -11,7 +11,7 @@ const LINES = 3_000_000
 export const numbers = (file = 'pid') => ({ shell: true, command: `echo $$ > ${file}; exec seq 1 ${LINES}` })
 export const numbersText = (): Buffer => Buffer.from(Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join(''))
 
-export const numbersPid = async (server: RexdServer, file = 'pid'): Promise<number> => pidIn(join(server.root, file))
+export const numbersPid = async (server: Pick<RexdServer, 'root'>, file = 'pid'): Promise<number> => pidIn(join(server.root, file))
 
 const writtenBy = async (pid: number): Promise<number> => {
   const text = await readFile(`/proc/${pid}/io`, 'latin1').catch(() => '')

@@ -1,5 +1,6 @@
 import type { z } from 'zod'
 
+import { safeJson } from '../../audit/line.ts'
 import { AppError } from '../../base/errors.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
@@ -238,7 +239,7 @@ const runOf = (
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
-  const asked = Buffer.byteLength(JSON.stringify([argv, Object.keys(params.env)]))
+  const asked = Buffer.byteLength(safeJson([argv, Object.keys(params.env)]))
   if (asked > MAX_COMMAND_JSON) {
     const data = { limit: 'argv', asked, max: MAX_COMMAND_JSON }
     throw new AppError('resource_limit', `argv and the names of env: at most ${MAX_COMMAND_JSON} bytes as JSON; give more by stdin`, {

@@ -5,11 +5,12 @@ import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.
 import type { Logger } from '../../base/log.ts'
 import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
-import { MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import { Turnstile } from '../../base/turnstile.ts'
+import { MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
 import { answerMessage } from './answer.ts'
-import { parseFailure, parseMessage, tooLong } from './message.ts'
+import { isCall, parseFailure, parseMessage, tooLong, type RpcMessage } from './message.ts'
 import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
@@ -42,6 +43,8 @@ export class RpcWebDoor implements Startable {
   readonly #methods: Methods
   readonly #sockets: WebSockets
   readonly #metrics = new RpcMetrics()
+  /** Of questions by POST: each may be answered with a chunk of a file, which waits for its reader. */
+  readonly #inWork = new Turnstile({ limit: MAX_RPC_PENDING })
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {
@@ -94,14 +97,17 @@ export class RpcWebDoor implements Startable {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController()
+    response.once('close', () => gone.abort())
     try {
       this.#admit(request, request.headers.authorization)
       if (request.url === '/metrics') return this.#tellMetrics(request, response)
       requireRpc(request)
+      const leave = await this.#inWork.enter(gone.signal)
+      response.once('close', leave)
       const body = await bodyOf(request)
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
-      const gone = new AbortController()
-      response.once('close', () => gone.abort())
+      if (onlyWaits(message)) leave()
       const { said, afterwards } = await answerMessage(message, {
         gone: gone.signal,
         methods: this.#methods,
@@ -113,7 +119,7 @@ export class RpcWebDoor implements Startable {
       afterwards()
     } catch (error) {
       // Whoever has left in the middle is told nothing.
-      if (request.destroyed && !request.complete) return
+      if (gone.signal.aborted || (request.destroyed && !request.complete)) return
       const known = isAppError(error) ? error : new AppError('internal')
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
       refuse(request, response, known)
@@ -141,6 +147,10 @@ export class RpcWebDoor implements Startable {
     }
   }
 }
+
+/** What waits for a program, or for an event, may do so for long, and holds nothing meanwhile. */
+const onlyWaits = ({ parts }: RpcMessage): boolean =>
+  parts.every((part) => isCall(part) && (part.method === 'exec.wait' || part.method === 'session.events'))
 
 /** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {

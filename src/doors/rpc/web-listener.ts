@@ -21,7 +21,7 @@ export const makeServer = (tls: Tls): Server => {
 const makeTlsServer = ({ cert, key, clientCa }: NonNullable<Tls>, options: object): Server => {
   const clients = clientCa === null ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true }
   try {
-    return createTlsServer({ ...options, cert, key, minVersion: 'TLSv1.3', ...clients })
+    return createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, cert, key, minVersion: 'TLSv1.3', ...clients })
   } catch (error) {
     throw new AppError('bad_config', `the certificates cannot be used: ${errorText(error)}`, { cause: error })
   }

@@ -88,8 +88,8 @@ export class WebSockets {
     let timer: Timer | null = null
     socket.on('pong', () => (alive = true))
     const look = (): void => {
-      // While we read nothing, nobody can answer us.
-      if (!alive && !socket.isPaused) return socket.terminate()
+      // While we read nothing, or the other side does, nobody can answer us; the system gives up what takes no byte of ours.
+      if (!alive && !socket.isPaused && socket.bufferedAmount === 0) return socket.terminate()
       alive = false
       socket.ping()
       timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)

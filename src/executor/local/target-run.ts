@@ -90,7 +90,7 @@ export class TargetRun {
         ...this.#key,
         method: 'exec.start',
         argv: this.#init.grant.argv,
-        ...told(error),
+        ...told(error, this.requestId),
       })
       this.#settle()
       throw error
@@ -109,8 +109,10 @@ export class TargetRun {
     this.kill()
   }
 
-  end(_cause: EndCause): void {
+  end(cause: EndCause): void {
     if (this.#over) return
+    // Nobody reads any more: what the target still writes must not hold it.
+    if (cause === 'peer_disconnected') this.#outbox.close()
     this.#ending = true
     void this.#components.targets.cancel(this.requestId)
   }
@@ -236,7 +238,7 @@ const errorOf = ({ error, message }: Extract<RunPart, { type: 'error' }>): AppEr
 const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
   new AppError('command_denied', `${target} denied it: ${String(denial_reason)}`, { data: { target, reason: denial_reason, request_id } })
 
-const told = (error: unknown): { readonly code: string; readonly detail: string } => ({
+const told = (error: unknown, requestId: RequestId): { readonly code: string; readonly detail: string } => ({
   code: error instanceof AppError ? error.code : 'internal',
-  detail: errorText(error),
+  detail: `${errorText(error)} (${requestId})`,
 })
