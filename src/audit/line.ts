@@ -1,15 +1,7 @@
 import { createHash } from 'node:crypto'
 
+import { safeJson } from '../base/safe-json.ts'
 import type { JournalEvent } from './events.ts'
-
-/** What a terminal or an editor could show as something else than it is: controls, line and bidi marks, invisible ones. */
-const DECEPTIVE = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
-
-const escapeUnits = (text: string): string =>
-  Array.from({ length: text.length }, (_unit, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`).join('')
-
-/** JSON in which nothing deceptive stands for itself; it reads back as the same value. */
-export const safeJson = (value: unknown): string => JSON.stringify(value).replaceAll(DECEPTIVE, escapeUnits)
 
 /** The `prev` of a chain's first line. */
 export const FIRST_PREV = '0'.repeat(64)

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 
-import { safeJson } from '../../audit/line.ts'
 import { AppError } from '../../base/errors.ts'
+import { safeJson } from '../../base/safe-json.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
 import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
