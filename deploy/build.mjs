@@ -76,6 +76,8 @@ export const TARGETS = {
     target: 'node20',
     banner: REQUIRE_PRELUDE,
     supported: {},
+    // An error that nobody catches is printed with the line that it stands in.
+    readable: true,
   },
   // Started by rexd for each program that runs on a terminal.
   'terminal-host': {
@@ -113,7 +115,7 @@ main(process.argv.slice(2), process.env).then(
 const library = (entry) => `export * from './${entry}'`
 
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
-export const bundle = async ({ entry, format, target, banner, supported, end = 'process.exitCode = status' }) => {
+export const bundle = async ({ entry, format, target, banner, supported, readable = false, end = 'process.exitCode = status' }) => {
   const { build } = await import('esbuild')
   const result = await build({
     stdin: { contents: entry.endsWith('main.ts') ? starter(entry, end) : library(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
@@ -129,8 +131,8 @@ export const bundle = async ({ entry, format, target, banner, supported, end = '
     mainFields: ['module', 'main'],
     legalComments: 'none',
     // Every byte of source stays in memory while a daemon runs. Names stay, for whoever reads a stack.
-    minifyWhitespace: true,
-    minifySyntax: true,
+    minifyWhitespace: !readable,
+    minifySyntax: !readable,
     write: false,
     metafile: true,
     logLevel: 'warning',

@@ -39,6 +39,22 @@ test('a good configuration serves, and --check says what it grants', async (t) =
   assert.equal((JSON.parse(json.stdout) as { ok: boolean }).ok, true)
 })
 
+test('--check says that a journal cannot be written, and what mends it', async (t) => {
+  const home = await homeWith(t, {})
+  const saysOf = async (path: string): Promise<string> => {
+    await home.configure({ audit: [`path = ${JSON.stringify(path)}`] })
+    const { status, stdout } = await runRexd(home, ['--check', '--config', home.configFile])
+    assert.equal(status, 2, stdout)
+    return stdout
+  }
+  assert.match(await saysOf(home.root), /audit\.path: .* is no regular file; every session would be refused/)
+  assert.match(await saysOf('/dev/full'), /is no regular file/)
+  const open = join(home.dir, 'open.jsonl')
+  await writeFile(open, '')
+  await chmod(open, 0o666)
+  assert.match(await saysOf(open), /others may write it; every session would be refused; chmod go-w/)
+})
+
 test('without a configuration nothing is served', async (t) => {
   const home = await homeWith(t, {})
   await rm(home.configFile)

@@ -165,7 +165,8 @@ const EVENTS: readonly Requirement[] = [
       assert.deepEqual([all.cursor, all.gap], [2, null])
       assert.deepEqual(await eventsOf(session, 1), { events: all.events.slice(1), cursor: 2, gap: null })
       assert.deepEqual(await eventsOf(session, 2), { events: [], cursor: 2, gap: null })
-      for (const params of [{ cursor: -1 }, { cursor: 0, timeout_ms: 60_001 }, { cursor: 0.5 }, {}])
+      // Behind what never was one would wait for ever.
+      for (const params of [{ cursor: 3 }, { cursor: -1 }, { cursor: 0, timeout_ms: 60_001 }, { cursor: 0.5 }, {}])
         await session.failure(-32602, 'session.events', params)
     },
     ONLY_WEB,

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { after, before, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import type { Params, Peer, Result } from './peer.ts'
@@ -10,6 +12,7 @@ import { overStdio } from './transports.ts'
 // A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
 
 const LINES = 100_000
+const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -74,6 +77,16 @@ test('much output comes whole, and what is more than the session may have is dro
   assert.deepEqual([cut.status['exit_code'], (await cut.log.exit)['truncated']], [0, true])
   const { process_id } = await peer.call('exec.start', { session_id, argv: ['seq', '999999'], fail_on_limit: true })
   await peer.failure(-32_004, 'exec.wait', { session_id, process_id })
+  await peer.close()
+})
+
+test('rexd exec runs a command there, with its stdin', async (t) => {
+  const peer = await beside(t)
+  const stdin = 'x'.repeat(100_000)
+  const env = { ...process.env, X0X_DATA_DIR: alice.dir }
+  const asked = ['exec', '--config', peer.home.configFile, '--target', 'bob', '--stdin', '--', 'sha256sum']
+  const { stdout, status } = spawnSync(process.execPath, [REXD, ...asked], { env, input: stdin })
+  assert.deepEqual([status, stdout.toString()], [0, `${createHash('sha256').update(stdin).digest('hex')}  -\n`])
   await peer.close()
 })
 

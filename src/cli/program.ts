@@ -22,6 +22,7 @@ Examples:
   x0x contacts trust laptop trusted             then pin it:  x0x contacts pin laptop MACHINE
   x0x exec saorsa-7 -- systemctl status x0xd    run a command there; its ACL must allow exactly this
   x0x diagnostics exec                          what was run, denied and cut here
+  x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets
 
 Every command takes --json. Exit status of exec: the remote command's own; 128+n when a signal
 ended it; 255 when it was denied, not reached, or ended by a limit. 2: the command line is wrong.`

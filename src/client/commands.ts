@@ -54,8 +54,11 @@ const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | un
   return whole !== null && whole.length <= MAX_STDIN_WITH_START ? whole : undefined
 }
 
-const programOf = (command: Command): Pick<ExecStartParams, 'argv' | 'command' | 'shell'> =>
-  'shell' in command ? { command: command.shell, shell: 'shell' in command } : { argv: command }
+const programOf = (command: Command): Pick<ExecStartParams, 'argv' | 'command' | 'shell'> => {
+  // What the compiler would have said.
+  if (typeof command !== 'object') throw new TypeError("command: a list of tokens, as ['ls', '-l'], or { shell: 'ls -l' }")
+  return 'shell' in command ? { command: command.shell, shell: 'shell' in command } : { argv: command }
+}
 
 /** What a program on a terminal is started with. */
 export const terminalParams = (

@@ -48,15 +48,26 @@ const RUNS: JournalKind = {
   elsewhere: 'let audit_log_path name a file in a directory that this user may write',
 }
 
+const OF_REXD: JournalKind = {
+  topic: 'rexd journal',
+  loss: 'every session would be refused',
+  elsewhere: 'let audit.path name a file in a directory that this user may write',
+}
+
 const ASKED: JournalKind = {
   topic: 'outgoing journal',
   loss: 'no other agent could be asked for anything',
   elsewhere: 'let this user write its data directory',
 }
 
+const OTHERS_MAY_WRITE = 0o022
+
 const checkJournal = async (path: string, { topic, loss, elsewhere }: JournalKind): Promise<Finding> => {
   const why = (reason: string): string => `${path} cannot be written: ${reason}; ${loss}`
-  if (await isThere(path)) {
+  const info = await stat(path).catch(() => null)
+  if (info !== null) {
+    if (!info.isFile()) return fail(topic, why('it is no regular file'), elsewhere)
+    if ((info.mode & OTHERS_MAY_WRITE) !== 0) return fail(topic, why('others may write it'), `chmod go-w ${path}`)
     const reason = await access(path, constants.W_OK).then(() => null, errorText)
     return reason === null ? ok(topic, path) : fail(topic, why(reason), `sudo chown ${userName()} ${path}`)
   }
@@ -85,3 +96,6 @@ export const checkExecFiles = async (aclPath: string): Promise<Finding[]> => {
 
 /** What asking other agents needs: the journal of what was asked, with or without an ACL. */
 export const checkOutgoing = async (path: string): Promise<Finding> => checkJournal(path, ASKED)
+
+/** What sessions of REXD need: a journal that this user can write. */
+export const checkRexdJournal = async (path: string): Promise<Finding> => checkJournal(path, OF_REXD)

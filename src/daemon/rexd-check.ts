@@ -1,9 +1,10 @@
 import { errorText } from '../base/errors.ts'
 import { socketDirProblems } from '../base/private-socket.ts'
 import type { Environment } from './config.ts'
+import { checkRexdJournal } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { readRexdConfig, withoutHttp, type RexdConfig } from './rexd-config.ts'
-import { readTlsMaterial } from './rexd-http-config.ts'
+import { readTlsMaterial, type RexdHttpConfig } from './rexd-http-config.ts'
 
 export interface RexdInspection {
   /** Null where the file cannot be read at all. */
@@ -22,12 +23,20 @@ export const inspectRexd = async (file: string, env: Environment, { http }: { ht
   return { config, problems: [...problems, ...unserved], obstacles: await obstaclesOf(config), warnings }
 }
 
-const obstaclesOf = async (config: RexdConfig | null): Promise<string[]> => {
-  if (config === null || config.http === null) return []
-  const { listen } = config.http
+const obstaclesOf = async (config: RexdConfig | null): Promise<string[]> =>
+  config === null ? [] : [...(await ofTheJournal(config.audit_path)), ...(config.http === null ? [] : await ofTheListener(config.http))]
+
+const ofTheJournal = async (path: string | null): Promise<string[]> => {
+  if (path === null) return []
+  const { standing, text, remedy } = await checkRexdJournal(path)
+  return standing === 'fail' ? [`audit.path: ${text}; ${String(remedy)}`] : []
+}
+
+const ofTheListener = async (http: RexdHttpConfig): Promise<string[]> => {
+  const { listen } = http
   const directory = listen.kind === 'unix' ? await socketDirProblems(listen.path) : []
   try {
-    await readTlsMaterial(config.http)
+    await readTlsMaterial(http)
     return directory
   } catch (error) {
     return [...directory, errorText(error)]

@@ -27,7 +27,8 @@ Examples:
   rexd exec --config ~/rexd.toml --target saorsa-7 -- uptime
   tar c . | rexd exec --ssh server-a --stdin --cwd /srv/app -- tar x
 
-Exit status: that of the command, 128+n when signal n ended it, 255 when it could not be run or its end is not known.`
+Exit status: that of the command, 128+n when signal n ended it, 141 when nobody reads us any more, 255 when it could
+not be run or its end is not known.`
 
 const usage = (text: string): AppError => new AppError('bad_config', `${text}; how to use it: rexd exec --help`)
 
@@ -62,7 +63,12 @@ export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | str
     .addOption(new Option('--config <file>', 'of the rexd that is started here').default(DEFAULT_REXD_CONFIG))
     .addOption(new Option('--target <agent>', 'on an agent of the mesh, where security.allow_targets has it'))
     .addOption(new Option('--cwd <dir>', 'where it runs'))
-    .addOption(new Option('--timeout <seconds>', 'when it is ended'))
+    .addOption(
+      new Option(
+        '--timeout <seconds>',
+        "when it is ended; the server's limits.default_timeout_ms unless told, with --tty its hard_timeout_ms",
+      ),
+    )
     .addOption(new Option('--stdin', 'give it our standard input').conflicts('tty'))
     .addOption(new Option('--tty', 'on a terminal of its own').conflicts('target'))
     .helpOption('-h, --help', 'show this help')
@@ -74,7 +80,8 @@ export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | str
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.code === 'commander.helpDisplayed') return text
-    throw usage(error.message.replace(/^error: /, '').replaceAll('\n', ' '))
+    const next = error.code === 'commander.unknownOption' ? '; the command stands behind two dashes, such as: -- ls -l' : ''
+    throw usage(`${error.message.replace(/^error: /, '').replaceAll('\n', ' ')}${next}`)
   }
   const { ssh, url, tokenFile, config, target, cwd, timeout, stdin, tty } = command.opts<Options>()
   if ((url === undefined) !== (tokenFile === undefined)) throw usage('--url and --token-file belong together')

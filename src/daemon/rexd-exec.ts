@@ -14,6 +14,9 @@ import { parseRexdExecFlags, type RexdExecFlags } from './rexd-exec-flags.ts'
 /** It could not be run, or nobody knows how it ended. */
 const EXIT_NOT_RUN = 255
 
+/** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
+const EXIT_NOT_READ = 141
+
 const CLIENT_NAME = 'rexd exec'
 
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
@@ -91,18 +94,26 @@ class Interrupts {
 
 const exitOf = (name: NodeJS.Signals): number => 128 + constants.signals[name]
 
-const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin }: RexdExecFlags): Promise<RemoteProcess> => {
+const wholeStdin = async (): Promise<Buffer> => {
+  const parts: Buffer[] = []
+  for await (const part of process.stdin as AsyncIterable<Buffer>) parts.push(part)
+  return Buffer.concat(parts)
+}
+
+const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin, target }: RexdExecFlags): Promise<RemoteProcess> => {
   const options = {
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
-    ...(stdin ? { stdin: process.stdin } : {}),
+    // The mesh wants all of it with the command.
+    ...(stdin ? { stdin: target === null ? process.stdin : await wholeStdin() } : {}),
   }
   return session.exec(argv, options)
 }
 
-const sizeOf = ({ columns = 80, rows = 24 }: { columns?: number; rows?: number }): { cols: number; rows: number } => ({
-  cols: columns,
-  rows,
+const sizeOf = ({ columns, rows }: { columns?: number; rows?: number }): { cols: number; rows: number } => ({
+  // A terminal that has no size says 0.
+  cols: columns || 80,
+  rows: rows || 24,
 })
 
 /** What is typed goes there as it is, and it has the size of our window. */
@@ -128,7 +139,7 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
     const { exitCode, signal, timedOut, bytesStdout, bytesStderr } = await program.exited
     const missing = bytesStdout + bytesStderr - copied
     if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
-    if (timedOut) process.stderr.write('rexd: its time was up\n')
+    if (timedOut) process.stderr.write('rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n')
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
     if (process.stdin.isTTY) process.stdin.setRawMode(false)
@@ -145,7 +156,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
     return 0
   }
   const interrupts = new Interrupts()
-  // Whoever reads us has enough, as `head`: the write fails, and that ends it.
+  // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
     const client = await connect({ transport: transportOf(flags) })
@@ -160,6 +171,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
       await client.close()
     }
   } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EPIPE') return EXIT_NOT_READ
     process.stderr.write(`rexd: ${errorText(error)}\n`)
     return interrupts.failure
   } finally {

@@ -102,6 +102,9 @@ const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: 
     )
 }
 
+/** Whoever asks there is on this machine. */
+export const isLocal = (listen: ListenAddress): boolean => listen.kind === 'unix' || LOOPBACK.test(spelled(listen.host))
+
 /** PEM texts. */
 export interface TlsMaterial {
   readonly cert: string

@@ -129,7 +129,8 @@ const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
     if (lstatSync(path).isSymbolicLink()) toml.warning(place, `is a link; what it leads to now stays the root: ${JSON.stringify(real)}`)
     return [Object.freeze({ path, real, dev: info.dev, ino: info.ino })]
   } catch (error) {
-    toml.problem(place, errorText(error))
+    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    toml.problem(place, missing ? `${JSON.stringify(path)} is not there: make the directory, or name another` : errorText(error))
     return []
   }
 }

@@ -35,6 +35,8 @@ test('where it runs, what it is given, and what it reads', async (t) => {
   assert.equal((await session.run({ shell: 'printf %s "$COLOUR"' }, { env: { COLOUR: 'grün' } })).stdoutText, 'grün')
   assert.equal((await session.run(['cat'], { stdin: 'a text\0' })).stdoutText, 'a text\0')
   assert.equal((await session.run(['cat'])).stdoutText, '')
+  // Without a compiler it is easily written so.
+  await assert.rejects(session.run('ls -l' as never), { name: 'TypeError', message: /a list of tokens/ })
 })
 
 test('a session with a directory begins there, for commands and for files', async (t) => {

@@ -139,6 +139,8 @@ export class OwnSessions {
     const { events, init } = this.get(session_id)
     if (!init.kept)
       throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
+    // Whoever waits behind what never was would wait for ever.
+    if (cursor > events.last) throw new AppError('bad_request', `cursor: the last event of this session is ${events.last}`)
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
     // It has said what it has: what waits for that may go on while it waits.

@@ -177,6 +177,11 @@ export class SessionEvents {
     this.#direct = null
   }
 
+  /** The cursor of the last event; 0 where there was none. */
+  get last(): number {
+    return this.#last
+  }
+
   /** Events behind `cursor`, of which those up to it are had by whoever asks. */
   since(cursor: number): EventsSince {
     this.#watched = true
