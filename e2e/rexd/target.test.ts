@@ -192,6 +192,6 @@ test('where no daemon answers, the command is refused with what to start', async
   const session_id = await sessionFor(peer)
   const { data, message } = await peer.failure(-32_603, 'exec.start', { session_id, argv: ['echo', '1'] })
   assert.equal(data['code'], 'daemon_unreachable')
-  assert.match(message, /no daemon answers at \/nonexistent\/x0x\/api.sock/)
+  assert.match(message, /no daemon answers at \/nonexistent\/x0x\/api.sock; .*X0X_DATA_DIR/)
   await peer.close()
 })

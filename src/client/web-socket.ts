@@ -39,6 +39,7 @@ const isLoopback = (hostname: string): boolean => hostname === 'localhost' || ho
 
 /** Throws a `TypeError`. */
 const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
+  if (typeof url !== 'string') throw new TypeError('url: where rexd listens, as ws://127.0.0.1:7680')
   if (url.startsWith('unix:')) {
     const path = url.slice('unix:'.length)
     if (!path.startsWith('/')) throw new TypeError(`url: ${quote(url)}: behind unix: comes an absolute path`)
@@ -162,12 +163,15 @@ const refusalOf = async (response: IncomingMessage): Promise<Error> => {
 
 /**
  * REXD by a WebSocket, also over a socket of the file system. Over it sessions may be `resumable`, and the client connects
- * again unless told otherwise. Throws a `TypeError` for a URL that is none.
+ * again unless told otherwise. Throws a `TypeError` for a URL that is none, and without a token.
  */
 export const webSocket = (options: WebSocketOptions): TransportFactory => {
   const address = addressOf(options)
   const { name, url } = address
   const { token, silenceMs = SILENCE_MS } = options
+  // What the compiler would have said.
+  if (typeof token !== 'string' && typeof token !== 'function')
+    throw new TypeError("token: what is in the server's token_file, or what asks for it")
   const open = async (events: TransportEvents, signal: AbortSignal): Promise<Transport> => {
     const secret = typeof token === 'string' ? token : await token()
     signal.throwIfAborted()

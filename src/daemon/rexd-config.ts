@@ -45,7 +45,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
     document = await readToml(path, 'bad_config', { bigints: true })
   } catch (error) {
     const missing = isAppError(error, 'not_found')
-    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines), or name it with --config`
+    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines), or name another: --config of rexd, rexd_config of x0xd`
     return { config: null, problems: [missing ? remedy : errorText(error)], warnings: [] }
   }
   const toml = new TomlReader(document, 'bad_config')

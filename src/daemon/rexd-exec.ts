@@ -21,8 +21,16 @@ const CLIENT_NAME = 'rexd exec'
 
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
+const readToken = async (file: string): Promise<string> => {
+  try {
+    return (await readFile(file, 'utf8')).trim()
+  } catch (error) {
+    throw new Error(`--token-file: ${errorText(error)}`, { cause: error })
+  }
+}
+
 const transportOf = ({ ssh, url, tokenFile, config }: RexdExecFlags): TransportFactory => {
-  if (url !== null && tokenFile !== null) return webSocket({ url, token: async () => (await readFile(tokenFile, 'utf8')).trim() })
+  if (url !== null && tokenFile !== null) return webSocket({ url, token: async () => readToken(tokenFile) })
   if (ssh !== null) return stdio({ command: ['ssh', '-T', '--', ssh, 'rexd', '--stdio'] })
   const program = ownProgram('rexd.mjs', 'rexd-main.ts')
   return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })

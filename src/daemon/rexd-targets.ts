@@ -35,7 +35,10 @@ export class DaemonTargets implements TargetRunner {
     try {
       return await this.#api.open({ method: 'POST', path: '/exec/run', body, headers, signal })
     } catch (error) {
-      throw isAppError(error, 'operator_proof_required') && prover instanceof AppError ? prover : error
+      if (isAppError(error, 'operator_proof_required') && prover instanceof AppError) throw prover
+      if (!isAppError(error, 'daemon_unreachable')) throw error
+      const next = 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR'
+      throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
     }
   }
 

@@ -60,6 +60,8 @@ test('who has no right to it is told so in the words of the server, and the toke
 test('a URL that leads nowhere', async () => {
   for (const url of ['ftp://host', 'nonsense', 'unix:relative', '', 'ws://name:secret@host'])
     assert.throws(() => webSocket({ url, token: 'x' }), TypeError, url)
+  for (const options of [{ token: 'x' }, { url: 'ws://127.0.0.1' }])
+    assert.throws(() => webSocket(options as never), { name: 'TypeError', message: /^(url|token): / })
   assert.equal(webSocket({ url: 'https://host', token: 'x' }).name, 'wss://host/ws')
   assert.equal(webSocket({ url: 'ws://host:1/behind/a/proxy', token: 'x' }).name, 'ws://host:1/behind/a/proxy')
   await assert.rejects(connect({ transport: webSocket({ url: 'unix:/no/such/socket', token: 'x' }) }), lost(false, /ENOENT/))

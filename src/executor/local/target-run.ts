@@ -236,7 +236,9 @@ const errorOf = ({ error, message }: Extract<RunPart, { type: 'error' }>): AppEr
   new AppError(Object.hasOwn(ERROR_TABLE, error) ? (error as ErrorCode) : 'internal', message)
 
 const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
-  new AppError('command_denied', `${target} denied it: ${String(denial_reason)}`, { data: { target, reason: denial_reason, request_id } })
+  new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {
+    data: { target, reason: denial_reason, request_id },
+  })
 
 const told = (error: unknown, requestId: RequestId): { readonly code: string; readonly detail: string } => ({
   code: error instanceof AppError ? error.code : 'internal',
