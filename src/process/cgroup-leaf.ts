@@ -1,6 +1,6 @@
 import { rmdirSync } from 'node:fs'
 
-import { endGroup, hasControl, killGroup, membersOf, writeControl } from './cgroup-files.ts'
+import { endGroup, hasControl, killGroup, membersOf, readControl, writeControl } from './cgroup-files.ts'
 import type { Hierarchy } from './cgroup-hierarchy.ts'
 import { groupOf, send } from './signals.ts'
 
@@ -67,6 +67,7 @@ export class CgroupLeaf {
       for (const place of this.#places) {
         writeControl(place.directory, place.hierarchy.door, 0)
         inside.push(place)
+        this.#boundEarly(place)
       }
       return spawn()
     } finally {
@@ -77,6 +78,13 @@ export class CgroupLeaf {
           this.#stuck = true
         }
     }
+  }
+
+  /** As long as we are inside, our own threads count as well; the program may start others before we are out again. */
+  #boundEarly({ hierarchy, directory }: LeafPlace): void {
+    const { processes } = this.#limits
+    if (processes === null || !hierarchy.limits.has('pids')) return
+    writeControl(directory, 'pids.max', processes + Number(readControl(directory, 'pids.current')[0] ?? 0))
   }
 
   /** Only now that we are out again: our own threads and memory would have counted. Throws the system's error. */

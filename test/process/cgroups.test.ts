@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -52,7 +52,7 @@ const likeGroup = async (t: TestContext, controllers: string): Promise<string> =
   return own
 }
 
-test('version 2: a limit is handed down through the parent of the leaves, and written into the leaf after we have come out', async (t) => {
+test('version 2: a limit is handed down through the parent of the leaves, with room for our own threads while we are inside, and without it afterwards', async (t) => {
   const own = await likeGroup(t, 'cpu memory pids')
   const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
   assert.equal(hierarchy.enable('pids'), null)
@@ -60,12 +60,12 @@ test('version 2: a limit is handed down through the parent of the leaves, and wr
   assert.equal(await readFile(join(own, 'x0x-p', 'cgroup.subtree_control'), 'utf8'), '+pids')
   const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: 7 } })
   const directory = join(own, 'x0x-p', 'run-1')
-  leaf.enter(() => assert.equal(existsSync(join(directory, 'pids.max')), false))
+  const limit = (): string => readFileSync(join(directory, 'pids.max'), 'utf8')
+  // What the kernel counts once we are there.
+  await writeFile(join(directory, 'pids.current'), '11\n')
+  leaf.enter(() => assert.equal(limit(), '18'))
   leaf.confine()
-  assert.deepEqual(
-    [await readFile(join(directory, 'pids.max'), 'utf8'), await readFile(join(own, 'cgroup.threads'), 'utf8'), leaf.isStuck],
-    ['7', '0', false],
-  )
+  assert.deepEqual([limit(), await readFile(join(own, 'cgroup.threads'), 'utf8'), leaf.isStuck], ['7', '0', false])
 })
 
 test('version 2: memory is limited without swap, and the whole leaf dies together', async (t) => {
