@@ -34,7 +34,7 @@ type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; re
 export const applyPatch = async (
   changes: readonly PatchChange[],
   permitFor: PermitFor,
-  announce: (paths: readonly string[]) => Promise<void> = async () => undefined,
+  announce: (paths: readonly string[]) => Promise<void>,
 ): Promise<PatchResult> => {
   if (changes.length > MAX_PATCH_FILES) throw tooMuch('patch_files', changes.length, MAX_PATCH_FILES)
   const permitted = changes.map((change) => permit(change, permitFor))

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import { applyPatch, type PatchResult } from '../../src/fs/apply-patch.ts'
+import { applyPatch, type PatchResult, type PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
 import { MAX_EDIT_BYTES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
 import { carryOut } from '../../src/fs/patch-effects.ts'
@@ -16,15 +16,17 @@ import { asNobody, everythingIn, fileScene, refuses, type Scene } from '../suppo
 
 const scene = async (
   t: TestContext,
+  announce: (paths: readonly string[]) => Promise<void> = async () => undefined,
 ): Promise<Scene & { patch(...lines: string[]): Promise<PatchResult>; contents(): Promise<Record<string, string>> }> => {
   const it = await fileScene(t)
   await mkdir(join(it.inside, 'd'))
   for (const path of ['a', 'b', 'd/c']) await put(join(it.inside, path), `one\ntwo ${path}\nthree\n`)
+  const permitFor: PermitFor = (path, access) => {
+    if (path.split('/').includes('..')) throw new AppError('forbidden_path')
+    return it.permit(path, access)
+  }
   const patch = (...lines: string[]): Promise<PatchResult> =>
-    applyPatch(parsePatch(['*** Begin Patch', ...lines, '*** End Patch'].join('\n')), (path, access) => {
-      if (path.split('/').includes('..')) throw new AppError('forbidden_path')
-      return it.permit(path, access)
-    })
+    applyPatch(parsePatch(['*** Begin Patch', ...lines, '*** End Patch'].join('\n')), permitFor, announce)
   const contents = async (): Promise<Record<string, string>> => {
     const found: Record<string, string> = {}
     for (const path of await everythingIn(it.inside)) {
@@ -37,6 +39,21 @@ const scene = async (
 }
 
 const BEFORE = { a: 'one\ntwo a\nthree\n', b: 'one\ntwo b\nthree\n', d: 'dir', 'd/c': 'one\ntwo d/c\nthree\n' }
+
+test('every path is announced before anything is done, and what cannot be announced is not done', async (t) => {
+  const announced: string[] = []
+  const { inside, patch, contents } = await scene(t, async (paths) => {
+    announced.push(...paths)
+    throw new AppError('journal_unavailable')
+  })
+  const changes = ['*** Add File: new', '+n', '*** Update File: a', '*** Move to: m', '@@', '-two a', '+2', '*** Delete File: b']
+  await refuses(patch(...changes), 'journal_unavailable')
+  assert.deepEqual(
+    announced,
+    ['new', 'a', 'm', 'b'].map((name) => join(inside, name)),
+  )
+  assert.deepEqual(await contents(), BEFORE)
+})
 
 test('a patch adds, changes, moves and deletes, and tells the whole paths', async (t) => {
   const { inside, patch, contents } = await scene(t)

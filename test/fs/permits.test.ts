@@ -33,7 +33,12 @@ const OPERATIONS: Readonly<Record<string, (permit: FilePermit) => Promise<unknow
   append: (permit) => writeFile(permit, { ...WRITE, mode: 'append' }),
   'replace as expected': (permit) => writeFile(permit, { ...WRITE, mode: 'replace', expectedMtime: 'then' }),
   editFile: (permit) => editFile(permit, { oldString: 'n', newString: 'm', replaceAll: false, expectedMtime: null }),
-  applyPatch: (permit) => applyPatch(parsePatch(patch('a')), () => permit),
+  applyPatch: (permit) =>
+    applyPatch(
+      parsePatch(patch('a')),
+      () => permit,
+      async () => undefined,
+    ),
 }
 const READS = ['readFile', 'statPath', 'listDirectory', 'globFiles']
 
@@ -77,7 +82,11 @@ const everyWay = async ({ root, permit }: Scene, round: number): Promise<void> =
     `*** Add File: p/${round}/f\n+x\n*** Delete File: no`,
     `*** Add File: q${round}\n+x\n*** Update File: q${round}\n*** Move to: r${round}`,
   ])
-    await applyPatch(parsePatch(`*** Begin Patch\n${changes}\n*** End Patch`), (path) => permit(path, 'write')).catch(() => {})
+    await applyPatch(
+      parsePatch(`*** Begin Patch\n${changes}\n*** End Patch`),
+      (path) => permit(path, 'write'),
+      async () => undefined,
+    ).catch(() => {})
 }
 
 test('no operation leaves a descriptor open, whether it goes well or not', { skip: !hasProc && 'needs /proc' }, async (t) => {

@@ -237,7 +237,7 @@ test('a directory that becomes a link while files are edited and patched: nothin
       if (round % 3 === 0) return editFile(permit('d/f', 'write'), { ...other, oldString: from, newString: to })
       if (round % 3 === 1) return editFile(permit('d/f', 'write'), { ...other, oldString: 'from outside', newString: 'changed' })
       const patch = `*** Begin Patch\n*** Update File: d/e/g\n@@\n-${from}\n+${to}\n*** Add File: d/n${round}/f\n+new\n*** End Patch`
-      return applyPatch(parsePatch(patch), permitFor)
+      return applyPatch(parsePatch(patch), permitFor, async () => undefined)
     })
   })
   await requireUntouched(outside)
