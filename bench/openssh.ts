@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { promisify } from 'node:util'
 
+import { sshdConfig, sshOptions } from '../test/support/sshd-config.ts'
 import { drain } from './processes.ts'
 
 const run = promisify(execFile)
@@ -132,16 +133,7 @@ export class OpenSsh {
   }
 
   #path(port: number): SshPath {
-    // No short options: sftp has other letters for them.
-    const options = [
-      `Port=${port}`,
-      `IdentityFile=${join(this.#dir, 'user')}`,
-      'IdentitiesOnly=yes',
-      'StrictHostKeyChecking=no',
-      `UserKnownHostsFile=${join(this.#dir, 'known_hosts')}`,
-      'LogLevel=ERROR',
-    ]
-    const common = ['-F', 'none', ...options.flatMap((option) => ['-o', option])]
+    const common = ['-F', 'none', ...sshOptions(this.#dir, port)]
     const path = new SshPath({ common, control: join(this.#dir, `master-${this.#paths.length}`) })
     this.#paths.push(path)
     return path
@@ -161,19 +153,8 @@ export class OpenSsh {
 }
 
 const configOf = (dir: string, port: number): string[] => [
-  `Port ${port}`,
-  'ListenAddress 127.0.0.1',
-  `HostKey ${join(dir, 'host')}`,
-  `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
-  'StrictModes no',
-  'UsePAM no',
-  'PasswordAuthentication no',
-  'PermitRootLogin yes',
-  'PidFile none',
+  ...sshdConfig(dir, port),
   'Subsystem sftp internal-sftp',
   'MaxStartups 100',
   'MaxSessions 100',
-  'LogLevel ERROR',
-  // The account's shell would otherwise read its start-up files, which may cost 100 ms and are no fault of ssh.
-  `SetEnv HOME=${dir}`,
 ]

@@ -9,6 +9,7 @@ import type { TestContext } from 'node:test'
 import { promisify } from 'node:util'
 
 import { until } from '../../test/support/mesh-of-daemons.ts'
+import { sshdConfig, sshOptions } from '../../test/support/sshd-config.ts'
 
 const run = promisify(execFile)
 const PROGRAMS = { sshd: '/usr/sbin/sshd', ssh: '/usr/bin/ssh', keygen: '/usr/bin/ssh-keygen' }
@@ -34,24 +35,6 @@ const freePort = async (): Promise<number> => {
   return port
 }
 
-const configurationOf = (dir: string, port: number): string =>
-  [
-    `Port ${port}`,
-    'ListenAddress 127.0.0.1',
-    `HostKey ${join(dir, 'host')}`,
-    `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
-    // The directory that it is in may be everybody's.
-    'StrictModes no',
-    'UsePAM no',
-    'PasswordAuthentication no',
-    'PermitRootLogin yes',
-    'PidFile none',
-    'LogLevel ERROR',
-    // Nor what the account's shell would read there first.
-    `SetEnv HOME=${dir}`,
-    '',
-  ].join('\n')
-
 const answers = async (port: number): Promise<boolean> => {
   const socket = connect(port, '127.0.0.1')
   const heard = await new Promise<boolean>((resolve) => {
@@ -65,7 +48,7 @@ const answers = async (port: number): Promise<boolean> => {
 const begin = async (dir: string): Promise<{ server: ChildProcess; port: number }> => {
   for (let tries = 0; ; tries++) {
     const port = await freePort()
-    await writeFile(join(dir, 'sshd_config'), configurationOf(dir, port))
+    await writeFile(join(dir, 'sshd_config'), `${sshdConfig(dir, port).join('\n')}\n`)
     const server = spawn(PROGRAMS.sshd, ['-D', '-e', '-f', join(dir, 'sshd_config')], { stdio: ['ignore', 'ignore', 'pipe'] })
     let said = ''
     server.stderr.on('data', (part: Buffer) => (said += part.toString()))
@@ -93,13 +76,5 @@ export const startSshd = async (t: Pick<TestContext, 'after'>): Promise<readonly
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit')
     await rm(dir, { recursive: true, force: true })
   })
-  const options = [
-    'BatchMode=yes',
-    'IdentitiesOnly=yes',
-    'StrictHostKeyChecking=no',
-    `UserKnownHostsFile=${join(dir, 'known_hosts')}`,
-    'LogLevel=ERROR',
-  ]
-  const identity = ['-F', 'none', '-p', String(port), '-i', join(dir, 'user')]
-  return [PROGRAMS.ssh, '-T', ...identity, ...options.flatMap((option) => ['-o', option]), `${userInfo().username}@127.0.0.1`]
+  return [PROGRAMS.ssh, '-T', '-F', 'none', ...sshOptions(dir, port), `${userInfo().username}@127.0.0.1`]
 }
