@@ -12,6 +12,7 @@ import { overStdio } from './transports.ts'
 // A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
 
 const LINES = 100_000
+const FOLLOW = ['tail', '-n', '3', '-f', '/etc/passwd']
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 
 let mesh: MeshOfDaemons
@@ -20,7 +21,14 @@ let bob: TestDaemon
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
-  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>'], ['sha256sum'], ['sleep', '<INT>'], ['seq', '<INT>'], ['false']]))
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [
+    ['echo', '<INT>'],
+    ['sha256sum'],
+    ['sleep', '<INT>'],
+    ['seq', '<INT>'],
+    ['false'],
+    FOLLOW,
+  ]))
 })
 
 after(async () => mesh.stop())
@@ -184,6 +192,23 @@ test('where the daemon dies in the middle, nobody claims to know how the command
   await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
   await alice.start()
   assert.equal((await run(peer, session_id, ['echo', '9'])).log.stdout.toString(), '9\n')
+  await peer.close()
+})
+
+test('what had come when it is lost how a command ends is there, and counted', async (t) => {
+  const peer = await beside(t)
+  const session_id = await sessionFor(peer)
+  // It writes a little, and waits for ever.
+  const { process_id } = await peer.call('exec.start', { session_id, argv: FOLLOW })
+  const log = peer.log(process_id)
+  await log.printed('\n')
+  await alice.stop('SIGKILL')
+  await log.error
+  const { bytes_stdout } = await peer.call('exec.wait', { session_id, process_id })
+  assert.ok(log.stdout.length > 0)
+  assert.equal(bytes_stdout, log.stdout.length)
+  assert.equal((await peer.home.journal()).findLast(({ event }) => event === 'exit')?.['stdout_bytes'], log.stdout.length)
+  await alice.start()
   await peer.close()
 })
 

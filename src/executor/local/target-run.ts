@@ -46,6 +46,8 @@ export class TargetRun {
   readonly #ended = Promise.withResolvers<void>()
   #room: PromiseWithResolvers<void> | null = null
   #left: number
+  /** What came, dropped bytes included. */
+  readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
   #ending = false
   #over = false
@@ -168,6 +170,7 @@ export class TargetRun {
   }
 
   async #output({ type, data }: Output): Promise<void> {
+    this.#came[type] += data.length
     const taken = data.subarray(0, this.#left)
     this.#left -= taken.length
     for (let at = 0; at < taken.length; at += MAX_FRAME_DATA) {
@@ -197,9 +200,10 @@ export class TargetRun {
 
   async #lost(why: string): Promise<void> {
     this.#over = true
+    const { stdout, stderr } = this.#came
     const line = { code: null, signal: null, duration_ms: 0, truncated: true }
-    await this.#components.journal.note({ event: 'exit', ...this.#init.key, ...line, stdout_bytes: 0, stderr_bytes: 0 })
-    this.#say({ ...line, stdout_bytes_total: 0, stderr_bytes_total: 0 }, why)
+    await this.#components.journal.note({ event: 'exit', ...this.#init.key, ...line, stdout_bytes: stdout, stderr_bytes: stderr })
+    this.#say({ ...line, stdout_bytes_total: stdout, stderr_bytes_total: stderr }, why)
   }
 
   #say(
