@@ -80,7 +80,7 @@ const RESUME: readonly Requirement[] = [
   requirement(
     'session.resume/refused',
     'without its token, or without such a session, there is nothing to come back to',
-    '-32001 session.resume.resume_token',
+    '-32001 session.resume.resume_token session.resume.cursor',
     async (peer) => {
       const [{ session, resume_token }, other] = [await kept(peer), await kept(peer)]
       const next = await peer.another()
@@ -91,6 +91,9 @@ const RESUME: readonly Requirement[] = [
         { session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', resume_token },
       ])
         await next.failure(-32001, 'session.resume', params)
+      // Nor behind what never was; whoever has it keeps it.
+      await next.failure(-32602, 'session.resume', { session_id: session.id, resume_token, cursor: 1 })
+      await session.call('session.info')
       await session.close()
       await next.failure(-32001, 'session.resume', { session_id: session.id, resume_token })
       await next.close()

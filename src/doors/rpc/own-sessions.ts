@@ -10,7 +10,7 @@ import type { RpcMetrics } from './metrics.ts'
 import type { RpcProcess } from './rpc-process.ts'
 import { RpcSession, type SessionGrant } from './rpc-session.ts'
 import type { Params } from './schemas.ts'
-import type { Arrived, EventsSince, Send } from './session-events.ts'
+import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
 import type { SessionStore } from './session-store.ts'
 
 export const PROTOCOL = 'rexd/1'
@@ -122,7 +122,12 @@ export class OwnSessions {
   resume({ session_id, resume_token, cursor }: Params<'session.resume'>): { result: object; afterwards?: () => void } {
     const { send, arrived, store } = this.#components
     if (store === null) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
-    const session = store.take(session_id, resume_token, () => this.#release(session))
+    const session = store.take(
+      session_id,
+      resume_token,
+      () => this.#release(session),
+      ({ events }) => requireHeard(events, cursor),
+    )
     this.#sessions.set(session.id, session)
     const result = { ...this.info(session), protocol: PROTOCOL, server_version: VERSION }
     if (send === null) {
@@ -139,8 +144,7 @@ export class OwnSessions {
     const { events, init } = this.get(session_id)
     if (!init.kept)
       throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
-    // Whoever waits behind what never was would wait for ever.
-    if (cursor > events.last) throw new AppError('bad_request', `cursor: the last event of this session is ${events.last}`)
+    requireHeard(events, cursor)
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
     // It has said what it has: what waits for that may go on while it waits.
@@ -221,4 +225,9 @@ export class OwnSessions {
     this.#sessions.delete(session.id)
     session.events.detach()
   }
+}
+
+/** Whoever goes on behind what never was would wait for ever. */
+const requireHeard = ({ last }: SessionEvents, cursor: number): void => {
+  if (cursor > last) throw new AppError('bad_request', `cursor: the last event of this session is ${last}`)
 }

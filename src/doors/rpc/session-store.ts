@@ -44,10 +44,11 @@ export class SessionStore {
     }, windowMs)
   }
 
-  /** The newest caller has it. Throws `unknown_session` for a wrong token as for a session that is not there. */
-  take(id: string, token: string, release: () => void): RpcSession {
+  /** The newest caller has it. Throws `unknown_session` for a wrong token as for a session that is not there, and what `check` throws: then whoever has it keeps it. */
+  take(id: string, token: string, release: () => void, check: (session: RpcSession) => void): RpcSession {
     const kept = this.#kept.get(id)
     if (kept === undefined || !equalBytes(kept.tokenHash, digest(token))) throw new AppError('unknown_session')
+    check(kept.session)
     kept.timer?.cancel()
     kept.timer = null
     kept.release()

@@ -36,7 +36,7 @@ test('only the token of a session gets it, and what is wrong does not tell wheth
     ['__proto__', token] as const,
   ].map(([id, text]) => {
     try {
-      store.take(id, text, nothing)
+      store.take(id, text, nothing, nothing)
     } catch (error) {
       return String(error)
     }
@@ -44,7 +44,7 @@ test('only the token of a session gets it, and what is wrong does not tell wheth
   })
   assert.equal(new Set(tellings).size, 1)
   assert.deepEqual(released, [], 'who has it keeps it')
-  assert.equal(store.take('s_1', token, nothing), one)
+  assert.equal(store.take('s_1', token, nothing, nothing), one)
 })
 
 test('the newest caller has a session: it is taken from each one before, once', () => {
@@ -54,7 +54,7 @@ test('the newest caller has a session: it is taken from each one before, once', 
   const token = store.add(session, () => released.push(0))
   for (const number of [1, 2, 3])
     assert.equal(
-      store.take('s_1', token, () => released.push(number)),
+      store.take('s_1', token, () => released.push(number), nothing),
       session,
     )
   assert.deepEqual(released, [0, 1, 2])
@@ -71,7 +71,7 @@ test('a session waits for its caller as long as it was told, and is closed once'
   assert.equal(closed, 0, 'while its caller is there no time runs')
   leave()
   await clock.advance(WINDOW - 1)
-  assert.equal(store.take('s_1', token, nothing), session)
+  assert.equal(store.take('s_1', token, nothing, nothing), session)
   await clock.advance(10 * WINDOW)
   assert.equal(closed, 0)
   leave()
@@ -81,7 +81,7 @@ test('a session waits for its caller as long as it was told, and is closed once'
   assert.equal(closed, 0, 'who leaves again has the whole time again')
   await clock.advance(1)
   assert.equal(closed, 1)
-  assert.throws(() => store.take('s_1', token, nothing), unknown)
+  assert.throws(() => store.take('s_1', token, nothing, nothing), unknown)
   await clock.advance(10 * WINDOW)
   assert.deepEqual([closed, clock.pending, store.sessions.length], [1, 0, 0])
 })
@@ -94,7 +94,7 @@ test('the wall clock does not decide how long a session waits', async () => {
   store.leave(session, WINDOW, () => assert.fail('it was closed'))
   clock.jump(365 * 24 * 3_600_000)
   await clock.advance(0)
-  assert.equal(store.take('s_1', token, nothing), session)
+  assert.equal(store.take('s_1', token, nothing, nothing), session)
 })
 
 test('what was removed is gone with its time, and leaving what is not there does nothing', async () => {
@@ -107,7 +107,7 @@ test('what was removed is gone with its time, and leaving what is not there does
   store.remove(session)
   store.leave(session, WINDOW, () => assert.fail('it was closed'))
   assert.equal(clock.pending, 0)
-  assert.throws(() => store.take('s_1', token, nothing), unknown)
+  assert.throws(() => store.take('s_1', token, nothing, nothing), unknown)
 })
 
 test('whatever happens in whatever order, a session is had by the newest caller, or waits, or is gone', async () => {
@@ -136,7 +136,7 @@ test('whatever happens in whatever order, a session is had by the newest caller,
           const owner = ++callers
           expected.push(`release ${known.owner}`)
           assert.equal(
-            store.take(id, known.token, () => heard.push(`release ${owner}`)),
+            store.take(id, known.token, () => heard.push(`release ${owner}`), nothing),
             known.session,
           )
           model.set(id, { ...known, owner, due: Number.POSITIVE_INFINITY })
@@ -146,7 +146,7 @@ test('whatever happens in whatever order, a session is had by the newest caller,
         } else if (what === 'remove' && known !== undefined) {
           store.remove(known.session)
           model.delete(id)
-        } else if (what === 'wrong') assert.throws(() => store.take(id, 'wrong', nothing), unknown)
+        } else if (what === 'wrong') assert.throws(() => store.take(id, 'wrong', nothing, nothing), unknown)
         else if (what === 'time') {
           await clock.advance(ms)
           const late = [...model].filter(([, { due }]) => due <= clock.monotonic()).toSorted(([, a], [, b]) => a.due - b.due)
