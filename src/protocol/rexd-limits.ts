@@ -47,6 +47,8 @@ export const MAX_RPC_BACKLOG = 1024 * 1024
 export const CONFIRM_EVERY_BYTES = 256 * 1024
 /** Questions of one caller that wait for the end of a program. */
 export const MAX_RPC_WAITS = 1_024
+/** How long a question by POST may be on its way, and its answer with who does not read it: both have a place among those in work. */
+export const HTTP_TRANSFER_MS = 120_000
 /** Events of one session that are kept for a caller who comes back, or who asks for them. */
 export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
 /** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */

@@ -6,7 +6,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
+import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
 import { answerMessage } from './answer.ts'
@@ -105,7 +105,10 @@ export class RpcWebDoor implements Startable {
       requireRpc(request)
       const leave = await this.#inWork.enter(gone.signal)
       response.once('close', leave)
-      const body = await bodyOf(request)
+      const body = await this.#within(
+        () => request.destroy(),
+        async () => bodyOf(request),
+      )
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
       if (onlyWaits(message)) leave()
       const { said, afterwards } = await answerMessage(message, {
@@ -116,6 +119,7 @@ export class RpcWebDoor implements Startable {
       })
       if (said === null) response.writeHead(204).end()
       else sendJson(response, 200, said)
+      this.#requireTaken(response, gone.signal)
       afterwards()
     } catch (error) {
       // Whoever has left in the middle is told nothing.
@@ -124,6 +128,26 @@ export class RpcWebDoor implements Startable {
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
       refuse(request, response, known)
     }
+  }
+
+  /** `giveUp`: when it takes too long. */
+  async #within<T>(giveUp: () => void, work: () => Promise<T>): Promise<T> {
+    const timer = this.#components.clock.setTimeout(giveUp, HTTP_TRANSFER_MS)
+    try {
+      return await work()
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  /** Whoever does not read its answer has none, and leaves its place to others. */
+  #requireTaken(response: ServerResponse, gone: AbortSignal): void {
+    if (gone.aborted) return
+    const over = new Promise<void>((resolve) => response.once('finish', resolve).once('close', resolve))
+    void this.#within(
+      () => response.destroy(),
+      async () => over,
+    )
   }
 
   #tellMetrics({ method }: IncomingMessage, response: ServerResponse): void {

@@ -3,28 +3,32 @@ import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
-import { ask, connect, outputOf, post } from '../../support/rexd-callers.ts'
+import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
 import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support/rexd-output.ts'
-import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
+import { startRpcHost } from '../../support/rpc-host.ts'
 
 // What one caller may hold at once, and how long somebody may be silent.
 
 const TIMEOUT = { timeout: 60_000 }
+const MIB = 1024 * 1024
 
-/** A question whose body does not come to its end. */
-const unfinished = async (host: RpcHost): Promise<Socket> => {
+/** Questions with these bodies, of which nothing of the answers is read. `length`: where it is not that of the body. */
+const asking = async (host: Reached, bodies: readonly string[], length?: number): Promise<Socket> => {
   const { host: authority, hostname, port } = new URL(host.url)
   const socket = connectTcp(Number(port), hostname)
   socket.on('error', () => undefined)
   await once(socket, 'connect')
   const head = [`POST /rpc HTTP/1.1`, `Host: ${authority}`, `Authorization: Bearer ${host.token}`, 'Content-Type: application/json']
-  socket.write(`${head.join('\r\n')}\r\nContent-Length: 100\r\n\r\n{`)
+  for (const body of bodies) socket.write(`${head.join('\r\n')}\r\nContent-Length: ${length ?? body.length}\r\n\r\n${body}`)
   return socket
 }
 
+/** A question whose body does not come to its end. */
+const unfinished = async (host: Reached): Promise<Socket> => asking(host, ['{'], 100)
+
 /** Long enough for whatever could be answered at once: this is, whatever else is in work. */
-const otherQuestions = async (host: RpcHost): Promise<void> => {
+const otherQuestions = async (host: Reached): Promise<void> => {
   for (let round = 0; round < 20; round++) assert.equal((await ask(host, { method: 'GET', path: '/metrics' })).status, 200)
 }
 
@@ -41,6 +45,34 @@ test('so many questions by POST are in work at once, and the next when one of th
   assert.equal((await next).session_id, session_id)
   for (const socket of sockets) socket.destroy()
   await post(host, 'session.info', { session_id })
+})
+
+test('questions that are never whole leave their places in the end', TIMEOUT, async (t) => {
+  const { clock, ...host } = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const before = clock.pending
+  const sockets = await Promise.all(Array.from({ length: MAX_RPC_PENDING }, async () => unfinished(host)))
+  while (clock.pending < before + MAX_RPC_PENDING) await otherQuestions(host)
+  const gone = Promise.all(sockets.map(async (socket) => once(socket.resume(), 'close')))
+  await clock.advance(HTTP_TRANSFER_MS)
+  await gone
+  await post(host, 'session.info', { session_id })
+})
+
+test('an answer that is not read leaves its place in the end', TIMEOUT, async (t) => {
+  const { clock, ...host } = await startRpcHost(t, { limits: 'max_file_read_bytes = 2097152' })
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  await post(host, 'fs.write', { session_id, path: 'large', content: 'x'.repeat(2 * MIB) })
+  // More than the system takes for who does not read.
+  const read = (id: number): object => ({ jsonrpc: '2.0', id, method: 'fs.read', params: { session_id, path: 'large' } })
+  const socket = await asking(host, [JSON.stringify(Array.from({ length: 14 }, (_, id) => read(id)))])
+  const idle = clock.pending
+  for (let rounds = 0; rounds < 3; rounds = clock.pending > idle ? rounds + 1 : 0) await otherQuestions(host)
+  await clock.advance(HTTP_TRANSFER_MS)
+  let received = 0
+  socket.on('data', (part: Buffer) => (received += part.length))
+  await once(socket, 'close')
+  assert.ok(received < 14 * 2 * MIB, `all ${received} bytes came`)
 })
 
 test('questions that wait for a program or an event leave their place to others', TIMEOUT, async (t) => {
