@@ -57,7 +57,8 @@ const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | un
 const programOf = (command: Command): Pick<ExecStartParams, 'argv' | 'command' | 'shell'> => {
   // What the compiler would have said.
   if (typeof command !== 'object') throw new TypeError("command: a list of tokens, as ['ls', '-l'], or { shell: 'ls -l' }")
-  return 'shell' in command ? { command: command.shell, shell: 'shell' in command } : { argv: command }
+  const shell = 'shell' in command
+  return shell ? { command: command.shell, shell } : { argv: command }
 }
 
 /** What a program on a terminal is started with. */

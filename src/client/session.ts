@@ -120,7 +120,7 @@ export class RexdSession {
     return this.#connection.request({ method: 'session.info', params: { session_id: this.id }, bond: this.#link, signal, accept })
   }
 
-  /** Ends it and every process of it; answers how many those were. What they still write is not looked at. */
+  /** Ends it and every process of it that is not detached; answers how many those were. What any of them still writes is not looked at. */
   async close(options: CallOptions = {}): Promise<{ terminated: number }> {
     this.#closing ??= this.#close()
     return orAborted(this.#closing, options.signal)

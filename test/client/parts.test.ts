@@ -12,6 +12,8 @@ import { OutputQueue, type OutputName } from '../../src/client/output.ts'
 import { orAborted, pause } from '../../src/client/promises.ts'
 import { ReadGate, type Fullness } from '../../src/client/read-gate.ts'
 
+const SEED = 20_261_122
+
 /** The same bytes, cut wherever the numbers say. */
 const cut = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => {
   const parts: Uint8Array[] = []
@@ -42,6 +44,7 @@ test('lines are the same wherever the bytes are cut', () => {
         texts.filter((text) => text.trim() !== ''),
       )
     }),
+    { seed: SEED },
   )
 })
 
@@ -58,6 +61,7 @@ test('content comes in chunks of one size, and is the same', async () => {
         assert.ok(chunks.length === 1 || (chunks.at(-1)?.length ?? 0) > 0)
       }
     }),
+    { seed: SEED },
   )
 })
 
@@ -83,6 +87,7 @@ test('what is pushed is read, once, in its order, whoever reads which stream whe
       const of = (name: OutputName): typeof pushed => pushed.filter(({ stream }) => stream === name)
       assert.deepEqual(read, apart ? [of('stdout'), of('stderr')] : [pushed])
     }),
+    { seed: SEED },
   )
 })
 
@@ -151,15 +156,26 @@ test('what others say stands in one line of ours, without what a terminal would 
   assert.equal(quote('x'.repeat(300)).length, 201)
 })
 
-test('waiting ends with its signal', async () => {
+test('whoever waits for what never comes is told the reason of the signal, before and after it was given', async () => {
   const stop = new AbortController()
   const never = new Promise<never>(() => undefined)
   const waiting = orAborted(never, stop.signal)
-  const pausing = pause(1_000_000, stop.signal)
   stop.abort(new Error('enough'))
   await assert.rejects(waiting, /enough/)
-  await pausing
   await assert.rejects(orAborted(never, stop.signal), /enough/)
-  await pause(1_000_000, stop.signal)
+})
+
+test('without a signal what is waited for is what comes', async () => {
   assert.equal(await orAborted(Promise.resolve(1), undefined), 1)
+})
+
+test('a pause ends with its signal, and does not begin after it', async () => {
+  const stop = new AbortController()
+  let over = 0
+  const pausing = pause(1_000_000, stop.signal).then(() => (over += 1))
+  assert.equal(over, 0)
+  stop.abort()
+  await pausing
+  await pause(1_000_000, stop.signal).then(() => (over += 1))
+  assert.equal(over, 2)
 })
