@@ -70,7 +70,8 @@ export interface ProcessSummary extends ProcessStatus {
   readonly argv: readonly string[]
   /** ISO 8601. */
   readonly started_at: string
-  readonly cwd: string
+  /** Null: on an agent of the mesh, which says nothing of that. */
+  readonly cwd: string | null
 }
 
 export interface ExecKillParams extends ProcessParams {

@@ -32,12 +32,14 @@ export interface SessionOpenParams {
 
 /** What a session was granted. */
 export interface SessionGrant {
-  /** Names: `exec`, `exec.input`, `exec.shell`, `exec.detach`, `fs.read`, `fs.write`, `pty`, `events`. */
+  /** Names: `exec`, `exec.input`, `exec.shell`, `exec.detach`, `fs.read`, `fs.write`, `pty`, `events`, `target`. */
   readonly capabilities: readonly string[]
   /** The limits in force, by the names of `LimitsParams`, and perhaps others. */
   readonly limits: Readonly<Record<string, number>>
-  /** A relative path begins at the first of them. */
+  /** A relative path begins at the first of them. None where it is for an agent of the mesh. */
   readonly workspace_roots: readonly string[]
+  /** The agent of the mesh that its commands run on; absent: they run on the server. */
+  readonly target?: string
 }
 
 export interface SessionOpened extends SessionGrant {
@@ -88,10 +90,12 @@ export interface SessionInfo extends SessionGrant {
   readonly client_name: string
   /** ISO 8601. */
   readonly opened_at: string
-  /** Where a command runs that names no directory. */
+  /** Where a command runs that names no directory; null: on an agent of the mesh, which says nothing of that. */
   readonly cwd: string | null
   /** Those that run, and those that ended not long ago. */
   readonly processes: readonly ProcessSummary[]
+  /** Those that have outlived their sessions, of whomever; only where `exec.detach` is granted. */
+  readonly detached?: readonly ProcessSummary[]
 }
 
 // ---- events: messages of the server that answer nothing ----

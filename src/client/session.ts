@@ -45,6 +45,8 @@ export class RexdSession {
   /** In force, under the names that they have in the protocol. */
   readonly limits: Readonly<Record<string, number>>
   readonly workspaceRoots: readonly string[]
+  /** The agent of the mesh that its commands run on; null: they run on the server. */
+  readonly target: string | null
   readonly cwd: string | null
   /** It outlives a connection that is lost, for as many milliseconds; null: it does not. */
   readonly resumeWindowMs: number | null
@@ -62,6 +64,7 @@ export class RexdSession {
     this.capabilities = opened.capabilities
     this.limits = opened.limits
     this.workspaceRoots = opened.workspace_roots
+    this.target = opened.target ?? null
     this.resumeWindowMs = this.#link.lasting ? (opened.resume_window_ms ?? null) : null
     this.cwd = cwd
     const readChunk = Math.min(FILE_CHUNK, opened.limits['max_file_read_bytes'] ?? FILE_CHUNK)

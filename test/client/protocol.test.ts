@@ -98,6 +98,7 @@ const RESULTS: { readonly [M in Method]: Fields<Result<M>> } = {
     capabilities: true,
     limits: true,
     workspace_roots: true,
+    target: false,
     resume_token: false,
     resume_window_ms: false,
   },
@@ -109,7 +110,9 @@ const RESULTS: { readonly [M in Method]: Fields<Result<M>> } = {
     capabilities: true,
     limits: true,
     workspace_roots: true,
+    target: false,
     processes: true,
+    detached: false,
     protocol: true,
     server_version: true,
   },
@@ -123,7 +126,9 @@ const RESULTS: { readonly [M in Method]: Fields<Result<M>> } = {
     capabilities: true,
     limits: true,
     workspace_roots: true,
+    target: false,
     processes: true,
+    detached: false,
   },
   'exec.start': { process_id: true, started_at: true },
   'exec.wait': { status: true, exit_code: true, signal: true, bytes_stdout: true, bytes_stderr: true, held: true },
@@ -169,7 +174,9 @@ const SUMMARY: Fields<ProcessSummary> = { ...RESULTS['exec.wait'], process_id: t
 type Assert<T extends true> = T
 /** Read-only is no matter of what is said. */
 type Loose<T> = T extends readonly (infer Item)[] ? Loose<Item>[] : T extends object ? { -readonly [Key in keyof T]: Loose<T[Key]> } : T
-type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false
+type Both<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false
+/** What may be left out must be named as well. */
+type Same<A, B> = Both<A, B> extends true ? Both<keyof A, keyof B> : false
 /** What the client may say, the server takes; what the server's door calls these, the client calls the same. */
 export type Checked = [
   Assert<{ [M in Method]: Loose<Params<M>> extends z.input<(typeof PARAMS)[M]> ? true : false }[Method]>,
@@ -185,8 +192,7 @@ test('the client has the methods of the server, each with its params', () => {
   for (const [method, fields] of Object.entries(CLIENT)) {
     const { shape } = PARAMS[method as Method] as z.ZodObject
     const server = Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, required(schema as z.ZodType)]))
-    // A server without a mesh has no other targets than itself.
-    assert.deepEqual({ ...fields }, method === 'session.open' ? { target: false, ...server } : server, method)
+    assert.deepEqual({ ...fields }, server, method)
   }
   const { limits } = PARAMS['session.open'].shape
   assert.deepEqual(Object.keys(CLIENT_LIMITS).toSorted(), Object.keys(limits.unwrap().shape).toSorted())
@@ -203,7 +209,11 @@ const requireFields = (value: object, fields: Readonly<Record<string, boolean>>,
 
 test('what the server answers and tells has the fields that the client declares', async (t) => {
   const events: { method: keyof Events; params: object }[] = []
-  const { client } = await connected(t, { connect: { onEvent: (event) => events.push(event) }, limits: 'max_file_read_bytes = 100' })
+  const { client } = await connected(t, {
+    connect: { onEvent: (event) => events.push(event) },
+    limits: 'max_file_read_bytes = 100',
+    security: 'allow_targets = ["bob"]',
+  })
   const seen = new Set<Method>()
   const call = async <M extends Method>(method: M, params: Params<M>): Promise<Result<M>> => {
     const result = await client.call(method, params)
@@ -238,6 +248,10 @@ test('what the server answers and tells has the fields that the client declares'
   for (const { method, params } of events) requireFields(params, EVENTS[method], method)
   assert.deepEqual([...new Set(events.map(({ method }) => method))].toSorted(), ['exec.error', 'exec.exit', 'exec.stderr', 'exec.stdout'])
   // Over standard input and output there is nothing to come back to; terminals have to be granted.
+  const elsewhere = await call('session.open', { client_name: 'fields', target: 'bob' })
+  assert.equal(elsewhere.target, 'bob')
+  const { target, cwd } = await call('session.info', { session_id: elsewhere.session_id })
+  assert.deepEqual([target, cwd], ['bob', null])
   const others = (Object.keys(RESULTS) as Method[]).filter((method) => !seen.has(method))
   assert.deepEqual(others, ['session.resume', 'session.events', 'pty.open', 'pty.input', 'pty.resize', 'pty.close'])
 })

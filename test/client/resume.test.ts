@@ -13,17 +13,9 @@ import { webSocket } from '../../src/client/web-socket.ts'
 import { until } from '../support/processes.ts'
 import { gone, pidIn, startRexd } from '../support/rexd-server.ts'
 import { EXIT, OF_1, OPENED, output, ScriptedServer, startNext, type ScriptedLine } from './scripted-server.ts'
-import { resumable } from './web-server.ts'
+import { lost, resumable } from './web-server.ts'
 
 const MiB = 1024 * 1024
-const lost =
-  (sent: boolean, text: RegExp) =>
-  (error: unknown): boolean => {
-    assert.ok(error instanceof RexdDisconnected, String(error))
-    assert.match(error.message, text)
-    assert.equal(error.sent, sent)
-    return true
-  }
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 // ---- with a real server, and a path between that is cut ----

@@ -1,10 +1,22 @@
+import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 
 import { connect, type ConnectOptions, type OpenOptions, type RexdClient } from '../../src/client/client.ts'
+import { RexdDisconnected } from '../../src/client/errors.ts'
 import type { RexdSession } from '../../src/client/session.ts'
 import { webSocket, type WebSocketOptions } from '../../src/client/web-socket.ts'
 import { CuttableProxy } from '../support/cuttable-proxy.ts'
 import { startRexd, type RexdServer, type RexdSettings } from '../support/rexd-server.ts'
+
+/** That there is no connection, for this reason; `sent`: and nobody knows whether it was done. */
+export const lost =
+  (sent: boolean, text: RegExp) =>
+  (error: unknown): boolean => {
+    assert.ok(error instanceof RexdDisconnected, String(error))
+    assert.match(error.message, text)
+    assert.equal(error.sent, sent)
+    return true
+  }
 
 /** A client, closed with the test. */
 export const connectedTo = async (t: TestContext, options: WebSocketOptions, others: Partial<ConnectOptions> = {}): Promise<RexdClient> => {

@@ -19,17 +19,22 @@ import { isAlive, until } from '../support/processes.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../support/rexd-server.ts'
 import { watch } from './real-server.ts'
 import { OPENED, type Asked } from './scripted-server.ts'
-import { connectedTo, proxied } from './web-server.ts'
+import { connectedTo, lost, proxied } from './web-server.ts'
 
 const MiB = 1024 * 1024
-const lost =
-  (sent: boolean, text: RegExp) =>
-  (error: unknown): boolean => {
-    assert.ok(error instanceof RexdDisconnected, String(error))
-    assert.match(error.message, text)
-    assert.equal(error.sent, sent)
-    return true
-  }
+
+test('a detached program goes on when its session is closed, and a session of somebody else knows it', async (t) => {
+  const { url, token } = await startRexd(t, { security: 'allow_detach = true' })
+  const [first, second] = [await connectedTo(t, { url, token }), await connectedTo(t, { url, token })]
+  const session = await first.open({ clientName: 'first' })
+  const { id } = await session.exec(['sleep', '600'], { detach: true })
+  assert.deepEqual(await session.close(), { terminated: 0 })
+  const { detached } = await (await second.open({ clientName: 'second' })).info()
+  assert.deepEqual(
+    detached?.map(({ processId, status }) => [processId, status]),
+    [[id, 'running']],
+  )
+})
 
 test('a command and its stdin, a file, and refusals, over a WebSocket', async (t) => {
   const { url, token, root } = await startRexd(t)
