@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { isAlive, until } from '../../test/support/processes.ts'
 import { connect, post } from '../../test/support/rexd-callers.ts'
-import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
+import { gone, pidIn, refusalsOf, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
 // Programs that outlive the session that started them: only over HTTP and WebSocket, where granted, and for a time.
 
@@ -37,6 +37,9 @@ test('a detached program goes on when its session is closed, is known to others,
     [processes, detached.map((one: { process_id: string; status: string }) => [one.process_id, one.status])],
     [[], [[process_id, 'running']]],
   )
+  const without = await open(server, { requested_capabilities: ['exec'] })
+  await assert.rejects(post(server, 'exec.kill', { session_id: without, process_id }), { code: -32_005 })
+  assert.deepEqual(await refusalsOf(server, without), [`http exec.kill: ${String(process_id)} is not of this session`])
   const ending = post(server, 'exec.wait', { session_id: second, process_id })
   assert.deepEqual(await post(server, 'exec.kill', { session_id: second, process_id }), { ok: true })
   const { status, signal } = await ending

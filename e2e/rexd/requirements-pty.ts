@@ -199,6 +199,10 @@ const USE: readonly Requirement[] = [
       const theirs = await cat(other)
       const log = await session.start({ argv: ['cat'], stdin_open: true })
       for (const pty_id of ['t_nobody', theirs.pty_id, log.id, log.id.replace('p_', 't_')]) await isUnknown(session, pty_id)
+      assert.deepEqual(
+        await peer.home.refusalsOf(session.id),
+        ['pty.input', 'pty.resize', 'pty.close'].map((method) => `${method} unknown_process: ${theirs.pty_id} is not of this session`),
+      )
       assert.equal((await other.wait(theirs.log, { timeout_ms: 0 }))['status'], 'running')
     },
     TERMINAL,

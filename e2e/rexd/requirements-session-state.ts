@@ -77,6 +77,31 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
     },
   ),
   requirement(
+    'session/foreign',
+    'every method refuses the session of another caller, and the journal has each of these attempts',
+    '-32001 session.resume',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['cat'], stdin_open: true })
+      const other = await peer.another()
+      const methods = METHODS.filter((one) => one !== 'session.open')
+      for (const method of methods)
+        await other.failure(-32001, method, {
+          ...enoughFor(method),
+          session_id: session.id,
+          ...(method === 'session.resume' ? { resume_token: 'x' } : {}),
+          ...(Object.hasOwn(PARAMS[method].shape, 'process_id') ? { process_id: log.id } : {}),
+        })
+      assert.deepEqual(
+        await peer.home.refusalsOf(session.id),
+        methods.map((method) => `${method} unknown_session: by a caller whose session it is not`),
+      )
+      assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
+      await other.close()
+    },
+    { only: { names: ['websocket'], because: 'one caller has the streams, and over HTTP whoever knows a session has it' } },
+  ),
+  requirement(
     'session/apart',
     'sessions of one connection know nothing of each other',
     '-32005 exec.wait.process_id exec.kill.process_id exec.input.process_id',
@@ -89,6 +114,10 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
         ['exec.input', { data: 'x' }],
       ] as const)
         assert.equal((await other.failure(-32005, method, { process_id: log.id, ...params })).data['process_id'], log.id)
+      assert.deepEqual(
+        await peer.home.refusalsOf(other.id),
+        ['exec.wait', 'exec.kill', 'exec.input'].map((method) => `${method} unknown_process: ${log.id} is not of this session`),
+      )
       assert.deepEqual((await other.call('session.info'))['processes'], [])
       await other.failure(-32002, 'fs.list', { path: one.dir })
       await other.close()

@@ -106,6 +106,12 @@ export class Home {
     return (await this.journal()).filter(({ event }) => event === 'refused')
   }
 
+  /** What was refused to a session, as method, code and detail. */
+  async refusalsOf(sessionId: string): Promise<string[]> {
+    const lines = (await this.refusals()).filter((line) => line['session_id'] === sessionId)
+    return lines.map(({ method, code, detail }) => `${String(method)} ${String(code)}: ${String(detail)}`)
+  }
+
   /** A shell program in a file of its own, that stands in a command line with this directory's name. */
   async program(name: string, text: string): Promise<string> {
     const path = join(this.dir, name)

@@ -62,6 +62,14 @@ export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSet
   return { dir, root, config, tokenFile, ending }
 }
 
+/** What the journal says was refused to a session, as door, method and detail. */
+export const refusalsOf = async ({ dir }: Pick<RexdPlace, 'dir'>, sessionId: string): Promise<string[]> => {
+  const text = await readFile(join(dir, 'log', 'audit.log'), 'utf8')
+  const lines = text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as Record<string, unknown>]))
+  const refused = lines.filter(({ event, session_id }) => event === 'refused' && session_id === sessionId)
+  return refused.map(({ door, method, detail }) => `${String(door)} ${String(method)}: ${String(detail)}`)
+}
+
 export interface RexdServer extends RexdPlace {
   readonly url: string
   /** Not a number for a unix socket. */

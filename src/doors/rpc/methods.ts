@@ -8,7 +8,7 @@ import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_RPC_WAITS } fro
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
-import { OwnSessions, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
+import { OwnSessions, type Asked, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { PARAMS, type Method, type Params } from './schemas.ts'
@@ -67,8 +67,13 @@ export class Methods {
   async call(method: Method, params: unknown, gone?: AbortSignal): Promise<Answered> {
     const handler = this.#handlers[method] as (params: unknown, gone?: AbortSignal) => Promise<Answered>
     const parsed = parseWith(PARAMS[method] as z.ZodType, params)
-    const { session_id: id = '' } = parsed as { session_id?: string }
-    return this.#sessions.during(id, async () => handler(parsed, gone))
+    const asked = { session_id: '', ...(parsed as Partial<Asked>) }
+    try {
+      return await this.#sessions.during(asked.session_id, async () => handler(parsed, gone))
+    } catch (error) {
+      await this.#sessions.noteForeign(method, asked, error)
+      throw error
+    }
   }
 
   /** The connection is gone: nobody waits, and everything that it had running is ended. */

@@ -1,3 +1,4 @@
+import type { OpenSessions } from './open-sessions.ts'
 import type { ProcessStatus } from './rpc-process.ts'
 
 /** Content type of the text format, version 0.0.4 (prometheus.io, "Exposition formats"). */
@@ -7,21 +8,17 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 export class RpcMetrics {
   readonly #answers = new Map<string, number>()
   readonly #ended = new Map<string, number>()
-  readonly #sessions = new Set<string>()
+  readonly #sessions: Pick<OpenSessions, 'size'>
   #running = 0
   #outputBytes = 0
+
+  constructor(components: { sessions: Pick<OpenSessions, 'size'> }) {
+    this.#sessions = components.sessions
+  }
 
   /** `method`: one that there is, or `unknown`. `code`: of the error, or `ok`. */
   answered(method: string, code: number | 'ok'): void {
     count(this.#answers, `method="${method}",code="${code}"`, 1)
-  }
-
-  sessionOpened(id: string): void {
-    this.#sessions.add(id)
-  }
-
-  sessionEnded(id: string): void {
-    this.#sessions.delete(id)
   }
 
   processStarted(): void {

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
@@ -7,9 +7,10 @@ import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { KnownProcesses } from './known-processes.ts'
 import type { RpcMetrics } from './metrics.ts'
+import type { OpenSessions } from './open-sessions.ts'
 import type { RpcProcess } from './rpc-process.ts'
 import { RpcSession, type SessionGrant } from './rpc-session.ts'
-import type { Params } from './schemas.ts'
+import type { Method, Params } from './schemas.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
 import type { SessionStore } from './session-store.ts'
 
@@ -18,6 +19,8 @@ export const PROTOCOL = 'rexd/1'
 export interface MethodsComponents {
   readonly client: LocalExecutorClient
   readonly clock: Clock
+  /** Of all callers of the door. */
+  readonly open: OpenSessions
   /** Where sessions wait for callers who come back; null: none does, all end with their connection. */
   readonly store: SessionStore | null
   /** What has outlived its session; null: nothing does. */
@@ -34,6 +37,13 @@ export interface MethodsInit {
   readonly door: LocalDoor
   /** What this door can carry. */
   readonly available: readonly Capability[]
+}
+
+/** What a question is about. */
+export interface Asked {
+  readonly session_id: string
+  readonly process_id?: string
+  readonly pty_id?: string
 }
 
 /** The sessions of one caller: those that it has opened, and those that it came back to. */
@@ -55,6 +65,24 @@ export class OwnSessions {
     const session = this.#sessions.get(id)
     if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
     return session
+  }
+
+  /** Whoever asks for what is another's has tried it, and the journal says so; what is nobody's is a mistake. */
+  async noteForeign(method: Method, { session_id: session, process_id, pty_id }: Asked, error: unknown): Promise<void> {
+    const { client, open } = this.#components
+    const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
+      // Where the session was closed meanwhile, it is nobody's any more.
+      void (await client.call('session_refused', { session, method, code, detail }).catch(() => undefined))
+    if (isAppError(error, 'unknown_session') && open.has(session)) await report('unknown_session', 'by a caller whose session it is not')
+    const process = process_id ?? pty_id ?? ''
+    if (isAppError(error, 'unknown_process') && this.#isForeign(process, session))
+      await report('unknown_process', `${process} is not of this session`)
+  }
+
+  #isForeign(process: string, session: string): boolean {
+    const { open, detached } = this.#components
+    const owner = open.ownerOf(process)
+    return owner === null ? (detached?.find(process) ?? null) !== null : owner.id !== session
   }
 
   /** Whoever waits for an answer is there, however long it takes; the time of who has no connection begins behind it. */
@@ -84,7 +112,7 @@ export class OwnSessions {
       limits,
       resumable,
     } = params
-    const { client, clock, metrics, send, arrived, store } = this.#components
+    const { client, clock, open, send, arrived, store } = this.#components
     if (resumable && store === null)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
     const { session: id, json } = await client.call('session_open', {
@@ -112,7 +140,7 @@ export class OwnSessions {
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
     if (send !== null) session.events.attach(send, 0, arrived)
     this.#sessions.set(id, session)
-    metrics?.sessionOpened(id)
+    open.add(session)
     const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
     if (send === null) this.#wait(session, HTTP_IDLE_MS)
     return { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }
@@ -173,7 +201,7 @@ export class OwnSessions {
     session.over = true
     this.#sessions.delete(session.id)
     this.#components.store?.remove(session)
-    this.#components.metrics?.sessionEnded(session.id)
+    this.#components.open.remove(session)
     this.#letGo(session)
     session.events.closing()
     try {

@@ -4,11 +4,12 @@ import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
-import type { MethodsInit } from './own-sessions.ts'
 import { inOneWrite } from './one-write.ts'
+import { OpenSessions } from './open-sessions.ts'
+import type { MethodsInit } from './own-sessions.ts'
 import { written } from './written.ts'
 
-export interface StdioComponents extends Omit<ConnectionComponents, 'send' | 'store' | 'detached' | 'metrics'> {
+export interface StdioComponents extends Omit<ConnectionComponents, 'open' | 'send' | 'store' | 'detached' | 'metrics'> {
   readonly input: Readable
   readonly output: Writable
 }
@@ -64,7 +65,8 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
   const { input, output, client, clock, log } = components
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const connection = new RpcConnection({ client, clock, log, store: null, detached: null, metrics: null, send: writer.send }, init)
+  const alone = { open: new OpenSessions(), store: null, detached: null, metrics: null }
+  const connection = new RpcConnection({ client, clock, log, ...alone, send: writer.send }, init)
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {

@@ -14,13 +14,14 @@ import { isCall, parseFailure, parseMessage, tooLong, type RpcMessage } from './
 import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
+import { OpenSessions } from './open-sessions.ts'
 import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
 import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
 
-export interface WebDoorComponents extends Omit<MethodsComponents, 'store' | 'detached' | 'metrics' | 'send'> {
+export interface WebDoorComponents extends Omit<MethodsComponents, 'open' | 'store' | 'detached' | 'metrics' | 'send'> {
   readonly log: Logger
 }
 
@@ -42,7 +43,7 @@ export class RpcWebDoor implements Startable {
   /** Of all that ask by POST: whoever has the token and knows a session has it. */
   readonly #methods: Methods
   readonly #sockets: WebSockets
-  readonly #metrics = new RpcMetrics()
+  readonly #metrics: RpcMetrics
   /** Of questions by POST: each may be answered with a chunk of a file, which waits for its reader. */
   readonly #inWork = new Turnstile({ limit: MAX_RPC_PENDING })
   #server: Server | null = null
@@ -53,7 +54,9 @@ export class RpcWebDoor implements Startable {
     this.#init = init
     this.#token = new TokenCheck({ token: init.token, where: init.tokenFile })
     this.#store = new SessionStore({ clock })
-    const shared = { store: this.#store, detached: new KnownProcesses(), metrics: this.#metrics }
+    const open = new OpenSessions()
+    this.#metrics = new RpcMetrics({ sessions: open })
+    const shared = { open, store: this.#store, detached: new KnownProcesses(), metrics: this.#metrics }
     this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES })
     this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
   }

@@ -99,6 +99,9 @@ export class LocalPortSession {
     switch (call.type) {
       case 'session_close':
         return { type: 'done', id, json: JSON.stringify({ ended: await this.#close(session) }) }
+      case 'session_refused':
+        await this.#engine.refused(session.key, { method: call.method, argv: null }, new AppError(call.code, call.detail))
+        return { type: 'done', id, json: '{}' }
       default: {
         const { result, data } = await answerFileCall(this.#engine, session, call)
         return { type: 'file_done', id, json: JSON.stringify(result), data }

@@ -15,6 +15,7 @@ const ANSWERS = {
   run_signal: 'done',
   run_resize: 'done',
   run_hang_up: 'done',
+  session_refused: 'done',
   file_read: 'file_done',
   file_write: 'file_done',
   file_list: 'file_done',

@@ -104,6 +104,11 @@ export const toLocalExecutor = union('to-local-executor', {
   run_resize: [12, { ...call, ...run, ...size }],
   /** Its terminal is closed. */
   run_hang_up: [13, { ...call, ...run }],
+  /** What the door refused by itself, for the journal. Answer: done. */
+  session_refused: [
+    14,
+    { ...call, ...session, method: text(MAX_NAME), code: oneOf(['unknown_session', 'unknown_process']), detail: text(MAX_TEXT) },
+  ],
 })
 export type ToLocalExecutor = ValueOf<typeof toLocalExecutor>
 

@@ -6,11 +6,12 @@ import { test } from 'node:test'
 import { silentLogger } from '../../../src/base/log.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
 import { KnownProcesses } from '../../../src/doors/rpc/known-processes.ts'
+import { OpenSessions } from '../../../src/doors/rpc/open-sessions.ts'
 import { SessionStore } from '../../../src/doors/rpc/session-store.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
-import { gone, pidIn } from '../../support/rexd-server.ts'
+import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
 import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
 
@@ -107,7 +108,7 @@ test('a session that was opened for a caller who has left meanwhile is not there
   for (const resumable of [false, true, false, true]) {
     const send = (): undefined => undefined
     const connection = new RpcConnection(
-      { client, clock, store, detached: null, metrics: null, log: silentLogger, send },
+      { client, clock, open: new OpenSessions(), store, detached: null, metrics: null, log: silentLogger, send },
       { door: 'websocket', available: ['exec'] },
     )
     const params = { client_name: 'a', resumable }
@@ -152,6 +153,7 @@ test('what outlives its session is found again, also where that was closed befor
     {
       client,
       clock,
+      open: new OpenSessions(),
       store: new SessionStore({ clock }),
       detached,
       metrics: null,
@@ -206,7 +208,7 @@ test('who has lost a session does not take it back with an answer that comes lat
   assert.equal(await Promise.race([heard(newest, 'the newest'), heard(old, 'the old one')]), 'the newest')
 })
 
-test('sessions of one connection are unknown to every other, and to who asks by POST', TIMEOUT, async (t) => {
+test('sessions of one connection are unknown to every other, and to who asks by POST, and attempts are journalled', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const [one, other] = [await connect(t, host), await connect(t, host)]
   const { session_id, resume_token } = await one.call('session.open', { client_name: 'a', resumable: true })
@@ -216,8 +218,16 @@ test('sessions of one connection are unknown to every other, and to who asks by 
     await assert.rejects(post(host, method, { session_id }), unknown)
     await assert.rejects(one.call(method, { session_id: over.session_id }), unknown)
   }
-  for (const token of ['', 'x', over.resume_token])
-    if (token !== '') await assert.rejects(other.call('session.resume', { session_id, resume_token: token }), unknown)
+  for (const token of ['x', over.resume_token])
+    await assert.rejects(other.call('session.resume', { session_id, resume_token: token }), unknown)
+  const attempts = (door: string, methods: readonly string[]): string[] =>
+    methods.map((method) => `${door} ${method}: by a caller whose session it is not`)
+  const both = ['session.info', 'session.close']
+  assert.deepEqual(
+    await refusalsOf(host, session_id),
+    attempts('websocket', [...both.flatMap((method) => [method, method]), 'session.resume', 'session.resume']),
+  )
+  assert.deepEqual(await refusalsOf(host, over.session_id), attempts('http', both))
   await one.call('session.info', { session_id })
   // With its token it moves, between the two ways of asking too.
   await post(host, 'session.resume', { session_id, resume_token })
@@ -225,6 +235,10 @@ test('sessions of one connection are unknown to every other, and to who asks by 
   await other.call('session.resume', { session_id, resume_token })
   await assert.rejects(post(host, 'session.info', { session_id }), unknown)
   assert.deepEqual(await other.call('session.close', { session_id }), { ok: true, terminated: 0 })
+  // What is nobody's any more is a mistake, not an attempt.
+  const before = await refusalsOf(host, session_id)
+  await assert.rejects(one.call('session.info', { session_id }), unknown)
+  assert.deepEqual(await refusalsOf(host, session_id), before)
   await assert.rejects(one.call('session.resume', { session_id, resume_token }), unknown)
 })
 
