@@ -3,6 +3,7 @@ import { join } from 'node:path'
 
 import { shellWords } from '../src/cli/print.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
 
 /** `npm run demo`: alice, bob and charlie, three real daemons on this machine, and what each may do to whom. */
@@ -234,6 +235,7 @@ const play = async (mesh: MeshOfDaemons): Promise<void> => {
   await showCancel(cast, programs)
   await showEvidence(cast, programs)
   await showDiscovery(cast)
+  await showRexd(stage, cast.alice, mesh.root)
   if (keep) await printHowToGoOn(mesh, cast)
 }
 

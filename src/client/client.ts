@@ -1,6 +1,6 @@
 import { Backoff, type ReconnectOptions } from './backoff.ts'
 import { Connection } from './connection.ts'
-import { RexdProtocolError } from './errors.ts'
+import { RexdProtocolError, type RexdDisconnected } from './errors.ts'
 import { present } from './fields.ts'
 import { fieldsOf } from './incoming.ts'
 import type { CallOptions } from './promises.ts'
@@ -21,6 +21,8 @@ export interface ConnectOptions extends CallOptions {
   readonly reconnect?: boolean | ReconnectOptions
   /** Events of processes that were started by `call('exec.start')`, of those that are over for `exec`, and every `session.gap`. */
   readonly onEvent?: (event: RexdEvent) => void
+  /** Told whenever the connection was lost, and why, and with null when it is there again: for those who show how it stands. */
+  readonly onConnection?: (loss: RexdDisconnected | null) => void
 }
 
 export interface OpenOptions extends CallOptions {
@@ -153,13 +155,24 @@ const openParams = ({
  * Opens the way to a server. Rejects with `RexdDisconnected` where there is none, after one try; that something can be
  * started does not say yet that it speaks REXD: the first call does.
  */
-export const connect = async ({ transport, reconnect = transport.keepsSessions, onEvent, signal }: ConnectOptions): Promise<RexdClient> => {
+export const connect = async ({
+  transport,
+  reconnect = transport.keepsSessions,
+  onEvent,
+  onConnection,
+  signal,
+}: ConnectOptions): Promise<RexdClient> => {
   if (reconnect !== false && !transport.again) throw new TypeError(`reconnect: ${transport.name} cannot be opened again`)
   const options = reconnect === true ? {} : reconnect
   const backoff = options === false ? null : new Backoff({ random: Math.random }, options)
-  // What it throws is its own affair, and not the connection's.
-  const onOther = (event: RexdEvent): void => onEvent && queueMicrotask(() => onEvent(event))
-  const connection = new Connection({ transport, backoff }, { onOther })
+  // What they throw is their own affair, and not the connection's.
+  const connection = new Connection(
+    { transport, backoff },
+    {
+      onOther: (event) => onEvent && queueMicrotask(() => onEvent(event)),
+      onConnection: (loss) => onConnection && queueMicrotask(() => onConnection(loss)),
+    },
+  )
   await connection.open(signal)
   return new RexdClient({ connection })
 }

@@ -19,11 +19,18 @@ export interface ConnectionComponents {
   readonly backoff: Backoff | null
 }
 
+export interface ConnectionInit {
+  /** Events that are for nobody here, and gaps. */
+  onOther(event: RexdEvent): void
+  /** The line was lost, and why; null: there is another. */
+  onConnection(loss: RexdDisconnected | null): void
+}
+
 /** The way to one server: one line after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
 export class Connection {
   readonly gate: ReadGate
   readonly #components: ConnectionComponents
-  readonly #onOther: (event: RexdEvent) => void
+  readonly #init: ConnectionInit
   readonly #calls = new Calls()
   readonly #links = new Map<string, SessionLink>()
   readonly #closing = new AbortController()
@@ -36,10 +43,9 @@ export class Connection {
   /** Why there is no line. */
   #loss: RexdDisconnected | null = null
 
-  /** `onOther`: events that are for nobody here, and gaps. */
-  constructor(components: ConnectionComponents, init: { onOther: (event: RexdEvent) => void }) {
+  constructor(components: ConnectionComponents, init: ConnectionInit) {
     this.#components = components
-    this.#onOther = init.onOther
+    this.#init = init
     this.gate = new ReadGate({ onHeld: (held) => this.#line?.hold(held) })
   }
 
@@ -152,6 +158,7 @@ export class Connection {
       if (this.closed) return
       try {
         await this.#open()
+        this.#init.onConnection(null)
         this.#push()
         return
       } catch (failed) {
@@ -208,7 +215,7 @@ export class Connection {
   #hear(event: RexdEvent): void {
     this.#components.backoff?.reset()
     const heard = this.#links.get(event.params.session_id)?.hear(event) ?? false
-    if (!heard) this.#onOther(event)
+    if (!heard) this.#init.onOther(event)
   }
 
   #lost(line: Line): void {
@@ -218,6 +225,7 @@ export class Connection {
     const message = error?.message ?? ENDED
     if (performance.now() - this.#since > STEADY_MS) backoff?.reset()
     this.#forget(line, message, error)
+    this.#init.onConnection(this.#loss)
     if (backoff === null) this.#calls.refuse(message, error)
     else if (this.#calls.waiting || this.#away.length > 0) this.#redial()
   }

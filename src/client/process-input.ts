@@ -65,7 +65,8 @@ export class ProcessInput {
     try {
       await work()
     } catch (error) {
-      this.#broken = { error }
+      // Whoever sits at a terminal sees what has come of what was typed; a stream with a hole looks whole.
+      if (this.#record.init.pty_id === null) this.#broken = { error }
       throw error
     }
   }

@@ -48,7 +48,7 @@ export class RemoteProgram {
    * Writes to its stdin, which takes `stdinOpen`, or types on its terminal; resolves when the server has it all, which is
    * at the program's own speed. Writes wait for those before them. Rejects with `RexdError` `conflict` when stdin is closed
    * or the program over. After a write that was aborted, or broken off with the connection, nobody knows how much was
-   * taken, so that nothing more can be written.
+   * taken, so that nothing more can be written to its stdin; on a terminal more can be typed.
    */
   async write(data: Data, options: CallOptions = {}): Promise<void> {
     return this.input.write(data, options)

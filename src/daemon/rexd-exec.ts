@@ -9,17 +9,16 @@ import { stdio } from '../client/stdio.ts'
 import type { TransportFactory } from '../client/transport.ts'
 import { webSocket } from '../client/web-socket.ts'
 import { ownProgram, programArguments } from './own-process.ts'
+import { Interrupts } from './rexd-exec-interrupts.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './rexd-exec-flags.ts'
-
-/** It could not be run, or nobody knows how it ended. */
-const EXIT_NOT_RUN = 255
 
 /** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
 const EXIT_NOT_READ = 141
 
-const CLIENT_NAME = 'rexd exec'
+/** Bytes that were typed and are on their way. */
+const MAX_TYPED = 64 * 1024
 
-const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+const CLIENT_NAME = 'rexd exec'
 
 const readToken = async (file: string): Promise<string> => {
   try {
@@ -55,53 +54,6 @@ const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<numb
   return copied
 }
 
-/** What asks us to end: the first is for the command, the second does not wait for it. */
-class Interrupts {
-  #program: RemoteProcess | RemoteTerminal | null = null
-  #starting = false
-  #first: NodeJS.Signals | null = null
-  readonly #stop: () => void
-
-  constructor() {
-    const listeners = ENDING.map((name) => [name, () => this.#hear(name)] as const)
-    for (const [name, listener] of listeners) process.on(name, listener)
-    this.#stop = () => {
-      for (const [name, listener] of listeners) process.off(name, listener)
-    }
-  }
-
-  /** 128+n where we were told to end; else what cannot be run has a status of its own. */
-  get failure(): number {
-    return this.#first === null ? EXIT_NOT_RUN : exitOf(this.#first)
-  }
-
-  /** From now on there may be a command. */
-  starting(): void {
-    this.#starting = true
-  }
-
-  follow(program: RemoteProcess | RemoteTerminal): void {
-    this.#program = program
-    if (this.#first !== null) this.#tell(this.#first)
-  }
-
-  stop(): void {
-    this.#stop()
-  }
-
-  #hear(name: NodeJS.Signals): void {
-    if (this.#first !== null || !this.#starting) process.exit(exitOf(name))
-    this.#first = name
-    this.#tell(name)
-  }
-
-  #tell(name: NodeJS.Signals): void {
-    void this.#program?.kill(name).catch(() => false)
-  }
-}
-
-const exitOf = (name: NodeJS.Signals): number => 128 + constants.signals[name]
-
 const wholeStdin = async (): Promise<Buffer> => {
   const parts: Buffer[] = []
   for await (const part of process.stdin as AsyncIterable<Buffer>) parts.push(part)
@@ -125,18 +77,26 @@ const sizeOf = ({ columns, rows }: { columns?: number; rows?: number }): { cols:
 })
 
 /** What is typed goes there as it is, and it has the size of our window. */
-const onTerminal = async (session: RexdSession, { argv, cwd, timeoutMs }: RexdExecFlags): Promise<RemoteTerminal> => {
+const onTerminal = async (
+  session: RexdSession,
+  { argv, cwd, timeoutMs }: RexdExecFlags,
+  interrupts: Interrupts,
+): Promise<RemoteTerminal> => {
   const options = { ...sizeOf(process.stdout), ...(cwd === null ? {} : { cwd }), ...(timeoutMs === null ? {} : { timeoutMs }) }
   const terminal = await session.openTerminal(argv, options)
   process.stdout.on('resize', () => void terminal.resize(sizeOf(process.stdout)).catch(() => undefined))
   if (process.stdin.isTTY) process.stdin.setRawMode(true)
+  let untaken = 0
   process.stdin.on('data', (bytes: Buffer) => {
+    if (process.stdin.isTTY) interrupts.typed(bytes)
+    untaken += bytes.length
     // What a program does not read is left where it is, however much there is.
-    process.stdin.pause()
-    terminal.write(bytes).then(
-      () => process.stdin.resume(),
-      () => undefined,
-    )
+    if (untaken >= MAX_TYPED) process.stdin.pause()
+    const settled = (): void => {
+      untaken -= bytes.length
+      process.stdin.resume()
+    }
+    terminal.write(bytes).then(settled, settled)
   })
   return terminal
 }
@@ -167,12 +127,14 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
   // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
-    const client = await connect({ transport: transportOf(flags) })
+    const { target, url } = flags
+    // Anything else is not made again.
+    const watched = url === null ? {} : { onConnection: (loss: Error | null) => interrupts.connection(loss) }
+    const client = await connect({ transport: transportOf(flags), ...watched })
     try {
-      const { target, url } = flags
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
       interrupts.starting()
-      const program = await (flags.tty ? onTerminal(session, flags) : onPipes(session, flags))
+      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags))
       interrupts.follow(program)
       return await follow(program)
     } finally {

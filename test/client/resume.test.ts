@@ -63,6 +63,19 @@ test('what is said while nobody is there is heard afterwards, and what is asked 
   assert.equal((await session.files.stat('never')).exists, false)
 })
 
+test('whoever shows how the connection stands is told of each loss, with why, and of its end', async (t) => {
+  const told: (RexdDisconnected | null)[] = []
+  const { proxy, session } = await resumable(t, { connect: { onConnection: (loss) => void told.push(loss) } })
+  for (let cuts = 0; cuts < 2; cuts++) {
+    proxy.cut()
+    await until(() => told.length === 2 * cuts + 2)
+    await session.info()
+  }
+  const [first, again, second, last] = told
+  for (const loss of [first, second]) assert.ok(loss instanceof RexdDisconnected && loss.message !== '', String(loss))
+  assert.deepEqual([again, last], [null, null])
+})
+
 test('a connection that goes silent is given up, and the session goes on over another', async (t) => {
   const { server, proxy, url } = await resumable(t)
   const client = await connect({ transport: webSocket({ url, token: server.token, silenceMs: 1_000 }), reconnect: { firstDelayMs: 20 } })

@@ -8,6 +8,9 @@ export class CuttableProxy extends TcpProxy {
   readonly #mute = new Set<Socket>()
   #silent = false
   #refusing = false
+  #swallowing = false
+  /** Bytes that were read and not passed on. */
+  swallowed = 0
 
   /** Every connection is reset. */
   cut(): void {
@@ -28,6 +31,11 @@ export class CuttableProxy extends TcpProxy {
     }
   }
 
+  /** What comes is read, and goes nowhere, until `allow`. */
+  swallow(): void {
+    this.#swallowing = true
+  }
+
   /** Every connection is reset, and nobody gets through until `allow`. */
   refuse(): void {
     this.#refusing = true
@@ -36,6 +44,7 @@ export class CuttableProxy extends TcpProxy {
 
   allow(): void {
     this.#refusing = false
+    this.#swallowing = false
   }
 
   protected override admits(): boolean {
@@ -49,6 +58,7 @@ export class CuttableProxy extends TcpProxy {
     }
     const passes = (): boolean => !this.#mute.has(from)
     from.on('data', (bytes) => {
+      if (this.#swallowing) return void (this.swallowed += bytes.length)
       if (to.write(bytes) || !passes()) return
       from.pause()
       to.once('drain', () => {

@@ -101,7 +101,7 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
 }
 
 /** The environment without what would change who answers. */
-const cleanEnvironment = (): Record<string, string> => ({
+export const cleanEnvironment = (): Record<string, string> => ({
   ...Object.fromEntries(
     Object.entries(process.env).flatMap(([key, value]) => (key.startsWith('X0X_') || value === undefined ? [] : [[key, value]])),
   ),

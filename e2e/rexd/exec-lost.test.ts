@@ -1,0 +1,148 @@
+import assert from 'node:assert/strict'
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { proxied, type Proxied } from '../../test/client/web-server.ts'
+import { until } from '../../test/support/processes.ts'
+import { NO_TERMINALS } from './server.ts'
+
+// `rexd exec` over a WebSocket whose connection is lost meanwhile: what it says, and that it can be left.
+
+const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
+const TIMEOUT = { timeout: 60_000 }
+const LOST = /^rexd: .+; trying to come back, for about a minute \(Ctrl-C gives up\)\r?$/m
+const AGAIN = /^rexd: connected again\r?$/m
+const GIVEN_UP = /^rexd: given up; the server ends the command within a minute\r?$/m
+
+const argvOf = ({ url, server }: Proxied, ...rest: readonly string[]): string[] => [
+  REXD,
+  'exec',
+  '--url',
+  url.replace('http:', 'ws:'),
+  '--token-file',
+  server.tokenFile,
+  ...rest,
+]
+
+interface Begun {
+  readonly child: ChildProcess
+  readonly said: { stdout: string; stderr: string }
+  readonly status: Promise<number | null>
+}
+
+const begin = (t: TestContext, way: Proxied, ...rest: readonly string[]): Begun => {
+  const child = spawn(process.execPath, argvOf(way, ...rest), { stdio: ['ignore', 'pipe', 'pipe'] })
+  t.after(() => child.kill('SIGKILL'))
+  const said = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const) child[name].on('data', (bytes: Buffer) => (said[name] += bytes.toString()))
+  return { child, said, status: once(child, 'close').then(([status]) => status as number | null) }
+}
+
+test('a lost connection is told, and so is the next, and the command goes on', TIMEOUT, async (t) => {
+  const way = await proxied(t)
+  const { said, status } = begin(t, way, '--', 'sh', '-c', 'echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 3')
+  await until(() => said.stdout === 'before\n')
+  way.proxy.refuse()
+  await until(() => LOST.test(said.stderr))
+  await writeFile(join(way.server.root, 'go'), '')
+  way.proxy.allow()
+  assert.deepEqual([await status, said.stdout], [3, 'before\nafter\n'])
+  assert.deepEqual(
+    said.stderr.split('\n').map((line) => [LOST.test(line), AGAIN.test(line)]),
+    [
+      [true, false],
+      [false, true],
+      [false, false],
+    ],
+    said.stderr,
+  )
+})
+
+for (const [name, expected] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const)
+  test(`while the connection is lost one ${name} is enough`, TIMEOUT, async (t) => {
+    const way = await proxied(t)
+    const { child, said, status } = begin(t, way, '--', 'sh', '-c', 'echo there; exec sleep 600')
+    await until(() => said.stdout === 'there\n')
+    way.proxy.refuse()
+    await until(() => LOST.test(said.stderr))
+    child.kill(name)
+    assert.equal(await status, expected)
+    assert.match(said.stderr, GIVEN_UP)
+  })
+
+interface Pty {
+  onData(listener: (text: string) => void): void
+  onExit(listener: (how: { exitCode: number }) => void): void
+  write(text: string): void
+  kill(signal: string): void
+}
+interface PtyModule {
+  spawn(file: string, argv: readonly string[], options: { cols: number; rows: number }): Pty
+}
+
+/** `rexd exec --tty` on a terminal of ours, as somebody has who sits there. */
+const sitDown = async (
+  t: TestContext,
+  way: Proxied,
+  program: string,
+): Promise<{ pty: Pty; seen: () => string; status: Promise<number> }> => {
+  const { spawn: open } = createRequire(import.meta.url)('@lydell/node-pty') as PtyModule
+  const pty = open(process.execPath, argvOf(way, '--tty', '--', 'sh', '-c', program), { cols: 200, rows: 50 })
+  let [text, over] = ['', false]
+  pty.onData((part) => (text += part))
+  const status = new Promise<number>((resolve) =>
+    pty.onExit(({ exitCode }) => {
+      over = true
+      resolve(exitCode)
+    }),
+  )
+  t.after(() => over || pty.kill('SIGKILL'))
+  await until(() => text.includes('ready'))
+  return { pty, seen: () => text, status }
+}
+
+const TERMINAL = { ...TIMEOUT, skip: NO_TERMINALS !== null }
+const missing = NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`
+
+test(`Ctrl-C on a terminal is for the command, and leaves when nothing gets there${missing}`, TERMINAL, async (t) => {
+  const way = await proxied(t, { security: 'allow_pty = true' })
+  const { pty, seen, status } = await sitDown(t, way, 'trap "echo asked" INT; echo ready; while :; do sleep 0.05; done')
+  pty.write('\u0003')
+  await until(() => seen().includes('asked'))
+  way.proxy.refuse()
+  await until(() => LOST.test(seen()))
+  pty.write('nobody hears this')
+  pty.write('\u0003')
+  assert.equal(await status, 130)
+  assert.match(seen(), GIVEN_UP)
+})
+
+test(`whoever typed when the connection was lost can go on typing${missing}`, TERMINAL, async (t) => {
+  const way = await proxied(t, { security: 'allow_pty = true' })
+  const { pty, seen, status } = await sitDown(t, way, 'stty -echo; echo ready; while read -r line; do echo "got $line"; done; exit 5')
+  pty.write('one\r')
+  await until(() => seen().includes('got one'))
+  // What is typed now is on its way when the connection breaks.
+  way.proxy.swallow()
+  pty.write('swallowed\r')
+  // A request, and not a ping that happens to come now.
+  await until(() => way.proxy.swallowed > 100)
+  way.proxy.refuse()
+  await until(() => LOST.test(seen()))
+  pty.write('meanwhile\r')
+  way.proxy.allow()
+  await until(() => AGAIN.test(seen()))
+  await until(() => seen().includes('got meanwhile'))
+  pty.write('two\r\u0004')
+  assert.equal(await status, 5)
+  assert.match(seen(), /got two/)
+  assert.doesNotMatch(seen(), /got swallowed/)
+})
