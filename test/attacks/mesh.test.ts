@@ -19,7 +19,8 @@ import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
 import { guardedMuxer, WholeFrames } from '../../src/mesh/muxer-guard.ts'
 import { toHex } from '../../src/protocol/ids.ts'
 import { MAX_MUXER_FRAME, MAX_UNREAD_ANSWERS } from '../../src/protocol/limits.ts'
-import { startPeer, until, type Peer } from '../support/peer.ts'
+import { startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

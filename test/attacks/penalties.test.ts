@@ -9,7 +9,8 @@ import { execPair } from '../support/exec-pair.ts'
 import { newParty } from '../support/fake-network.ts'
 import { connect, flip, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { introduce, startPeer, until } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

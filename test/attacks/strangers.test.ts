@@ -17,7 +17,8 @@ import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame } from '../support/fake-network.ts'
 import { connect, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { introduce, startPeer, until } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

@@ -12,7 +12,8 @@ import { primitives } from '../../src/identity/primitives.ts'
 import { MAX_LINK_FRAME, MAX_PENALTY_MS } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { connect, flip, handshake, signalOf, type Tamper } from '../support/hostile-link.ts'
-import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const LIMIT = { timeout: 60_000 }

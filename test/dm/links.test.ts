@@ -15,7 +15,8 @@ import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/link.
 import { ManualClock } from '../support/manual-clock.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
-import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 import { connect, signalOf } from '../support/hostile-link.ts'
 
 const LIMIT = { timeout: 60_000 }

@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import { directMessage, MESSAGE_PREFIX, RECEIPT_PREFIX, REVOCATIONS_PREFIX, revocationList } from '../../src/protocol/dm.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
-import { introduce, startPeer, until } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 30_000 }
 const soon = (): AbortSignal => AbortSignal.timeout(20_000)

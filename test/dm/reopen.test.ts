@@ -8,7 +8,8 @@ import type { DmChannel } from '../../src/dm/channel.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
 import { FRESH_CONNECTION_MS } from '../../src/protocol/resume-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
-import { introduce, startPeer, until, type Peer } from '../support/peer.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

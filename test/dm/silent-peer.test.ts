@@ -4,7 +4,8 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
 
 import { signalOf } from '../support/hostile-link.ts'
-import { introduce, startPeer, until } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

@@ -9,6 +9,7 @@ import { Sessions } from '../../src/exec/sessions.ts'
 import { EXEC_PREFIX, execFrame } from '../../src/protocol/exec.ts'
 import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
 import { execPair, ownHost, type ExecPair, type LocalChannel } from '../support/exec-pair.ts'
+import { until } from '../support/processes.ts'
 import { RecordingSink, stdinOf } from '../support/scripted-peer.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
 
@@ -129,7 +130,7 @@ test('a lost stream that nothing follows makes the run incomplete here and ends 
   pair.channels[0]!.end(new Error('reset'))
   const { ok, incomplete, code } = await outcome
   assert.deepEqual([ok, incomplete, code], [false, true, null])
-  while (!(await pair.responder.events(request_id)).includes('exit')) await new Promise((resolve) => setTimeout(resolve, 20))
+  await until(async () => (await pair.responder.events(request_id)).includes('exit'))
   assert.ok((await pair.responder.events(request_id)).includes('warning'))
 })
 
@@ -262,7 +263,7 @@ test('what a peer sends that is no exec frame ends its stream and its child, and
     pair.channels.at(-1)!.send(...make(request_id))
     assert.equal((await outcome).incomplete, true)
     assert.equal(pair.serviceCounters.snapshot()['peer_malformed'], index + 1)
-    while (!(await pair.responder.events(request_id)).includes('exit')) await new Promise((resolve) => setTimeout(resolve, 20))
+    await until(async () => (await pair.responder.events(request_id)).includes('exit'))
   }
 })
 

@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { signalOf } from '../support/hostile-link.ts'
-import { introduce, startPeer, until } from '../support/peer.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 

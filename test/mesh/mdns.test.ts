@@ -5,7 +5,8 @@ import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { CARD_DOMAIN } from '../../src/protocol/card.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { noMulticast } from '../support/multicast.ts'
-import { startPeer, until, type Peer } from '../support/peer.ts'
+import { startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 
 /** Whoever else is on this network may be found too: only the machine that is expected counts. */
 const LIMIT = { timeout: 60_000, skip: await noMulticast() }

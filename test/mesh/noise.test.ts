@@ -10,7 +10,7 @@ import { createLibp2p } from 'libp2p'
 import { secretKeyOf } from '../../src/identity/secret-key.ts'
 import { noiseEncrypter } from '../../src/mesh/noise.ts'
 import { LARGE_MESSAGE } from '../../src/protocol/limits.ts'
-import { until } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'
 
 type Bytes = Uint8Array

@@ -9,7 +9,7 @@ import { createLibp2p } from 'libp2p'
 
 import { quietWindows } from '../../src/mesh/quiet-windows.ts'
 import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
-import { until } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'
 
 const LIMIT = { timeout: 60_000 }

@@ -128,7 +128,7 @@ export class WatchedRun implements RunSink {
   }
 }
 
-const SOON_MS = 3_000
+const SOON_MS = 20_000
 
 /** True when it comes to be so; false, after some seconds, when it does not. */
 export const soon = async (condition: () => boolean | Promise<boolean>): Promise<boolean> => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { duplexPair } from 'node:stream'
 import type { TestContext } from 'node:test'
-import { groupCells } from './processes.ts'
+import { groupCells, until } from './processes.ts'
 
 import { Journal } from '../../src/audit/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
@@ -192,9 +192,4 @@ export const introduce = async (who: Peer, other: Peer, trust: TrustLevel, pin =
   await until(() =>
     who.port.snapshot.contacts.some((one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0)),
   )
-}
-
-/** Turns the event loop until it holds; the test's own time limit ends a wait for what never comes. */
-export const until = async (holds: () => boolean): Promise<void> => {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5))
 }

@@ -118,9 +118,16 @@ export const isAlive = (pid: number): boolean => {
   }
 }
 
-/** Waits for something that no event tells; the test's own time limit is the bound. */
+/** More than anything here takes; whoever waited for ever would keep the whole run from its end. */
+const PATIENCE_MS = 120_000
+
+/** Waits for something that no event tells. */
 export const until = async (condition: () => boolean | Promise<boolean>): Promise<void> => {
-  while (!(await condition())) await sleep(5)
+  const deadline = performance.now() + PATIENCE_MS
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`not within ${PATIENCE_MS / 1000} s: ${condition.toString()}`)
+    await sleep(5)
+  }
 }
 
 export const hasProc = ((): boolean => {
