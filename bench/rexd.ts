@@ -14,6 +14,7 @@ import { spawnTrue } from './processes.ts'
 import { sustained } from './rate.ts'
 import type { Row, Section } from './report.ts'
 import { RexdCaller } from './rexd-caller.ts'
+import { farRow } from './rexd-far.ts'
 import type { Plan, Stage } from './stage.ts'
 import { interleaved } from './stats.ts'
 
@@ -196,13 +197,15 @@ const smallRows = async (ssh: SshPath, { overSsh, socket }: Callers, dir: string
 
 /** Commands and files for a program that speaks REXD, beside what it would do with ssh and sftp. */
 export const rexd = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
-  const ssh = (await stage.openSsh()).direct
+  const sshd = await stage.openSsh()
+  const ssh = sshd.direct
   const t: Ending = { after: (ending: unknown) => stage.after(ending as () => Promise<void>) }
   const { root: files } = await rexdPlace(t)
   const callers = await openCallers(t, ssh, files)
   const rows = [
     ...(await latencyRows(stage, ssh, callers)),
     ...(await throughputRows(ssh, callers, files, stage.plan)),
+    await farRow(t, sshd, stage.plan),
     ...(await smallRows(ssh, callers, files, stage.plan)),
   ]
   const intro =

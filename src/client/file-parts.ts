@@ -1,5 +1,6 @@
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { bytesOf } from './incoming.ts'
+import { READ_AHEAD } from './limits.ts'
 import type { CallOptions } from './promises.ts'
 import type { FsReadResult } from './protocol-files.ts'
 
@@ -20,21 +21,44 @@ export interface FilePart {
   readonly mtime: string
 }
 
-/** A file from one byte to another in as many messages as it takes: one at least. */
+interface Asked {
+  readonly length: number
+  readonly answer: Promise<FsReadResult>
+}
+
+/**
+ * A file from one byte to another in as many messages as it takes: one at least. Once it is known how long the file is,
+ * some are asked for ahead, so that nobody waits for the way there and back again and again.
+ */
 export async function* fileParts(
   read: (offset: number, length: number) => Promise<FsReadResult>,
   { path, chunk, offset: first = 0, length = Infinity, mayChange = false }: ReadOptions & { readonly path: string; readonly chunk: number },
 ): AsyncGenerator<FilePart, void, undefined> {
   let before: FsReadResult | null = null
-  for (let at = 0; ;) {
+  let ahead: Asked[] = []
+  const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
-    const result: FsReadResult = await read(first + at, asked)
+    const answer = read(first + at, asked)
+    // Whoever takes no more of the file does not hear of it.
+    answer.catch(() => undefined)
+    ahead.push({ length: asked, answer })
+  }
+  for (let at = 0; ;) {
+    if (ahead.length === 0) ask(at)
+    const { length: asked, answer } = ahead.shift()!
+    const result: FsReadResult = await answer
     if (before !== null && !mayChange) requireSame(before, result, path)
     const data = bytesOf(result.content, result.encoding, 'fs.read')
     if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
-    yield { data, size: result.size, mtime: result.mtime }
     at += data.length
-    if (!result.truncated || at >= length) return
+    const isLast = !result.truncated || at >= length
+    // Who gives less than was asked for is asked one by one: nobody knows what comes next.
+    const goesOn = !isLast && data.length === asked
+    if (!goesOn) ahead = []
+    const end = goesOn ? Math.min(length, result.size - first) : at
+    for (let next = at + chunk * ahead.length; ahead.length < READ_AHEAD && next < end; next += chunk) ask(next)
+    yield { data, size: result.size, mtime: result.mtime }
+    if (isLast) return
     if (data.length === 0) throw new RexdProtocolError('fs.read: nothing of a file that goes on')
     before = result
   }

@@ -38,6 +38,8 @@ export const MAX_INPUT_PAUSE_MS = 200
 // ---- files ----
 /** What one message carries of a file, where the session may have that much: half of what the server takes. */
 export const FILE_CHUNK = MiB
+/** Messages of a file that are asked for beside the one that is taken: at a gigabit and 30 ms about as much as is on the way. */
+export const READ_AHEAD = 3
 /** What `readAll` reads unless told. */
 export const MAX_READ_ALL = 64 * MiB
 

@@ -93,7 +93,7 @@ export class RemoteFiles {
     this.#init = init
   }
 
-  /** A file, or a part of it, in chunks of at most 1 MiB; each is asked for when the one before is taken. */
+  /** A file, or a part of it, in chunks of at most 1 MiB, of which up to three are asked for ahead. */
   async *read(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const { data } of this.#parts(path, options)) if (data.length > 0) yield data
   }
