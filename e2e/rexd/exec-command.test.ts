@@ -83,6 +83,14 @@ test('a rexd that listens is reached by its address or its socket, with the toke
   await writeFile(wrong, 'f'.repeat(64))
   const refused = await run(['--url', server.url, '--token-file', wrong, '--', 'true'])
   assert.deepEqual([refused.status, /401|token/.test(refused.stderr)], [255, true], refused.stderr)
+  for (const text of ['', 'two words\n', 'ä']) {
+    await writeFile(wrong, text)
+    const none = await run(['--url', server.url, '--token-file', wrong, '--', 'true'])
+    assert.deepEqual(
+      [none.status, none.stderr],
+      [255, `rexd: --token-file: ${wrong} holds no token; take a copy of the server's token_file\n`],
+    )
+  }
 })
 
 test('what cannot be run is told in a line, with status 255; what was said wrong, with 2', TIMEOUT, async (t) => {

@@ -80,7 +80,7 @@ export interface ApprovalEvent extends RunKey {
   readonly permit_sha256: string
 }
 
-/** A run whose daemon died before it could say how it ended; written by the next start. */
+/** A run whose daemon or `rexd` died before it could say how it ended; written by the next start. */
 export interface LostEvent extends RunKey {
   readonly event: 'lost'
 }
@@ -110,6 +110,8 @@ export interface LocalKey {
 export interface LocalRunKey extends LocalKey {
   readonly request_id: RequestId
 }
+
+export type AnyRunKey = RunKey | LocalRunKey
 
 type OfLocalRun<E extends RunKey> = LocalRunKey & Omit<E, keyof RunKey>
 
@@ -154,6 +156,7 @@ export type LocalEvent =
   | OfLocalRun<StartedEvent>
   | OfLocalRun<WarningEvent>
   | OfLocalRun<ExitEvent>
+  | OfLocalRun<LostEvent>
   | SessionEvent
   | FileEvent
   | RefusedEvent

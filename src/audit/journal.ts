@@ -5,17 +5,17 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
-import { isMeshEvent, type JournalEvent, type RunKey } from './events.ts'
+import type { AnyRunKey, JournalEvent } from './events.ts'
 import { JournalFile } from './journal-file.ts'
 import { Chain, prepareLine, type EncodedLine, type PreparedLine } from './line.ts'
 import { endedAmong, endsRun, keyOf } from './run-ends.ts'
-import { RunningMarks } from './running-marks.ts'
+import type { RunMarks } from './run-marks.ts'
 
 export interface JournalInit {
   /** Absolute: `audit_log_path` of the ACL file, or `requests.jsonl` of the data directory. */
   readonly path: string
-  /** A directory of ours alone for the marks of running runs, in the data directory; null for a journal of no runs. */
-  readonly runningDir: string | null
+  /** What is running now; null for a journal of no runs. */
+  readonly marks: RunMarks | null
 }
 
 /** For diagnostics. */
@@ -47,13 +47,15 @@ export class Journal implements Startable {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #file: JournalFile
-  readonly #marks: RunningMarks | null
+  readonly #marks: RunMarks | null
   readonly #chain: Chain
   #queue: Waiting[] = []
   #queuedBytes = 0
   /** The work on the file that goes on now; never two at once. */
   #working: Promise<void> | null = null
-  #unreported: RunKey[] = []
+  #unreported: AnyRunKey[] = []
+  /** Nobody waits for them but our end: what is left behind costs the next start. */
+  readonly #unmarking = new Set<Promise<void>>()
   #problem: string | null = null
   #open = false
 
@@ -61,7 +63,7 @@ export class Journal implements Startable {
     this.#clock = components.clock
     this.#log = components.log
     this.#file = new JournalFile({ path: init.path })
-    this.#marks = init.runningDir === null ? null : new RunningMarks({ directory: init.runningDir })
+    this.#marks = init.marks
     this.#chain = new Chain({ id: randomUUID() })
   }
 
@@ -70,14 +72,14 @@ export class Journal implements Startable {
   }
 
   /**
-   * Closes the runs of a daemon that died as `lost`. A journal that cannot be written is no reason not
+   * Closes the runs of those who died as `lost`. A journal that cannot be written is no reason not
    * to start: runs are denied until it can be.
    */
   async start(): Promise<void> {
     const lost = (await this.#marks?.open()) ?? []
     this.#open = true
     await this.status()
-    this.#unreported = lost
+    this.#unreported = [...lost]
     await this.#reportLost()
   }
 
@@ -85,21 +87,22 @@ export class Journal implements Startable {
   async stop(): Promise<void> {
     this.#open = false
     while (this.#working !== null) await this.#working
+    await Promise.all(this.#unmarking)
     await this.#file.close()
   }
 
   /**
    * Settles when the event is durable, or written where it is a note; rejects `journal_unavailable` when it is
-   * not. A `request` also marks the run as running; an `exit`, or a `denial` because it could not be started, takes
-   * the mark away.
+   * not. The line that begins a run also marks it as running; an `exit`, or a `denial` because it could not be started,
+   * takes the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (event.event !== 'request' || !isMeshEvent(event)) {
+    if (this.#marks?.marks(event) !== true) {
       await this.#enqueue(event)
-      if (endsRun(event) && this.#marks?.has(event)) void this.#unmark(event)
+      if (endsRun(event) && this.#marks?.has(event)) this.#unmarkSoon(event)
       return
     }
-    const [mark, line] = await Promise.allSettled([this.#marks?.add(event), this.#enqueue(event)])
+    const [mark, line] = await Promise.allSettled([this.#marks.add(event), this.#enqueue(event)])
     if (line.status === 'rejected') {
       if (mark.status === 'fulfilled') await this.#unmark(event)
       throw line.reason
@@ -212,7 +215,7 @@ export class Journal implements Startable {
 
   /**
    * Runs that cannot be reported now keep their marks and are tried again when the journal works. One whose
-   * end is written only kept its mark: the daemon died between the two.
+   * end is written only kept its mark: who wrote it died between the two.
    */
   async #reportLost(): Promise<void> {
     if (this.#problem !== null) return
@@ -229,7 +232,12 @@ export class Journal implements Startable {
     }
   }
 
-  async #unmark(key: RunKey): Promise<void> {
+  #unmarkSoon(key: AnyRunKey): void {
+    const gone = this.#unmark(key).finally(() => this.#unmarking.delete(gone))
+    this.#unmarking.add(gone)
+  }
+
+  async #unmark(key: AnyRunKey): Promise<void> {
     try {
       await this.#marks?.remove(key)
     } catch (error) {

@@ -4,7 +4,7 @@ import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
 const HEX_64 = /^[0-9a-f]{64}$/
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 /** Of a session's lines, those of its runs. */
-const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit']
+const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit', 'lost']
 /** How every line of ours begins, and so also one that was torn. */
 const BEGINNING = '{"ts":"'
 

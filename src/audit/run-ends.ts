@@ -1,18 +1,18 @@
 import { MAX_RECOVERY_LINES } from '../protocol/local-limits.ts'
-import { isMeshEvent, type JournalEvent, type LocalRunKey, type MeshEvent, type RunKey } from './events.ts'
+import type { AnyRunKey, JournalEvent } from './events.ts'
 import { parseLine } from './parse-line.ts'
 import { tailJournal } from './tail.ts'
 
 /** One text for each run. */
-export const keyOf = (key: RunKey | LocalRunKey): string =>
+export const keyOf = (key: AnyRunKey): string =>
   'agent_id' in key ? `${key.agent_id}.${key.machine_id}.${key.request_id}` : `${key.session_id}.${key.request_id}`
 
 /** Another denial may be of a request that only used a running one's id. */
-export const endsRun = (event: JournalEvent): event is MeshEvent =>
-  isMeshEvent(event) && (event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed'))
+export const endsRun = (event: JournalEvent): event is JournalEvent & AnyRunKey =>
+  event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed')
 
 /** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
-export const endedAmong = async (path: string, runs: readonly RunKey[]): Promise<ReadonlySet<string>> => {
+export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Promise<ReadonlySet<string>> => {
   const wanted = new Set(runs.map(keyOf))
   const ended = new Set<string>()
   if (wanted.size === 0) return ended

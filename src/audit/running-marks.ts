@@ -2,13 +2,14 @@ import { open, readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { ensurePrivateDir } from '../base/files.ts'
-import type { RunKey } from './events.ts'
+import { isMeshEvent, type AnyRunKey, type JournalEvent, type RunKey } from './events.ts'
+import type { RunMarks } from './run-marks.ts'
 
 /** The name says all, so that a mark is whole as soon as it exists. */
 const NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
 
-const nameOf = (key: RunKey): string => {
-  const name = `${key.request_id}.${key.agent_id}.${key.machine_id}`
+const nameOf = (key: AnyRunKey): string => {
+  const name = 'agent_id' in key ? `${key.request_id}.${key.agent_id}.${key.machine_id}` : ''
   if (!NAME.test(name)) throw new RangeError('a run must be named by a request id and two ids')
   return name
 }
@@ -26,11 +27,11 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
 }
 
 /**
- * One empty file for each run that goes on, so that a start after a crash finds what was running
+ * One empty file for each run of another agent that goes on, so that a start after a crash finds what was running
  * without reading the journal. Not synced by itself: a crash of ours does not lose it, and the journal's
  * own sync, which follows, is what a power cut is answered with.
  */
-export class RunningMarks {
+export class RunningMarks implements RunMarks {
   readonly #directory: string
   readonly #ours = new Set<string>()
 
@@ -44,19 +45,23 @@ export class RunningMarks {
     return await listRunningMarks(this.#directory)
   }
 
-  /** Throws when the mark cannot be made, or is there already. */
-  async add(key: RunKey): Promise<void> {
+  /** Before anything is started. */
+  marks(event: JournalEvent): event is JournalEvent & RunKey {
+    return isMeshEvent(event) && event.event === 'request'
+  }
+
+  async add(key: AnyRunKey): Promise<void> {
     const name = nameOf(key)
     const file = await open(join(this.#directory, name), 'wx', 0o600)
     this.#ours.add(name)
     await file.close()
   }
 
-  has(key: RunKey): boolean {
-    return this.#ours.has(nameOf(key))
+  has(key: AnyRunKey): boolean {
+    return 'agent_id' in key && this.#ours.has(nameOf(key))
   }
 
-  async remove(key: RunKey): Promise<void> {
+  async remove(key: AnyRunKey): Promise<void> {
     const name = nameOf(key)
     this.#ours.delete(name)
     await rm(join(this.#directory, name), { force: true })

@@ -1,6 +1,6 @@
 import { AppError, errorText } from '../base/errors.ts'
 import { MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
-import type { JournalLine, RunKey } from './events.ts'
+import type { AnyRunKey, JournalLine } from './events.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { isTorn, parseLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
@@ -49,8 +49,8 @@ export interface VerifyReport {
 }
 
 export interface VerifyOptions {
-  /** What runs now (`listRunningMarks`); these may be without an end. */
-  readonly running?: readonly RunKey[]
+  /** What runs now (`listRunningMarks`, `listLocalRuns`); these may be without an end. */
+  readonly running?: readonly AnyRunKey[]
   /** Older files were rotated away: a chain may begin in its middle. */
   readonly continued?: boolean
 }

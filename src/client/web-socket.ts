@@ -194,10 +194,16 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
         socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs })))
       })
     } catch (error) {
-      throw new Error(`${name} cannot be reached: ${textOf(error)}`, { cause: error })
+      throw new Error(`${name} cannot be reached: ${reasonOf(error)}`, { cause: error })
     } finally {
       release()
     }
   }
   return { name, again: true, keepsSessions: true, open }
+}
+
+/** OpenSSL takes the beginning of an answer without TLS for its version, and says where in its source it did. */
+const reasonOf = (error: unknown): string => {
+  const text = textOf(error).trimEnd()
+  return text.includes('wrong version number') ? 'whoever listens there does not speak TLS: without it the URL begins with ws:' : text
 }

@@ -1,7 +1,8 @@
 import { duplexPair } from 'node:stream'
 
 import { Journal } from '../audit/journal.ts'
-import { systemClock } from '../base/clock.ts'
+import { LocalMarks, localMarksOf } from '../audit/local-marks.ts'
+import { systemClock, type Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
 import { ExecCounters } from '../diagnostics/exec-counters.ts'
@@ -33,12 +34,15 @@ const daemonApi = (env: Environment): LocalApi => {
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }
 
+const journalAt = (path: string, components: { clock: Clock; log: Logger }): Journal =>
+  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }) })
+
 /** Door and executor in one process, with the same port between them as in a daemon. */
 export const startRexd = async ({ policy, audit_path }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null })
-  const journal = audit_path === null ? null : new Journal({ clock, log }, { path: audit_path, runningDir: null })
+  const journal = audit_path === null ? null : journalAt(audit_path, { clock, log })
   const engine = new LocalEngine({
     cells,
     clock,

@@ -1,4 +1,5 @@
 import { Journal } from '../audit/journal.ts'
+import { RunningMarks } from '../audit/running-marks.ts'
 import { systemClock, type Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../base/startable.ts'
@@ -174,8 +175,9 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   })
   for (const warning of acl.warnings) log.warn(warning)
   const journalPath = acl.acl.audit_log_path
-  const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: paths.runs })
-  const outgoing = new Journal({ clock, log }, { path: paths.outgoing, runningDir: null })
+  const journal =
+    journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, marks: new RunningMarks({ directory: paths.runs }) })
+  const outgoing = new Journal({ clock, log }, { path: paths.outgoing, marks: null })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
     { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },

@@ -21,11 +21,13 @@ const MAX_TYPED = 64 * 1024
 const CLIENT_NAME = 'rexd exec'
 
 const readToken = async (file: string): Promise<string> => {
-  try {
-    return (await readFile(file, 'utf8')).trim()
-  } catch (error) {
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
     throw new Error(`--token-file: ${errorText(error)}`, { cause: error })
-  }
+  })
+  const token = text.trim()
+  // Anything else is no value of a header (RFC 9110, 5.5).
+  if (!/^[\x21-\x7e]+$/.test(token)) throw new Error(`--token-file: ${file} holds no token; take a copy of the server's token_file`)
+  return token
 }
 
 const transportOf = ({ ssh, url, tokenFile, config }: RexdExecFlags): TransportFactory => {

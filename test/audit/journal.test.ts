@@ -23,6 +23,7 @@ import { test, type TestContext } from 'node:test'
 
 import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../../src/protocol/local-limits.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
@@ -211,7 +212,7 @@ test('a read-only file system denies until it can be written', async (t) => {
   const remount = (mode: string): void => assert.equal(spawnSync('mount', ['-o', `remount,${mode}`, disk]).status, 0)
   const second = new Journal(
     { clock: new ManualClock(), log: silent },
-    { path: join(disk, 'log', 'exec.log'), runningDir: await temporaryDirectory(t) },
+    { path: join(disk, 'log', 'exec.log'), marks: new RunningMarks({ directory: await temporaryDirectory(t) }) },
   )
   remount('ro')
   await second.start()
@@ -334,7 +335,10 @@ test('a lost run that cannot be told now is told when the journal can be written
 test('a stop writes what waits; before the start and after the stop nothing is taken', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
-  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, runningDir: join(directory, 'running') })
+  const journal = new Journal(
+    { clock: new ManualClock(), log: silent },
+    { path, marks: new RunningMarks({ directory: join(directory, 'running') }) },
+  )
   await assert.rejects(journal.append(denialEvent(0)), unavailable)
   await journal.start()
   const appended = Promise.all(Array.from({ length: 50 }, (_item, n) => journal.append(denialEvent(n))))
@@ -370,7 +374,7 @@ test('the longest argv of the wire, every byte of it a control, fits a line', as
 test('a journal of no runs keeps no marks beside it', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'requests.jsonl')
-  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, runningDir: null })
+  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, marks: null })
   await assert.rejects(journal.append(requestEvent(1)), unavailable)
   await journal.start()
   const asked = { event: 'asked', ...runKey(1), argv: ['x'], stdin_bytes: 0, timeout_ms: null, proven: false } as const

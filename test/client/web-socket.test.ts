@@ -60,6 +60,7 @@ test('who has no right to it is told so in the words of the server, and the toke
   const nobody = async (): Promise<string> => Promise.reject(new Error('no such file'))
   await assert.rejects(connect({ transport: webSocket({ url, token: nobody }) }), lost(false, /no such file/))
   await assert.rejects(connect({ transport: webSocket({ url: `ws://127.0.0.1:${port}`, token: 'a\nb' }) }), RexdDisconnected)
+  await assert.rejects(connect({ transport: webSocket({ url: `wss://127.0.0.1:${port}`, token: 'x' }) }), lost(false, /does not speak TLS/))
 })
 
 test('a URL that leads nowhere', async () => {

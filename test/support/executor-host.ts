@@ -5,6 +5,7 @@ import type { TestContext } from 'node:test'
 
 import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
 import type { PortSession } from '../../src/executor/port-session.ts'
@@ -127,8 +128,11 @@ export class ExecutorHost {
     this.journal =
       acl.acl.audit_log_path === null
         ? null
-        : new Journal({ clock, log: silent }, { path: acl.acl.audit_log_path, runningDir: join(this.dir, 'running') })
-    this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, runningDir: null })
+        : new Journal(
+            { clock, log: silent },
+            { path: acl.acl.audit_log_path, marks: new RunningMarks({ directory: join(this.dir, 'running') }) },
+          )
+    this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, marks: null })
     await this.contacts.load()
     await this.revocations.load()
     await this.journal?.start()

@@ -4,6 +4,7 @@ import type { TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine, RunKey } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'
 import { ManualClock } from './manual-clock.ts'
 import { silent, temporaryDirectory } from './processes.ts'
@@ -59,7 +60,7 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   const file = path ?? join(place, 'log', 'exec.log')
   const runningDir = join(place, 'running')
   const clock = new ManualClock()
-  const journal = new Journal({ clock, log: silent }, { path: file, runningDir })
+  const journal = new Journal({ clock, log: silent }, { path: file, marks: new RunningMarks({ directory: runningDir }) })
   await journal.start()
   t.after(() => journal.stop())
   return { journal, clock, directory: place, path: file, runningDir }

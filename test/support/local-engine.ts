@@ -187,7 +187,7 @@ export class LocalHost {
     const { clock, policy, journalPath } = this
     const guardian = new Guardian({ log: silent })
     const cells = await groupCells()
-    const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, runningDir: null })
+    const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, marks: null })
     const total = new UnackedTotal()
     const local = new LocalJournal({ journal, log: silent })
     this.engine = new LocalEngine({

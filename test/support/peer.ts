@@ -7,6 +7,7 @@ import type { TestContext } from 'node:test'
 import { groupCells, until } from './processes.ts'
 
 import { Journal } from '../../src/audit/journal.ts'
+import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { startAll, stopAll, type StartableEntry } from '../../src/base/startable.ts'
@@ -64,10 +65,13 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   await contacts.load()
   await revocations.load()
   const acl = await loadAcl({ path: join(dataDir, 'exec-acl.toml'), explicit: false })
-  const outgoing = new Journal({ clock, log }, { path: join(dataDir, 'requests.jsonl'), runningDir: null })
+  const outgoing = new Journal({ clock, log }, { path: join(dataDir, 'requests.jsonl'), marks: null })
   await outgoing.start()
   const journalPath = acl.acl.audit_log_path
-  const journal = journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, runningDir: join(dataDir, 'runs') })
+  const journal =
+    journalPath === null
+      ? null
+      : new Journal({ clock, log }, { path: journalPath, marks: new RunningMarks({ directory: join(dataDir, 'runs') }) })
   await journal?.start()
   const guardian = new Guardian({ log })
   if (journal !== null) guardian.start()

@@ -1,4 +1,5 @@
 import { parseLine } from '../../audit/parse-line.ts'
+import { listLocalRuns, localMarksOf } from '../../audit/local-marks.ts'
 import { listRunningMarks } from '../../audit/running-marks.ts'
 import { tailJournal } from '../../audit/tail.ts'
 import { verifyJournal } from '../../audit/verify.ts'
@@ -84,7 +85,9 @@ export const runAuditVerify = async (context: CliContext, options: VerifyOptions
   if (options.outgoing && options.files.length > 0) throw oneJournal()
   const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
-  const running = await listRunningMarks(context.api.paths.runs).catch(() => [])
+  const ofAgents = await listRunningMarks(context.api.paths.runs).catch(() => [])
+  const ofSessions = await Promise.all(paths.map(async (path) => listLocalRuns(localMarksOf(path))))
+  const running = [...ofAgents, ...ofSessions.flat()]
   const report = await verifyJournal(paths, { running, continued: options.continued })
   if (context.json) {
     await printJson(context, report)

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import type { Writable } from 'node:stream'
+import { test } from 'node:test'
+
+import { lifeOf, ownIdentity, type ProcessIdentity } from '../../src/base/process-identity.ts'
+import { hasProc, until } from '../support/processes.ts'
+
+const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
+
+/** What a process says of itself that has ended since. */
+const identityIn = async (file: string, argv: readonly string[]): Promise<ProcessIdentity> => {
+  const child = spawn(file, argv, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const [[text]] = await Promise.all([once(child.stdout, 'data'), once(child, 'close')])
+  return JSON.parse(String(text)) as ProcessIdentity
+}
+
+test('we are alive, and who was another process is gone', async () => {
+  const us = ownIdentity()
+  assert.deepEqual([us.pid, lifeOf(us)], [process.pid, 'alive'])
+  assert.deepEqual(ownIdentity(), us)
+  const module = new URL('../../src/base/process-identity.ts', import.meta.url)
+  const program = `import { lifeOf, ownIdentity } from '${module}'; const us = ownIdentity(); if (lifeOf(us) === 'alive') console.log(JSON.stringify(us))`
+  const other = await identityIn(process.execPath, ['--input-type=module', '-e', program])
+  assert.deepEqual([other.namespace, lifeOf(other)], [us.namespace, 'gone'])
+})
+
+test('a pid that was given to another is not the one that had it', NO_PROC, () => {
+  const us = ownIdentity()
+  assert.equal(lifeOf({ ...us, started: `${Number(us.started) - 1}` }), 'gone')
+})
+
+test('into another PID namespace nobody sees', NO_PROC, () => {
+  const us = ownIdentity()
+  assert.match(us.namespace, /^[1-9]\d*$/)
+  for (const pid of [us.pid, 2 ** 22]) assert.equal(lifeOf({ ...us, pid, namespace: '1' }), 'unknown')
+})
+
+test('what has ended and was not waited for is gone, whatever its name', NO_PROC, async (t) => {
+  // The child of the shell becomes that of a program that never waits.
+  const child = spawn('sh', ['-c', 'read -r end <&3 & echo $!; exec sleep 600'], { stdio: ['ignore', 'pipe', 'inherit', 'pipe'] })
+  t.after(() => child.kill('SIGKILL'))
+  const [text] = (await once(child.stdout!, 'data')) as [Buffer]
+  const pid = Number(text.toString())
+  await until(async () => (await readFile(`/proc/${child.pid}/comm`, 'latin1')) === 'sleep\n')
+  ;(child.stdio[3] as Writable).end()
+  const stat = async (): Promise<string[]> => (await readFile(`/proc/${pid}/stat`, 'latin1')).split(') ')[1]!.split(' ')
+  await until(async () => (await stat())[0] === 'Z')
+  assert.equal(lifeOf({ ...ownIdentity(), pid, started: (await stat())[19]! }), 'gone')
+})
+
+test('where nothing is known but the pid, it decides', async () => {
+  const us = { ...ownIdentity(), started: '0' }
+  assert.equal(lifeOf(us), 'alive')
+  const child = spawn('true')
+  const pid = child.pid!
+  await once(child, 'close')
+  assert.equal(lifeOf({ ...us, pid }), 'gone')
+})
