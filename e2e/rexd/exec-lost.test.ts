@@ -3,9 +3,12 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
+
+import { WebSocketServer } from 'ws'
 
 import { proxied, type Proxied } from '../../test/client/web-server.ts'
 import { until } from '../../test/support/processes.ts'
@@ -15,11 +18,13 @@ import { NO_TERMINALS } from './server.ts'
 
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
-const LOST = /^rexd: .+; trying to come back, for about a minute \(Ctrl-C gives up\)\r?$/m
+const LOST = /^rexd: .+; trying to come back, for some minutes \(Ctrl-C gives up\)\r?$/m
 const AGAIN = /^rexd: connected again\r?$/m
-const GIVEN_UP = /^rexd: given up; the server ends the command within a minute\r?$/m
+const GIVEN_UP = /^rexd: given up; the server ends the command when nobody has come back for a minute\r?$/m
 
-const argvOf = ({ url, server }: Proxied, ...rest: readonly string[]): string[] => [
+type Way = Pick<Proxied, 'url' | 'server'>
+
+const argvOf = ({ url, server }: Way, ...rest: readonly string[]): string[] => [
   REXD,
   'exec',
   '--url',
@@ -35,7 +40,7 @@ interface Begun {
   readonly status: Promise<number | null>
 }
 
-const begin = (t: TestContext, way: Proxied, ...rest: readonly string[]): Begun => {
+const begin = (t: TestContext, way: Way, ...rest: readonly string[]): Begun => {
   const child = spawn(process.execPath, argvOf(way, ...rest), { stdio: ['ignore', 'pipe', 'pipe'] })
   t.after(() => child.kill('SIGKILL'))
   const said = { stdout: '', stderr: '' }
@@ -77,6 +82,49 @@ for (const [name, expected] of [
     assert.equal(await status, expected)
     assert.match(said.stderr, GIVEN_UP)
   })
+
+test('a signal that was lost with the connection is said again', TIMEOUT, async (t) => {
+  const way = await proxied(t)
+  const { child, said, status } = begin(t, way, '--', 'sh', '-c', 'trap "echo asked; exit 5" INT; echo there; while :; do sleep 0.05; done')
+  await until(() => said.stdout === 'there\n')
+  way.proxy.swallow()
+  child.kill('SIGINT')
+  await until(() => way.proxy.swallowed > 100)
+  way.proxy.refuse()
+  await until(() => LOST.test(said.stderr))
+  way.proxy.allow()
+  assert.deepEqual([await status, said.stdout], [5, 'there\nasked\n'])
+})
+
+/** A server that hangs up at the method, as if the line broke there. */
+const breakingAt = async (t: TestContext, method: string): Promise<string> => {
+  const server = new WebSocketServer({ host: '127.0.0.1', port: 0 })
+  await once(server, 'listening')
+  t.after(() => server.close())
+  server.on('connection', (socket) =>
+    socket.on('message', (data: Buffer) => {
+      const { id, method: asked } = JSON.parse(data.toString()) as { id: number; method: string }
+      if (asked === method) return socket.terminate()
+      const opened = { session_id: 's_1', protocol: 'rexd/1', server_version: '1', capabilities: [], workspace_roots: ['/'], limits: {} }
+      const result = asked === 'session.open' ? { ...opened, resume_token: 'x', resume_window_ms: 60_000 } : {}
+      return socket.send(JSON.stringify({ jsonrpc: '2.0', id, result }))
+    }),
+  )
+  return `ws://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+test('what was lost before there was a command is told once, and what is not known of it', TIMEOUT, async (t) => {
+  const { server } = await proxied(t)
+  for (const [method, text] of [
+    ['session.open', /^rexd: session\.open: .+\n$/],
+    ['exec.start', /^rexd: exec\.start: .+; whether the command was started is not known\n$/],
+  ] as const) {
+    const url = await breakingAt(t, method)
+    const { said, status } = begin(t, { url, server }, '--', 'true')
+    assert.equal(await status, 255)
+    assert.match(said.stderr, text)
+  }
+})
 
 interface Pty {
   onData(listener: (text: string) => void): void

@@ -91,7 +91,7 @@ const RESUME: readonly Requirement[] = [
         { session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', resume_token },
       ])
         await next.failure(-32001, 'session.resume', params)
-      const attempt = 'session.resume unknown_session: by a caller whose session it is not'
+      const attempt = `session.resume unknown_session: by a caller over ${peer.name} whose session it is not`
       assert.deepEqual(await peer.home.refusalsOf(session.id), [attempt, attempt, attempt])
       // Nor behind what never was; whoever has it keeps it.
       await next.failure(-32602, 'session.resume', { session_id: session.id, resume_token, cursor: 1 })

@@ -94,7 +94,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
         })
       assert.deepEqual(
         await peer.home.refusalsOf(session.id),
-        methods.map((method) => `${method} unknown_session: by a caller whose session it is not`),
+        methods.map((method) => `${method} unknown_session: by a caller over websocket whose session it is not`),
       )
       assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
       await other.close()

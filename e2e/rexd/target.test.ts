@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
+import { localMarksOf } from '../../src/audit/local-marks.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { post } from '../../test/support/rexd-callers.ts'
+import { startRexd } from '../../test/support/rexd-server.ts'
 import type { Params, Peer, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
@@ -111,7 +116,24 @@ test('what the ACL there does not list is denied with its reason, in the journal
     requested.map(({ target, argv }) => [target, argv]),
     [['bob', ['cat', '/etc/shadow']]],
   )
+  assert.equal(refusal?.['request_id'], requested[0]?.['request_id'])
   await peer.close()
+  assert.deepEqual(await readdir(localMarksOf(peer.home.journalFile)), [])
+})
+
+test('what ran there when rexd was killed is called lost by the next', async (t) => {
+  const server = await startRexd(t, { security: 'allow_targets = ["bob"]' }, undefined, { env: { X0X_DATA_DIR: alice.dir } })
+  const { session_id } = await post(server, 'session.open', { client_name: 'test', target: 'bob' })
+  const { process_id } = await post(server, 'exec.start', { session_id, argv: FOLLOW })
+  await server.stop('SIGKILL')
+  const next = spawnSync(process.execPath, [REXD, 'exec', '--config', server.config, '--', 'true'])
+  assert.equal(next.status, 0, next.stderr.toString())
+  const lines = (await readFile(join(server.dir, 'log', 'audit.log'), 'utf8')).split('\n').filter((line) => line.includes('"lost"'))
+  const lost = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
+  assert.deepEqual(
+    lost.map((line) => [line['session_id'], `p_${String(line['request_id'])}`]),
+    [[session_id, process_id]],
+  )
 })
 
 test('what the mesh does not carry is refused before anybody is asked', async (t) => {

@@ -143,6 +143,8 @@ export interface FileEvent extends LocalKey {
 /** Something that a session may not do was asked of it. */
 export interface RefusedEvent extends LocalKey {
   readonly event: 'refused'
+  /** Of the run that did not come to be; absent where none was asked for, or it was not requested yet. */
+  readonly request_id?: RequestId
   readonly method: string
   /** What was to run; null where nothing was. */
   readonly argv: readonly string[] | null

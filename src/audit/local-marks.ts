@@ -11,10 +11,12 @@ import { isMeshEvent, type AnyRunKey, type JournalEvent, type LocalRunKey } from
 import type { RunMarks } from './run-marks.ts'
 
 /** The name says all, so that a mark is whole as soon as it exists: the run, and the process that has it. */
-const NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.(\d+)-(\d+)-(\d+)$/
+const NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.(\d+)-(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/
 
-const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, { pid, started, namespace }: ProcessIdentity): string =>
-  `${request_id}.${session_id}.${door}.${Buffer.from(client_name).toString('base64url')}.${pid}-${started}-${namespace}`
+const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, us: ProcessIdentity): string => {
+  const owner = [us.pid, us.started, us.namespace, us.boot, us.machine].join('-')
+  return `${request_id}.${session_id}.${door}.${Buffer.from(client_name).toString('base64url')}.${owner}`
+}
 
 interface LocalMark {
   readonly name: string
@@ -23,11 +25,12 @@ interface LocalMark {
 }
 
 const parseName = (name: string): LocalMark | null => {
-  const [, request_id = '', session_id = '', door, client = '', pid = '', started = '', namespace = ''] = NAME.exec(name) ?? []
+  const [, request_id = '', session_id = '', door, client = '', ...owner] = NAME.exec(name) ?? []
+  const [pid = '', started = '', namespace = '', boot = '', machine = ''] = owner
   const known = LOCAL_DOORS.find((one) => one === door)
   if (!isRequestId(request_id) || known === undefined) return null
   const key = { door: known, session_id, client_name: Buffer.from(client, 'base64url').toString(), request_id }
-  return { name, key, owner: { pid: Number(pid), started, namespace } }
+  return { name, key, owner: { pid: Number(pid), started, namespace, boot, machine } }
 }
 
 /** Where runs of this host's own doors are marked, beside their journal. */
@@ -47,8 +50,7 @@ export class LocalMarks implements RunMarks {
   readonly #directory: string
   readonly #log: Logger
   readonly #us = ownIdentity()
-  /** Those that are made, or being made. */
-  readonly #ours = new Map<string, Promise<void>>()
+  readonly #ours = new Set<string>()
   #usable = false
 
   constructor(components: { log: Logger }, init: { directory: string }) {
@@ -71,17 +73,22 @@ export class LocalMarks implements RunMarks {
     }
   }
 
-  /** What never ran is no run: it is marked when it has started. */
+  /** Before anything is started. */
   marks(event: JournalEvent): event is JournalEvent & LocalRunKey {
-    return this.#usable && !isMeshEvent(event) && event.event === 'started'
+    return this.#usable && !isMeshEvent(event) && event.event === 'request'
   }
 
+  /** Never throws: that a run has no mark costs its end, should we die, and not the run. */
   async add(key: AnyRunKey): Promise<void> {
     const name = this.#nameOf(key)
     if (name === null) return
-    const made = open(join(this.#directory, name), 'wx', 0o600).then(async (file) => file.close())
-    this.#ours.set(name, made)
-    await made
+    try {
+      const file = await open(join(this.#directory, name), 'wx', 0o600)
+      this.#ours.add(name)
+      await file.close()
+    } catch (error) {
+      this.#log.warn({ directory: this.#directory, error: errorText(error) }, 'a run could not be marked')
+    }
   }
 
   has(key: AnyRunKey): boolean {
@@ -92,8 +99,6 @@ export class LocalMarks implements RunMarks {
   async remove(key: AnyRunKey): Promise<void> {
     const name = this.#nameOf(key)
     if (name === null) return
-    // A run may be over before its mark is made.
-    await this.#ours.get(name)?.catch(() => undefined)
     this.#ours.delete(name)
     await rm(join(this.#directory, name), { force: true })
   }
@@ -107,7 +112,7 @@ export class LocalMarks implements RunMarks {
     const ours = nameOf(key, this.#us)
     try {
       await rename(join(this.#directory, name), join(this.#directory, ours))
-      this.#ours.set(ours, Promise.resolve())
+      this.#ours.add(ours)
       return true
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false

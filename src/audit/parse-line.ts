@@ -16,7 +16,9 @@ const isLine = (value: unknown): value is JournalLine => {
   const isOfLocalSession = (): boolean =>
     ['door', 'session_id', 'client_name'].every((key) => typeof line[key] === 'string') &&
     !('agent_id' in line) &&
-    (LOCAL_RUN_EVENTS.includes(String(line['event'])) ? isId('request_id') : line['request_id'] === undefined)
+    (LOCAL_RUN_EVENTS.includes(String(line['event'])) || (line['event'] === 'refused' && 'request_id' in line)
+      ? isId('request_id')
+      : line['request_id'] === undefined)
   return (
     JOURNAL_EVENTS.some((event) => event === line['event']) &&
     Number.isSafeInteger(line['n']) &&

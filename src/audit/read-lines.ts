@@ -54,16 +54,28 @@ class LineSplitter {
   }
 }
 
+export interface ReadLinesOptions {
+  readonly signal?: AbortSignal | undefined
+  /** Called once, when all that there is was read; what has come meanwhile is read as well. */
+  readonly atEnd?: (() => Promise<void>) | undefined
+}
+
 /** The lines of a file in handfuls, in bounded memory whatever the file holds. */
-export async function* readLines(path: string, signal?: AbortSignal): AsyncGenerator<RawLine[]> {
+export async function* readLines(path: string, { signal, atEnd }: ReadLinesOptions = {}): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
   const splitter = new LineSplitter()
+  let again = atEnd
   try {
     for (;;) {
       signal?.throwIfAborted()
       // A fresh buffer each time: lines are views of it.
       const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, null)
-      if (bytesRead === 0) break
+      if (bytesRead === 0) {
+        if (again === undefined) break
+        await again()
+        again = undefined
+        continue
+      }
       yield splitter.take(buffer.subarray(0, bytesRead))
     }
     yield splitter.end()

@@ -9,7 +9,10 @@ export const keyOf = (key: AnyRunKey): string =>
 
 /** Another denial may be of a request that only used a running one's id. */
 export const endsRun = (event: JournalEvent): event is JournalEvent & AnyRunKey =>
-  event.event === 'exit' || event.event === 'lost' || (event.event === 'denial' && event.reason === 'spawn_failed')
+  event.event === 'exit' ||
+  event.event === 'lost' ||
+  (event.event === 'denial' && event.reason === 'spawn_failed') ||
+  (event.event === 'refused' && event.request_id !== undefined)
 
 /** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
 export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Promise<ReadonlySet<string>> => {

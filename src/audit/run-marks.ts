@@ -6,7 +6,7 @@ export interface RunMarks {
   open(): Promise<readonly AnyRunKey[]>
   /** Does this line begin a run that is marked? */
   marks(event: JournalEvent): event is JournalEvent & AnyRunKey
-  /** Throws when the mark cannot be made, or is there already. */
+  /** Throws where a run without a mark must not be. */
   add(key: AnyRunKey): Promise<void>
   /** Is it marked by us? */
   has(key: AnyRunKey): boolean

@@ -49,8 +49,8 @@ export interface VerifyReport {
 }
 
 export interface VerifyOptions {
-  /** What runs now (`listRunningMarks`, `listLocalRuns`); these may be without an end. */
-  readonly running?: readonly AnyRunKey[]
+  /** Tells what runs now (`listRunningMarks`, `listLocalRuns`), which may be without an end; asked when the files are read. */
+  readonly running?: () => Promise<readonly AnyRunKey[]>
   /** Older files were rotated away: a chain may begin in its middle. */
   readonly continued?: boolean
 }
@@ -68,7 +68,8 @@ interface ChainState {
 /** Checks line after line; keeps one entry per chain and per run without an end. */
 class Verifier {
   readonly #options: VerifyOptions
-  readonly #running: ReadonlySet<string>
+  /** Null: it is not known yet. */
+  #running: ReadonlySet<string> | null = null
   readonly #chains = new Map<string, ChainState>()
   readonly #started = new Map<string, Place>()
   readonly #problems: JournalProblem[] = []
@@ -78,7 +79,12 @@ class Verifier {
 
   constructor(options: VerifyOptions) {
     this.#options = options
-    this.#running = new Set(options.running?.map(keyOf))
+  }
+
+  /** Looks at what runs; of what is taken from then on, nothing is missed that ran before. */
+  async lookAtRunning(): Promise<void> {
+    const running = (await this.#options.running?.()) ?? []
+    this.#running = new Set(running.map(keyOf))
   }
 
   take(file: string, raw: RawLine): void {
@@ -95,7 +101,7 @@ class Verifier {
   finish(files: readonly string[]): VerifyReport {
     let running = 0
     for (const [key, place] of this.#started) {
-      if (this.#running.has(key)) running += 1
+      if (this.#running?.has(key)) running += 1
       else this.#report(place, 'unfinished', 'the run that started here has no end and does not run')
     }
     return {
@@ -136,7 +142,8 @@ class Verifier {
   }
 
   #note(place: Place, line: JournalLine): void {
-    if (line.event === 'started') this.#started.set(keyOf(line), place)
+    // What has started since we looked may have no end yet.
+    if (line.event === 'started' && this.#running === null) this.#started.set(keyOf(line), place)
     else if (line.event === 'exit' || line.event === 'lost') this.#started.delete(keyOf(line))
   }
 
@@ -153,7 +160,7 @@ interface JournalPart {
 }
 
 const firstLineOf = async (path: string, signal?: AbortSignal): Promise<JournalLine | null> => {
-  for await (const lines of readLines(path, signal))
+  for await (const lines of readLines(path, { signal }))
     for (const { bytes } of lines) {
       const line = bytes && parseLine(bytes)
       if (line) return line
@@ -181,7 +188,12 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
     const parts: JournalPart[] = []
     for (path of paths) parts.push({ path, first: await firstLineOf(path, signal) })
     parts.sort(byAge)
-    for ({ path } of parts) for await (const lines of readLines(path, signal)) for (const line of lines) verifier.take(path, line)
+    for (const part of parts) {
+      path = part.path
+      // Only the newest grows.
+      const atEnd = part === parts.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
+      for await (const lines of readLines(path, { signal, atEnd })) for (const line of lines) verifier.take(path, line)
+    }
     return verifier.finish(parts.map((part) => part.path))
   } catch (error) {
     signal?.throwIfAborted()

@@ -1,6 +1,6 @@
 import { Backoff, type ReconnectOptions } from './backoff.ts'
-import { Connection } from './connection.ts'
-import { RexdProtocolError, type RexdDisconnected } from './errors.ts'
+import { Connection, type ConnectionState } from './connection.ts'
+import { RexdProtocolError } from './errors.ts'
 import { present } from './fields.ts'
 import { fieldsOf } from './incoming.ts'
 import type { CallOptions } from './promises.ts'
@@ -21,8 +21,8 @@ export interface ConnectOptions extends CallOptions {
   readonly reconnect?: boolean | ReconnectOptions
   /** Events of processes that were started by `call('exec.start')`, of those that are over for `exec`, and every `session.gap`. */
   readonly onEvent?: (event: RexdEvent) => void
-  /** Told whenever the connection was lost, and why, and with null when it is there again: for those who show how it stands. */
-  readonly onConnection?: (loss: RexdDisconnected | null) => void
+  /** Told whenever the connection was lost, why, and whether it is being made again, and when it is: for those who show how it stands. */
+  readonly onConnection?: (state: ConnectionState) => void
 }
 
 export interface OpenOptions extends CallOptions {
@@ -170,7 +170,7 @@ export const connect = async ({
     { transport, backoff },
     {
       onOther: (event) => onEvent && queueMicrotask(() => onEvent(event)),
-      onConnection: (loss) => onConnection && queueMicrotask(() => onConnection(loss)),
+      onConnection: (state) => onConnection && queueMicrotask(() => onConnection(state)),
     },
   )
   await connection.open(signal)

@@ -22,9 +22,14 @@ export interface ConnectionComponents {
 export interface ConnectionInit {
   /** Events that are for nobody here, and gaps. */
   onOther(event: RexdEvent): void
-  /** The line was lost, and why; null: there is another. */
-  onConnection(loss: RexdDisconnected | null): void
+  /** The line was lost, or there is another. */
+  onConnection(state: ConnectionState): void
 }
+
+/** How the connection stands: it is there, or was lost. `again`: it is being made again; else the next call does, if any. */
+export type ConnectionState =
+  | { readonly connected: true }
+  | { readonly connected: false; readonly loss: RexdDisconnected; readonly again: boolean }
 
 /** The way to one server: one line after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
 export class Connection {
@@ -158,7 +163,7 @@ export class Connection {
       if (this.closed) return
       try {
         await this.#open()
-        this.#init.onConnection(null)
+        this.#init.onConnection({ connected: true })
         this.#push()
         return
       } catch (failed) {
@@ -224,13 +229,14 @@ export class Connection {
     const error = line.loss?.error ?? undefined
     const message = error?.message ?? ENDED
     if (performance.now() - this.#since > STEADY_MS) backoff?.reset()
-    this.#forget(line, message, error)
-    this.#init.onConnection(this.#loss)
+    const loss = this.#forget(line, message, error)
+    const again = backoff !== null && (this.#calls.waiting || this.#away.length > 0)
+    this.#init.onConnection({ connected: false, loss, again })
     if (backoff === null) this.#calls.refuse(message, error)
-    else if (this.#calls.waiting || this.#away.length > 0) this.#redial()
+    else if (again) this.#redial()
   }
 
-  #forget(line: Line, message: string, cause: Error | undefined): void {
+  #forget(line: Line, message: string, cause: Error | undefined): RexdDisconnected {
     this.#line = null
     const loss = new RexdDisconnected(message, { sent: true, cause })
     this.#loss = loss
@@ -244,6 +250,7 @@ export class Connection {
     }
     this.#calls.lose(message, cause)
     this.#expect()
+    return loss
   }
 
   #endAway(error: RexdDisconnected): void {

@@ -1,5 +1,7 @@
 import { constants } from 'node:os'
 
+import type { ConnectionState } from '../client/connection.ts'
+import { RexdDisconnected } from '../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../client/remote-process.ts'
 
 /** It could not be run, or nobody knows how it ended. */
@@ -18,6 +20,8 @@ export class Interrupts {
   #starting = false
   #cutOff = false
   #first: NodeJS.Signals | null = null
+  /** Nobody knows whether the command was told of the first. */
+  #untold = false
   readonly #stop: () => void
 
   constructor() {
@@ -43,12 +47,16 @@ export class Interrupts {
     if (this.#first !== null) this.#tell(this.#first)
   }
 
-  /** The connection was lost, and why, and is made again; null: it is there. */
-  connection(loss: Error | null): void {
-    this.#cutOff = loss !== null
+  /** Once there is a command it goes on where the connection is made again; else what was asked tells what became of it. */
+  connection(state: ConnectionState): void {
+    if (this.#program === null || (!state.connected && !state.again)) return
+    this.#cutOff = !state.connected
     process.stderr.write(
-      loss === null ? 'rexd: connected again\n' : `rexd: ${loss.message}; trying to come back, for about a minute (Ctrl-C gives up)\n`,
+      state.connected
+        ? 'rexd: connected again\n'
+        : `rexd: ${state.loss.message}; trying to come back, for some minutes (Ctrl-C gives up)\n`,
     )
+    if (state.connected && this.#untold && this.#first !== null) this.#tell(this.#first)
   }
 
   /** A terminal in raw mode says Ctrl-C like any other key: it is for the command, unless nothing gets there. */
@@ -67,11 +75,14 @@ export class Interrupts {
   }
 
   #leave(name: NodeJS.Signals): never {
-    if (this.#cutOff && this.#starting) process.stderr.write('rexd: given up; the server ends the command within a minute\n')
+    if (this.#cutOff) process.stderr.write('rexd: given up; the server ends the command when nobody has come back for a minute\n')
     process.exit(exitOf(name))
   }
 
   #tell(name: NodeJS.Signals): void {
-    void this.#program?.kill(name).catch(() => false)
+    this.#untold = false
+    this.#program?.kill(name).catch((error: unknown) => {
+      this.#untold = error instanceof RexdDisconnected && error.sent
+    })
   }
 }

@@ -3,6 +3,8 @@ import { constants } from 'node:os'
 
 import { errorText } from '../base/errors.ts'
 import { connect } from '../client/client.ts'
+import type { ConnectionState } from '../client/connection.ts'
+import { RexdDisconnected } from '../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../client/remote-process.ts'
 import type { RexdSession } from '../client/session.ts'
 import { stdio } from '../client/stdio.ts'
@@ -56,6 +58,12 @@ const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<numb
   return copied
 }
 
+const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: RexdExecFlags): void => {
+  interrupts.connection(state)
+  // Ctrl-C is heard, however much was typed before it.
+  if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
+}
+
 const wholeStdin = async (): Promise<Buffer> => {
   const parts: Buffer[] = []
   for await (const part of process.stdin as AsyncIterable<Buffer>) parts.push(part)
@@ -103,6 +111,12 @@ const onTerminal = async (
   return terminal
 }
 
+/** What was asked and not answered may have been done. */
+const unknownStart = (error: unknown): never => {
+  if (!(error instanceof RexdDisconnected) || !error.sent) throw error
+  throw new Error(`${error.message}; whether the command was started is not known`, { cause: error })
+}
+
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
   try {
     const copied = await copyOutput(program)
@@ -130,13 +144,11 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
     const { target, url } = flags
-    // Anything else is not made again.
-    const watched = url === null ? {} : { onConnection: (loss: Error | null) => interrupts.connection(loss) }
-    const client = await connect({ transport: transportOf(flags), ...watched })
+    const client = await connect({ transport: transportOf(flags), onConnection: (state) => onConnection(state, interrupts, flags) })
     try {
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
       interrupts.starting()
-      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags))
+      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags)).catch(unknownStart)
       interrupts.follow(program)
       return await follow(program)
     } finally {

@@ -6,6 +6,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
+import type { RunKey } from '../../src/audit/events.ts'
 import { listRunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
@@ -654,7 +655,7 @@ test(
     assert.equal((await diagnostics(bob.tap.aside)).active_sessions, 0)
     await helloFromAlice()
     assert.equal(bob.pid, pid)
-    const running = await listRunningMarks(join(bob.dir, 'runs')).catch(() => [])
+    const running = async (): Promise<readonly RunKey[]> => listRunningMarks(join(bob.dir, 'runs')).catch(() => [])
     for (const file of [bob.journalFile, bob.outgoingFile]) {
       const report = await verifyJournal([file], { running })
       assert.deepEqual([report.ok, report.problems], [true, []], file)

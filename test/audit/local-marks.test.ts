@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, readdir, rename, writeFile } from 'node:fs/promises'
+import { chmod, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -8,10 +8,10 @@ import { Journal } from '../../src/audit/journal.ts'
 import { listLocalRuns, LocalMarks, localMarksOf } from '../../src/audit/local-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import type { Logger } from '../../src/base/log.ts'
-import { ownIdentity } from '../../src/base/process-identity.ts'
+import { ownIdentity, type ProcessIdentity } from '../../src/base/process-identity.ts'
 import { linesOf, runKey } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { silent, temporaryDirectory } from '../support/processes.ts'
+import { silent, temporaryDirectory, until } from '../support/processes.ts'
 
 /** The n-th run of a session. */
 const runOf = (n: number, client_name = 'an agent'): LocalRunKey => ({
@@ -20,7 +20,24 @@ const runOf = (n: number, client_name = 'an agent'): LocalRunKey => ({
   client_name,
   request_id: runKey(n).request_id,
 })
+const requested = (n: number): LocalEvent => ({
+  event: 'request',
+  ...runOf(n),
+  argv: ['true'],
+  matched_acl: null,
+  stdin_bytes: 0,
+  timeout_ms: 1,
+  cwd: '/',
+  env: [],
+  target: null,
+})
 const started = (n: number): LocalEvent => ({ event: 'started', ...runOf(n), pid: 1_000 + n, containment: 'group' })
+const refused = (n: number): LocalEvent => ({ event: 'refused', ...runOf(n), method: 'exec.start', argv: ['true'], code: 'x', detail: 'x' })
+/** As much of a run as there is before its end. */
+const begin = async (journal: Journal, n: number): Promise<void> => {
+  await journal.append(requested(n))
+  await journal.append(started(n))
+}
 const exited = (n: number): LocalEvent => ({
   event: 'exit',
   ...runOf(n),
@@ -38,8 +55,8 @@ interface Place {
   open(log?: Logger): Promise<Journal>
   /** How many runs were called lost. */
   lost(): Promise<string[]>
-  /** Makes the marks those of a process that has ended. */
-  die(namespace?: string): Promise<void>
+  /** Makes the marks those of another process; of one that has ended unless told. */
+  die(other?: Partial<ProcessIdentity>): Promise<void>
 }
 
 const place = async (t: TestContext): Promise<Place> => {
@@ -57,21 +74,25 @@ const place = async (t: TestContext): Promise<Place> => {
     },
     lost: async () =>
       ((await linesOf(path)) as (JournalLine & LocalRunKey)[]).filter(({ event }) => event === 'lost').map(({ request_id }) => request_id),
-    die: async (namespace = ownIdentity().namespace) => {
-      for (const name of await readdir(marks))
-        await rename(join(marks, name), join(marks, name.replace(/[^.]*$/, `${process.pid}-1-${namespace}`)))
+    die: async (other = { started: '1' }) => {
+      const { pid, started, namespace, boot, machine } = { ...ownIdentity(), ...other }
+      const owner = [pid, started, namespace, boot, machine].join('-')
+      for (const name of await readdir(marks)) await rename(join(marks, name), join(marks, name.replace(/[^.]*$/, owner)))
     },
   }
 }
 
-test('a run is marked from its start to its end, however short it is', async (t) => {
+test('a run is marked from its request to its end, also where it did not come to be', async (t) => {
   const { marks, open } = await place(t)
   const journal = await open()
-  await journal.append(started(1))
-  assert.deepEqual(await listLocalRuns(marks), [runOf(1)])
-  await Promise.all([journal.append(started(2)), journal.append(exited(2)), journal.append(exited(1))])
+  for (const n of [1, 2, 3]) await journal.append(requested(n))
+  assert.deepEqual(await listLocalRuns(marks), [runOf(1), runOf(2), runOf(3)])
+  await journal.append(refused(1))
+  // Of no run of ours.
+  await journal.append({ ...refused(2), request_id: undefined } as never)
+  await Promise.all([journal.append(started(2)), journal.append(exited(2))])
   await journal.stop()
-  assert.deepEqual(await readdir(marks), [])
+  assert.deepEqual(await listLocalRuns(marks), [runOf(3)])
 })
 
 test('a name that a caller gave itself comes back as it was', async (t) => {
@@ -87,13 +108,15 @@ test('a name that a caller gave itself comes back as it was', async (t) => {
 test('the next start calls lost what ran in a process that is gone, once, and leaves alone what runs', async (t) => {
   const { path, marks, open, lost, die } = await place(t)
   const first = await open()
-  for (const event of [started(1), started(2), exited(2)]) await first.append(event)
+  for (const n of [1, 2]) await begin(first, n)
+  await first.append(exited(2))
+  await until(async () => (await readdir(marks)).length === 1)
   await die()
-  await first.append(started(3))
+  await begin(first, 3)
   assert.deepEqual((await verifyJournal([path])).problem_count, 2)
   const next = await Promise.all([open(), open(), open()])
   assert.deepEqual(await lost(), [runKey(1).request_id])
-  const report = await verifyJournal([path], { running: await listLocalRuns(marks) })
+  const report = await verifyJournal([path], { running: async () => listLocalRuns(marks) })
   assert.deepEqual([report.ok, report.running], [true, 1])
   await first.append(exited(3))
   for (const journal of [first, ...next]) await journal.stop()
@@ -104,7 +127,7 @@ test('the next start calls lost what ran in a process that is gone, once, and le
 test('a run whose end was written when its process died is not lost', async (t) => {
   const { marks, open, lost, die } = await place(t)
   const first = await open()
-  await first.append(started(1))
+  await begin(first, 1)
   const names = await readdir(marks)
   await first.append(exited(1))
   await first.stop()
@@ -114,15 +137,44 @@ test('a run whose end was written when its process died is not lost', async (t) 
   assert.deepEqual([await lost(), await readdir(marks)], [[], []])
 })
 
-test('a run of a PID namespace that nobody sees into is neither called lost nor running', async (t) => {
-  const { marks, open, lost, die } = await place(t)
-  await (await open()).append(started(1))
-  await die('1')
-  for (const name of ['not a mark', `${runKey(1).request_id}.s_A.nowhere.YQ.1-1-1`]) await writeFile(join(marks, name), '')
-  const names = await readdir(marks)
-  await open()
-  assert.deepEqual([await lost(), await listLocalRuns(marks)], [[], []])
-  assert.deepEqual((await readdir(marks)).toSorted(), names.toSorted())
+for (const [what, other] of [
+  ['another PID namespace', { namespace: '1' }],
+  ['another host', { boot: '1', machine: '1' }],
+] as const)
+  test(`a run of ${what}, which nobody sees into, is neither called lost nor running`, async (t) => {
+    const { marks, open, lost, die } = await place(t)
+    await begin(await open(), 1)
+    await die(other)
+    for (const name of ['not a mark', `${runKey(1).request_id}.s_A.nowhere.YQ.1-1-1-1-1`]) await writeFile(join(marks, name), '')
+    const names = await readdir(marks)
+    await open()
+    assert.deepEqual([await lost(), await listLocalRuns(marks)], [[], []])
+    assert.deepEqual((await readdir(marks)).toSorted(), names.toSorted())
+  })
+
+test('a mark that cannot be made costs no run', async (t) => {
+  const { marks, open } = await place(t)
+  const said: string[] = []
+  const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
+  await rm(marks, { recursive: true })
+  await begin(journal, 1)
+  await journal.append(exited(1))
+  assert.deepEqual(said, ['a run could not be marked'])
+})
+
+test('what starts, runs and ends while a journal is verified is no break of it', async (t) => {
+  const { path, marks, open } = await place(t)
+  const journal = await open()
+  for (const n of [1, 2]) await begin(journal, n)
+  const running = async (): Promise<LocalRunKey[]> => {
+    const now = await listLocalRuns(marks)
+    // Since it was read, and since it was looked.
+    await journal.append(exited(1))
+    await begin(journal, 3)
+    return now.filter(({ request_id }) => request_id !== runKey(1).request_id)
+  }
+  const report = await verifyJournal([path], { running })
+  assert.deepEqual([report.ok, report.problems, report.running, report.lines], [true, [], 1, 7])
 })
 
 test('where no marks can be made runs go on, and that is said', async (t) => {
@@ -130,7 +182,7 @@ test('where no marks can be made runs go on, and that is said', async (t) => {
   await writeFile(marks, '')
   const said: string[] = []
   const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
-  await journal.append(started(1))
+  await begin(journal, 1)
   await journal.append(exited(1))
   assert.deepEqual(said, ['runs cannot be marked: those that end with this process will have no end in the journal'])
   assert.deepEqual(await listLocalRuns(marks), [])
@@ -138,7 +190,7 @@ test('where no marks can be made runs go on, and that is said', async (t) => {
 
 test('marks in a directory that others may write are not believed', async (t) => {
   const { marks, open, lost, die } = await place(t)
-  await (await open()).append(started(1))
+  await begin(await open(), 1)
   await die()
   await chmod(marks, 0o777)
   await open()

@@ -148,7 +148,7 @@ test('a run that started and has no end is unfinished, unless it runs', async (t
   }
   await journal.append(exitEvent(1))
   assert.deepEqual(kinds(await verifyJournal([path])), [['unfinished', 4]])
-  const report = await verifyJournal([path], { running: await listRunningMarks(runningDir) })
+  const report = await verifyJournal([path], { running: async () => listRunningMarks(runningDir) })
   assert.deepEqual([report.ok, report.running], [true, 1])
   await journal.append({ event: 'lost', ...runKey(2) })
   assert.equal((await verifyJournal([path])).ok, true)

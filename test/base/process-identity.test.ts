@@ -32,10 +32,21 @@ test('a pid that was given to another is not the one that had it', NO_PROC, () =
   assert.equal(lifeOf({ ...us, started: `${Number(us.started) - 1}` }), 'gone')
 })
 
-test('into another PID namespace nobody sees', NO_PROC, () => {
+test('into another PID namespace or another host nobody sees', NO_PROC, () => {
   const us = ownIdentity()
   assert.match(us.namespace, /^[1-9]\d*$/)
-  for (const pid of [us.pid, 2 ** 22]) assert.equal(lifeOf({ ...us, pid, namespace: '1' }), 'unknown')
+  assert.match(us.boot, /^[0-9a-f]{16}$/)
+  for (const pid of [us.pid, 2 ** 22]) {
+    assert.equal(lifeOf({ ...us, pid, namespace: '1' }), 'unknown')
+    assert.equal(lifeOf({ ...us, pid, boot: '1', machine: '1' }), 'unknown')
+    assert.equal(lifeOf({ ...us, pid, boot: '1', machine: '0' }), 'unknown')
+  }
+})
+
+const NO_MACHINE_ID = { skip: ownIdentity().machine === '0' ? 'no /etc/machine-id: a host does not know itself again' : false }
+
+test('of before this host was started again nothing is left', NO_MACHINE_ID, () => {
+  assert.equal(lifeOf({ ...ownIdentity(), boot: '1' }), 'gone')
 })
 
 test('what has ended and was not waited for is gone, whatever its name', NO_PROC, async (t) => {
@@ -51,11 +62,11 @@ test('what has ended and was not waited for is gone, whatever its name', NO_PROC
   assert.equal(lifeOf({ ...ownIdentity(), pid, started: (await stat())[19]! }), 'gone')
 })
 
-test('where nothing is known but the pid, it decides', async () => {
-  const us = { ...ownIdentity(), started: '0' }
-  assert.equal(lifeOf(us), 'alive')
+test('what is there and hides whose it is may be who it was', NO_PROC, async () => {
+  const us = ownIdentity()
+  assert.equal(lifeOf({ ...us, started: '0' }), 'unknown')
   const child = spawn('true')
   const pid = child.pid!
   await once(child, 'close')
-  assert.equal(lifeOf({ ...us, pid }), 'gone')
+  assert.equal(lifeOf({ ...us, pid, started: '0' }), 'gone')
 })

@@ -6,6 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { connect, type ConnectOptions } from '../../src/client/client.ts'
 import { RexdDisconnected, RexdGap } from '../../src/client/errors.ts'
+import type { ConnectionState } from '../../src/client/connection.ts'
 import type { RexdEvent } from '../../src/client/protocol-sessions.ts'
 import type { RexdSession } from '../../src/client/session.ts'
 import { stdio } from '../../src/client/stdio.ts'
@@ -64,16 +65,23 @@ test('what is said while nobody is there is heard afterwards, and what is asked 
 })
 
 test('whoever shows how the connection stands is told of each loss, with why, and of its end', async (t) => {
-  const told: (RexdDisconnected | null)[] = []
-  const { proxy, session } = await resumable(t, { connect: { onConnection: (loss) => void told.push(loss) } })
+  const told: ConnectionState[] = []
+  const { proxy, client, session } = await resumable(t, { connect: { onConnection: (state) => void told.push(state) } })
   for (let cuts = 0; cuts < 2; cuts++) {
     proxy.cut()
     await until(() => told.length === 2 * cuts + 2)
     await session.info()
   }
-  const [first, again, second, last] = told
-  for (const loss of [first, second]) assert.ok(loss instanceof RexdDisconnected && loss.message !== '', String(loss))
-  assert.deepEqual([again, last], [null, null])
+  // Nobody is left who would want it back.
+  await session.close()
+  proxy.cut()
+  await until(() => told.length === 5)
+  assert.equal(client.connected, false)
+  for (const state of told) if (!state.connected) assert.ok(state.loss instanceof RexdDisconnected && state.loss.message !== '')
+  assert.deepEqual(
+    told.map((state) => (state.connected ? 'there' : state.again ? 'coming back' : 'gone')),
+    ['coming back', 'there', 'coming back', 'there', 'gone'],
+  )
 })
 
 test('a connection that goes silent is given up, and the session goes on over another', async (t) => {

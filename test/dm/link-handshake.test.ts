@@ -9,6 +9,7 @@ import type { LinkPort } from '../../src/dm/link-port.ts'
 import { equalBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { MAX_LINK_FRAME, MAX_PENALTY_MS } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { connect, flip, handshake, signalOf, type Tamper } from '../support/hostile-link.ts'
@@ -30,10 +31,16 @@ before(async () => {
   bob = await startPeer(keeper, { name: 'bob', penaltyClock })
 })
 
-// What one test does wrong is forgiven before the next.
-beforeEach(() => {
+/** What was done wrong is forgiven, and nothing is left of a connection that may still be hung up on for it. */
+const beginAnew = async (): Promise<void> => {
   forgiving += MAX_PENALTY_MS
-})
+  const between = (): MeshConnection[] => [...alice.node.connectionsTo(bob.machineId), ...bob.node.connectionsTo(alice.machineId)]
+  const old = between()
+  for (const connection of old) connection.abort(new Error('begin anew'))
+  await until(() => between().every((connection) => !old.includes(connection)))
+}
+
+beforeEach(beginAnew)
 
 test.after(async () => {
   for (const stop of afters.toReversed()) await stop()
@@ -41,6 +48,7 @@ test.after(async () => {
 
 /** The responder counts one failed handshake more and no link more, whatever the initiator saw. */
 const refusedByBob = async (tamper: Tamper, parts: Parameters<typeof handshake>[3] = {}): Promise<void> => {
+  await beginAnew()
   const [failed, opened] = [bob.counters.get('links_failed'), bob.counters.get('links_opened')]
   const attempt = handshake(alice, bob, tamper, parts)
   await attempt.catch(() => undefined)

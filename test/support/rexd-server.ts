@@ -25,6 +25,8 @@ export interface RexdSettings {
 export interface RexdOptions {
   readonly flags?: readonly string[]
   readonly stdin?: 'ignore' | 'pipe'
+  /** Beside our own. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 /** A configuration in a directory of its own, with one root. */
@@ -102,11 +104,12 @@ export const startRexd = async (
   t: Pick<TestContext, 'after'>,
   settings: RexdSettings = {},
   made?: RexdPlace,
-  { flags = [], stdin = 'ignore' }: RexdOptions = {},
+  { flags = [], stdin = 'ignore', env = {} }: RexdOptions = {},
 ): Promise<RexdServer> => {
   assert.ok(existsSync(PROGRAM), 'dist/ is missing: npm run build')
   const place = made ?? (await rexdPlace(t, settings))
-  const child = spawn(process.execPath, [PROGRAM, '--http', ...flags, '--config', place.config], { stdio: [stdin, 'pipe', 'pipe'] })
+  const argv = [PROGRAM, '--http', ...flags, '--config', place.config]
+  const child = spawn(process.execPath, argv, { stdio: [stdin, 'pipe', 'pipe'], env: { ...process.env, ...env } })
   let [ready, said] = ['', '']
   child.stderr!.on('data', (part: Buffer) => (said += part.toString()))
   child.stdout!.on('data', (part: Buffer) => (ready += part.toString()))

@@ -5,7 +5,7 @@ import { tailJournal } from '../../audit/tail.ts'
 import { verifyJournal } from '../../audit/verify.ts'
 import { AppError } from '../../base/errors.ts'
 import { shortId } from '../../protocol/ids.ts'
-import type { JournalLine, LocalKey, RunKey } from '../../audit/events.ts'
+import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, shownJson, write } from '../print.ts'
@@ -85,9 +85,11 @@ export const runAuditVerify = async (context: CliContext, options: VerifyOptions
   if (options.outgoing && options.files.length > 0) throw oneJournal()
   const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
-  const ofAgents = await listRunningMarks(context.api.paths.runs).catch(() => [])
-  const ofSessions = await Promise.all(paths.map(async (path) => listLocalRuns(localMarksOf(path))))
-  const running = [...ofAgents, ...ofSessions.flat()]
+  const running = async (): Promise<AnyRunKey[]> => {
+    const ofAgents = listRunningMarks(context.api.paths.runs).catch(() => [])
+    const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
+    return (await Promise.all<AnyRunKey[]>([ofAgents, ...ofSessions])).flat()
+  }
   const report = await verifyJournal(paths, { running, continued: options.continued })
   if (context.json) {
     await printJson(context, report)

@@ -73,7 +73,8 @@ export class OwnSessions {
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
       // Where the session was closed meanwhile, it is nobody's any more.
       void (await client.call('session_refused', { session, method, code, detail }).catch(() => undefined))
-    if (isAppError(error, 'unknown_session') && open.has(session)) await report('unknown_session', 'by a caller whose session it is not')
+    if (isAppError(error, 'unknown_session') && open.has(session))
+      await report('unknown_session', `by a caller over ${this.#init.door} whose session it is not`)
     const process = process_id ?? pty_id ?? ''
     if (isAppError(error, 'unknown_process') && this.#isForeign(process, session))
       await report('unknown_process', `${process} is not of this session`)

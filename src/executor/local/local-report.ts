@@ -55,14 +55,13 @@ export class LocalReport implements RunReport {
   }
 
   async denied(reason: DenialReason, detail: string | null): Promise<Uint8Array> {
-    const { request_id, ...key } = this.#init.key
     await this.#journal.note({
       event: 'refused',
-      ...key,
+      ...this.#init.key,
       method: 'exec.start',
       argv: this.#init.argv,
       code: reason,
-      detail: `${detail ?? reason} (${request_id})`,
+      detail: detail ?? reason,
     })
     return this.#outcome(neverRan(reason), detail)
   }

@@ -89,10 +89,10 @@ export class TargetRun {
       const error = this.#givenUp.signal.aborted ? new AppError('unknown_session', 'its session was closed meanwhile') : thrown
       await this.#components.journal.note({
         event: 'refused',
-        ...this.#key,
+        ...this.#init.key,
         method: 'exec.start',
         argv: this.#init.grant.argv,
-        ...told(error, this.requestId),
+        ...told(error),
       })
       this.#settle()
       throw error
@@ -124,11 +124,6 @@ export class TargetRun {
     this.#givenUp.abort()
     this.#outbox.close()
     this.#room?.resolve()
-  }
-
-  get #key(): Omit<LocalRunKey, 'request_id'> {
-    const { request_id: _id, ...key } = this.#init.key
-    return key
   }
 
   async #requested(): Promise<void> {
@@ -244,7 +239,7 @@ const denied = (target: string, { denial_reason, request_id }: Exit): AppError =
     data: { target, reason: denial_reason, request_id },
   })
 
-const told = (error: unknown, requestId: RequestId): { readonly code: string; readonly detail: string } => ({
+const told = (error: unknown): { readonly code: string; readonly detail: string } => ({
   code: error instanceof AppError ? error.code : 'internal',
-  detail: `${errorText(error)} (${requestId})`,
+  detail: errorText(error),
 })

@@ -220,14 +220,17 @@ test('sessions of one connection are unknown to every other, and to who asks by 
   }
   for (const token of ['x', over.resume_token])
     await assert.rejects(other.call('session.resume', { session_id, resume_token: token }), unknown)
-  const attempts = (door: string, methods: readonly string[]): string[] =>
-    methods.map((method) => `${door} ${method}: by a caller whose session it is not`)
-  const both = ['session.info', 'session.close']
+  const attempt = (owner: string, method: string, door: string): string =>
+    `${owner} ${method}: by a caller over ${door} whose session it is not`
+  const [info, close] = ['session.info', 'session.close']
+  assert.deepEqual(await refusalsOf(host, session_id), [
+    ...[info, close].flatMap((method) => ['websocket', 'http'].map((door) => attempt('websocket', method, door))),
+    ...['session.resume', 'session.resume'].map((method) => attempt('websocket', method, 'websocket')),
+  ])
   assert.deepEqual(
-    await refusalsOf(host, session_id),
-    attempts('websocket', [...both.flatMap((method) => [method, method]), 'session.resume', 'session.resume']),
+    await refusalsOf(host, over.session_id),
+    [info, close].map((method) => attempt('http', method, 'websocket')),
   )
-  assert.deepEqual(await refusalsOf(host, over.session_id), attempts('http', both))
   await one.call('session.info', { session_id })
   // With its token it moves, between the two ways of asking too.
   await post(host, 'session.resume', { session_id, resume_token })
