@@ -1,5 +1,8 @@
 import { createHash } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
+import { hostname } from 'node:os'
+
+import { birthOf, bootId, isLiving } from './proc-stat.ts'
 
 /** One process, also when it is gone: a pid alone is given to another some day, and each host has its own. `0` where something is not known. */
 export interface ProcessIdentity {
@@ -8,24 +11,13 @@ export interface ProcessIdentity {
   readonly started: string
   /** The PID namespace that the pid is one of. */
   readonly namespace: string
-  /** The life of the kernel that it runs on, which containers share; 16 digits. */
+  /** The life of the kernel that it runs on, which containers share, or the name of the host where that has no name; 16 digits. */
   readonly boot: string
   /** The installation, which stays the same when the system is started again; 16 digits. */
   readonly machine: string
 }
 
 const UNKNOWN = '0'
-
-/** What follows the name in `/proc/PID/stat`, which may hold anything (proc(5)): first the state, as the 20th the start. */
-const statOf = (pid: number): readonly string[] | null => {
-  try {
-    return readFileSync(`/proc/${pid}/stat`, 'latin1')
-      .replace(/^.*\) /s, '')
-      .split(' ')
-  } catch {
-    return null
-  }
-}
 
 /** A `/proc` of another PID namespace has other processes under our pids. */
 const procIsOurs = (): boolean => {
@@ -44,22 +36,25 @@ const namespaceOf = (): string => {
   }
 }
 
-/** Of a file with one id; machine-id(5) wants its own told to nobody. */
-const digestOf = (path: string): string => {
+const machineId = (): string | null => {
   try {
-    const text = readFileSync(path, 'latin1').trim()
-    return /^[0-9a-f-]{32,36}$/.test(text) ? createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16) : UNKNOWN
+    return readFileSync('/etc/machine-id', 'latin1').trim()
   } catch {
-    return UNKNOWN
+    return null
   }
 }
 
+const digestOf = (text: string): string => createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16)
+
+/** machine-id(5) wants to be told to nobody. Empty, or with a word in its place, it is not known yet. */
+const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32,36}$/.test(id) ? digestOf(id) : UNKNOWN)
+
 export const ownIdentity = (): ProcessIdentity => ({
   pid: process.pid,
-  started: (procIsOurs() ? statOf(process.pid)?.[19] : undefined) ?? UNKNOWN,
+  started: (procIsOurs() ? birthOf(process.pid) : undefined) ?? UNKNOWN,
   namespace: namespaceOf(),
-  boot: digestOf('/proc/sys/kernel/random/boot_id'),
-  machine: digestOf('/etc/machine-id'),
+  boot: digestOf(bootId() ?? hostname()),
+  machine: digestOfId(machineId()),
 })
 
 /** `unknown`: it is of another host or of another PID namespace, into which we do not see, or it hides from us. */
@@ -70,10 +65,8 @@ export const lifeOf = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => 
   if (other.namespace !== us.namespace) return 'unknown'
   if (!exists(other.pid)) return 'gone'
   if (other.started === UNKNOWN && us.started === UNKNOWN) return 'alive'
-  const stat = us.started === UNKNOWN ? null : statOf(other.pid)
-  if (stat === null || other.started === UNKNOWN) return 'unknown'
-  // A zombie does nothing any more.
-  return stat[19] === other.started && stat[0] !== 'Z' ? 'alive' : 'gone'
+  if (us.started === UNKNOWN || other.started === UNKNOWN || birthOf(other.pid) === undefined) return 'unknown'
+  return isLiving({ pid: other.pid, born: other.started }) ? 'alive' : 'gone'
 }
 
 const exists = (pid: number): boolean => {

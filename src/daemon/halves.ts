@@ -18,8 +18,7 @@ export const checkHalves = async (paths: DataPaths, executorPid: number): Promis
   const executor = `executor ${await described(executorPid)}`
   const claim = await readClaim(paths.networkPid)
   if (claim === null) return ok('halves', `${executor}; the network's half is started by others`)
-  if (!(await isAlive(claim)))
-    return fail('halves', `${executor}; the network's half has ended and is being started again`, 'look at its log')
+  if (!isAlive(claim)) return fail('halves', `${executor}; the network's half has ended and is being started again`, 'look at its log')
   const networkUid = await uidOf(claim.pid)
   const text = `${executor}; network ${withUser(claim.pid, networkUid)}`
   if (networkUid !== 0) return ok('halves', text)

@@ -18,7 +18,7 @@ const isClaimName = (name: string, lock: string): boolean =>
 /** The pid of the daemon that holds this data directory now, or null. */
 export const lockHolder = async (path: string): Promise<number | null> => {
   const holder = await readClaim(path)
-  return holder !== null && (await isAlive(holder)) ? holder.pid : null
+  return holder !== null && isAlive(holder) ? holder.pid : null
 }
 
 /**
@@ -36,7 +36,7 @@ export class DataDirLock implements Startable {
 
   /** Throws `conflict`, naming the holder. */
   async start(): Promise<void> {
-    const claim = await claimOf(process.pid, this.#token)
+    const claim = claimOf(process.pid, this.#token)
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       await this.#putDown(claim)
       const rival = await this.#livingRival()
@@ -82,7 +82,7 @@ export class DataDirLock implements Startable {
       const path = join(directory, name)
       const claim = await readClaim(path)
       if (claim?.token === this.#token) continue
-      if (claim !== null && (await isAlive(claim))) return claim
+      if (claim !== null && isAlive(claim)) return claim
       await rm(path, { force: true })
     }
     return null

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 
-import { birthOf } from '../process/signals.ts'
+import { birthOf, bootId } from '../base/proc-stat.ts'
 
 /** A process by its pid, and what tells it from a later one with the same pid. */
 export interface ProcessClaim {
@@ -10,26 +10,21 @@ export interface ProcessClaim {
 }
 
 /** Boot id and start time in clock ticks (proc(5)); empty where the system does not tell. */
-const startOf = async (pid: number): Promise<string> => {
-  try {
-    const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
-    const born = birthOf(pid)
-    return born === undefined ? '' : `${boot.trim()} ${born}`
-  } catch {
-    return ''
-  }
+const startOf = (pid: number): string => {
+  const [boot, born] = [bootId(), birthOf(pid)]
+  return boot === null || born === undefined ? '' : `${boot} ${born}`
 }
 
-export const claimOf = async (pid: number, token: string): Promise<ProcessClaim> => ({ pid, token, started: await startOf(pid) })
+export const claimOf = (pid: number, token: string): ProcessClaim => ({ pid, token, started: startOf(pid) })
 
 /** True while that very process lives. */
-export const isAlive = async (claim: ProcessClaim): Promise<boolean> => {
+export const isAlive = (claim: ProcessClaim): boolean => {
   try {
     process.kill(claim.pid, 0)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false
   }
-  return claim.started === '' || (await startOf(claim.pid)) === claim.started
+  return claim.started === '' || startOf(claim.pid) === claim.started
 }
 
 export const encodeClaim = ({ pid, token, started }: ProcessClaim): string => `${pid} ${token} ${started}\n`

@@ -35,7 +35,7 @@ export const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfi
   const claim = await readClaim(paths.rexdPid)
   if (claim === null && file === null) return []
   if (claim === null) return [warn(TOPIC, 'the running daemon does not serve it', 'restart it, so that it reads rexd_config')]
-  if (await isAlive(claim)) return [ok(TOPIC, await described(claim.pid))]
+  if (isAlive(claim)) return [ok(TOPIC, await described(claim.pid))]
   const remedy = file === null ? 'look at its log' : `look at its log; rexd --check --config ${file}`
   return [fail(TOPIC, 'it has ended and is being started again', remedy)]
 }

@@ -86,10 +86,10 @@ export class Supervisor implements Startable {
   /** What a daemon that was killed may have left for a moment: it must not hold the ports that the next one needs. */
   async #endOrphan(): Promise<void> {
     const claim = await readClaim(this.#init.pidFile)
-    if (claim === null || claim.token !== this.#init.claim || claim.started === '' || !(await isAlive(claim))) return
+    if (claim === null || claim.token !== this.#init.claim || claim.started === '' || !isAlive(claim)) return
     process.kill(claim.pid, 'SIGKILL')
     const deadline = this.#clock.monotonic() + ORPHAN_EXIT_MS
-    while (this.#clock.monotonic() < deadline && (await isAlive(claim))) await this.#wait(ORPHAN_POLL_MS)
+    while (this.#clock.monotonic() < deadline && isAlive(claim)) await this.#wait(ORPHAN_POLL_MS)
   }
 
   async #begin(): Promise<Life> {
@@ -100,7 +100,7 @@ export class Supervisor implements Startable {
     life.ready.catch(() => undefined)
     this.#life = life
     try {
-      if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(await claimOf(life.pid, claim)), 0o600)
+      if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(claimOf(life.pid, claim)), 0o600)
       if (this.#stopped) life.kill()
     } catch (error) {
       // One that nobody would find after a crash of ours, and beside which another would be started.

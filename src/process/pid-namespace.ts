@@ -3,7 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { CELL_END_MS, CELL_LOOK_MS, MAX_WRAPPER_TEXT, NAMESPACE_START_MS } from '../protocol/containment-limits.ts'
 import { descendantsOf } from './process-tree.ts'
-import { birthOf, childrenOf, isChildOrIn, isLiving, nameOf, send, type Member } from './signals.ts'
+import { birthOf, isLiving } from '../base/proc-stat.ts'
+import { childrenOf, isChildOrIn, nameOf, send, type Member } from './signals.ts'
 
 /** How bwrap(1) ended by itself: a status, or a signal's number. */
 interface WrapperExit {

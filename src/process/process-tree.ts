@@ -1,5 +1,6 @@
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
-import { birthOf, childrenOf, groupOf, send, type Member } from './signals.ts'
+import { birthOf } from '../base/proc-stat.ts'
+import { childrenOf, groupOf, send, type Member } from './signals.ts'
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
 export const descendantsOf = (ancestor: number, most = MAX_DESCENDANTS): Member[] => {

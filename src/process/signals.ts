@@ -1,5 +1,7 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
+import { statOf } from '../base/proc-stat.ts'
+
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 export interface Member {
   readonly pid: number
@@ -23,20 +25,6 @@ export const send = (target: number, signal: NodeJS.Signals): boolean => {
   }
 }
 
-/** The fields of proc_pid_stat(5) behind the name; empty when the process is gone or this system has no /proc. */
-const statOf = (pid: number): string[] => {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-    // The name in parentheses may itself hold blanks and parentheses.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  } catch {
-    return []
-  }
-}
-
-/** The moment a process began, or undefined when it is gone or this system has no /proc. */
-export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
-
 /** True for a child of this process, and for one whose PID namespace has this number. */
 export const isChildOrIn = (pid: number, parent: number, namespace: string | undefined): boolean => {
   if (Number(statOf(pid)[1]) === parent) return true
@@ -50,12 +38,6 @@ export const isChildOrIn = (pid: number, parent: number, namespace: string | und
 export const groupOf = (pid: number): number | undefined => {
   const group = statOf(pid)[2]
   return group === undefined ? undefined : Number(group)
-}
-
-/** The very process still lives; one that only waits to be reaped does not. */
-export const isLiving = ({ pid, born }: Member): boolean => {
-  const stat = statOf(pid)
-  return stat[19] === born && stat[0] !== 'Z' && stat[0] !== 'X'
 }
 
 /** The process that a thread belongs to; the thread's own number where it is gone. */
