@@ -106,20 +106,22 @@ export class RpcWebDoor implements Startable {
       this.#admit(request, request.headers.authorization)
       if (request.url === '/metrics') return this.#tellMetrics(request, response)
       requireRpc(request)
-      const leave = await this.#inWork.enter(gone.signal)
-      response.once('close', leave)
+      const leave = await this.#place(response, gone.signal)
       const body = await this.#within(
         () => request.destroy(),
         async () => bodyOf(request),
       )
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
-      if (onlyWaits(message)) leave()
+      const waits = onlyWaits(message)
+      if (waits) leave()
       const { said, afterwards } = await answerMessage(message, {
         gone: gone.signal,
         methods: this.#methods,
         metrics: this.#metrics,
         log: this.#components.log,
       })
+      // Events may be as long as a file.
+      if (waits) await this.#place(response, gone.signal)
       if (said === null) response.writeHead(204).end()
       else sendJson(response, 200, said)
       this.#requireTaken(response, gone.signal)
@@ -131,6 +133,13 @@ export class RpcWebDoor implements Startable {
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
       refuse(request, response, known)
     }
+  }
+
+  /** A place among those in work, until it is left or the response is over. */
+  async #place(response: ServerResponse, gone: AbortSignal): Promise<() => void> {
+    const leave = await this.#inWork.enter(gone)
+    response.once('close', leave)
+    return leave
   }
 
   /** `giveUp`: when it takes too long. */
@@ -175,7 +184,7 @@ export class RpcWebDoor implements Startable {
   }
 }
 
-/** What waits for a program, or for an event, may do so for long, and holds nothing meanwhile. */
+/** What waits for a program, or for an event, may do so for long, and holds nothing until it is answered. */
 const onlyWaits = ({ parts }: RpcMessage): boolean =>
   parts.every((part) => isCall(part) && (part.method === 'exec.wait' || part.method === 'session.events'))
 

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
 import { connect as connectTcp, type Socket } from 'node:net'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
 import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
@@ -89,6 +92,24 @@ test('questions that wait for a program or an event leave their place to others'
   await post(host, 'exec.kill', { session_id, process_id })
   const [first] = await Promise.all(waits)
   assert.equal(first.signal, 'SIGTERM')
+})
+
+test('what has waited is answered in its turn, for what it is told may be long', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  await post(host, 'exec.start', { session_id, shell: true, command: 'until [ -e go ]; do sleep 0.05; done' })
+  let answered = false
+  const events = post(host, 'session.events', { session_id, cursor: 0, timeout_ms: 60_000 }).finally(() => (answered = true))
+  await otherQuestions(host)
+  const sockets = await Promise.all(Array.from({ length: MAX_RPC_PENDING }, async () => unfinished(host)))
+  await otherQuestions(host)
+  await writeFile(join(host.root, 'go'), '')
+  await until(async () => (await ask(host, { method: 'GET', path: '/metrics' })).text.includes('rexd_processes_running 0'))
+  await otherQuestions(host)
+  assert.equal(answered, false)
+  sockets.pop()?.destroy()
+  assert.equal((await events).events.at(-1).method, 'exec.exit')
+  for (const socket of sockets) socket.destroy()
 })
 
 test('an argv that the journal could not hold as it writes it is too much', TIMEOUT, async (t) => {
