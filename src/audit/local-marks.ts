@@ -107,7 +107,7 @@ export class LocalMarks implements RunMarks {
     return 'session_id' in key ? nameOf(key, this.#us) : null
   }
 
-  /** False: another was faster. */
+  /** False: another was faster, or it cannot be, and the next start tries again. */
   async #take({ name, key }: LocalMark): Promise<boolean> {
     const ours = nameOf(key, this.#us)
     try {
@@ -115,8 +115,9 @@ export class LocalMarks implements RunMarks {
       this.#ours.add(ours)
       return true
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false
-      throw error
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
+        this.#log.warn({ directory: this.#directory, error: errorText(error) }, 'a run of a process that is gone could not be taken over')
+      return false
     }
   }
 }

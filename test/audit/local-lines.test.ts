@@ -2,55 +2,39 @@ import assert from 'node:assert/strict'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import { isMeshEvent, type JournalEvent, type LocalEvent, type LocalKey, type LocalRunKey } from '../../src/audit/events.ts'
+import { isMeshEvent, type JournalEvent, type LocalEvent } from '../../src/audit/events.ts'
 import { parseLine } from '../../src/audit/parse-line.ts'
 import { endedAmong, keyOf } from '../../src/audit/run-ends.ts'
 import { verifyJournal, type VerifyReport } from '../../src/audit/verify.ts'
 import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'
-import { exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
+import {
+  exitEvent,
+  linesOf,
+  localExit,
+  localRequest,
+  localRunKey,
+  localSession,
+  localStarted,
+  openJournal,
+  requestEvent,
+  runKey,
+  startedEvent,
+} from '../support/journal.ts'
 import { until } from '../support/processes.ts'
-
-const session: LocalKey = { door: 'stdio', session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', client_name: 'an agent' }
-
-/** The n-th run of the session: the request id of the n-th run of the mesh, too. */
-const ofRun = (n: number): LocalRunKey => ({ ...session, request_id: runKey(n).request_id })
-
-const started = (n: number): LocalEvent => ({ event: 'started', ...ofRun(n), pid: 1_000 + n, containment: 'cgroup' })
-const exited = (n: number): LocalEvent => ({
-  event: 'exit',
-  ...ofRun(n),
-  code: 0,
-  signal: null,
-  duration_ms: 3,
-  stdout_bytes: 2,
-  stderr_bytes: 0,
-  truncated: false,
-})
-const requested = (n: number): LocalEvent => ({
-  event: 'request',
-  ...ofRun(n),
-  argv: ['echo', `${n}`],
-  matched_acl: 'security',
-  stdin_bytes: 0,
-  timeout_ms: 30_000,
-  cwd: '/srv/app',
-  target: null,
-  env: ['CI'],
-})
 
 /** One of each kind. */
 const EVENTS: readonly LocalEvent[] = [
-  { event: 'session', ...session, state: 'opened', roots: ['/srv/app'], target: null },
-  requested(1),
-  started(1),
-  { event: 'warning', ...ofRun(1), kind: 'stdout_cap_hit', bytes: 9 },
-  { event: 'warning', ...ofRun(1), kind: 'cancelled', bytes: null },
-  exited(1),
-  { event: 'file_read', ...session, method: 'fs.read', path: 'a/b', bytes: null },
-  { event: 'file_write', ...session, method: 'fs.write', path: '/srv/app/c', bytes: 5 },
-  { event: 'refused', argv: null, ...session, method: 'exec.start', code: 'command_denied', detail: 'no' },
-  { event: 'lost', ...ofRun(2) },
-  { event: 'session', ...session, state: 'closed', roots: ['/srv/app'], target: null },
+  { event: 'session', ...localSession, state: 'opened', roots: ['/srv/app'], target: null },
+  localRequest(1),
+  localStarted(1),
+  { event: 'warning', ...localRunKey(1), kind: 'stdout_cap_hit', bytes: 9 },
+  { event: 'warning', ...localRunKey(1), kind: 'cancelled', bytes: null },
+  localExit(1),
+  { event: 'file_read', ...localSession, method: 'fs.read', path: 'a/b', bytes: null },
+  { event: 'file_write', ...localSession, method: 'fs.write', path: '/srv/app/c', bytes: 5 },
+  { event: 'refused', argv: null, ...localSession, method: 'exec.start', code: 'command_denied', detail: 'no' },
+  { event: 'lost', ...localRunKey(2) },
+  { event: 'session', ...localSession, state: 'closed', roots: ['/srv/app'], target: null },
 ]
 
 const written = async (t: TestContext, events: readonly JournalEvent[]): Promise<string> => {
@@ -77,7 +61,7 @@ test('every line of a local session reads back as what was written, and the jour
 test('lines of every door are lines', async (t) => {
   const path = await written(
     t,
-    LOCAL_DOORS.map((door) => ({ event: 'session', ...session, door, state: 'opened', roots: [], target: null })),
+    LOCAL_DOORS.map((door) => ({ event: 'session', ...localSession, door, state: 'opened', roots: [], target: null })),
   )
   assert.equal((await verifyJournal([path])).ok, true)
 })
@@ -104,7 +88,7 @@ test('a local line that was altered, taken out, doubled or moved is found', asyn
 })
 
 test('a local line without what makes it one is none', async (t) => {
-  const path = await written(t, [requested(1), EVENTS[0]!])
+  const path = await written(t, [localRequest(1), EVENTS[0]!])
   const [run, opened] = (await readFile(path, 'utf8')).split('\n')
   const changed = (line: string | undefined, change: object): unknown =>
     parseLine(Buffer.from(JSON.stringify({ ...(JSON.parse(line!) as object), ...change })))
@@ -116,13 +100,13 @@ test('a local line without what makes it one is none', async (t) => {
 })
 
 test('a line of a run without the id of the run is none', async (t) => {
-  const path = await written(t, [started(1)])
+  const path = await written(t, [localStarted(1)])
   const { request_id: _id, ...rest } = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
   assert.equal(parseLine(Buffer.from(JSON.stringify(rest))), null)
 })
 
 test('a line is of a local session or of another agent, never of both', async (t) => {
-  const path = await written(t, [started(1), startedEvent(1)])
+  const path = await written(t, [localStarted(1), startedEvent(1)])
   const [local, mesh] = (await linesOf(path)) as object[]
   assert.equal(parseLine(Buffer.from(JSON.stringify({ ...local, agent_id: 'x' }))), null)
   const { agent_id: _agent, ...less } = mesh as Record<string, unknown>
@@ -130,31 +114,31 @@ test('a line is of a local session or of another agent, never of both', async (t
 })
 
 test('a local run and a run of the mesh with the same id have nothing to do with each other', async (t) => {
-  assert.notEqual(keyOf(ofRun(1)), keyOf(runKey(1)))
-  const one = await verifyJournal([await written(t, [startedEvent(1), started(1), exited(1)])])
+  assert.notEqual(keyOf(localRunKey(1)), keyOf(runKey(1)))
+  const one = await verifyJournal([await written(t, [startedEvent(1), localStarted(1), localExit(1)])])
   assert.deepEqual(problems(one), [['unfinished', 1]])
-  const other = await verifyJournal([await written(t, [started(1), startedEvent(1), exitEvent(1)])])
+  const other = await verifyJournal([await written(t, [localStarted(1), startedEvent(1), exitEvent(1)])])
   assert.deepEqual(problems(other), [['unfinished', 1]])
-  const both = await verifyJournal([await written(t, [started(1), startedEvent(1), exitEvent(1), exited(1)])])
+  const both = await verifyJournal([await written(t, [localStarted(1), startedEvent(1), exitEvent(1), localExit(1)])])
   assert.deepEqual([both.ok, both.running], [true, 0])
 })
 
 test('runs of two sessions with the same id have nothing to do with each other', async (t) => {
-  const other = { ...started(1), session_id: 's_B' } as LocalEvent
-  const report = await verifyJournal([await written(t, [started(1), other, exited(1)])])
+  const other = { ...localStarted(1), session_id: 's_B' } as LocalEvent
+  const report = await verifyJournal([await written(t, [localStarted(1), other, localExit(1)])])
   assert.deepEqual(problems(report), [['unfinished', 2]])
 })
 
 test('a running run of the mesh is known as such beside local lines', async (t) => {
-  const path = await written(t, [requested(1), started(1), startedEvent(1), exited(1)])
+  const path = await written(t, [localRequest(1), localStarted(1), startedEvent(1), localExit(1)])
   const report = await verifyJournal([path], { running: async () => [runKey(1)] })
   assert.deepEqual([report.ok, report.running], [true, 1])
 })
 
 test('no local line ends a run of the mesh: what a crash has left stays to be reported', async (t) => {
-  const path = await written(t, [requestEvent(1), requested(1), exited(1)])
+  const path = await written(t, [requestEvent(1), localRequest(1), localExit(1)])
   assert.deepEqual(await endedAmong(path, [runKey(1)]), new Set())
-  const ended = await written(t, [requestEvent(1), exited(1), exitEvent(1), requested(2)])
+  const ended = await written(t, [requestEvent(1), localExit(1), exitEvent(1), localRequest(2)])
   assert.deepEqual(await endedAmong(ended, [runKey(1), runKey(2)]), new Set([keyOf(runKey(1))]))
 })
 
@@ -171,7 +155,7 @@ test('a local request leaves no mark of a running run, and its exit takes nobody
 
 test('after a crash, runs of the mesh are closed as lost beside local lines, and no others', async (t) => {
   const first = await openJournal(t)
-  for (const event of [requestEvent(1), startedEvent(1), requested(1), started(1), exited(1), requested(2)])
+  for (const event of [requestEvent(1), startedEvent(1), localRequest(1), localStarted(1), localExit(1), localRequest(2)])
     await first.journal.append(event)
   const second = await openJournal(t, first.directory)
   await second.journal.stop()
@@ -186,7 +170,7 @@ test('after a crash, runs of the mesh are closed as lost beside local lines, and
 
 test('what a caller says of itself cannot break out of its line or deceive its reader', async (t) => {
   const client_name = 'a"b\n{"ts":"\u202e\u0000\u001b[2J\u2028é'
-  const path = await written(t, [{ event: 'session', ...session, client_name, state: 'opened', roots: ['/a\nb'], target: null }])
+  const path = await written(t, [{ event: 'session', ...localSession, client_name, state: 'opened', roots: ['/a\nb'], target: null }])
   const text = await readFile(path, 'utf8')
   assert.equal(text.split('\n').length, 2)
   // oxlint-disable-next-line no-control-regex

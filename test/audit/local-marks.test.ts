@@ -9,46 +9,23 @@ import { listLocalRuns, LocalMarks, localMarksOf } from '../../src/audit/local-m
 import { verifyJournal } from '../../src/audit/verify.ts'
 import type { Logger } from '../../src/base/log.ts'
 import { ownIdentity, type ProcessIdentity } from '../../src/base/process-identity.ts'
-import { linesOf, runKey } from '../support/journal.ts'
+import { linesOf, localExit, localRequest, localRunKey, localStarted, runKey } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
 
-/** The n-th run of a session. */
-const runOf = (n: number, client_name = 'an agent'): LocalRunKey => ({
-  door: 'websocket',
-  session_id: 's_AAAAAAAAAAAAAAAAAAAAA-_',
-  client_name,
-  request_id: runKey(n).request_id,
-})
-const requested = (n: number): LocalEvent => ({
-  event: 'request',
-  ...runOf(n),
+const refused = (n: number): LocalEvent => ({
+  event: 'refused',
+  ...localRunKey(n),
+  method: 'exec.start',
   argv: ['true'],
-  matched_acl: null,
-  stdin_bytes: 0,
-  timeout_ms: 1,
-  cwd: '/',
-  env: [],
-  target: null,
+  code: 'x',
+  detail: 'x',
 })
-const started = (n: number): LocalEvent => ({ event: 'started', ...runOf(n), pid: 1_000 + n, containment: 'group' })
-const refused = (n: number): LocalEvent => ({ event: 'refused', ...runOf(n), method: 'exec.start', argv: ['true'], code: 'x', detail: 'x' })
 /** As much of a run as there is before its end. */
 const begin = async (journal: Journal, n: number): Promise<void> => {
-  await journal.append(requested(n))
-  await journal.append(started(n))
+  await journal.append(localRequest(n))
+  await journal.append(localStarted(n))
 }
-const exited = (n: number): LocalEvent => ({
-  event: 'exit',
-  ...runOf(n),
-  code: 0,
-  signal: null,
-  duration_ms: 3,
-  stdout_bytes: 2,
-  stderr_bytes: 0,
-  truncated: false,
-})
-
 interface Place {
   readonly path: string
   readonly marks: string
@@ -85,14 +62,14 @@ const place = async (t: TestContext): Promise<Place> => {
 test('a run is marked from its request to its end, also where it did not come to be', async (t) => {
   const { marks, open } = await place(t)
   const journal = await open()
-  for (const n of [1, 2, 3]) await journal.append(requested(n))
-  assert.deepEqual(await listLocalRuns(marks), [runOf(1), runOf(2), runOf(3)])
+  for (const n of [1, 2, 3]) await journal.append(localRequest(n))
+  assert.deepEqual(await listLocalRuns(marks), [localRunKey(1), localRunKey(2), localRunKey(3)])
   await journal.append(refused(1))
   // Of no run of ours.
   await journal.append({ ...refused(2), request_id: undefined } as never)
-  await Promise.all([journal.append(started(2)), journal.append(exited(2))])
+  await Promise.all([journal.append(localStarted(2)), journal.append(localExit(2))])
   await journal.stop()
-  assert.deepEqual(await listLocalRuns(marks), [runOf(3)])
+  assert.deepEqual(await listLocalRuns(marks), [localRunKey(3)])
 })
 
 test('a name that a caller gave itself comes back as it was', async (t) => {
@@ -100,7 +77,7 @@ test('a name that a caller gave itself comes back as it was', async (t) => {
   const all = new LocalMarks({ log: silent }, { directory: marks })
   await all.open()
   const names = ['a', '../../x', 'x'.repeat(64), '\n\0.é', '🎉'.repeat(16)]
-  for (const [n, name] of names.entries()) await all.add(runOf(n, name))
+  for (const [n, name] of names.entries()) await all.add({ ...localRunKey(n), client_name: name })
   const found = (await listLocalRuns(marks)).map(({ client_name }) => client_name)
   assert.deepEqual(found.toSorted(), names.toSorted())
 })
@@ -109,7 +86,7 @@ test('the next start calls lost what ran in a process that is gone, once, and le
   const { path, marks, open, lost, die } = await place(t)
   const first = await open()
   for (const n of [1, 2]) await begin(first, n)
-  await first.append(exited(2))
+  await first.append(localExit(2))
   await until(async () => (await readdir(marks)).length === 1)
   await die()
   await begin(first, 3)
@@ -118,7 +95,7 @@ test('the next start calls lost what ran in a process that is gone, once, and le
   assert.deepEqual(await lost(), [runKey(1).request_id])
   const report = await verifyJournal([path], { running: async () => listLocalRuns(marks) })
   assert.deepEqual([report.ok, report.running], [true, 1])
-  await first.append(exited(3))
+  await first.append(localExit(3))
   for (const journal of [first, ...next]) await journal.stop()
   assert.deepEqual(await readdir(marks), [])
   assert.equal((await verifyJournal([path])).ok, true)
@@ -129,7 +106,7 @@ test('a run whose end was written when its process died is not lost', async (t) 
   const first = await open()
   await begin(first, 1)
   const names = await readdir(marks)
-  await first.append(exited(1))
+  await first.append(localExit(1))
   await first.stop()
   for (const name of names) await writeFile(join(marks, name), '')
   await die()
@@ -158,7 +135,7 @@ test('a mark that cannot be made costs no run', async (t) => {
   const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
   await rm(marks, { recursive: true })
   await begin(journal, 1)
-  await journal.append(exited(1))
+  await journal.append(localExit(1))
   assert.deepEqual(said, ['a run could not be marked'])
 })
 
@@ -169,7 +146,7 @@ test('what starts, runs and ends while a journal is verified is no break of it',
   const running = async (): Promise<LocalRunKey[]> => {
     const now = await listLocalRuns(marks)
     // Since it was read, and since it was looked.
-    await journal.append(exited(1))
+    await journal.append(localExit(1))
     await begin(journal, 3)
     return now.filter(({ request_id }) => request_id !== runKey(1).request_id)
   }
@@ -183,7 +160,7 @@ test('where no marks can be made runs go on, and that is said', async (t) => {
   const said: string[] = []
   const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
   await begin(journal, 1)
-  await journal.append(exited(1))
+  await journal.append(localExit(1))
   assert.deepEqual(said, ['runs cannot be marked: those that end with this process will have no end in the journal'])
   assert.deepEqual(await listLocalRuns(marks), [])
 })

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import type { JournalEvent, JournalLine, RunKey } from '../../src/audit/events.ts'
+import type { JournalEvent, JournalLine, LocalEvent, LocalKey, LocalRunKey, RunKey } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'
@@ -27,16 +27,31 @@ export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}
 
 export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n, containment: 'group' })
 
-export const exitEvent = (n: number): JournalEvent => ({
-  event: 'exit',
-  ...runKey(n),
-  code: 0,
-  signal: null,
-  duration_ms: 3,
-  stdout_bytes: 2,
-  stderr_bytes: 0,
-  truncated: false,
+/** How every run here ends. */
+const END = { code: 0, signal: null, duration_ms: 3, stdout_bytes: 2, stderr_bytes: 0, truncated: false } as const
+
+export const exitEvent = (n: number): JournalEvent => ({ event: 'exit', ...runKey(n), ...END })
+
+export const localSession: LocalKey = { door: 'stdio', session_id: 's_AAAAAAAAAAAAAAAAAAAA-_', client_name: 'an agent' }
+
+/** The n-th run of the session: the request id of the n-th run of the mesh, too. */
+export const localRunKey = (n: number): LocalRunKey => ({ ...localSession, request_id: runKey(n).request_id })
+
+export const localRequest = (n: number): LocalEvent => ({
+  event: 'request',
+  ...localRunKey(n),
+  argv: ['echo', `${n}`],
+  matched_acl: 'security',
+  stdin_bytes: 0,
+  timeout_ms: 30_000,
+  cwd: '/srv/app',
+  target: null,
+  env: ['CI'],
 })
+
+export const localStarted = (n: number): LocalEvent => ({ event: 'started', ...localRunKey(n), pid: 1_000 + n, containment: 'cgroup' })
+
+export const localExit = (n: number): LocalEvent => ({ event: 'exit', ...localRunKey(n), ...END })
 
 export const denialEvent = (n: number, reason: 'argv_not_allowed' | 'spawn_failed' = 'argv_not_allowed'): JournalEvent => ({
   event: 'denial',
