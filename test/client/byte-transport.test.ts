@@ -2,10 +2,13 @@ import assert from 'node:assert/strict'
 import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 
-import { streams } from '../../src/client/byte-transport.ts'
+import fc from 'fast-check'
+
+import { MessageLines, streams } from '../../src/client/byte-transport.ts'
 import { connect } from '../../src/client/client.ts'
 import type { Transport } from '../../src/client/transport.ts'
 import { until } from '../support/processes.ts'
+import { cut, SEED, sizes } from './pieces.ts'
 
 interface Opened {
   readonly readable: PassThrough
@@ -136,4 +139,20 @@ test('texts are taken as well as bytes, and nothing is told after closing', asyn
   await closing
   assert.deepEqual([messages, ends], [['grüße'], []])
   assert.deepEqual([readable.destroyed], [true])
+})
+
+test('lines are the same wherever the bytes are cut', () => {
+  const line = fc.string({ unit: 'grapheme', maxLength: 30 }).map((text) => text.replaceAll(/[\n\r]/g, ''))
+  fc.assert(
+    fc.property(fc.array(line, { maxLength: 20 }), sizes, (texts, at) => {
+      const lines = new MessageLines()
+      const bytes = Buffer.from(texts.map((text) => `${text}\n`).join(''))
+      const found = cut(bytes, at).flatMap((part) => [...lines.push(part)])
+      assert.deepEqual(
+        found,
+        texts.filter((text) => text.trim() !== ''),
+      )
+    }),
+    { seed: SEED },
+  )
 })

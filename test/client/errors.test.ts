@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { RexdError } from '../../src/client/errors.ts'
+import { quote, RexdError } from '../../src/client/errors.ts'
 import type { Method } from '../../src/client/protocol.ts'
 import { connected } from './real-server.ts'
 
@@ -75,4 +75,9 @@ test('what is too long for a message is refused before it is sent, and the conne
   await assert.rejects(session.files.edit('a', { oldString: 'a', newString: long }), refusal('resource_limit', -32_008))
   assert.equal(client.connected, true)
   assert.equal((await session.run(['echo', 'on'])).stdoutText, 'on\n')
+})
+
+test('what others say stands in one line of ours, without what a terminal would obey', () => {
+  assert.equal(quote(' a\r\n\u001b[31mb\u0007\u202ec \u009b2J'), 'a [31mb c  2J')
+  assert.equal(quote('x'.repeat(300)).length, 201)
 })

@@ -7,8 +7,7 @@ import { RexdError } from '../../src/client/errors.ts'
 import { fileParts, type ReadOptions } from '../../src/client/file-parts.ts'
 import { READ_AHEAD } from '../../src/client/limits.ts'
 import type { FsReadResult } from '../../src/client/protocol-files.ts'
-
-const SEED = 20_261_122
+import { SEED } from './pieces.ts'
 
 /** A file of a server that gives at most so much at a time, and what is asked of it. */
 class File {
