@@ -1,4 +1,5 @@
 import { closeSync, readdirSync, readFileSync } from 'node:fs'
+import { getCACertificates } from 'node:tls'
 
 /** O_CLOEXEC as fdinfo shows it, proc_pid_fdinfo(5); the same on every architecture we run on. */
 const CLOSE_ON_EXEC = 0o2000000
@@ -8,11 +9,24 @@ const closesOnExec = (descriptor: number): boolean => {
   return flags === undefined || (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) !== 0
 }
 
+/** What makes the runtime read certificates by a thread of its own, from its start on. */
+const READS_CERTIFICATES = ['NODE_EXTRA_CA_CERTS', 'NODE_USE_SYSTEM_CA', 'NODE_OPTIONS']
+
+/**
+ * That thread opens its file as if every child should have it. Closed under its hands, the number would be closed by it
+ * once more, when it is somebody else's. Asked for, the certificates are there when the thread is done.
+ */
+const awaitCertificates = (): void => {
+  if (READS_CERTIFICATES.every((name) => process.env[name] === undefined)) return
+  for (const kind of ['extra', 'default'] as const) getCACertificates(kind)
+}
+
 /**
  * Closes what whoever started us left open and would go on to every child. The runtime marks its own
  * descriptors and the first inherited ones, but stops at the first gap. Linux only; elsewhere nothing.
  */
 export const closeInheritedDescriptors = (): void => {
+  awaitCertificates()
   let names: string[]
   try {
     names = readdirSync('/proc/self/fd')
