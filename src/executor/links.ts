@@ -18,7 +18,7 @@ import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../protocol/li
 import type { TrustDecision } from '../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
-import { TokenBucket } from './token-bucket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
 /** A peer whose agent key and machine key both signed a transcript with our nonce in it. */

@@ -17,7 +17,7 @@ import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './run-outlet.ts'
 import type { RunReport } from './run-report.ts'
 import { StdinFeed, type StdinAnnouncement } from './stdin-feed.ts'
-import { TokenBucket } from './token-bucket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import { WARNING_TEXT } from './warning-text.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */

@@ -28,7 +28,7 @@ import type { RecentRuns } from './recent-runs.ts'
 import type { Reports } from './reports.ts'
 import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './run-outlet.ts'
-import { TokenBucket } from './token-bucket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
 /** What all runs of an executor share. */

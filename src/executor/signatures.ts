@@ -4,7 +4,7 @@ import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import { SIGNATURE_BURST, SIGNATURES_PER_SECOND } from '../protocol/limits.ts'
-import { TokenBucket } from './token-bucket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 
 export interface SignaturesComponents {
   readonly signer: AgentSigner

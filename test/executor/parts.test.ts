@@ -6,7 +6,7 @@ import { Lease } from '../../src/executor/lease.ts'
 import { Nonces } from '../../src/executor/nonces.ts'
 import { OperatorGate } from '../../src/executor/operator-gate.ts'
 import { StdinFeed } from '../../src/executor/stdin-feed.ts'
-import { TokenBucket } from '../../src/executor/token-bucket.ts'
+import { TokenBucket } from '../../src/base/token-bucket.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
 import type { StdinSink } from '../../src/process/stdin.ts'
@@ -74,6 +74,11 @@ test('a token bucket gives its burst, then its rate, and never more than the bur
   assert.deepEqual(
     [1, 2, 3, 4].map(() => bucket.take()),
     [true, true, true, false],
+  )
+  await clock.advance(200)
+  assert.deepEqual(
+    [3, 2, 1].map((count) => bucket.take(count)),
+    [false, true, false],
   )
 })
 

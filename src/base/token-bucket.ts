@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.ts'
+import type { Clock } from './clock.ts'
 
 export interface TokenBucketInit {
   /** Tokens at the start and at most. */
@@ -22,13 +22,13 @@ export class TokenBucket {
     this.#at = components.clock.monotonic()
   }
 
-  /** Takes one token; false when there is none. */
-  take(): boolean {
+  /** Takes so many tokens; false, and none taken, when there are fewer. */
+  take(count = 1): boolean {
     const now = this.#clock.monotonic()
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
     this.#at = now
-    if (this.#tokens < 1) return false
-    this.#tokens -= 1
+    if (this.#tokens < count) return false
+    this.#tokens -= count
     return true
   }
 }
