@@ -77,6 +77,20 @@ const applyFile = (layers: Layers, document: TomlDocument): void => {
   }
 }
 
+/** Kubernetes sets these in every pod for a Service called x0x or x0x-…, and docker for a link of that alias. */
+const SERVICE_VARIABLE = /^X0X_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?|ENV_\w+)$/
+/** These share a name with a setting or nearly do, and are told from it by their values. */
+const SERVICE_VALUES: readonly (readonly [name: RegExp, value: RegExp])[] = [
+  [/^X0X_(?:\w+_)?PORT$/, /^(?:tcp|udp|sctp):\/\//],
+  [/^X0X_(?:\w+_)?NAME$/, /^\/[^/]+\/[^/]+$/],
+]
+
+const isServiceVariable = (name: string, value: string): boolean =>
+  SERVICE_VARIABLE.test(name) || SERVICE_VALUES.some(([names, values]) => names.test(name) && values.test(value))
+
+const withoutServices = (env: Environment): Environment =>
+  Object.fromEntries(Object.entries(env).filter(([name, value]) => value === undefined || !isServiceVariable(name, value)))
+
 const applyEnvironment = (layers: Layers, env: Environment): void => {
   const known = [...SETTING_KEYS.map(variableOf), ...OTHER_VARIABLES]
   for (const [name, text] of Object.entries(env)) {
@@ -118,7 +132,8 @@ export interface ConfigReading {
 }
 
 /** Flags over environment over file over defaults. Throws `bad_config` only where not even the data directory is known. */
-export const readConfig = async (flags: DaemonFlags, env: Environment): Promise<ConfigReading> => {
+export const readConfig = async (flags: DaemonFlags, environment: Environment): Promise<ConfigReading> => {
+  const env = withoutServices(environment)
   const named = flags.name ?? env['X0X_NAME'] ?? null
   const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
   const paths = pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null }))

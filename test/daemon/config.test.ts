@@ -99,6 +99,38 @@ test('an unknown variable is refused, and one of another program is not ours', a
   ])
 })
 
+test('what service discovery sets for a Service called x0x or x0x-api is not taken for settings', async () => {
+  const services = {
+    X0X_SERVICE_HOST: '10.96.0.12',
+    X0X_SERVICE_PORT: '5483',
+    X0X_SERVICE_PORT_MESH: '5483',
+    X0X_PORT: 'tcp://10.96.0.12:5483',
+    X0X_PORT_5483_TCP: 'tcp://10.96.0.12:5483',
+    X0X_PORT_5483_TCP_PROTO: 'tcp',
+    X0X_PORT_5483_TCP_PORT: '5483',
+    X0X_PORT_5483_TCP_ADDR: '10.96.0.12',
+    X0X_API_SERVICE_HOST: '10.96.0.13',
+    X0X_API_PORT: 'tcp://10.96.0.13:12700',
+    X0X_NAME: '/web/x0x',
+    X0X_ENV_LANG: 'C',
+  }
+  const { config, problems } = await readConfig(flags('--data-dir', '/d'), services)
+  assert.deepEqual(problems, [])
+  assert.equal(config.name, null)
+  assert.equal(config.api_port, 12_700)
+})
+
+test('what only looks like service discovery is still refused', async () => {
+  for (const [name, value] of Object.entries({
+    X0X_PORT: '5483',
+    X0X_API_PORT: 'http://10.96.0.13',
+    X0X_SERVICE: 'x',
+    X0X_PORTS: 'tcp://10.96.0.12:5483',
+  })) {
+    assert.equal((await problemsOf(['--data-dir', '/d'], { [name]: value })).length, 1, name)
+  }
+})
+
 test('every problem is told at once, each with its source', async (t) => {
   const { dir, file } = await withFile(t, 'api_port = "x"\nmdns = 1\n')
   const problems = await problemsOf(['--data-dir', dir, '--listen', 'nowhere'], { X0X_LOG_LEVEL: 'loud' })

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
+
+import { tempDir } from '../support/temp-dir.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 const security = (unit: string) =>
@@ -45,4 +47,44 @@ test('the unit of the network half can execute nothing but the runtime, write no
   assert.equal(socket?.get('SocketMode'), '0600')
   const path = socket?.get('ListenStream') ?? ''
   for (const unit of [network, executor]) assert.ok(unit?.get('ExecStart')?.includes(` ${path}`))
+})
+
+/** What `systemctl enable` would link for this unit. */
+const enable = (dir: string, unit: string): void => {
+  const target = /^WantedBy=(\S+)$/m.exec(readFileSync(join(dir, unit), 'utf8'))?.[1]
+  assert.ok(target, `${unit} has no [Install]`)
+  mkdirSync(join(dir, `${target}.wants`), { recursive: true })
+  symlinkSync(`../${unit}`, join(dir, `${target}.wants`, unit))
+}
+
+/** The words of systemd about booting this host's own units with these enabled, beside another service's socket. */
+const bootProblems = async (t: TestContext, units: readonly string[], change: (text: string) => string = String): Promise<string> => {
+  const dir = await tempDir(t)
+  for (const file of readdirSync(DEPLOY).filter((name) => /\.(?:service|socket)$/.test(name)))
+    copyFileSync(join(DEPLOY, file), join(dir, file))
+  const socket = join(dir, 'x0xd-api.socket')
+  writeFileSync(socket, change(readFileSync(socket, 'utf8')))
+  writeFileSync(join(dir, 'beside.socket'), '[Socket]\nListenStream=/run/beside.sock\n[Install]\nWantedBy=sockets.target\n')
+  writeFileSync(join(dir, 'beside.service'), '[Service]\nExecStart=/bin/true\n')
+  for (const unit of [...units, 'beside.socket']) enable(dir, unit)
+  // The trailing colon adds the directories that systemd itself looks into.
+  const env = { ...process.env, SYSTEMD_UNIT_PATH: `${dir}:` }
+  const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', 'multi-user.target'], { encoding: 'utf8', env })
+  assert.equal(status, 0, stderr)
+  return (stdout + stderr)
+    .split('\n')
+    .filter((line) => line.includes('ordering cycle') || (/x0xd?|beside/.test(line) && !line.includes('DelegateSubgroup')))
+    .join('\n')
+}
+
+const TWO_UNITS = ['x0xd-executor.socket', 'x0xd-api.socket', 'x0xd-network.service']
+for (const units of [['x0xd.service'], TWO_UNITS, [...TWO_UNITS, 'x0xd-executor.service'], ['x0xd-network.service']]) {
+  test(`a host boots with ${units.join(', ')} enabled without an ordering cycle`, needsSystemd, async (t) => {
+    assert.equal(await bootProblems(t, units), '')
+  })
+}
+
+test('a socket of the API that belonged to sockets.target would be found', needsSystemd, async (t) => {
+  const inSockets = (text: string): string => text.replace('DefaultDependencies=no\n', '')
+  assert.match(await bootProblems(t, TWO_UNITS, inSockets), /ordering cycle/)
 })
