@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 
-import { safeJson } from '../base/safe-json.ts'
+import { visibleJson } from '../base/visible-text.ts'
 import type { JournalEvent } from './events.ts'
 
 /** The `prev` of a chain's first line. */
@@ -24,7 +24,7 @@ export interface PreparedLine {
 
 export const prepareLine = (event: JournalEvent, nowMs: number): PreparedLine => {
   const { event: name, ...fields } = event
-  return { ts: new Date(nowMs).toISOString(), event: name, members: safeJson(fields).slice(1) }
+  return { ts: new Date(nowMs).toISOString(), event: name, members: visibleJson(JSON.stringify(fields)).slice(1) }
 }
 
 /** The writing side of one chain: gives lines their place, and forgets those that were never written. */

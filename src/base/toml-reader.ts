@@ -2,13 +2,10 @@ import { isAbsolute } from 'node:path'
 
 import type { ErrorCode } from './errors.ts'
 import { tomlError, type TomlDocument } from './files.ts'
+import { isVisible } from './visible-text.ts'
 
 export type TomlPath = readonly (string | number)[]
 export type TomlTable = Readonly<Record<string, unknown>>
-
-/** Control characters would reach the journal's reader and the operator's terminal. */
-// oxlint-disable-next-line no-control-regex
-const CONTROL = /[\u0000-\u001f\u007f-\u009f]/
 
 const isTable = (value: unknown): value is TomlTable =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date)
@@ -61,7 +58,7 @@ export class TomlReader {
     if (value === undefined) return null
     if (typeof value !== 'string') this.problem(path, `must be a string, not ${nameOf(value)}`)
     else if (value === '') this.problem(path, 'is empty')
-    else if (CONTROL.test(value)) this.problem(path, 'contains a control character')
+    else if (!isVisible(value)) this.problem(path, 'contains a control or invisible character')
     else return value
     return null
   }

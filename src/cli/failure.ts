@@ -1,6 +1,7 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
 import type { CliIo } from './context.ts'
-import { shellWords, shownJson, write } from './print.ts'
+import { visibleJson } from '../base/visible-text.ts'
+import { shellWords, write } from './print.ts'
 import { shownLine } from './terminal-text.ts'
 
 /** A command line that makes no sense: exit status 2. */
@@ -105,6 +106,6 @@ const failureJson = (error: unknown): object => ({
 
 /** Tells people on stderr and, with `--json`, programs on stdout. */
 export const reportFailure = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, error: unknown): Promise<void> => {
-  if (json) await write(io.stdout, `${shownJson(JSON.stringify(failureJson(error)))}\n`)
+  if (json) await write(io.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
   await write(io.stderr, `${failureLines(error).join('\n')}\n`)
 }

@@ -1,5 +1,6 @@
 import type { Environment } from '../daemon/config.ts'
 import type { CliContext, Output } from './context.ts'
+import { visibleJson } from '../base/visible-text.ts'
 import { shownLine } from './terminal-text.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
@@ -37,19 +38,9 @@ export const flush = async (output: Output): Promise<void> => {
 
 export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
 
-/**
- * Text of JSON with everything that a terminal would obey as an escape of JSON: the same value. Escapes
- * of JSON keep most control characters off the terminal, these here the rest.
- */
-export const shownJson = (text: string): string =>
-  // oxlint-disable-next-line no-control-regex -- control characters are what this is about
-  text.replaceAll(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, jsonEscape)
-
-const jsonEscape = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
-
 /** Indented for people and programs alike. */
 export const printJson = async (context: CliContext, value: unknown): Promise<boolean> =>
-  write(context.stdout, `${shownJson(JSON.stringify(value, null, context.json ? undefined : 2))}\n`)
+  write(context.stdout, `${visibleJson(JSON.stringify(value, null, context.json ? undefined : 2))}\n`)
 
 /** Columns padded to their widest cell; every cell is foreign text and shown as such. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {

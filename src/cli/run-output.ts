@@ -1,7 +1,8 @@
 import type { RunEventJson, RunResultJson } from '../protocol/run-json.ts'
 import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
-import { shownJson, write } from './print.ts'
+import { visibleJson } from '../base/visible-text.ts'
+import { write } from './print.ts'
 import type { OutputPart } from '../protocol/run-events.ts'
 import { shownLine, TerminalText } from './terminal-text.ts'
 
@@ -68,6 +69,6 @@ export class CollectedOutput implements RunOutput {
       stdout_b64: Buffer.concat(stdout).toString('base64'),
       stderr_b64: Buffer.concat(stderr).toString('base64'),
     }
-    await write(this.#context.stdout, `${shownJson(JSON.stringify(result))}\n`)
+    await write(this.#context.stdout, `${visibleJson(JSON.stringify(result))}\n`)
   }
 }

@@ -1,20 +1,23 @@
-/**
- * What a terminal would obey instead of show: C0 but tab and line feed, DEL, C1, line separators and
- * the marks that reorder text (Unicode UAX #9). Carriage return goes through only before a line feed.
- */
-// oxlint-disable-next-line no-control-regex -- control characters are what this is about
-const OBEYED = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufff9-\ufffb]/gu
+import { replaceInvisible } from '../base/visible-text.ts'
+
+/** Invisible and yet part of what is read: layout, joiners of scripts and emoji with their variations, glyphs of private fonts. */
+const LEGIBLE = /[\t\n\p{Co}]|\u200c|\u200d|\ufe0e|\ufe0f/u
 
 const escapeOne = (character: string): string => {
   const code = character.codePointAt(0) ?? 0
-  return code <= 0xff ? `\\x${code.toString(16).padStart(2, '0')}` : `\\u${code.toString(16).padStart(4, '0')}`
+  if (code <= 0xff) return `\\x${code.toString(16).padStart(2, '0')}`
+  return code <= 0xffff ? `\\u${code.toString(16).padStart(4, '0')}` : `\\u{${code.toString(16)}}`
 }
 
-/** Foreign text as a terminal may show it: escapes stand there as text. */
-export const shown = (text: string): string => text.replaceAll('\r\n', '\n').replaceAll(OBEYED, escapeOne)
+/** Foreign text as a terminal may show it: what it would obey or hide stands there as text, but a carriage return before a line feed. */
+export const shown = (text: string): string =>
+  replaceInvisible(text.replaceAll('\r\n', '\n'), (character) => (LEGIBLE.test(character) ? character : escapeOne(character)))
 
-/** Foreign text on one line. */
-export const shownLine = (text: string): string => shown(text).replaceAll('\n', '\\n')
+/** Foreign text on one line, such as a name: everything invisible stands there as text, but a tab. */
+export const shownLine = (text: string): string =>
+  replaceInvisible(text.replaceAll('\r\n', '\n'), (character) =>
+    character === '\t' ? character : character === '\n' ? '\\n' : escapeOne(character),
+  )
 
 /** One stream of foreign bytes for a terminal; characters may be cut anywhere between chunks. */
 export class TerminalText {

@@ -70,9 +70,11 @@ export class RexdGap extends Error {
 /** The text of anything thrown. */
 export const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** Foreign text as part of one line of ours: without control characters, which a terminal would obey, and bounded. */
+/** As `base/visible-text.ts`, which the library does without: what a terminal would obey, or nobody would see. */
+const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]+/gu
+
+/** Foreign text as part of one line of ours: without what is not visible, and bounded. */
 export const quote = (text: string, max = MAX_QUOTED): string => {
   const short = text.length > max ? `${text.slice(0, max)}…` : text
-  // oxlint-disable-next-line no-control-regex
-  return short.replaceAll(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]+/g, ' ').trim()
+  return short.replaceAll(INVISIBLE, ' ').trim()
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts'
+import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/local-limits.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
@@ -100,11 +101,8 @@ export interface ExecDiagnostics extends ExecState {
 
 /** argv on one line, printable and short: what a stranger wrote must not write on an operator's terminal. */
 export const argvSummary = (argv: readonly string[]): string => {
-  const text = argv
-    .map((token) => (token === '' ? "''" : token))
-    .join(' ')
-    .slice(0, MAX_SUMMARY_TEXT + 1)
-    .replaceAll(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|\p{M}{3,}/gu, '�')
+  const line = argv.map((token) => (token === '' ? "''" : token)).join(' ')
+  const text = replaceInvisible(line.slice(0, MAX_SUMMARY_TEXT + 1), () => '�').replaceAll(/[^\P{Zs} ]|\p{M}{3,}/gu, '�')
   return text.length > MAX_SUMMARY_TEXT ? `${text.slice(0, MAX_SUMMARY_TEXT)}…` : text
 }
 

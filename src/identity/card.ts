@@ -1,4 +1,5 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { isVisible } from '../base/visible-text.ts'
 import { CARD_LINK_PREFIX, cardBody, signedCard, type CardBody, type SignedCard } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
@@ -23,8 +24,6 @@ export interface VerifiedCard {
 
 /** A link is text that people paste: four characters for three bytes, and what the CBOR around the parts costs. */
 const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) / 3)
-/** Control, format (bidirectional overrides, zero width), private and unassigned characters, and line separators. */
-const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/u
 
 const badCard = (reason: string, cause?: unknown): AppError => new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause })
 
@@ -38,7 +37,7 @@ const asBadCard = <T>(decode: () => T): T => {
 }
 
 const checkBody = (body: CardBody): void => {
-  if (UNPRINTABLE.test(body.name)) throw badCard('its name has characters that do not print')
+  if (!isVisible(body.name)) throw badCard('its name has characters that do not print')
   if (body.expires_at_ms <= body.issued_at_ms) throw badCard('it expires before it was issued')
   const peerId = peerIdOf(body.machine_id)
   for (const address of body.addresses) {

@@ -3,6 +3,7 @@ import { dirname, isAbsolute } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
+import { isVisible } from '../base/visible-text.ts'
 import type { Acl, AllowedCommand, AllowEntry } from './acl.ts'
 import type { EnforcementJudge } from './enforceable.ts'
 import { SCRUBBED_PATH } from './environment.ts'
@@ -79,9 +80,17 @@ const called = (argv0: string): string => {
 
 const lintCommand = (command: AllowedCommand): string[] => [
   ...escapesOf(command).map(({ risk, remedy }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '')} ${risk}; ${remedy}`),
+  ...lintInvisible(command),
   ...lintScript(command),
   ...lintSlots(command),
 ]
+
+/** It allows what it says byte for byte, which is not what its reader sees. */
+const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
+  tokens
+    .flatMap((token) => (token.kind === 'literal' ? [token.text] : 'prefix' in token ? [token.prefix] : []))
+    .filter((text) => !isVisible(text))
+    .map((text) => `${quote(text)} has characters that nobody sees: what it allows is not what it looks like`)
 
 /** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {

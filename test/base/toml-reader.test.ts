@@ -84,7 +84,7 @@ test('a whole number has its bounds, and a float is none however whole it looks'
 test('an empty text and one with a control character are refused, the character unseen', () => {
   refuses('""', text, /is empty$/)
   for (const character of ['\\u0000', '\\n', '\\t', '\\u001b[31m', '\\u007f', '\\u009b'])
-    refuses(`"a${character}b"`, text, /contains a control character$/)
+    refuses(`"a${character}b"`, text, /contains a control or invisible character$/)
   assert.equal(readOne('"grüße 🙂"', text).value, 'grüße 🙂')
 })
 

@@ -206,3 +206,12 @@ test('a program is what its name says only where the system keeps its programs',
   for (const argv0 of ['/opt/acme/bin/ex', '/usr/lib/acme/ex', '/usr/bin/../lib/ex'])
     assert.match((await warningsOf(argv0))[0] ?? '', /: has the name of ex, which is an editor: /, argv0)
 })
+
+test('a literal with characters that nobody sees is warned of', async () => {
+  for (const hidden of ['\u202e', '\u200b', '\u3164', '\ufe0f', '\u{e0041}']) {
+    const [warning = ''] = await warningsOf('echo', `a${hidden}b`)
+    assert.match(warning, /has characters that nobody sees/)
+    assert.ok(!warning.includes(hidden), 'and not shown as it is')
+  }
+  assert.deepEqual(await warningsOf('echo', 'Grüße, 世界'), [])
+})

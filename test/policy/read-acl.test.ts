@@ -294,9 +294,9 @@ test('a value of another type is a problem that says what it is', () => {
 test('a description that could play tricks on a terminal is a problem', () => {
   hasProblem(
     aclText([entryText([['true']], { description: 'a\u001b[2Jb' })]),
-    /exec\.allow\[0\]\.description: contains a control character/,
+    /exec\.allow\[0\]\.description: contains a control or invisible character/,
   )
-  hasProblem(aclText([entryText([['true']], { description: 'a\nb' })]), /description: contains a control character/)
+  hasProblem(aclText([entryText([['true']], { description: 'a\nb' })]), /description: contains a control or invisible character/)
 })
 
 test('an entry without a description goes by its place', () => {

@@ -4,11 +4,12 @@ import { listRunningMarks } from '../../audit/running-marks.ts'
 import { tailJournal } from '../../audit/tail.ts'
 import { verifyJournal } from '../../audit/verify.ts'
 import { AppError } from '../../base/errors.ts'
+import { visibleJson } from '../../base/visible-text.ts'
 import { shortId } from '../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine, shownJson, write } from '../print.ts'
+import { counted, painter, printJson, printLine, write } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 interface JournalPlaces {
@@ -62,7 +63,7 @@ export const runAuditTail = async (context: CliContext, options: TailOptions): P
   context.stdout.on('error', gone)
   try {
     for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, ending.signal)) {
-      if (!(await write(context.stdout, `${context.json ? shownJson(line) : rendered(line)}\n`))) break
+      if (!(await write(context.stdout, `${context.json ? visibleJson(line) : rendered(line)}\n`))) break
     }
     return 0
   } finally {

@@ -1,8 +1,9 @@
 import { AppError } from '../../base/errors.ts'
+import { visibleJson } from '../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
 import type { CliContext } from '../context.ts'
 import { linesOf } from '../lines.ts'
-import { printJson, printLine, shownJson, write } from '../print.ts'
+import { printJson, printLine, write } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
 /** What to do where a message was not delivered. */
@@ -87,7 +88,7 @@ export const runDirectListen = async (context: CliContext): Promise<number> => {
     for await (const line of linesOf(events)) {
       if (!line.startsWith('data:')) continue
       const data = line.slice('data:'.length).trim()
-      if (!(await write(context.stdout, `${context.json ? shownJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break
+      if (!(await write(context.stdout, `${context.json ? visibleJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break
     }
     return 0
   } catch (error) {

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { safeJson } from '../../base/safe-json.ts'
+import { visibleJson } from '../../base/visible-text.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
 import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
@@ -244,7 +244,7 @@ const runOf = (
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
-  const asked = Buffer.byteLength(safeJson([argv, Object.keys(params.env)]))
+  const asked = Buffer.byteLength(visibleJson(JSON.stringify([argv, Object.keys(params.env)])))
   if (asked > MAX_COMMAND_JSON) {
     const data = { limit: 'argv', asked, max: MAX_COMMAND_JSON }
     throw new AppError('resource_limit', `argv and the names of env: at most ${MAX_COMMAND_JSON} bytes as JSON; give more by stdin`, {
