@@ -13,11 +13,11 @@ export class Turnstile {
     return this.#inside < this.#limit
   }
 
-  /** Answers how to leave, which may be called more than once. Throws the signal's reason when it ends the wait. */
+  /** Answers how to leave, which may be called more than once. Throws the signal's reason where that aborts the wait: then nothing is to be left. */
   async enter(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted()
-    if (this.#inside >= this.#limit) await this.#wait(signal)
-    else this.#inside += 1
+    if (this.#inside < this.#limit) this.#inside += 1
+    else await this.#wait(signal)
     let inside = true
     return () => {
       if (inside) this.#leave()
@@ -33,17 +33,18 @@ export class Turnstile {
   }
 
   async #wait(signal: AbortSignal): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const { promise, resolve } = Promise.withResolvers<void>()
     const abort = (): void => {
-      this.#queue.splice(this.#queue.indexOf(resolve), 1)
-      reject(signal.reason as Error)
+      const at = this.#queue.indexOf(resolve)
+      if (at !== -1) this.#queue.splice(at, 1)
+      // Not in the queue: the place was passed on to us in this very turn.
+      else this.#leave()
+      resolve()
     }
     this.#queue.push(resolve)
     signal.addEventListener('abort', abort, { once: true })
-    try {
-      await promise
-    } finally {
-      signal.removeEventListener('abort', abort)
-    }
+    await promise
+    signal.removeEventListener('abort', abort)
+    signal.throwIfAborted()
   }
 }

@@ -5,7 +5,6 @@ import { DM_COUNTERS, DmCounters } from '../../src/dm/counters.ts'
 import { EventFeed } from '../../src/dm/event-feed.ts'
 import { HandshakeBudget } from '../../src/dm/handshake-budget.ts'
 import { NonceSupply } from '../../src/dm/nonce-supply.ts'
-import { Turnstile } from '../../src/base/turnstile.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import {
   MAX_KNOWN_HANDSHAKES,
@@ -67,27 +66,6 @@ test('a listener that keeps up hears everything, and leaving the loop ends it', 
   }
   assert.deepEqual(read, [1, 2, 3])
   assert.equal(feed.size, 0)
-})
-
-test('a turnstile lets so many in, keeps the order, and forgets who gave up', async () => {
-  const turnstile = new Turnstile({ limit: 2 })
-  const never = new AbortController()
-  const leave = await turnstile.enter(never.signal)
-  await turnstile.enter(never.signal)
-  assert.equal(turnstile.free, false)
-  const order: string[] = []
-  const hasty = new AbortController()
-  const first = turnstile.enter(hasty.signal)
-  const second = turnstile.enter(never.signal).then((out) => (order.push('second'), out))
-  const third = turnstile.enter(never.signal).then((out) => (order.push('third'), out))
-  hasty.abort(new Error('enough'))
-  await assert.rejects(first, /enough/)
-  leave()
-  leave()
-  ;(await second)()
-  ;(await third)()
-  assert.deepEqual(order, ['second', 'third'])
-  assert.equal(turnstile.free, true)
 })
 
 test('nonces are asked for in batches, ahead of need, and a refusal is the taker’s to see', async () => {

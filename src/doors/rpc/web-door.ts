@@ -138,6 +138,9 @@ export class RpcWebDoor implements Startable {
   /** A place among those in work, until it is left or the response is over. */
   async #place(response: ServerResponse, gone: AbortSignal): Promise<() => void> {
     const leave = await this.#inWork.enter(gone)
+    // Closed already, it will not close again.
+    if (gone.aborted) leave()
+    gone.throwIfAborted()
     response.once('close', leave)
     return leave
   }

@@ -94,6 +94,23 @@ test('questions that wait for a program or an event leave their place to others'
   assert.equal(first.signal, 'SIGTERM')
 })
 
+test('who hangs up with many questions behind one that waits takes nobody else’s place, and leaves its own', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
+  const question = (method: string, params: object): string => JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
+  const infos = Array.from({ length: 2 * MAX_RPC_PENDING }, () => question('session.info', { session_id }))
+  const socket = await asking(host, [question('exec.wait', { session_id, process_id }), ...infos])
+  await otherQuestions(host)
+  const others = Array.from({ length: 3 }, async () => post(host, 'session.info', { session_id }))
+  await otherQuestions(host)
+  socket.destroy()
+  for (const other of others) assert.equal((await other).session_id, session_id)
+  const many = Array.from({ length: 2 * MAX_RPC_PENDING }, async () => post(host, 'session.info', { session_id }))
+  for (const one of many) assert.equal((await one).session_id, session_id)
+  await post(host, 'exec.kill', { session_id, process_id })
+})
+
 test('what has waited is answered in its turn, for what it is told may be long', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
