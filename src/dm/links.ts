@@ -19,7 +19,7 @@ import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import { allFailed, asAppError, noAddress, offenceOf } from './link-errors.ts'
 import { HandshakeBudget } from './handshake-budget.ts'
-import { isRejected, type Link } from './link.ts'
+import { isAccepted, isRejected, type Link } from './link.ts'
 import { LinkHandshake, type Handshake } from './link-handshake.ts'
 import { LinkKeeper } from './link-keeper.ts'
 import type { LinkPort } from './link-port.ts'
@@ -85,10 +85,10 @@ export class Links implements Startable {
     for (const entry of this.#table.all()) this.#table.close(entry, reason)
   }
 
-  /** The peer of this link asked for what it may not: see `MeshNode.penalise`. */
+  /** The peer of this link asked for what it may not: see `MeshNode.penalise`. An accepted one may err: what it sent may have come too late. */
   penalise(link: Pick<Link, 'number'>, offence: Offence): void {
     const entry = this.#table.byNumber(link.number)
-    if (entry !== undefined) this.#parts.node.penalise(entry.link.connection, offence)
+    if (entry !== undefined && !isAccepted(entry.link.decision)) this.#parts.node.penalise(entry.link.connection, offence)
   }
 
   /** The agent whose link a connected machine holds. */

@@ -23,6 +23,10 @@ export interface AttachmentInit {
   onFrame(frame: ExecFrame): void
   /** The run goes on on another wire; stdin below this number has come there. */
   onResumed(stdin: number): void
+  /** The Request never came there, and will not be taken any more: the same, signed for this wire. Throws where it is not to be sent again. */
+  signAgain(wire: RunWire): Promise<ExecFrame>
+  /** That Request is on its way, and nothing else of the run. */
+  onSentAgain(): void
   /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
   onLost(message: string, foreign: boolean): void
 }
@@ -44,6 +48,10 @@ export class Attachment {
   /** False while no wire carries the run. */
   #attached = true
   #peer: RunPeer
+  /** What the Request quoted. */
+  #requestNonce: Uint8Array
+  /** Once at most: whether the Request is sent a second time, or was. */
+  #again: 'no' | 'wanted' | 'done' = 'no'
   #attempt: AbortController | null = null
   #attemptedAt = Number.NEGATIVE_INFINITY
   #sentAt: number
@@ -61,6 +69,7 @@ export class Attachment {
     this.#reopen = components.reopen
     this.#wire = components.wire
     this.#peer = components.wire.peer
+    this.#requestNonce = components.wire.streamNonce
     this.#init = init
     this.#sentAt = this.#clock.monotonic()
   }
@@ -130,18 +139,45 @@ export class Attachment {
     this.#unanswered = 0
     if (this.#attached) return this.#init.onFrame(frame)
     if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#goOn(frame.stdin)
-    if (frame.type === 'gone')
-      return this.#giveUp(
-        `the connection to the agent was lost (${this.#cause}), and the run is not there any more: it was ended, or never began`,
-      )
+    if (frame.type === 'gone' && frame.request_id === this.#init.requestId) return this.#onGone(frame.unseen)
     this.#giveUp(`a ${frame.type} frame came instead of an answer to resume`, true)
   }
 
   #goOn(stdin: number): void {
-    this.#attached = true
     this.#resumes += 1
-    for (const name of ['deadline', 'attempt'] as const) this.#timers.get(name)?.cancel()
+    this.#reached()
     this.#init.onResumed(stdin)
+  }
+
+  #reached(): void {
+    this.#attached = true
+    for (const name of ['deadline', 'attempt'] as const) this.#timers.get(name)?.cancel()
+  }
+
+  #onGone(unseen: boolean): void {
+    if (!unseen || this.#again === 'done') {
+      const what = unseen ? 'the request did not arrive' : 'the run is not there any more: it was ended, or never began'
+      return this.#giveUp(`the connection to the agent was lost (${this.#cause}), and ${what}`)
+    }
+    this.#again = 'wanted'
+    this.#wire?.close()
+    this.#wire = null
+    this.#silent = false
+    void this.#try()
+  }
+
+  async #sendAgain(wire: RunWire): Promise<void> {
+    this.#again = 'done'
+    const frame = await this.#init.signAgain(wire)
+    if (this.#over) return wire.abort()
+    if (wire.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
+    this.#wire = wire
+    this.#peer = wire.peer
+    this.#requestNonce = wire.streamNonce
+    this.#listen(wire)
+    this.#reached()
+    this.send(frame)
+    this.#init.onSentAgain()
   }
 
   #closed(wire: RunWire, error: Error | null): void {
@@ -181,7 +217,12 @@ export class Attachment {
       const wire = await this.#reopen!(silent, attempt.signal)
       if (this.#over) return wire.abort()
       if (wire.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
-      this.#ask(wire)
+      if (this.#again !== 'wanted') return this.#ask(wire)
+      await this.#sendAgain(wire).catch((error: unknown) => {
+        wire.abort()
+        const message = `the connection to the agent was lost (${this.#cause}), and the request was not sent again: ${errorText(error)}`
+        this.#giveUp(message, isAppError(error, 'malformed'))
+      })
     } catch (error) {
       if (!this.#over) this.#lose(errorText(error), silent)
     }
@@ -192,7 +233,8 @@ export class Attachment {
     this.#peer = wire.peer
     this.#listen(wire)
     this.#unanswered = 1
-    wire.send({ type: 'resume', request_id: this.#init.requestId, ...this.#init.position() })
+    const { requestId, position } = this.#init
+    wire.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
   /** A renewal is answered by the other side's network half, so silence means that nobody is there. */

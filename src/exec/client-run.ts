@@ -1,33 +1,40 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import { errorText } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
+import { sha256 } from '../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
 import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { Attachment, type AttachmentComponents } from './attachment.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
+import { outcomeOf } from './outcome.ts'
 import { ReceivedStream } from './received.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import { StdinSender } from './stdin-sender.ts'
 import { compareOutput, readExit, type Expected } from './verify-exit.ts'
+import type { RunWire } from './wire.ts'
 
 export interface ClientRunComponents extends AttachmentComponents {
   readonly counters: RequesterCounters
   readonly sink: RunSink
   /** The process runs now. */
   readonly onStarted: () => void
+  /** Has the executor sign the Request for another wire. */
+  readonly sign: (wire: RunWire) => Promise<SignedRequest>
+}
+
+/** A Request as the executor signed it. */
+export interface SignedRequest {
+  readonly body: Uint8Array
+  readonly signature: Uint8Array
 }
 
 export interface ClientRunInit {
   readonly spec: RunSpec
-  readonly expected: Expected
-  /** The Request as the executor signed it. */
-  readonly request: { readonly body: Uint8Array; readonly signature: Uint8Array }
+  readonly expected: Omit<Expected, 'requestSha256'>
+  readonly request: SignedRequest
 }
-
-/** Ended before its process began: there is nothing that could be called well. */
-const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !== null
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
@@ -47,6 +54,8 @@ export class ClientRun {
   readonly #warnings: WarningKind[] = []
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers = new Map<'wait' | 'cancel', Timer>()
+  /** The one that was sent last. */
+  #request: SignedRequest
   #startedAt = 0
   /** The process over there; null before it runs. */
   #pid: number | null = null
@@ -59,6 +68,7 @@ export class ClientRun {
     this.#components = components
     this.#clock = components.clock
     this.#init = init
+    this.#request = init.request
     this.#delivery = new Delivery({
       sink: components.sink,
       clock: components.clock,
@@ -71,6 +81,8 @@ export class ClientRun {
       position: () => ({ stdout: this.#received.stdout.next, stderr: this.#received.stderr.next }),
       onFrame: (frame) => this.#receive(frame),
       onResumed: (stdin) => this.#onResumed(stdin),
+      signAgain: async (wire) => this.#signAgain(wire),
+      onSentAgain: () => this.#sendStdin(0),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
   }
@@ -105,9 +117,9 @@ export class ClientRun {
   }
 
   #begin(): void {
-    const { spec, request } = this.#init
+    const { spec } = this.#init
     this.#components.counters.add('runs_requested')
-    this.#attachment.send({ type: 'request', body: request.body, signature: request.signature })
+    this.#attachment.send({ type: 'request', ...this.#request })
     reach('sent', this.#id)
     if (spec.timeout_ms !== null) {
       const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
@@ -131,7 +143,21 @@ export class ClientRun {
     this.#components.counters.add('runs_resumed')
     if (this.#cancelled) this.#attachment.send({ type: 'cancel', request_id: this.#id })
     this.#delivery.ackAgain()
-    if (this.#stdin === null ? stdin !== 0 : !this.#stdin.resume(stdin)) this.#wrong('stdin is said to have come that was not sent')
+    this.#sendStdin(stdin)
+  }
+
+  /** Again, from this number on. */
+  #sendStdin(from: number): void {
+    if (this.#stdin === null ? from !== 0 : !this.#stdin.resume(from)) this.#wrong('stdin is said to have come that was not sent')
+  }
+
+  /** Only what never showed itself over there is sent again. */
+  async #signAgain(wire: RunWire): Promise<ExecFrame> {
+    if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
+    if (this.#pid !== null || this.#warnings.length > 0) throw new AppError('malformed', 'the agent denies a run that it has told of')
+    this.#request = await this.#components.sign(wire)
+    this.#components.counters.add('requests_sent_again')
+    return { type: 'request', ...this.#request }
   }
 
   #receive(frame: ExecFrame): void {
@@ -209,7 +235,7 @@ export class ClientRun {
     let exit: ExecExit | string
     reach('exit_received', this.#id)
     try {
-      exit = readExit(frame, this.#init.expected)
+      exit = readExit(frame, { ...this.#init.expected, requestSha256: sha256(this.#request.body) })
     } catch (error) {
       exit = errorText(error)
     }
@@ -249,7 +275,13 @@ export class ClientRun {
   #settle(exit: ExecExit | null, problem: string | null): void {
     const { counters } = this.#components
     counters.add(problem === null ? 'runs_completed' : 'runs_incomplete')
-    const outcome = this.#outcome(exit, problem)
+    const outcome = outcomeOf(exit, problem, {
+      requestId: this.#id,
+      peer: this.#attachment.peer,
+      received: this.#received,
+      elapsedMs: this.#clock.monotonic() - this.#startedAt,
+      warnings: this.#warnings,
+    })
     if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
     void this.#answer(outcome)
   }
@@ -259,26 +291,6 @@ export class ClientRun {
     await this.#delivery.idle()
     if (this.#callerError === null) this.#done.resolve(outcome)
     else this.#done.reject(this.#callerError.error)
-  }
-
-  #outcome(exit: ExecExit | null, problem: string | null): RunOutcome {
-    const { stdout, stderr } = this.#received
-    return {
-      ok: problem === null && exit !== null && exit.denial_reason === null && ran(exit),
-      request_id: this.#id,
-      agent_id: this.#attachment.peer.agentId,
-      machine_id: this.#attachment.peer.machineId,
-      code: exit?.code ?? null,
-      signal: exit?.signal ?? null,
-      duration_ms: exit?.duration_ms ?? Math.round(this.#clock.monotonic() - this.#startedAt),
-      stdout_bytes_total: exit?.stdout_bytes_total ?? stdout.bytes,
-      stderr_bytes_total: exit?.stderr_bytes_total ?? stderr.bytes,
-      truncated: exit?.truncated ?? false,
-      incomplete: problem !== null,
-      denial_reason: exit?.denial_reason ?? null,
-      warnings: [...this.#warnings],
-      ...(problem === null ? {} : { message: problem }),
-    }
   }
 
   #after(name: 'wait' | 'cancel', ms: number, work: () => void): void {

@@ -2,10 +2,9 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import { sha256 } from '../identity/hash.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { Reopen } from './attachment.ts'
-import { ClientRun } from './client-run.ts'
+import { ClientRun, type SignedRequest } from './client-run.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import { ChannelWire, PortWire, type RunChannel, type RunWire } from './wire.ts'
@@ -57,14 +56,14 @@ export class ExecClient {
     const wire = await this.#open(spec.agent_id, requestId, early)
     reach('connected', requestId)
     try {
-      const signed = await this.#sign(wire, spec, requestId)
+      const sign = async (on: RunWire): Promise<SignedRequest> => this.#sign(on, spec, requestId)
+      const request = await sign(wire)
       early.throwIfAborted()
-      const { identity } = this.#components.executor
-      const expected = { requestId, requestSha256: sha256(signed.body), from: wire.peer, to: identity }
+      const expected = { requestId, from: wire.peer, to: this.#components.executor.identity }
       const { clock, counters } = this.#components
       const reopen = this.#reopenerOf(wire, requestId)
       const onStarted = (): void => progress.running()
-      const run = new ClientRun({ wire, reopen, clock, counters, sink, onStarted }, { spec, expected, request: signed })
+      const run = new ClientRun({ wire, reopen, clock, counters, sink, onStarted, sign }, { spec, expected, request })
       progress.requested(wire.peer.machineId)
       return await withSignals(run, signals)
     } catch (error) {
@@ -91,7 +90,7 @@ export class ExecClient {
     return async (silent, signal) => new ChannelWire({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
   }
 
-  async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+  async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<SignedRequest> {
     const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
     const request = {
       link: wire.peer.number,

@@ -5,6 +5,7 @@ export const REQUESTER_COUNTERS = {
   runs_denied: 'Of those, denied',
   runs_incomplete: 'Runs whose outcome is unknown or whose output is missing or altered',
   runs_resumed: 'Times that a run of ours went on over another connection',
+  requests_sent_again: 'Requests that had certainly not arrived and were sent a second time, over another connection',
   runs_cancelled: 'Runs that were cancelled here, by request or because the caller left',
   foreign_frames: 'Messages on the stream of a run that did not belong to it or made no sense',
   peer_runs: 'Runs that peers opened here',

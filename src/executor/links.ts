@@ -178,7 +178,7 @@ export class Links {
     const link = this.#links.get(number)
     if (link === undefined || number === OWN_LINK) return
     this.#links.delete(number)
-    if (![...this.#links.values()].some((other) => other.pair === link.pair)) this.#nonces.forget(link.pair)
+    if (![...this.#links.values()].some((other) => other.pair === link.pair)) this.#nonces.forget(link.pair, link.decision === 'accept')
   }
 
   /** Asks the trust rules again; answers the links whose standing changed. */

@@ -1,6 +1,7 @@
 import { randomBytes } from '../identity/hash.ts'
 import { toHex, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../protocol/limits.ts'
+import { MAX_PAIRS_WITH_VOID_NONCES } from '../protocol/resume-limits.ts'
 
 /** One (agent, machine), as a key of a map. */
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
@@ -11,6 +12,8 @@ export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${ag
  */
 export class Nonces {
   readonly #byPair = new Map<string, Set<string>>()
+  /** Nonces that were void before they were used: nothing signed with one was ever taken, nor ever will be. The newest pairs last. */
+  readonly #void = new Map<string, Set<string>>()
 
   /** Fresh nonces for a pair. Above the limit the pair's oldest are void: only its own streams suffer. */
   mint(pair: string, count: number): Uint8Array[] {
@@ -35,8 +38,23 @@ export class Nonces {
     return this.#byPair.get(pair)?.delete(toHex(nonce)) ?? false
   }
 
-  /** The pair has no link any more: everything it was given is void. */
-  forget(pair: string): void {
+  /** Makes a nonce void, and remembers it. True when nothing signed with it was ever taken: it was given to this pair, and never used. */
+  void(pair: string, nonce: Uint8Array): boolean {
+    if (this.consume(pair, nonce)) this.#remember(pair, [toHex(nonce)])
+    return this.#void.get(pair)?.has(toHex(nonce)) ?? false
+  }
+
+  /** The pair has no link any more: everything it was given is void. Of a pair that may ask for its runs it is remembered. */
+  forget(pair: string, remembered: boolean): void {
+    if (remembered) this.#remember(pair, this.#byPair.get(pair) ?? [])
     this.#byPair.delete(pair)
+  }
+
+  #remember(pair: string, nonces: Iterable<string>): void {
+    const before = this.#void.get(pair) ?? []
+    this.#void.delete(pair)
+    this.#void.set(pair, new Set([...before, ...nonces].slice(-MAX_NONCES_PER_PEER)))
+    const [oldest] = this.#void.keys()
+    if (this.#void.size > MAX_PAIRS_WITH_VOID_NONCES && oldest !== undefined) this.#void.delete(oldest)
   }
 }

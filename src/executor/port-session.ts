@@ -94,15 +94,14 @@ export class PortSession {
       this.#channel.close(new AppError('malformed', `${message.type} before hello`))
       return
     }
-    const { links, nonces } = this.#components
+    const { links } = this.#components
     switch (message.type) {
       case 'link_dropped':
         return links.dropped(message.handle)
       case 'link_closed':
         return links.closed(message.link)
       case 'drop_nonces':
-        for (const nonce of message.nonces) nonces.consume(links.get(message.link).pair, nonce)
-        return
+        return this.#dropNonces(links.get(message.link), message.nonces)
       case 'run_open':
         return this.#admit(message, (arrival) => this.#components.runs.open(arrival))
       case 'run_resume':
@@ -126,6 +125,14 @@ export class PortSession {
         return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
       default:
         void this.#answer(message)
+    }
+  }
+
+  #dropNonces({ pair, decision }: PeerLink, dropped: readonly Uint8Array[]): void {
+    const { nonces } = this.#components
+    for (const nonce of dropped) {
+      if (decision === 'accept') nonces.void(pair, nonce)
+      else nonces.consume(pair, nonce)
     }
   }
 

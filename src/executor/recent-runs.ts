@@ -5,6 +5,10 @@ import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 export class RecentRuns {
   readonly #ids = new Set<string>()
 
+  has(pair: string, requestId: RequestId): boolean {
+    return this.#ids.has(`${pair}:${requestId}`)
+  }
+
   /** False when the pair has used the id before. The oldest are forgotten: a replay fails on its nonce already. */
   remember(pair: string, requestId: RequestId): boolean {
     const key = `${pair}:${requestId}`

@@ -6,7 +6,10 @@ import { reach } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { RUN_OPERATION } from '../identity/operator-proof.ts'
 import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest, type ExecRequest } from '../protocol/exec.ts'
-import type { MachineId } from '../protocol/ids.ts'
+import { sha256 } from '../identity/hash.ts'
+import { toHex, type MachineId, type RequestId } from '../protocol/ids.ts'
+import { NONCE_BYTES } from '../protocol/limits.ts'
+import { SIGN_AGAIN_MS } from '../protocol/resume-limits.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { PeerLink } from './links.ts'
 import type { OperatorGate } from './operator-gate.ts'
@@ -29,10 +32,18 @@ export interface RequestsInit {
   readonly requireOperatorProof: boolean
 }
 
+const NO_NONCE = new Uint8Array(NONCE_BYTES)
+
+/** Of all that a second signature must have in common with the first. */
+const digestOf = (request: ExecRequest, proof: string): string =>
+  toHex(sha256(execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }), Buffer.from(proof)))
+
 /** The Requests of this agent: proven where they must be, journalled always, then signed. */
 export class Requests {
   readonly #components: RequestsComponents
   readonly #init: RequestsInit
+  /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
+  readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
 
   constructor(components: RequestsComponents, init: RequestsInit) {
     this.#components = components
@@ -74,11 +85,24 @@ export class Requests {
 
   /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */
   #check(request: ExecRequest, { proof, proven }: RequestProof): boolean {
-    const { contacts, gate, signatures } = this.#components
+    const { clock, contacts, gate, signatures } = this.#components
     if (proof === '' && !this.#init.requireOperatorProof) return false
+    const digest = digestOf(request, proof)
+    if (this.#wasProven(request.request_id, digest)) return true
     gate.check(RUN_OPERATION, proven, proof)
     checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
+    this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
     return true
+  }
+
+  /** Whether the same Request to the same peer was proven just now: only the stream is another. True once. */
+  #wasProven(requestId: RequestId, digest: string): boolean {
+    const now = this.#components.clock.monotonic()
+    for (const [id, { until }] of this.#proven) {
+      if (until > now) break
+      this.#proven.delete(id)
+    }
+    return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
   }
 
   async #record({ to_agent, to_machine, request_id, argv, stdin, timeout_ms }: ExecRequest, proven: boolean): Promise<void> {

@@ -128,7 +128,8 @@ export class Runs {
 
   /**
    * The run that goes on, or null: then the outlet says `gone`, whether there is no such run, it is another
-   * pair's, or the stream's nonce was used before. Who is not accepted gets no answer.
+   * pair's, or the stream's nonce was used before; and whether its Request was certainly never taken, which
+   * is refused from then on. Who is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Run | null {
     const { counters, judge } = this.#components
@@ -142,7 +143,11 @@ export class Runs {
       return run
     }
     counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
-    if (accepted) outlet.send(execFrame.encode({ type: 'gone', request_id: frame.request_id }))
+    if (accepted) {
+      const { request_id, request_nonce } = frame
+      const unseen = fresh && !this.#components.recent.has(link.pair, request_id) && nonces.void(link.pair, request_nonce)
+      outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
+    }
     outlet.close()
     return null
   }

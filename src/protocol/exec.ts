@@ -108,12 +108,18 @@ export const execFrame = union('exec-frame', {
   cancel: RUN_FRAMES.cancel,
   stdin: RUN_FRAMES.stdin,
   ack: RUN_FRAMES.ack,
-  /** Client to server, the first frame of a new stream: go on with the run here; everything below these numbers has come. */
-  resume: [10, { request_id: requestId, stdout: uint(), stderr: uint() }],
+  /**
+   * Client to server, the first frame of a new stream: go on with the run here; everything below these numbers
+   * has come. `request_nonce` is what the Request quoted.
+   */
+  resume: [10, { request_id: requestId, stdout: uint(), stderr: uint(), request_nonce: bytes(NONCE_BYTES) }],
   /** Server to client, the first answer to Resume: stdin below this number has come. What is missing follows. */
   resumed: [11, { request_id: requestId, stdin: uint() }],
-  /** Server to client, the other answer to Resume: there is no such run of this client (any more). */
-  gone: [12, { request_id: requestId }],
+  /**
+   * Server to client, the other answer to Resume: there is no such run of this client (any more). `unseen`: there
+   * never was one, since the nonce of its Request was never used, and from now on never will be.
+   */
+  gone: [12, { request_id: requestId, unseen: bool }],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

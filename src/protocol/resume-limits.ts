@@ -15,6 +15,10 @@ export const RESUME_SLACK_MS = 1_000
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32
 export const RESUMES_PER_SECOND = 8
+/** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most. */
+export const MAX_PAIRS_WITH_VOID_NONCES = 512
+/** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
+export const SIGN_AGAIN_MS = 15_000
 /** Runs of one peer that have ended and whose Exit is kept until the peer has it; beyond this the oldest are let go. */
 export const MAX_LINGERING_PER_PEER = 64
 /** … and output of them that is kept together; the newest is kept in any case. */

@@ -256,10 +256,16 @@ test('a run of another pair is not resumed, and goes on', LIMIT, async () => {
       [0, open.stream_nonce],
     ]
     for (const [link, from] of attempts) {
-      const frame = execFrame.encode({ type: 'resume', request_id: request.request_id, stdout: 0, stderr: 0 })
+      const frame = execFrame.encode({
+        type: 'resume',
+        request_id: request.request_id,
+        stdout: 0,
+        stderr: 0,
+        request_nonce: request.stream_nonce,
+      })
       const resumed = new ProbeRun(aside.client, aside.client.resumeRun(link, from, frame), request, {})
       await resumed.closed
-      assert.deepEqual(resumed.frames, [{ type: 'gone', request_id: request.request_id }])
+      assert.deepEqual(resumed.frames, [{ type: 'gone', request_id: request.request_id, unseen: false }])
     }
     assert.deepEqual(await eventsOf(request.request_id), ['request', 'started'])
   })

@@ -86,6 +86,21 @@ test('a refusal of somebody whom the trust rules do not accept is reported as an
   )
 })
 
+test('what an accepted agent is refused is no offence of a stranger, however often', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  await alice.links.link(bob.agentId, signalOf())
+  const link = await bob.links.link(alice.agentId, signalOf())
+  const offend = (): void => bob.links.penalise(link, 'denied')
+  for (let count = 0; count < MIN_PENALTY_MS / PENALTY_MS.denied; count++) offend()
+  assert.deepEqual(bob.node.penalties(), [])
+  await bob.contacts.setTrust(alice.agentId, 'unknown')
+  await until(() => link.decision !== 'accept')
+  offend()
+  assert.equal(bob.node.penalties().length, 1)
+})
+
 test('an accepted agent that is refused without end is answered no more, and others are', LIMIT, async (t) => {
   const peers = [newParty(), newParty()] as const
   const host = await ExecutorHost.start(t, { peers, clock: new ManualClock() })

@@ -44,6 +44,8 @@ const stage = async (spec: Parameters<typeof scriptedRun>[1] = {}): Promise<Stag
 }
 
 const resumed = (peer: ScriptedPeer, stdin = 0): void => peer.say({ type: 'resumed', request_id: peer.id, stdin })
+/** As the codec gives it back. */
+const nonceOf = (peer: ScriptedPeer): Buffer => Buffer.from(peer.streamNonce)
 const frames = (peer: ScriptedPeer): string[] => peer.frames.map(({ type }) => type)
 
 test('a stream that is lost is followed by another that goes on where it was, and the sink sees each event once', async () => {
@@ -55,7 +57,7 @@ test('a stream that is lost is followed by another that goes on where it was, an
   peer.say({ type: 'warning', request_id: peer.id, kind: 'stdout_approaching_cap', message: 'half' })
   peer.onClosed(RESET)
   const second = await next()
-  assert.deepEqual(second.frames, [{ type: 'resume', request_id: second.id, stdout: 2, stderr: 1 }])
+  assert.deepEqual(second.frames, [{ type: 'resume', request_id: second.id, stdout: 2, stderr: 1, request_nonce: nonceOf(peer) }])
   resumed(second)
   second.started()
   second.say({ type: 'warning', request_id: peer.id, kind: 'stdout_approaching_cap', message: 'half' })
@@ -91,7 +93,7 @@ test('a run that is lost before its start, and again and again, is still one run
   const { peer, sink, outcome, next, counters } = await stage()
   peer.onClosed(RESET)
   let stream = await next()
-  assert.deepEqual(stream.frames.at(-1), { type: 'resume', request_id: stream.id, stdout: 0, stderr: 0 })
+  assert.deepEqual(stream.frames.at(-1), { type: 'resume', request_id: stream.id, stdout: 0, stderr: 0, request_nonce: nonceOf(peer) })
   for (let seq = 0; seq < 10; seq++) {
     resumed(stream)
     stream.started()
@@ -261,7 +263,7 @@ test('a run that is not there any more is incomplete at once, in words that say 
   peer.started()
   peer.onClosed(RESET)
   const second = await next()
-  second.say({ type: 'gone', request_id: peer.id })
+  second.say({ type: 'gone', request_id: peer.id, unseen: false })
   const { incomplete, message } = await outcome
   assert.equal(incomplete, true)
   assert.match(message ?? '', /lost \(reset\), and the run is not there any more/)

@@ -220,7 +220,7 @@ const someFrame = fc.oneof(
   fc.uint8Array({ minLength: 1, maxLength: 60 }),
   fc.constantFrom(
     execFrame.encode({ type: 'cancel', request_id: ID }),
-    execFrame.encode({ type: 'resume', request_id: ID, stdout: 0, stderr: 0 }),
+    execFrame.encode({ type: 'resume', request_id: ID, stdout: 0, stderr: 0, request_nonce: new Uint8Array(32) }),
     execFrame.encode({ type: 'ack', request_id: ID, stdin: 1, stdout: 1, stderr: 1 }),
     execFrame.encode({ type: 'request', body: Buffer.from('x'), signature: new Uint8Array(3309) }),
   ),

@@ -35,7 +35,7 @@ test('a pair holds no more nonces than the limit: its oldest become void, and no
   assert.equal(nonces.consume('a', first[1]!), true)
   assert.equal(nonces.consume('a', last!), true)
   assert.equal(nonces.consume('b', other!), true)
-  nonces.forget('a')
+  nonces.forget('a', true)
   assert.equal(nonces.consume('a', first[2]!), false)
 })
 

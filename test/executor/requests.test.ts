@@ -10,6 +10,7 @@ import { sha256 } from '../../src/identity/hash.ts'
 import { verifyAgent } from '../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execRequest } from '../../src/protocol/exec.ts'
 import { SIGNATURE_BURST } from '../../src/protocol/limits.ts'
+import { SIGN_AGAIN_MS } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -210,12 +211,12 @@ test("a network half that holds an operator's proof can change nothing in the re
   await sign(honest, await prove(object))
 })
 
-test('a proof of a run is good for one signature, also at once, on another link, and after a restart', async (t) => {
+test('a proof of a run is good for one request, which is signed twice at most, and for none after a restart', async (t) => {
   const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
   const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
   const proof = await prove(object)
   const outcomes = await Promise.allSettled(Array.from({ length: 20 }, () => sign({}, proof)))
-  assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 1)
+  assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 2)
   const again = await network.linkOut(host.peer)
   await assert.rejects(sign({ link: again.number }, proof), refused('operator_proof_required', /used before/))
   const proven = Buffer.from(JSON.stringify(object))
@@ -228,7 +229,35 @@ test('a proof of a run is good for one signature, also at once, on another link,
   for (const one of [proof, kept])
     await assert.rejects(later.client.signRequest(call, one), refused('operator_proof_required', /before this daemon was started/))
   await later.client.signRequest(call, await prove(object))
-  assert.equal((await lines()).length, 2)
+  assert.equal((await lines()).length, 3)
+})
+
+test('a proven request is signed once more for another stream of the same machine, soon, and only as it was', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true, clock })
+  const moved = { signer: host.peer.signer, machine: newParty().machine }
+  const [again, elsewhere] = [await network.linkOut(host.peer), await network.linkOut(moved)]
+  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
+  const proof = await prove(object)
+  const usedBefore = refused('operator_proof_required', /used before/)
+  const first = await sign({}, proof)
+  for (const fields of [
+    { link: elsewhere.number },
+    { request_id: ID.replace(/.$/, '0') },
+    { argv: ['id'] },
+    { timeout_ms: 1 },
+    { clamp: true },
+  ])
+    await assert.rejects(sign(fields, proof), usedBefore)
+  const second = await sign({ link: again.number, stream_nonce: new Uint8Array(32).fill(1) }, proof)
+  const [one, two] = [first, second].map(({ body }) => execRequest.decode(body))
+  assert.deepEqual({ ...two, stream_nonce: one!.stream_nonce }, one)
+  assert.notDeepEqual(two!.stream_nonce, one!.stream_nonce)
+  await assert.rejects(sign({ link: again.number }, proof), usedBefore)
+  const late = await prove(object)
+  await sign({}, late)
+  await clock.advance(SIGN_AGAIN_MS)
+  await assert.rejects(sign({}, late), usedBefore)
 })
 
 test('a contact may be named in what is proven as people name it, a stranger only by its whole id', async (t) => {

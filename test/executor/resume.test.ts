@@ -292,7 +292,7 @@ test('a frame that is no Resume resumes nothing, and a Resume on a running strea
     await closed.promise
   }
   assert.equal(host.totals().malformed_frames, 2)
-  run.send({ type: 'resume', request_id: run.id, stdout: 0, stderr: 0 })
+  run.send({ type: 'resume', request_id: run.id, stdout: 0, stderr: 0, request_nonce: run.request.stream_nonce })
   await run.closed
   await gone(pid)
   assert.equal(host.totals().malformed_frames, 3)

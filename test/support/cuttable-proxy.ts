@@ -6,6 +6,7 @@ import { TcpProxy } from './tcp-proxy.ts'
 export class CuttableProxy extends TcpProxy {
   /** What goes silent says nothing of its end either. */
   readonly #mute = new Set<Socket>()
+  readonly #far = new Set<Socket>()
   #silent = false
   #refusing = false
   #swallowing = false
@@ -31,6 +32,12 @@ export class CuttableProxy extends TcpProxy {
     }
   }
 
+  /** The far ends lose what is connected now; the near ones are not told, and nothing answers them. */
+  cutFar(): void {
+    this.stall()
+    for (const socket of this.#far) socket.resetAndDestroy()
+  }
+
   /** What comes is read, and goes nowhere, until `allow`. */
   swallow(): void {
     this.#swallowing = true
@@ -51,7 +58,8 @@ export class CuttableProxy extends TcpProxy {
     return !this.#refusing
   }
 
-  protected override join(from: Socket, to: Socket): void {
+  protected override join(from: Socket, to: Socket, way: 'up' | 'down'): void {
+    if (way === 'down') this.#far.add(from)
     if (this.#silent) {
       this.#mute.add(from)
       from.pause()
@@ -71,6 +79,7 @@ export class CuttableProxy extends TcpProxy {
     from.on('close', () => {
       if (passes()) to.destroy()
       this.#mute.delete(from)
+      this.#far.delete(from)
     })
   }
 }

@@ -55,9 +55,9 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
   fc.record({ type: fc.constant('cancel' as const), request_id }),
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
   fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),
-  fc.record({ type: fc.constant('resume' as const), request_id, stdout: uint, stderr: uint }),
+  fc.record({ type: fc.constant('resume' as const), request_id, stdout: uint, stderr: uint, request_nonce: bytes32 }),
   fc.record({ type: fc.constant('resumed' as const), request_id, stdin: uint }),
-  fc.record({ type: fc.constant('gone' as const), request_id }),
+  fc.record({ type: fc.constant('gone' as const), request_id, unseen: fc.boolean() }),
 )
 
 /** The prefix and the frame: the body of a direct message. */

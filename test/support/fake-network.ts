@@ -175,9 +175,9 @@ export class FakeLink {
   }
 
   /** The peer comes back for a run, on a stream of this link. Default: from where it was. */
-  async resume(run: ProbeRun, from = run.position, options: AskOptions = {}): Promise<ProbeRun> {
+  async resume(run: Pick<ProbeRun, 'id' | 'request' | 'position'>, from = run.position, options: AskOptions = {}): Promise<ProbeRun> {
     const nonce = options.nonce ?? (await this.nonce())
-    const frame = execFrame.encode({ type: 'resume', request_id: run.id, ...from })
+    const frame = execFrame.encode({ type: 'resume', request_id: run.id, ...from, request_nonce: run.request.stream_nonce })
     return new ProbeRun(this.client, this.client.resumeRun(this.number, nonce, frame), run.request, options, from)
   }
 

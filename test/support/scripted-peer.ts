@@ -39,7 +39,7 @@ export class ScriptedPeer implements RunChannel {
   readonly #waiting: { type: ExecFrameType; resolve: (frame: ExecFrame) => void }[] = []
   #drain: PromiseWithResolvers<void> | null = null
   #taken = 0
-  /** The run's Request where it came on an earlier stream. */
+  /** The run's Request where it came on an earlier stream and not on this one. */
   readonly #earlier: FrameOf<'request'> | null
 
   constructor(init: { party?: Party; requester: Party; request?: FrameOf<'request'> }) {
@@ -91,7 +91,8 @@ export class ScriptedPeer implements RunChannel {
   }
 
   get request(): FrameOf<'request'> {
-    return this.#earlier ?? (this.frames[0] as FrameOf<'request'>)
+    const [first] = this.frames
+    return first?.type === 'request' ? first : this.#earlier!
   }
 
   get id(): RequestId {

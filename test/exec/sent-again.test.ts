@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import { execRequest } from '../../src/protocol/exec.ts'
+import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { RESUME_PAUSE_MS } from '../../src/protocol/resume-limits.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
+
+const RESET = new Error('reset')
+
+interface Stage extends ScriptedRun {
+  readonly clock: ManualClock
+  /** The streams that were opened after the first. */
+  readonly streams: ScriptedPeer[]
+  /** The stream with this number, counted from the first, when the requester has spoken on it. */
+  stream(number: number): Promise<ScriptedPeer>
+}
+
+const stage = async (spec: Parameters<typeof scriptedRun>[1] = {}): Promise<Stage> => {
+  const clock = new ManualClock()
+  const streams: ScriptedPeer[] = []
+  const run = await scriptedRun(clock, spec, async (_silent, _signal, first) => {
+    const stream = new ScriptedPeer({ party: first.party, requester: first.requester, request: first.request })
+    streams.push(stream)
+    return stream
+  })
+  const stream = async (number: number): Promise<ScriptedPeer> => {
+    await clock.advance(RESUME_PAUSE_MS)
+    await settle()
+    assert.equal(streams.length, number)
+    return spokenOn(streams[number - 1]!)
+  }
+  return { ...run, clock, streams, stream }
+}
+
+/** A signature takes a while. */
+const spokenOn = async (stream: ScriptedPeer): Promise<ScriptedPeer> => {
+  while (stream.frames.length === 0) await settle()
+  return stream
+}
+const gone = (peer: ScriptedPeer, unseen: boolean): void => peer.say({ type: 'gone', request_id: peer.id, unseen })
+const types = (peer: ScriptedPeer): string[] => peer.frames.map(({ type }) => type)
+
+test('a Request that never arrived is sent again on another stream, the same but for its nonce, and the run is as any other', async () => {
+  const { peer, sink, outcome, stream, counters, clock } = await stage({ argv: ['id', '-u'] })
+  peer.onClosed(RESET)
+  const second = await stream(1)
+  assert.deepEqual(types(second), ['resume'])
+  gone(second, true)
+  const third = await stream(2)
+  assert.deepEqual([second.left, types(third)], ['closed', ['request']])
+  const [before, after] = [execRequest.decode(peer.request.body), execRequest.decode(third.request.body)]
+  assert.deepEqual(Buffer.from(after.stream_nonce), Buffer.from(third.streamNonce))
+  assert.deepEqual({ ...after, stream_nonce: 0, created_at_ms: 0 }, { ...before, stream_nonce: 0, created_at_ms: 0 })
+  third.started()
+  third.output('stdout', 0, 'a')
+  await third.exit('a')
+  const { ok, code, incomplete, warnings } = await outcome
+  assert.deepEqual([ok, code, incomplete, warnings, sink.text('stdout')], [true, 0, false, [], 'a'])
+  const { requests_sent_again, runs_requested, runs_resumed, runs_completed, foreign_frames } = counters.snapshot()
+  assert.deepEqual([requests_sent_again, runs_requested, runs_resumed, runs_completed, foreign_frames], [1, 1, 0, 1, 0])
+  assert.equal(clock.pending, 0)
+})
+
+test('stdin that was sent into the void is sent again with it, from its beginning', async () => {
+  const data = randomBytes(3 * MAX_FRAME_DATA + 5)
+  const { peer, outcome, stream } = await stage({ stdin: stdinOf(data) })
+  await settle()
+  assert.deepEqual(types(peer), ['request', 'stdin', 'stdin', 'stdin', 'stdin'])
+  peer.onClosed(RESET)
+  gone(await stream(1), true)
+  const third = await stream(2)
+  assert.deepEqual(types(third), ['request', 'stdin', 'stdin', 'stdin', 'stdin'])
+  const sent = third.frames.flatMap((frame) => (frame.type === 'stdin' ? [frame] : []))
+  assert.deepEqual(Buffer.concat(sent.map((frame) => frame.data)), data)
+  assert.deepEqual(
+    sent.map(({ seq, eof }) => [seq, eof]),
+    [0, 1, 2, 3].map((seq) => [seq, seq === 3]),
+  )
+  third.started()
+  await third.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('the second copy may be lost and resumed like any run, and an Exit that answers the first is none', async () => {
+  const { peer, outcome, stream, counters } = await stage()
+  peer.onClosed(RESET)
+  gone(await stream(1), true)
+  const third = await stream(2)
+  third.started()
+  third.onClosed(RESET)
+  const fourth = await stream(3)
+  const [resume] = fourth.frames
+  assert.deepEqual(resume?.type === 'resume' && Buffer.from(resume.request_nonce), Buffer.from(third.streamNonce))
+  fourth.say({ type: 'resumed', request_id: peer.id, stdin: 0 })
+  // It answers the Request of the first stream, which is what this peer was given.
+  await fourth.exit()
+  const { incomplete, message } = await outcome
+  assert.deepEqual([incomplete, message], [true, 'the Exit answers another request'])
+  assert.equal(counters.snapshot()['foreign_frames'], 1)
+})
+
+test('it is sent again once: a second copy that does not arrive either makes the run incomplete', async () => {
+  const { peer, outcome, stream, streams, clock, counters } = await stage()
+  peer.onClosed(RESET)
+  gone(await stream(1), true)
+  const third = await stream(2)
+  third.onClosed(RESET)
+  gone(await stream(3), true)
+  const { incomplete, message } = await outcome
+  assert.equal(incomplete, true)
+  assert.match(message ?? '', /did not arrive/)
+  assert.deepEqual([streams.length, clock.pending, counters.snapshot()['requests_sent_again']], [3, 0, 1])
+})
+
+test('what was cancelled meanwhile is not sent again', async () => {
+  const { peer, runner, outcome, stream, streams, clock } = await stage()
+  peer.onClosed(RESET)
+  runner.cancel(peer.id)
+  gone(await stream(1), true)
+  await settle()
+  const { ok, incomplete, message } = await outcome
+  assert.deepEqual([ok, incomplete, streams.flatMap(types), clock.pending], [false, true, ['resume'], 0])
+  assert.match(message ?? '', /not sent again: it was cancelled/)
+})
+
+test('an agent that denies a run that it has told of gets no second copy', async () => {
+  const { peer, outcome, stream, streams, counters } = await stage()
+  peer.started()
+  peer.onClosed(RESET)
+  gone(await stream(1), true)
+  await settle()
+  assert.equal((await outcome).incomplete, true)
+  assert.deepEqual([streams.flatMap(types), counters.snapshot()['foreign_frames']], [['resume'], 1])
+})
+
+test('a path that is lost again before the copy is sent is looked for again, and the copy sent once', async () => {
+  const clock = new ManualClock()
+  const streams: ScriptedPeer[] = []
+  let tries = 0
+  const { peer, outcome } = await scriptedRun(clock, {}, async (_silent, _signal, first) => {
+    tries += 1
+    if (tries === 2) throw new Error('not yet')
+    const stream = new ScriptedPeer({ party: first.party, requester: first.requester, request: first.request })
+    streams.push(stream)
+    return stream
+  })
+  peer.onClosed(RESET)
+  await settle()
+  gone(streams[0]!, true)
+  await settle()
+  await clock.advance(RESUME_PAUSE_MS)
+  await settle()
+  const copy = await spokenOn(streams[1]!)
+  assert.deepEqual([tries, types(copy)], [3, ['request']])
+  copy.started()
+  await copy.exit()
+  assert.equal((await outcome).ok, true)
+  assert.equal(clock.pending, 0)
+})
