@@ -27,10 +27,24 @@ const testArgs = (args) => {
   ]
 }
 
+/** What takes minutes: attacks at full speed, whole hosts. One after another, so that each has the machine to itself. */
+const CAMPAIGN_FILES = ['e2e/campaign/**/*.campaign.ts']
+const CAMPAIGN_TIMEOUT_MS = 600_000
+
+const campaignArgs = (args) => [
+  '--test',
+  '--test-reporter=spec',
+  `--test-timeout=${CAMPAIGN_TIMEOUT_MS}`,
+  '--test-concurrency=1',
+  ...args,
+  ...(args.some((arg) => !arg.startsWith('-')) ? [] : CAMPAIGN_FILES),
+]
+
 const TASKS = {
   build: { builds: true },
   demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
   test: { builds: true, run: testArgs },
+  campaign: { builds: true, run: campaignArgs },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }

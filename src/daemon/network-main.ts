@@ -16,6 +16,8 @@ import { activatedSocket } from './socket-activation.ts'
 
 const NAME = 'x0xd-network'
 const EXIT_FAILURE = 1
+/** There is no executor, or no longer: EX_TEMPFAIL of sysexits(3). Its unit starts us again when it is back. */
+const EXIT_NO_EXECUTOR = 75
 
 /** As the executor hands them down; the same numbers as in network-process.ts, which starts us and which we must not load. */
 const CHANNEL_FD = 3
@@ -43,7 +45,9 @@ const placeOf = async (argv: readonly string[]): Promise<Place> => {
   const apiSocket: ApiSocket | null = path !== undefined ? { path } : activated === null ? null : { fd: activated }
   if (values.executor === undefined || apiSocket === null) throw new AppError('bad_config', USAGE)
   const channel = connect(values.executor)
-  await once(channel, 'connect')
+  await once(channel, 'connect').catch((cause: unknown) => {
+    throw new AppError('shutting_down', `no executor: ${errorText(cause)}`, { cause })
+  })
   return { channel, apiSocket, standsAlone: true }
 }
 
@@ -70,11 +74,12 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   const port = new ExecutorClient({ duplex: channel, log })
   // Without the executor nothing that we hold is worth anything, and its children are dead already.
   let ours = false
-  void port.closed.then(() => ours || process.exit(EXIT_FAILURE))
+  void port.closed.then(() => ours || process.exit(EXIT_NO_EXECUTOR))
   let network: NetworkHalf
   try {
     network = await begin(port, apiSocket)
   } catch (error) {
+    if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     ours = true
     await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
     return EXIT_FAILURE
@@ -96,6 +101,6 @@ export const main = async (argv: readonly string[]): Promise<number> => {
     process.exit(status)
   } catch (error) {
     process.stderr.write(`${NAME}: ${errorText(error)}\n`)
-    return EXIT_FAILURE
+    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : EXIT_FAILURE
   }
 }

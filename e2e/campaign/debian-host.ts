@@ -1,0 +1,123 @@
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { until } from '../../test/support/mesh-of-daemons.ts'
+
+const ROOT = join(import.meta.dirname, '..', '..')
+const PACKAGE = '/usr/lib/node_modules/x0x'
+const RELEASE = 'bookworm'
+
+const ran = (file: string, argv: readonly string[], cwd = '/'): string => {
+  const { status, stdout, stderr, error } = spawnSync(file, argv, { encoding: 'utf8', cwd, maxBuffer: 64 * 1024 * 1024 })
+  if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${error?.message ?? stderr.slice(-2000)}`)
+  return stdout
+}
+
+/** The archive that this host's own packages come from, or null. */
+const debianArchive = (): string | null => {
+  const { status, stdout } = spawnSync('apt-get', ['indextargets', '--format', '$(SITE) $(CREATED_BY)'], { encoding: 'utf8' })
+  return status === 0 ? (/^(\S*\/debian) Packages$/m.exec(stdout)?.[1] ?? null) : null
+}
+
+/** Why no Debian can be booted here, or false. */
+export const cannotBoot = (): string | false => {
+  if (process.getuid?.() !== 0) return 'needs root'
+  for (const tool of ['debootstrap', 'unshare', 'nsenter'])
+    if (spawnSync(tool, ['--version']).error !== undefined) return `needs ${tool} (Debian: debootstrap, util-linux)`
+  if (spawnSync('unshare', ['--pid', '--fork', '--mount', '--uts', '--ipc', '--net', '--cgroup', '--user', 'true']).status !== 0)
+    return 'needs namespaces'
+  return debianArchive() === null ? 'needs a Debian whose apt-get has an archive' : false
+}
+
+/** A Debian in a directory with its own systemd as PID 1, in namespaces of its own, and x0x installed as `npm install --global` would. */
+export class DebianHost {
+  readonly #dir: string
+  #outer: ChildProcess | null = null
+  #init: number | null = null
+
+  private constructor(dir: string) {
+    this.#dir = dir
+  }
+
+  /** Takes about a minute and some 300 MB of `dir`. */
+  static make(dir: string): DebianHost {
+    // The root directory of others, so not as private as what it stands in.
+    mkdirSync(dir, { mode: 0o755 })
+    ran('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!])
+    mkdirSync(join(dir, PACKAGE), { recursive: true })
+    const packed = JSON.parse(ran('npm', ['pack', '--json', '--silent', '--pack-destination', dir], ROOT)) as { filename: string }[]
+    const tarball = join(dir, packed[0]!.filename)
+    ran('tar', ['-xzf', tarball, '-C', join(dir, PACKAGE), '--strip-components=1', '--no-same-owner'])
+    cpSync(process.execPath, join(dir, 'usr/bin/node'))
+    for (const [name, program] of Object.entries({ x0x: 'x0x.cjs', x0xd: 'x0xd.mjs' })) {
+      chmodSync(join(dir, PACKAGE, 'deploy/bin', program), 0o755)
+      ran('ln', ['-s', `${PACKAGE}/deploy/bin/${program}`, join(dir, 'usr/bin', name)])
+    }
+    return new DebianHost(dir)
+  }
+
+  /** Starts systemd and waits until it says that everything is started; answers its word, such as `running` or `degraded`. */
+  async boot(): Promise<string> {
+    const outer = spawn('sh', [join(import.meta.dirname, 'boot-systemd.sh'), this.#dir], { stdio: 'ignore', detached: true })
+    this.#outer = outer
+    this.#init = await until('systemd is PID 1', () => {
+      const child = readFileSync(`/proc/${outer.pid}/task/${outer.pid}/children`, 'utf8').trim()
+      return child !== '' && readFileSync(`/proc/${child}/comm`, 'utf8') === 'systemd\n' && Number(child)
+    })
+    return until(
+      'the host has started',
+      () => {
+        const state = this.run('systemctl', ['is-system-running']).stdout.trim()
+        return (state === 'running' || state === 'degraded') && state
+      },
+      90_000,
+    )
+  }
+
+  /** As a power cut. */
+  async cutPower(): Promise<void> {
+    if (this.#outer === null || this.#init === null) return
+    const gone = once(this.#outer, 'exit')
+    process.kill(this.#init, 'SIGKILL')
+    await gone
+    this.#outer = this.#init = null
+  }
+
+  run(file: string, argv: readonly string[]): { readonly status: number | null; readonly stdout: string; readonly stderr: string } {
+    const inside = ['-t', String(this.#init), '-m', '-p', '-u', '-i', '-n', '-C', '--root', '--wd=/', '--']
+    return spawnSync('nsenter', [...inside, file, ...argv], { encoding: 'utf8', timeout: 60_000 })
+  }
+
+  /** What must succeed. */
+  must(file: string, ...argv: readonly string[]): string {
+    const { status, stdout, stderr } = this.run(file, argv)
+    if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${stderr || stdout}`)
+    return stdout
+  }
+
+  /** Runs the commands in the comment that heads this unit, as whoever installs it does. */
+  install(unit: string): void {
+    const lines = readFileSync(join(ROOT, 'deploy', unit), 'utf8').split('\n')
+    const steps = lines.filter((line) => line.startsWith('#   ')).map((line) => line.slice(4))
+    this.must('bash', '-ec', [`cd ${PACKAGE}/deploy`, ...steps].join('\n'))
+  }
+
+  write(path: string, text: string): void {
+    writeFileSync(join(this.#dir, path), text)
+  }
+
+  read(path: string): string {
+    return readFileSync(join(this.#dir, path), 'utf8')
+  }
+
+  /** `active`, `failed`, `inactive` … */
+  state(unit: string): string {
+    return this.run('systemctl', ['is-active', unit]).stdout.trim()
+  }
+
+  journal(...argv: readonly string[]): string {
+    return this.must('journalctl', '--boot', '--no-pager', ...argv)
+  }
+}
