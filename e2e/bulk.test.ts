@@ -20,7 +20,10 @@ let largeHash: string
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
-const CAPS = `max_stdin_bytes = ${96 * MIB}\nmax_stdout_bytes = ${96 * MIB}\nwarn_stdout_bytes = ${96 * MIB}\n`
+/** Of some of these more than the window and less than what lies in pipes on the way: the program ends while its last bytes wait. */
+const SIZES = Array.from({ length: 16 }, (_item, at) => 2_300_000 + 100_000 * at)
+
+const CAPS = `max_concurrent_per_agent = 16\nmax_concurrent_total = 16\nmax_stdin_bytes = ${96 * MIB}\nmax_stdout_bytes = ${96 * MIB}\nwarn_stdout_bytes = ${96 * MIB}\n`
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
@@ -37,7 +40,15 @@ before(async () => {
     [
       {
         agent: alice,
-        commands: [['cat'], ['cat', smallFile], ['cat', largeFile], ['sha256sum'], ['head', '-c', '<INT>'], ['echo', '<INT>']],
+        commands: [
+          ['cat'],
+          ['cat', smallFile],
+          ['cat', largeFile],
+          ['sha256sum'],
+          ['head', '-c', '<INT>'],
+          ...SIZES.map((size) => ['head', '-c', String(size), '/dev/zero']),
+          ['echo', '<INT>'],
+        ],
       },
     ],
     CAPS,
@@ -161,6 +172,43 @@ test('a reader that stops reading stops the child, and neither daemon grows by 1
   for await (const chunk of running.child.stdout ?? []) hash.update(chunk as Buffer)
   assert.equal((await running.finished).status, 0)
   assert.equal(hash.digest('hex'), largeHash)
+  await assertFree()
+})
+
+const isOfZeros = (lines: Awaited<ReturnType<TestDaemon['journal']>>, id: unknown): boolean =>
+  lines.some((line) => line.event === 'request' && line.request_id === id && String(line['argv']).endsWith('/dev/zero'))
+
+test('a reader that stops reading until the command is long over loses nothing', async (t) => {
+  const readers = SIZES.map((size) => alice.startCli(['exec', 'bob', '--', 'head', '-c', String(size), '/dev/zero'], { unread: true }))
+  t.after(() => readers.forEach(({ child }) => child.kill('SIGKILL')))
+  const state = async (): Promise<string> => {
+    const lines = await bob.journal()
+    const started = lines.filter((line) => line.event === 'started' && isOfZeros(lines, line.request_id))
+    const ended = ({ request_id }: (typeof lines)[number]): boolean =>
+      lines.some((line) => line.event === 'exit' && line.request_id === request_id)
+    return started.map((line) => (ended(line) ? 'ended' : isRunning(Number(line['pid'])) ? 'waits' : 'gone')).join(' ')
+  }
+  let [before, now] = ['', '']
+  await until('each has ended or waits', async () => {
+    ;[before, now] = [now, await state()]
+    await sleep(1000)
+    return now === before && now.split(' ').length === SIZES.length
+  })
+  assert.match(now, /ended/)
+  assert.doesNotMatch(now, /gone/)
+  const lengths = await Promise.all(
+    readers.map(async ({ child }) => {
+      let bytes = 0
+      for await (const chunk of child.stdout ?? []) bytes += (chunk as Buffer).length
+      return bytes
+    }),
+  )
+  const ends = await Promise.all(readers.map(async ({ finished }) => finished))
+  assert.deepEqual(lengths, SIZES)
+  assert.deepEqual(
+    ends.map(({ status, stderr }) => [status, stderr]),
+    SIZES.map(() => [0, '']),
+  )
   await assertFree()
 })
 

@@ -8,6 +8,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
+import { isAlive } from '../../test/support/processes.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../../test/support/rexd-server.ts'
 import { NO_TERMINALS } from './server.ts'
 
@@ -65,6 +66,20 @@ test('output that was cut off is not taken for all there was', TIMEOUT, async (t
   const { status, stdout, stderr } = await run(['--config', config, '--', 'seq', '1', '100000'])
   assert.deepEqual([status, stdout.length], [0, 4096])
   assert.equal(stderr, `rexd: its output was cut off: the last ${588_895 - 4096} bytes are missing (limits.max_output_bytes)\n`)
+})
+
+test('output that was lost is no success', TIMEOUT, async (t) => {
+  const { config, dir } = await rexdPlace(t)
+  const writes = join(dir, 'root', 'writes')
+  const text = 'echo $$ >"$0"; while :; do echo x; sleep 0.01; done'
+  await writeFile(writes, `#!/bin/sh\nsetsid env -i sh -c '${text}' "$0.pid" &\nsleep 0.5\n`, { mode: 0o755 })
+  const { status, stderr } = await run(['--config', config, '--', writes])
+  const pid = Number(await readFile(`${writes}.pid`, 'latin1'))
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  const alone = (await readFile(join(dir, 'log', 'audit.log'), 'utf8')).includes('"containment":"group"')
+  // A control group ends what goes on writing with the program.
+  const lost = 'rexd: the end of its output was lost: something that it started was still writing when it had ended\n'
+  assert.deepEqual([status, stderr], alone ? [255, lost] : [0, ''])
 })
 
 test('a rexd that listens is reached by its address or its socket, with the token of a file', TIMEOUT, async (t) => {

@@ -16,6 +16,8 @@ import { parseRexdExecFlags, type RexdExecFlags } from './rexd-exec-flags.ts'
 
 /** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
 const EXIT_NOT_READ = 141
+/** It could not be run, or what came of it is not known, or not all of it came. */
+const EXIT_FAILED = 255
 
 /** Bytes that were typed and are on their way. */
 const MAX_TYPED = 64 * 1024
@@ -120,10 +122,14 @@ const unknownStart = (error: unknown): never => {
 const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
   try {
     const copied = await copyOutput(program)
-    const { exitCode, signal, timedOut, bytesStdout, bytesStderr } = await program.exited
+    const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr } = await program.exited
     const missing = bytesStdout + bytesStderr - copied
     if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
     if (timedOut) process.stderr.write('rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n')
+    if (truncated && missing === 0 && !timedOut) {
+      process.stderr.write('rexd: the end of its output was lost: something that it started was still writing when it had ended\n')
+      return EXIT_FAILED
+    }
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
     if (process.stdin.isTTY) process.stdin.setRawMode(false)

@@ -243,7 +243,7 @@ export class ClientRun {
     reach('exit_verified', this.#id)
     this.#end()
     this.#attachment.close()
-    this.#settle(exit, compareOutput(exit, this.#received))
+    this.#settle(exit, compareOutput(exit, this.#received, this.#warnings))
   }
 
   #lost(message: string, foreign: boolean): void {

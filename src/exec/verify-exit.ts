@@ -1,6 +1,7 @@
 import { verifyAgent } from '../identity/signing.ts'
 import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
 import type { Received } from './received.ts'
 
 /** What an Exit must answer. */
@@ -31,13 +32,18 @@ export const readExit = (frame: { body: Uint8Array; signature: Uint8Array }, exp
   return exit
 }
 
-/** Null when what arrived is what the Exit says was forwarded; otherwise what is wrong. */
-export const compareOutput = (exit: ExecExit, received: Received): string | null => {
+/** Warnings of what a cap has cut: the requester knows, and the rest is whole. */
+const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
+
+/** Null when what arrived is what the Exit says was forwarded, and nothing but a cap has cut it; otherwise what is wrong. */
+export const compareOutput = (exit: ExecExit, received: Received, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256 } = received[name]
     const total = exit[`${name}_bytes_total`]
     if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
     if (!same(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
   }
+  if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
+    return 'the end of the output was lost over there'
   return null
 }

@@ -1,6 +1,8 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
-import { KILL_GRACE_MS } from '../protocol/limits.ts'
+import { FRAME_COST, KILL_GRACE_MS, MAX_LEFT_IN_PIPES } from '../protocol/limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import type { Child, ProcessExit } from './child.ts'
 import { drain, type DrainOutcome } from './drain.ts'
@@ -22,7 +24,7 @@ export interface ProcessEnd extends ProcessExit {
   readonly duration_ms: number
   readonly stdout: OutputTotals
   readonly stderr: OutputTotals
-  /** Bytes were dropped or left unread, or the duration cap ended the run. */
+  /** Bytes were dropped or lost, or the duration cap ended the run. */
   readonly truncated: boolean
 }
 
@@ -35,7 +37,7 @@ export type StartResult =
   | { readonly kind: 'started'; readonly process: RunningProcess }
   | { readonly kind: 'spawn_failed'; readonly detail: string }
 
-/** Starts what was permitted, within its caps. Output is not read before the first `resume`. */
+/** Starts what was permitted, within its caps. Output is not read before the first `resume`, or the end of the program. */
 export const startProcess = async (permit: Permit, components: ProcessComponents, options: { stdin: boolean }): Promise<StartResult> => {
   const spawned = await spawnPermitted(permit, components, options)
   if (spawned.kind === 'spawn_failed') return spawned
@@ -58,6 +60,8 @@ export class RunningProcess {
   #paused = true
   #terminating = false
   #exited = false
+  /** What came after the exit, as the limits count it. */
+  #leftover = 0
   #outOfTime = false
   #killTimer: Timer | null = null
 
@@ -75,8 +79,16 @@ export class RunningProcess {
     this.ended = this.#watch(this.#clock.monotonic())
   }
 
-  /** Stops reading both streams; the program blocks when its pipes are full. */
+  /**
+   * Stops reading both streams; the program blocks when its pipes are full. What a program that has ended left in them
+   * is read all the same: it is no more than a pipe holds, and it would be lost.
+   */
   pause(): void {
+    if (this.#exited && this.#leftover < MAX_LEFT_IN_PIPES) return
+    this.#stop()
+  }
+
+  #stop(): void {
     this.#paused = true
     this.#stdout.pause()
     this.#stderr.pause()
@@ -130,7 +142,10 @@ export class RunningProcess {
 
   #pump(stream: 'stdout' | 'stderr', limits: OutputLimits): OutputPump {
     const handlers = {
-      onData: (data: Uint8Array) => this.#handlers.onOutput(stream, data),
+      onData: (data: Uint8Array) => {
+        if (this.#exited) this.#leftover += data.length + FRAME_COST
+        this.#handlers.onOutput(stream, data)
+      },
       onApproaching: (total: number) => this.#handlers.onWarning(`${stream}_approaching_cap`, total),
       onCapHit: (total: number) => this.#handlers.onWarning(`${stream}_cap_hit`, total),
     }
@@ -157,34 +172,34 @@ export class RunningProcess {
     this.#exited = true
     this.#duration.stop()
     this.#killTimer?.cancel()
+    // Whoever started it is told that before its output comes.
+    if (this.#paused) await nextTurn()
+    this.resume()
     const outcome = await drain(this.#drainSubject(), this.#clock)
-    if (outcome === 'held') this.#handlers.onWarning('descendant_held_output', null)
+    if (outcome !== 'ended') this.#handlers.onWarning('descendant_held_output', null)
+    if (outcome === 'cut') this.#handlers.onWarning('output_lost', null)
     if (this.#maySurvive(outcome)) this.#handlers.onWarning('descendants_may_survive', null)
     this.#closePipes()
     const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]
-    const truncated = stdout.truncated || stderr.truncated || outcome === 'unread' || this.#outOfTime
+    const truncated = stdout.truncated || stderr.truncated || outcome === 'cut' || this.#outOfTime
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
   }
 
   /** A group that was ended by force, or that somebody is known to have left: nobody can say that all of it is dead. */
   #maySurvive(outcome: DrainOutcome): boolean {
     const { containment, mayLeak } = this.#child.cell
-    return mayLeak || (containment === 'group' && (this.#terminating || outcome === 'held'))
+    return mayLeak || (containment === 'group' && (this.#terminating || outcome !== 'ended'))
   }
 
   #drainSubject(): Parameters<typeof drain>[0] {
     const [stdout, stderr] = [this.#stdout, this.#stderr]
     const paused = (): boolean => this.#paused
-    const terminating = (): boolean => this.#terminating
     return {
       get isEnded() {
         return stdout.isEnded && stderr.isEnded
       },
       get isPaused() {
         return paused()
-      },
-      get isTerminating() {
-        return terminating()
       },
       get total() {
         return stdout.total + stderr.total
@@ -196,7 +211,7 @@ export class RunningProcess {
   #closePipes(): void {
     this.stdin?.destroy()
     // Bytes that come between here and the close must not reach anyone: the totals stand.
-    this.pause()
+    this.#stop()
     this.#stdout.destroy()
     this.#stderr.destroy()
   }

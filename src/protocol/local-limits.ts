@@ -42,8 +42,6 @@ export const TAIL_POLL_MS = 200
 // ---- processes ----
 /** After exit, all the time that pipes may still be read while a descendant writes to them. */
 export const DRAIN_TOTAL_MS = 2_000
-/** After exit, how long output waits for a requester that does not take it. */
-export const DRAIN_PAUSED_MS = 30_000
 /** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
 export const MAX_DESCENDANTS = 1_024
 /** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */

@@ -31,6 +31,7 @@ export const WARNING_KINDS = [
   'peer_disconnected',
   'stdin_mismatch',
   'descendant_held_output',
+  'output_lost',
   'daemon_stopping',
   'access_revoked',
   'descendants_may_survive',

@@ -101,6 +101,17 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'an Exit to another agent': [async (peer) => peer.exit('', '', { to_agent: other.signer.agentId }), /somebody else/],
   'an Exit to another machine': [async (peer) => peer.exit('', '', { to_machine: other.machine.machineId }), /somebody else/],
   'an Exit of another version': [async (peer) => peer.exit('', '', { version: 0 as never }), /version/],
+  'output that was cut, and not by a cap': [
+    async (peer) => peer.exit('', '', { truncated: true, stdout_bytes_total: 9 }),
+    /lost over there/,
+  ],
+  'output that was lost': [
+    async (peer) => {
+      peer.say({ type: 'warning', request_id: peer.id, kind: 'output_lost', message: '' })
+      await peer.exit('', '', { truncated: true })
+    },
+    /lost over there/,
+  ],
   'a second start': [(peer) => peer.started(), /started twice/],
   'a frame of another run': [
     (peer) => peer.say({ type: 'stdout', request_id: '01890a5d-ac96-774b-bcce-b302099a8057', seq: 0, data: Buffer.from('a') }),
@@ -172,6 +183,7 @@ test('a cut that the Exit admits is complete', async () => {
   const { peer, outcome } = await scriptedRun(systemClock)
   peer.started()
   peer.output('stdout', 0, 'abc')
+  peer.say({ type: 'warning', request_id: peer.id, kind: 'stdout_cap_hit', message: '' })
   await peer.exit('abc', '', { truncated: true, stdout_bytes_total: 100 })
   const { ok, truncated, stdout_bytes_total } = await outcome
   assert.deepEqual([ok, truncated, stdout_bytes_total], [true, true, 100])

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { sha256 } from '../../src/identity/hash.ts'
-import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_FRAME_DATA, MAX_LEFT_IN_PIPES } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import type { ProbeRun } from '../support/fake-network.ts'
 
@@ -51,6 +51,31 @@ test('a network half that does not read pauses the child, and loses nothing', as
   network.duplex.resume()
   const exit = await run.exit()
   assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
+})
+
+test('what is left when the program ends is kept for a reader who does not read, and its slot is free', async (t) => {
+  const size = FIRST_UNACKED_PER_RUN + 60_000
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { ends: `exec head -c ${size} /dev/zero` }, keys: KEYS })
+  const run = await link.ask([host.program('ends')], { ack: false })
+  const exit = await run.exit()
+  assert.deepEqual([exit.code, exit.truncated, exit.stdout_bytes_total, run.output().length], [0, false, size, size])
+  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
+  assert.deepEqual([run.warnings(), host.counters.activeSessions], [[], 0])
+})
+
+test('what a descendant floods a reader with who does not read is bounded, and its loss is told', async (t) => {
+  const scripts = { ends: "setsid env -i sh -c 'echo $$ >&2; exec cat /dev/zero' &\nsleep 0.3" }
+  const { host, link } = await ExecutorHost.linked(t, { scripts, keys: 'max_stdout_bytes = 1000000000000' })
+  const run = await link.ask([host.program('ends')], { ack: false })
+  t.after(() => process.kill(Number(run.output('stderr')), 'SIGKILL'))
+  const exit = await run.exit()
+  assert.deepEqual([exit.code, exit.truncated], [0, true])
+  assert.deepEqual(
+    run.warnings().filter((kind) => kind !== 'stdout_approaching_cap'),
+    ['descendant_held_output', 'output_lost', 'descendants_may_survive'],
+  )
+  assert.ok(unacked(run) <= FIRST_UNACKED_PER_RUN + MAX_LEFT_IN_PIPES + 2 * (MAX_FRAME_DATA + FRAME_COST), `${unacked(run)} bytes`)
+  assert.equal(host.counters.activeSessions, 0)
 })
 
 test('a peer that falls silent with a full window holds neither the program nor its slot', async (t) => {

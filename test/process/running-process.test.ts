@@ -128,15 +128,6 @@ test('a paused program blocks in its pipe and loses nothing', async (t) => {
   assert.equal((await process.ended).stdout.bytes_forwarded, 20_000_000)
 })
 
-test('what an ended program left in its pipe waits for a paused reader', async (t) => {
-  const started = await start(t, ['head', '-c', '50000', '/dev/zero'], { paused: true })
-  if (hasProc) await until(() => !isAlive(started.process.pid))
-  assert.deepEqual(started.output.stdout, [])
-  started.process.resume()
-  const end = await started.process.ended
-  assert.deepEqual([end.stdout.bytes_forwarded, end.truncated], [50_000, false])
-})
-
 test('stdin reaches the program whole, and its end too', async (t) => {
   const { process, output } = await start(t, ['cat'], { stdin: true })
   const data = Buffer.alloc(3_000_000, 'x0x')
