@@ -16,6 +16,8 @@ export class MeshConnection {
   readonly address: string
   /** What budgets per address count by. */
   readonly host: string
+  /** How it ended, in words; null while it lives. */
+  ended: string | null = null
   readonly #connection: Connection
 
   constructor(components: { connection: Connection }, init: { machineId: MachineId }) {
@@ -54,6 +56,7 @@ export class MeshConnection {
 
   /** Ends the connection and every stream of it at once. */
   abort(reason: Error): void {
+    this.ended ??= `given up here: ${errorText(reason)}`
     this.#connection.abort(reason)
   }
 }

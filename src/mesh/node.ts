@@ -3,7 +3,7 @@ import type { Connection, Libp2p, PeerId } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
 import type { Clock } from '../base/clock.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
@@ -55,7 +55,7 @@ export class MeshNode implements Startable {
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
-  /** The address at which each machine answered last. */
+  readonly #byMachine = new Map<MachineId, readonly MeshConnection[]>()
   readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
@@ -127,7 +127,7 @@ export class MeshNode implements Startable {
   }
 
   connectionsTo(machineId: MachineId): MeshConnection[] {
-    return this.connections().filter((connection) => connection.machineId === machineId)
+    return (this.#byMachine.get(machineId) ?? []).filter((connection) => connection.open)
   }
 
   strangerConnections(): number {
@@ -209,11 +209,6 @@ export class MeshNode implements Startable {
       const connection = this.#wrap(event.detail)
       if (connection !== null) for (const listener of this.#onConnected) listener(connection)
     })
-    libp2p.addEventListener('connection:close', (event) => {
-      const connection = this.#connections.get(event.detail)
-      this.#connections.delete(event.detail)
-      if (connection !== undefined) for (const listener of this.#onDisconnected) listener(connection)
-    })
     libp2p.addEventListener('peer:discovery', (event) => {
       const machineId = machineIdOf(event.detail.id)
       if (machineId === null || machineId === this.machineId) return
@@ -233,8 +228,23 @@ export class MeshNode implements Startable {
       return null
     }
     const wrapped = new MeshConnection({ connection }, { machineId })
-    if (connection.status === 'open') this.#connections.set(connection, wrapped)
+    if (connection.status !== 'open') return wrapped
+    this.#connections.set(connection, wrapped)
+    this.#byMachine.set(machineId, [...(this.#byMachine.get(machineId) ?? []), wrapped])
+    connection.addEventListener('close', ({ error }) => {
+      wrapped.ended ??= error === undefined ? 'ended by the other side' : `lost: ${errorText(error)}`
+      this.#forget(connection, wrapped)
+    })
     return wrapped
+  }
+
+  #forget(connection: Connection, wrapped: MeshConnection): void {
+    const { machineId } = wrapped
+    this.#connections.delete(connection)
+    const others = (this.#byMachine.get(machineId) ?? []).filter((one) => one !== wrapped)
+    if (others.length === 0) this.#byMachine.delete(machineId)
+    else this.#byMachine.set(machineId, others)
+    for (const listener of this.#onDisconnected) listener(wrapped)
   }
 
   async #register(libp2p: Libp2p<MeshServices>, protocol: string, handler: StreamHandler): Promise<void> {

@@ -4,8 +4,9 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/limits.ts'
+import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS, SETTLED_CONNECTION_MS } from '../protocol/limits.ts'
 import type { AddressBook } from './address-book.ts'
+import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 
@@ -57,7 +58,7 @@ export class Reconnect implements Startable {
 
   /** After the node's start. */
   start(): void {
-    this.#node.onDisconnected((connection) => this.retry(connection.machineId))
+    this.#node.onDisconnected((connection) => this.#onLost(connection))
     this.#node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
     this.#port.onSnapshot(() => this.look())
     this.#lookNow()
@@ -82,23 +83,35 @@ export class Reconnect implements Startable {
     this.#pump()
   }
 
-  /** This machine may be back, or has just gone: its waiting starts from the beginning. */
-  retry(machineId: MachineId): void {
+  /** It is dialled again soon, unless it ends what it has just begun: then ever later, as if it did not answer. */
+  #onLost(connection: MeshConnection): void {
+    const { machineId } = connection
     const attempt = this.#attempts.get(machineId)
-    if (attempt === undefined || this.#dialling.has(machineId)) return
-    attempt.failures = 0
-    attempt.nextAt = this.#clock.monotonic() + jittered(RECONNECT_MIN_MS)
+    if (attempt === undefined || this.#node.connectionsTo(machineId).length > 0) return
+    const lived = this.#clock.now() - connection.openedAtMs
+    attempt.failures = lived < SETTLED_CONNECTION_MS ? attempt.failures + 1 : 0
+    attempt.lastError = `connected, and after ${lived} ms ${connection.ended ?? 'lost'}`
+    this.#wait(attempt)
+  }
+
+  #wait(attempt: Attempt): void {
+    const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
+    attempt.nextAt = this.#clock.monotonic() + jittered(wait)
     this.#pump()
   }
 
   /** For `/diagnostics/mesh`: who is wanted, connected or not, and why not. */
   status(): { machine_id: MachineId; connected: boolean; failures: number; last_error: string | null }[] {
-    return [...this.#attempts].map(([machineId, attempt]) => ({
-      machine_id: machineId,
-      connected: this.#node.connectionsTo(machineId).length > 0,
-      failures: attempt.failures,
-      last_error: attempt.lastError,
-    }))
+    return [...this.#attempts].map(([machineId, attempt]) => {
+      const connections = this.#node.connectionsTo(machineId)
+      const settled = connections.some(({ openedAtMs }) => this.#clock.now() - openedAtMs >= SETTLED_CONNECTION_MS)
+      return {
+        machine_id: machineId,
+        connected: connections.length > 0,
+        failures: settled ? 0 : attempt.failures,
+        last_error: settled ? null : attempt.lastError,
+      }
+    })
   }
 
   #pump(): void {
@@ -107,10 +120,15 @@ export class Reconnect implements Startable {
     if (this.#stop.signal.aborted) return
     const now = this.#clock.monotonic()
     let wake = Number.POSITIVE_INFINITY
-    for (const [machineId, attempt] of this.#attempts) {
+    // Who has waited longest goes first: those behind many that are away have their turn too.
+    for (const [machineId, attempt] of [...this.#attempts].toSorted(([, a], [, b]) => a.nextAt - b.nextAt)) {
+      if (attempt.nextAt <= now && this.#dialling.size >= MAX_BACKGROUND_DIALS) continue
       if (!this.#isFree(machineId)) continue
-      if (attempt.nextAt > now) wake = Math.min(wake, attempt.nextAt)
-      else if (this.#dialling.size < MAX_BACKGROUND_DIALS) void this.#try(machineId, attempt)
+      if (attempt.nextAt <= now) void this.#try(machineId, attempt)
+      else {
+        wake = attempt.nextAt
+        break
+      }
     }
     this.#pumpFound()
     if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
@@ -153,11 +171,11 @@ export class Reconnect implements Startable {
     this.#dialling.add(machineId)
     const error = await this.#dial(machineId, this.#book.addressesOf(machineId))
     this.#dialling.delete(machineId)
-    attempt.failures = error === null ? 0 : attempt.failures + 1
+    // That it answered is forgotten when it does not last.
+    if (error === null) return this.#pump()
+    attempt.failures += 1
     attempt.lastError = error
-    const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
-    attempt.nextAt = this.#clock.monotonic() + jittered(wait)
-    this.#pump()
+    this.#wait(attempt)
   }
 
   async #dial(machineId: MachineId, addresses: readonly string[]): Promise<string | null> {

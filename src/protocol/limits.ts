@@ -247,6 +247,8 @@ export const MAX_DIAL_ADDRESSES = 16
 /** Reconnecting to a contact: first wait, and the longest. */
 export const RECONNECT_MIN_MS = 500
 export const RECONNECT_MAX_MS = 60_000
+/** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
+export const SETTLED_CONNECTION_MS = 5_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */

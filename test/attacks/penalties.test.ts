@@ -38,6 +38,16 @@ test('who signs wrongly again and again is refused with all strangers of its hos
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
+test('who is refused after its handshake dials ever later, and its diagnostics say why', LIMIT, async (t) => {
+  const bob = await startPeer(t, { name: 'bob' })
+  const dave = await startPeer(t, { name: 'dave', bootstrap: bob.node.addresses() })
+  await until(() => bob.node.connections().length === 1)
+  const [connection] = bob.node.connections()
+  while (!bob.node.refuses(connection!)) bob.node.penalise(connection!, 'bad_signature')
+  await until(() => (dave.reconnect.status()[0]?.failures ?? 0) >= 3)
+  assert.match(dave.reconnect.status()[0]?.last_error ?? '', /^connected, and after \d+ ms (lost|ended by the other side)/)
+})
+
 test('a machine that we know and that misbehaves is refused by itself', LIMIT, async (t) => {
   const [bob, mallory, alice] = [
     await startPeer(t, { name: 'bob' }),

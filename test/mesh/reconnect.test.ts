@@ -6,11 +6,15 @@ import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
 import {
+  DIAL_MS,
   FOUND_STRANGERS_PER_MINUTE,
   MAX_FOUND_WAITING,
   MAX_BACKGROUND_DIALS,
   MAX_STRANGER_CONNECTIONS,
   MAX_STRANGER_DIALS,
+  RECONNECT_MAX_MS,
+  RECONNECT_MIN_MS,
+  SETTLED_CONNECTION_MS,
 } from '../../src/protocol/limits.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
@@ -122,4 +126,48 @@ test('strangers leave the addresses alone that the local network told of a conta
   node.find(machineOf(1))
   assert.deepEqual(book.addressesOf(machineOf(1)), [addressOf(1)])
   assert.deepEqual(book.addressesOf(machineOf(2)), [])
+})
+
+test('whoever ends what it has just begun is dialled ever later, up to a minute, and the reason is kept', async (t) => {
+  const { node, clock, reconnect } = setUp(t, [1])
+  for (let minute = 0; minute < 20; minute++) {
+    await node.answerAll(clock.now())
+    if (node.connectionsTo(machineOf(1)).length > 0) node.disconnect(machineOf(1), 'ended by the other side: no room')
+    await clock.advance(30_000)
+  }
+  const { connected, failures, last_error } = reconnect.status()[0]!
+  assert.deepEqual([connected, last_error], [false, 'connected, and after 0 ms ended by the other side: no room'])
+  assert.ok(failures > 5, `${failures} failures`)
+  assert.ok(node.dialled.length < 20, `${node.dialled.length} dials in ten minutes`)
+})
+
+test('a connection that lived is made again at once, as if none had ever failed', async (t) => {
+  const { node, clock, reconnect } = setUp(t, [1])
+  for (let count = 0; count < 4; count++) {
+    await node.failAll()
+    await clock.advance(RECONNECT_MAX_MS)
+  }
+  assert.equal(reconnect.status()[0]?.failures, 4)
+  await node.answerAll(clock.now())
+  await clock.advance(SETTLED_CONNECTION_MS)
+  assert.deepEqual(reconnect.status()[0], { machine_id: machineOf(1), connected: true, failures: 0, last_error: null })
+  node.disconnect(machineOf(1), 'ended by the other side')
+  await clock.advance(RECONNECT_MIN_MS)
+  assert.equal(node.dials.length, 1)
+})
+
+test('of many that are away all have their turn, and so has the one behind them that is there', async (t) => {
+  const away = 120
+  const { node, clock } = setUp(t, strangers(1, away + 1))
+  const hour = 3_600_000
+  for (let at = 0; at < hour && node.connectionsTo(machineOf(away + 1)).length === 0; at += DIAL_MS) {
+    await clock.advance(DIAL_MS)
+    if (node.dials.some(({ machineId }) => machineId === machineOf(away + 1))) node.connect(machineOf(away + 1), clock.now())
+    await node.failAll()
+  }
+  assert.equal(node.connectionsTo(machineOf(away + 1)).length, 1)
+  assert.equal(new Set(node.dialled).size, away + 1)
+  const tries = new Map<string, number>()
+  for (const machineId of node.dialled) tries.set(machineId, (tries.get(machineId) ?? 0) + 1)
+  assert.ok(Math.max(...tries.values()) - Math.min(...tries.values()) <= 2)
 })

@@ -16,7 +16,8 @@ export class FakeNode {
   /** Every machine that was ever dialled. */
   readonly dialled: MachineId[] = []
   strangers = 0
-  #connected = new Set<MachineId>()
+  #connected = new Map<MachineId, MeshConnection>()
+  #lose: (connection: MeshConnection) => void = () => undefined
   #find: (machineId: MachineId, addresses: string[]) => void = () => undefined
 
   isKnown = (machineId: MachineId): boolean => this.known.has(machineId)
@@ -26,11 +27,12 @@ export class FakeNode {
   }
 
   connectionsTo(machineId: MachineId): MeshConnection[] {
-    return this.#connected.has(machineId) ? [{ machineId } as MeshConnection] : []
+    const connection = this.#connected.get(machineId)
+    return connection === undefined ? [] : [connection]
   }
 
-  onDisconnected(): void {
-    // Nothing is lost here.
+  onDisconnected(listener: (connection: MeshConnection) => void): void {
+    this.#lose = listener
   }
 
   onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
@@ -54,8 +56,23 @@ export class FakeNode {
     this.#find(machineId, addresses)
   }
 
-  connect(machineId: MachineId): void {
-    this.#connected.add(machineId)
+  connect(machineId: MachineId, openedAtMs = 0): void {
+    this.#connected.set(machineId, { machineId, openedAtMs, ended: null } as MeshConnection)
+  }
+
+  /** The dials at work reach whom they are for. */
+  async answerAll(openedAtMs: number): Promise<void> {
+    for (const { machineId, outcome } of this.dials) {
+      this.connect(machineId, openedAtMs)
+      outcome.resolve(this.#connected.get(machineId)!)
+    }
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+
+  disconnect(machineId: MachineId, ended: string): void {
+    const connection = this.#connected.get(machineId)!
+    this.#connected.delete(machineId)
+    this.#lose({ ...connection, ended } as MeshConnection)
   }
 
   /** Ends the dials at work without success, and lets what follows happen. */
