@@ -8,11 +8,13 @@ export const MAX_ISSUES_SHOWN = 5
 /** Characters of a wrong value that a message shows. */
 const MAX_SHOWN = 40
 
-/** What the schema means behind `optional`, `default` and `nullable`. */
-const bare = (schema: z.ZodType): z.ZodType =>
-  schema instanceof z.ZodOptional || schema instanceof z.ZodDefault || schema instanceof z.ZodNullable
+/** What the schema means behind `optional`, `default`, `nullable` and `transform`. */
+const bare = (schema: z.ZodType): z.ZodType => {
+  if (schema instanceof z.ZodPipe) return bare(schema.in as z.ZodType)
+  return schema instanceof z.ZodOptional || schema instanceof z.ZodDefault || schema instanceof z.ZodNullable
     ? bare(schema.unwrap() as z.ZodType)
     : schema
+}
 
 const takesNull = (schema: z.ZodType): boolean =>
   schema instanceof z.ZodNullable ||
@@ -33,11 +35,12 @@ const expectation = (schema: z.ZodType, issue: z.core.$ZodIssue): string => {
   if (issue.code === 'too_big')
     return inner instanceof z.ZodString ? `at most ${issue.maximum} characters` : `${kindOf(inner)} and at most ${issue.maximum}`
   if (issue.code === 'too_small' && inner instanceof z.ZodString) return `at least ${issue.minimum} character`
+  if (issue.code === 'too_small' && inner instanceof z.ZodArray) return `${kindOf(inner)} with at least ${issue.minimum}`
   return takesNull(schema) ? `${kindOf(inner)}, or null` : kindOf(inner)
 }
 
 const shownValue = (value: unknown): string => {
-  if (Array.isArray(value)) return 'a list'
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list'
   if (typeof value === 'object' && value !== null) return 'an object'
   if (typeof value !== 'string' || value.length <= MAX_SHOWN) return JSON.stringify(value)
   return `${JSON.stringify(value.slice(0, MAX_SHOWN))}… of ${value.length} characters`

@@ -1,6 +1,6 @@
 import { AppError, errorText } from '../base/errors.ts'
 
-/** A JSON object whose keys are all known, read key by key. Everything throws `bad_request` naming the key. */
+/** A JSON object whose keys are all known, read key by key; null is as good as absent where a key may be. Everything throws `bad_request` naming the key. */
 export class JsonBody {
   readonly #fields: Record<string, unknown>
 
@@ -23,7 +23,7 @@ export class JsonBody {
   }
 
   has(key: string): boolean {
-    return Object.hasOwn(this.#fields, key)
+    return (this.#get(key) ?? null) !== null
   }
 
   text(key: string): string {
@@ -50,19 +50,19 @@ export class JsonBody {
 
   /** Of 0 or more; undefined where the key is absent. */
   optionalCount(key: string): number | undefined {
-    const value = this.#get(key)
     if (!this.has(key)) return undefined
+    const value = this.#get(key)
     return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : wrong(key, value, 'a whole number of 0 or more')
   }
 
   optionalFlag(key: string): boolean | undefined {
-    const value = this.#get(key)
     if (!this.has(key)) return undefined
+    const value = this.#get(key)
     return typeof value === 'boolean' ? value : wrong(key, value, 'true or false')
   }
 
   #get(key: string): unknown {
-    return this.has(key) ? this.#fields[key] : undefined
+    return Object.hasOwn(this.#fields, key) ? this.#fields[key] : undefined
   }
 }
 

@@ -138,6 +138,25 @@ test('a name goes before the beginning of an id, as everywhere', () => {
   assert.throws(() => checkProvenRequest(object, { ...request, to_agent: BOBS_LIKE }, { own: OWN, contacts }), refusedFor(/agent/))
 })
 
+test('null is as good as absent, and proves nothing that is there', () => {
+  const { agent_id, argv } = proven
+  const bare = {
+    agent_id,
+    agent: null,
+    argv,
+    stdin_b64: null,
+    stdin_len: null,
+    stdin_sha256: null,
+    timeout_ms: null,
+    cwd: null,
+    clamp: null,
+    request_id: null,
+  }
+  checkProvenRequest(Buffer.from(JSON.stringify(bare)), { ...toSign, stdin: null, timeout_ms: null, cwd: null, clamp: false }, known)
+  for (const key of ['timeout_ms', 'cwd', 'clamp'] as const)
+    assert.throws(() => check({ ...proven, [key]: null }), refusedFor(new RegExp(key)))
+})
+
 test('what is no request object of the API is refused', () => {
   for (const object of [
     '',
@@ -151,8 +170,7 @@ test('what is no request object of the API is refused', () => {
     { ...proven, argv: ['cat', 1] },
     { agent_id: BOB },
     { ...proven, timeout_ms: '1000' },
-    { ...proven, timeout_ms: null },
-    { ...proven, cwd: null },
+    { ...proven, argv: null },
     { ...proven, clamp: 1 },
     { ...proven, request_id: 7 },
   ])

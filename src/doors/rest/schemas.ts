@@ -19,20 +19,23 @@ const requestId = z
 const base64 = z.string().describe('standard base64 with padding')
 const agentName = z.string().min(1).max(MAX_NAME).describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
 
+/** What may be left out may also be null, as many clients write it. */
+const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
+
 /** Whom a request means: one of the two. */
-const target = { agent_id: hexId.optional(), agent: agentName.optional() }
+const target = { agent_id: optional(hexId), agent: optional(agentName) }
 
 export const runRequest = z
   .strictObject({
     ...target,
-    argv: z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')),
-    stdin_b64: base64.optional(),
-    stdin_len: z.int().min(0).optional().describe('with a streamed body: all bytes of stdin'),
-    stdin_sha256: hexId.optional().describe('with a streamed body: SHA-256 of all of stdin, as hex'),
-    timeout_ms: z.int().min(1).optional(),
-    cwd: z.string().max(MAX_TEXT).optional(),
-    clamp: z.boolean().optional().describe('run at the cap, with a warning, where timeout_ms is above it'),
-    request_id: requestId.optional(),
+    argv: z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1),
+    stdin_b64: optional(base64),
+    stdin_len: optional(z.int().min(0).describe('with a streamed body: all bytes of stdin')),
+    stdin_sha256: optional(hexId).describe('with a streamed body: SHA-256 of all of stdin, as hex'),
+    timeout_ms: optional(z.int().min(1)),
+    cwd: optional(z.string().max(MAX_TEXT)),
+    clamp: optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it'),
+    request_id: optional(requestId),
   })
   .meta({ id: 'RunRequest' })
 export type RunRequest = z.infer<typeof runRequest>
@@ -51,8 +54,8 @@ export const sendRequest = z.strictObject({
 const contact = agentName
 export const cardImport = z.strictObject({
   card: z.string(),
-  name: z.string().min(1).max(MAX_NAME).optional(),
-  trust_level: z.enum(TRUST_LEVELS).optional(),
+  name: optional(z.string().min(1).max(MAX_NAME)),
+  trust_level: optional(z.enum(TRUST_LEVELS)),
 })
 export const contactTrust = z.strictObject({ contact, level: z.enum(TRUST_LEVELS) })
 export const contactPin = z.strictObject({ contact, machine_id: hexId })

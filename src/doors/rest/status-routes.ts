@@ -36,7 +36,7 @@ interface Health {
   readonly version: string
   readonly agent: string
   readonly uptime_secs: number
-  readonly mesh: { readonly listening: boolean }
+  readonly mesh: { readonly listening: boolean; readonly linked_peers: number }
   readonly exec: { readonly status: string; readonly journal_writable: boolean | null }
 }
 
@@ -45,7 +45,7 @@ interface Health {
  * proves that it answers. Not `ok`: no executor, no listener, or a journal that cannot be written.
  */
 const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<Health> => {
-  const { executor, node, clock } = components
+  const { executor, node, links, clock } = components
   const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
   const writable = exec?.journal?.writable ?? null
   return {
@@ -53,7 +53,7 @@ const healthOf = async (components: RestComponents, init: RestInit, startedAt: n
     version: init.version,
     agent: shortId(executor.identity.agentId),
     uptime_secs: Math.floor((clock.monotonic() - startedAt) / 1000),
-    mesh: { listening: node.listening },
+    mesh: { listening: node.listening, linked_peers: links.list().length },
     exec: { status: exec?.status ?? 'executor_unreachable', journal_writable: writable },
   }
 }

@@ -84,10 +84,29 @@ test('the request reaches the runner as it was asked', async (t) => {
   })
   await door.call('POST', '/exec/run', { body: { agent: 'bob', argv: ['a', ''] } })
   assert.deepEqual(specs.pop(), { agent_id: OTHER_AGENT, argv: ['a', ''], stdin: null, timeout_ms: null, cwd: null, clamp: false })
-  const body = { agent: 'bob', argv: [], timeout_ms: Number.MAX_SAFE_INTEGER, cwd: '/', clamp: true, request_id: ID, stdin_b64: 'AAE=' }
+  const nulls = {
+    agent_id: null,
+    stdin_b64: null,
+    stdin_len: null,
+    stdin_sha256: null,
+    timeout_ms: null,
+    cwd: null,
+    clamp: null,
+    request_id: null,
+  }
+  await door.call('POST', '/exec/run', { body: { agent: 'bob', argv: ['a'], ...nulls } })
+  assert.deepEqual(specs.pop(), { agent_id: OTHER_AGENT, argv: ['a'], stdin: null, timeout_ms: null, cwd: null, clamp: false })
+  const body = { agent: 'bob', argv: ['id'], timeout_ms: Number.MAX_SAFE_INTEGER, cwd: '/', clamp: true, request_id: ID, stdin_b64: 'AAE=' }
   await door.call('POST', '/exec/run', { body })
   const { stdin, ...rest } = specs.pop()!
-  assert.deepEqual(rest, { agent_id: OTHER_AGENT, argv: [], timeout_ms: Number.MAX_SAFE_INTEGER, cwd: '/', clamp: true, request_id: ID })
+  assert.deepEqual(rest, {
+    agent_id: OTHER_AGENT,
+    argv: ['id'],
+    timeout_ms: Number.MAX_SAFE_INTEGER,
+    cwd: '/',
+    clamp: true,
+    request_id: ID,
+  })
   assert.deepEqual([stdin?.len, Buffer.from(stdin!.sha256).toString('hex')], [2, sha256(Buffer.from([0, 1]))])
   assert.deepEqual(await readAll(stdin), Buffer.from([0, 1]))
 })
@@ -137,6 +156,9 @@ test('what is wrong with a request is named', async (t) => {
     [{ ...good, env: {} }, /env: unknown key/],
     [{ ...good, agent_id: 'A'.repeat(64) }, /agent_id: .*hex/],
     [{ agent_id: OTHER_AGENT }, /argv: /],
+    [{ ...good, argv: [] }, /^argv: expected a list of strings with at least 1, not an empty list$/],
+    [{ ...good, argv: null }, /argv: /],
+    [{ agent_id: null, agent: null, argv: ['id'] }, /exactly one/],
     [{ ...good, argv: 'id' }, /argv: /],
     [{ ...good, argv: ['a', 1] }, /argv\[1\]: /],
     [{ ...good, argv: ['\ud800'] }, /argv\[0\]: not valid Unicode/],
@@ -524,7 +546,7 @@ test('the exact bytes of the request object go on with their proof, of a streame
   for (const required of [true, false]) {
     const { door, specs } = await provenDoor(t, required)
     const body = `{ "argv": ["caf\\u00e9"],\n "agent_id":"${OTHER_AGENT}" }`
-    const head = `{"agent_id": "${OTHER_AGENT}", "argv":[ ], "stdin_len":1,"stdin_sha256":"${sha256(Buffer.from('x'))}"}`
+    const head = `{"agent_id": "${OTHER_AGENT}", "argv":[ "x"], "stdin_len":1,"stdin_sha256":"${sha256(Buffer.from('x'))}"}`
     const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
     assert.equal((await door.call('POST', '/exec/run', { body, headers })).status, 200)
     const streamed = `\n${head}\r\n{"stdin_b64":"eA=="}\n`
@@ -557,7 +579,7 @@ test('without a proof nothing is handed on where operators must prove, and stdin
 test('what an operator proves may be so long and no longer', async (t) => {
   const { door, specs } = await provenDoor(t, false)
   const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
-  const bodyOf = (length: number): string => `{"agent_id":"${OTHER_AGENT}","argv":[]}`.padEnd(length)
+  const bodyOf = (length: number): string => `{"agent_id":"${OTHER_AGENT}","argv":["x"]}`.padEnd(length)
   const over = await door.call('POST', '/exec/run', { body: bodyOf(MAX_PROVEN_REQUEST + 1), headers })
   assert.deepEqual([over.status, over.json.error], [413, 'too_large'])
   assert.equal((await door.call('POST', '/exec/run', { body: bodyOf(MAX_PROVEN_REQUEST), headers })).status, 200)
