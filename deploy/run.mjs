@@ -20,6 +20,7 @@ const testArgs = (args) => {
   return [
     '--test',
     '--test-reporter=spec',
+    '--import=./test/support/file-end.ts',
     `--test-timeout=${TEST_TIMEOUT_MS}`,
     `--test-concurrency=${TEST_FILES_AT_ONCE}`,
     ...args,

@@ -1,0 +1,25 @@
+// Loaded before each file of tests: whatever a test that failed has left running must not hold the whole run.
+import { readFileSync } from 'node:fs'
+import { after } from 'node:test'
+
+/** Long enough for what is asked to end in an `after` and not waited for. */
+const GRACE_MS = 15_000
+
+const children = (): number[] => {
+  try {
+    return readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number)
+  } catch {
+    return []
+  }
+}
+
+after(() => {
+  const give = (): void => {
+    const left = children()
+    const held = process.getActiveResourcesInfo().join(', ')
+    process.stderr.write(`${process.argv[1]}: its tests are over, and this keeps it: ${held}; children ${left.join(', ') || 'none'}\n`)
+    for (const pid of left) process.kill(pid, 'SIGKILL')
+    process.exit(1)
+  }
+  setTimeout(give, GRACE_MS).unref()
+})
