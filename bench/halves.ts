@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-import { networkRights } from '../src/daemon/network-process.ts'
+import { NETWORK_RIGHTS } from '../src/daemon/network-process.ts'
 import { residentOf, until, type MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
 import { RestClient } from '../test/support/rest-client.ts'
 import { BarePeers } from './bare-peers.ts'
@@ -44,7 +44,7 @@ const startWeighed = async (mesh: MeshOfDaemons, ballastMb: number): Promise<Wei
   const acl = ['--exec-acl', first.aclFile, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
   const executor = started(process.execPath, [EXECUTOR, '--data-dir', dir, '--executor-socket', socket, ...acl])
   await once(executor.stdout!, 'data')
-  const rights = [...networkRights('*'), '--allow-fs-write=*']
+  const rights = [...NETWORK_RIGHTS, '--allow-fs-read=*', '--allow-fs-write=*']
   const argv = [...rights, '--require', BALLAST, NETWORK, '--executor', socket, '--api-socket', api]
   const network = started(process.execPath, argv, { X0X_BALLAST_MB: String(ballastMb) })
   await until('the API answers', async () => existsSync(api) && (await first.cli(['id'])).status === 0)

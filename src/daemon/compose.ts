@@ -19,10 +19,9 @@ import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'
 import { DataDirLock } from './lock.ts'
-import { networkProgram } from './network-process.ts'
 import { NetworkSocket } from './network-socket.ts'
 import { NetworkSupervisor } from './network-supervisor.ts'
-import { checkReachable, checkUnreadable, networkUserOf, type NetworkUser } from './network-user.ts'
+import { checkUnreadable, networkUserOf, type NetworkUser } from './network-user.ts'
 import { loadHttpRexdConfig } from './rexd-config.ts'
 import { RexdSupervisor } from './rexd-supervisor.ts'
 import { dataDirMode } from './settings.ts'
@@ -82,8 +81,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
 const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
   if (executor_socket !== null) return null
   const user = networkUserOf(network_user, paths.dir)
-  if (user !== null) await checkReachable([process.execPath, networkProgram()], user)
-  else if (process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
+  if (user === null && process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
   return user
 }
 

@@ -1,9 +1,12 @@
+import { closeSync, openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
+import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { NetworkUser } from './network-user.ts'
-import { fromSources, ownProgram, startOwnProcess, type OwnProcess } from './own-process.ts'
+import { fromSources, ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
+import { relayLog } from './relayed-log.ts'
 
 /** Where its channel is among its descriptors; the API's socket is the next. */
 const CHANNEL_FD = 3
@@ -17,10 +20,10 @@ export interface NetworkProcess {
   kill(): void
 }
 
-export const networkProgram = (): string => ownProgram('x0xd-network.mjs', 'network-main.ts')
+const NAME = 'x0xd-network'
 
-/** What the runtime lets it do: read its own program. Not: start programs or threads, write, or load native code. */
-export const networkRights = (program: string): string[] => ['--permission', `--allow-fs-read=${program}`]
+/** What the runtime lets it do besides the network: nothing. It opens no file, starts no program and no thread, and loads no native code. */
+export const NETWORK_RIGHTS = ['--permission']
 
 export interface NetworkProcessInit {
   /** Null: as we do. */
@@ -31,26 +34,35 @@ export interface NetworkProcessInit {
 }
 
 /**
- * Starts the network's half: no right to start programs, to write files or to read any but its own
- * program, no environment, a session of its own (a Ctrl-C is for us, who end the children first), and
- * two descriptors. Where `user` is given, also another user, without our groups.
+ * Starts the network's half: without the right to start programs or to open files, without environment, in a session
+ * of its own (a Ctrl-C is for us, who end the children first), and with two descriptors of ours. Where `user` is given,
+ * also another user, without our groups. We open its program and hand it over as its standard input, so that neither
+ * it nor its user needs a way into the directory where x0x is installed; what it says on standard error, we write down.
  */
-export const startNetworkProcess = (init: NetworkProcessInit): NetworkProcess => {
-  const child = launch(init)
-  const channel = child.stdio[CHANNEL_FD]
-  if (!(channel instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
-  return { pid: child.pid, channel, ended: child.ended, kill: () => child.kill('SIGKILL') }
+export const startNetworkProcess = (components: { clock: Clock }, init: NetworkProcessInit): NetworkProcess => {
+  const { pid, stdio, ended, kill } = launch(init)
+  const channel = stdio[CHANNEL_FD]
+  const log = stdio[2]
+  if (!(channel instanceof Socket) || !(log instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
+  relayLog(log, components, { name: NAME, pid, write: (line) => process.stderr.write(line) })
+  return { pid, channel, ended, kill: () => kill('SIGKILL') }
 }
 
+/** Its program as it comes by standard input; from sources, which are many files, an import of them. */
+const programWords = (): string[] =>
+  fromSources ? ['--allow-fs-read=*', ...programArguments(networkProgram())] : ['--input-type=module', '-']
+
+const networkProgram = (): string => ownProgram('x0xd-network.mjs', 'network-main.ts')
+
 const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess => {
-  const program = networkProgram()
+  const program = openSync(networkProgram(), 'r')
   try {
-    return startOwnProcess(program, {
-      flags: networkRights(fromSources ? '*' : program),
-      argv: ['--of', dataDir],
+    return startOwnProcess({
+      argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],
+      argv0: NAME,
       env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
-      // What it prints is no answer of ours, so all of it is log.
-      stdio: ['ignore', 2, 2, 'pipe', apiSocketFd],
+      // Not our standard error: where that is a terminal, what is typed there could be read from it.
+      stdio: [program, 'ignore', 'pipe', 'pipe', apiSocketFd],
       user,
     })
   } catch (error) {
@@ -59,5 +71,7 @@ const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess 
     const remedy =
       user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
     throw new AppError('bad_config', `the network's half cannot be started${as}: ${errorText(error)}${remedy}`, { cause: error })
+  } finally {
+    closeSync(program)
   }
 }

@@ -82,7 +82,7 @@ export class NetworkSupervisor implements Startable {
   #spawn(socket: HandedSocket): NetworkProcess {
     const { user, paths } = this.#init
     try {
-      const child = startNetworkProcess({ user, apiSocketFd: socket.fd, dataDir: paths.dir })
+      const child = startNetworkProcess(this.#components, { user, apiSocketFd: socket.fd, dataDir: paths.dir })
       socket.handOver()
       return child
     } catch (error) {

@@ -1,6 +1,5 @@
-import { realpath, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
-import { dirname } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
 import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
@@ -71,26 +70,6 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
-
-/** `path` itself and every directory above it. */
-const upwards = (path: string): string[] => (dirname(path) === path ? [path] : [path, ...upwards(dirname(path))])
-
-/** Throws `bad_config` where that user cannot read the program that it is to run. */
-export const checkReachable = async (files: readonly string[], user: NetworkUser): Promise<void> => {
-  const who = user.name ?? `uid ${user.uid}`
-  for (const file of files) {
-    const [itself = file, ...above] = upwards(await realpath(file))
-    const closed = [
-      ...(allows(await stat(itself), user, 4) ? [] : [itself]),
-      ...(await Promise.all(above.map(async (path) => (allows(await stat(path), user, 1) ? [] : [path])))).flat(),
-    ]
-    if (closed.length === 0) continue
-    throw new AppError(
-      'bad_config',
-      `the network's half runs as ${who}, who may not enter ${closed.at(-1)}: install x0x where every user can read it, such as /usr/local, or set network_user = "root" and lose that wall`,
-    )
-  }
-}
 
 /** Throws `loose_permissions` where that user could read a secret that is the executor's alone. */
 export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {

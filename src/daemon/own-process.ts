@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 import { errorText } from '../base/errors.ts'
@@ -13,9 +14,10 @@ export interface OwnProcess {
 }
 
 export interface OwnProcessInit {
-  /** What the runtime is told before the program. */
-  readonly flags: readonly string[]
+  /** What the runtime is told: its flags, the program, the words for that. */
   readonly argv: readonly string[]
+  /** What the list of processes shows first, in place of the runtime's path. */
+  readonly argv0?: string
   readonly env: Readonly<Record<string, string>>
   readonly stdio: StdioOptions
   readonly user: { readonly uid: number; readonly gid: number } | null
@@ -35,9 +37,15 @@ export const programArguments = (program: string): string[] => {
   return ['--input-type=module', '--eval', text, '--']
 }
 
-/** Starts it in a session of its own: a Ctrl-C is for us, who decide in which order all ends. Throws what `spawn` throws. */
-export const startOwnProcess = (program: string, { flags, argv, env, stdio, user }: OwnProcessInit): OwnProcess => {
-  const child = spawn(process.execPath, [...flags, ...programArguments(program), ...argv], {
+/** Linux: the runtime that we are, whatever stands at its path by now, and although another user may not enter the directories above it. */
+const OWN_IMAGE = '/proc/self/exe'
+
+const runtimeFor = (user: OwnProcessInit['user']): string => (user !== null && existsSync(OWN_IMAGE) ? OWN_IMAGE : process.execPath)
+
+/** Starts our runtime in a session of its own: a Ctrl-C is for us, who decide in which order all ends. Throws what `spawn` throws. */
+export const startOwnProcess = ({ argv, argv0 = process.execPath, env, stdio, user }: OwnProcessInit): OwnProcess => {
+  const child = spawn(runtimeFor(user), argv, {
+    argv0,
     cwd: '/',
     env,
     stdio,

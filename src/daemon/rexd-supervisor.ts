@@ -5,7 +5,7 @@ import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
-import { ownProgram, startOwnProcess } from './own-process.ts'
+import { ownProgram, programArguments, startOwnProcess } from './own-process.ts'
 import type { DataPaths } from './paths.ts'
 import { loadHttpRexdConfig } from './rexd-config.ts'
 import { Supervisor, type Life } from './supervisor.ts'
@@ -60,9 +60,8 @@ export class RexdSupervisor implements Startable {
     const { config, paths } = this.#init
     // Read before each life, so that what is wrong with it stands in our own log, and what it passes on is passed.
     const { policy } = await loadHttpRexdConfig(config, process.env)
-    const child = startOwnProcess(ownProgram('rexd.mjs', 'rexd-main.ts'), {
-      flags: [],
-      argv: ['--http', '--exit-on-eof', '--config', config],
+    const child = startOwnProcess({
+      argv: [...programArguments(ownProgram('rexd.mjs', 'rexd-main.ts')), '--http', '--exit-on-eof', '--config', config],
       env: { ...policy.env, X0X_DATA_DIR: paths.dir },
       // Its input says nothing; that it ends says that we are gone.
       stdio: ['pipe', 'pipe', 2],
@@ -77,11 +76,15 @@ export class RexdSupervisor implements Startable {
     this.#url = null
     const { promise, resolve, reject } = Promise.withResolvers<string>()
     let text = ''
-    stdout.setEncoding('utf8').on('data', (part: string) => {
+    const listen = (part: string): void => {
       text += part
       const url = READY.exec(text)?.[1]
-      if (url !== undefined) resolve(url)
-    })
+      if (url === undefined) return
+      resolve(url)
+      // There is nothing more to hear.
+      stdout.off('data', listen).resume()
+    }
+    stdout.setEncoding('utf8').on('data', listen)
     const remedy = `its own line before this says why; rexd --check --config ${this.#init.config} looks at what it is told`
     void ended.then((how) => reject(new AppError('internal', `it ended before it listened (${how}): ${remedy}`)))
     this.#url = await promise

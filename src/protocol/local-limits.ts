@@ -64,6 +64,11 @@ export const NETWORK_START_MS = 30_000
 export const NETWORK_STOP_MS = 4_000
 /** How long it may live on when its channel is closed. */
 export const NETWORK_EXIT_MS = 1_000
+/** One line of its log: a stack or an address list fits, and no line fills a screen for long. */
+export const RELAYED_LINE_BYTES = 8 * 1024
+/** Lines of its log at once, as of a start that goes wrong, and for ever after: a log that nobody could read is no log, and fills a disk. */
+export const RELAYED_LINES_BURST = 200
+export const RELAYED_LINES_PER_SECOND = 20
 /** Addresses that one setting may list; they travel in one message to the network's half. */
 export const MAX_CONFIG_ADDRESSES = 1_024
 

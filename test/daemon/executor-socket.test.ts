@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { networkRights } from '../../src/daemon/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/daemon/network-process.ts'
 import { startCli, until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -45,7 +45,8 @@ const started = (t: TestContext, file: string, argv: readonly string[]): ChildPr
 
 const startNetwork = (t: TestContext, { dir, socket }: Place): ChildProcess =>
   started(t, process.execPath, [
-    ...networkRights('*'),
+    ...NETWORK_RIGHTS,
+    '--allow-fs-read=*',
     '--allow-fs-write=*',
     NETWORK,
     '--executor',

@@ -6,8 +6,9 @@ import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { networkRights } from '../../src/daemon/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/daemon/network-process.ts'
 import { isRunning, MeshOfDaemons, runDaemonCommand, until } from '../support/mesh-of-daemons.ts'
+import { asOtherUser } from '../support/other-user.ts'
 import { answers, rexdBeside, startPrograms, type RexdBeside } from '../support/rexd-beside.ts'
 import { ask, connect, post, refusedSocket } from '../support/rexd-callers.ts'
 import { gone } from '../support/rexd-server.ts'
@@ -16,6 +17,7 @@ import { gone } from '../support/rexd-server.ts'
 
 const TIMEOUT = { timeout: 60_000 }
 const NOBODY = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
+const IS_ROOT = process.geteuid?.() === 0
 const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
 
 test('without rexd_config there is no REXD: no process, no line, nothing that listens', TIMEOUT, async (t) => {
@@ -93,8 +95,10 @@ outcome.asked = await new Promise((resolve) =>
   http.request(options, (answer) => resolve(String(answer.statusCode))).on('error', (error) => resolve(error.code)).end('{}'))
 console.log(JSON.stringify(outcome))
 process.exit()`
-  const argv = [...networkRights('/nothing'), '--input-type=module', '--eval', code]
-  const { stdout, stderr } = spawnSync(process.execPath, argv, { encoding: 'utf8', env: {}, cwd: '/', uid: uid!, gid: gid! })
+  const argv = [...NETWORK_RIGHTS, '--input-type=module', '--eval', code]
+  const { stdout, stderr } = IS_ROOT
+    ? asOtherUser(argv, { uid: uid!, gid: gid! })
+    : spawnSync(process.execPath, argv, { encoding: 'utf8', env: {}, cwd: '/' })
   assert.notEqual(stdout, '', stderr)
   return JSON.parse(stdout) as Record<string, string>
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { duplexPair, type Duplex } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
-import { networkRights } from '../../src/daemon/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/daemon/network-process.ts'
 import { PORT_VERSION, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
 import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'
@@ -171,7 +171,7 @@ export class SplitDaemon {
     server.listen(path)
     await once(server, 'listening')
     this.#server = server
-    const argv = [...networkRights('*'), '--allow-fs-write=*', dist('x0xd-network.mjs'), '--executor', path]
+    const argv = [...NETWORK_RIGHTS, '--allow-fs-read=*', '--allow-fs-write=*', dist('x0xd-network.mjs'), '--executor', path]
     this.#network = spawn(process.execPath, [...argv, '--api-socket', join(this.dir, 'api.sock')], { stdio: 'ignore' })
     await until('the API answers', async () => (await this.cli(['id'])).status === 0)
     await this.tap.aside.client.start()

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir, userInfo } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
@@ -109,15 +109,9 @@ export const cleanEnvironment = (): Record<string, string> => ({
   HOME: userInfo().homedir,
 })
 
-/** Root's daemons run their network half as somebody else, who cannot read a clone below a closed directory. */
-const daemonEnvironment = (): Record<string, string> => {
-  const closed = [process.execPath, DAEMON].some((file) => parentsOf(file).some((path) => (statSync(path).mode & 0o001) === 0))
-  return { ...cleanEnvironment(), X0X_MDNS: 'false', ...(closed && process.geteuid?.() === 0 ? { X0X_NETWORK_USER: 'root' } : {}) }
-}
+const daemonEnvironment = (): Record<string, string> => ({ ...cleanEnvironment(), X0X_MDNS: 'false' })
 
-const parentsOf = (path: string): string[] => (dirname(path) === path ? [] : [dirname(path), ...parentsOf(dirname(path))])
-
-/** Runs `x0xd` to its end: for what does not go on. */
+/** Runs `x0xd` to its end: for what does not go on. One that does is killed, and its status is null. */
 export const runDaemonCommand = async (argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
   const child = spawn(process.execPath, [DAEMON, ...argv], {
     env: daemonEnvironment(),
@@ -126,7 +120,9 @@ export const runDaemonCommand = async (argv: readonly string[]): Promise<{ statu
   const output = { stdout: '', stderr: '' }
   child.stdout.setEncoding('utf8').on('data', (text: string) => (output.stdout += text))
   child.stderr.setEncoding('utf8').on('data', (text: string) => (output.stderr += text))
+  const timer = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS)
   await once(child, 'close')
+  clearTimeout(timer)
   return { status: child.exitCode, ...output }
 }
 

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { asOtherUser } from '../../support/other-user.ts'
 import { ask, connect, post, refusedSocket } from '../../support/rexd-callers.ts'
 import { rexdPlace, runRexd, startRexd, type RexdPlace } from '../../support/rexd-server.ts'
 import { tempDir } from '../../support/temp-dir.ts'
@@ -50,7 +50,7 @@ test('the socket is for its user alone, in a directory that is made so, and gone
   assert.deepEqual([await modeOf(place.socket), await modeOf(directory)], ['600', '700'])
   if (process.geteuid?.() === 0) {
     const code = `require('net').connect(${JSON.stringify(place.socket)}).on('connect', () => console.log('in')).on('error', (e) => console.log(e.code))`
-    const stranger = spawnSync(process.execPath, ['-e', code], { uid: 65_534, gid: 65_534, encoding: 'utf8', cwd: '/' })
+    const stranger = asOtherUser(['-e', code])
     assert.equal(stranger.stdout, 'EACCES\n', stranger.stderr)
   }
   assert.deepEqual(await server.stop(), [143, null])

@@ -1,0 +1,69 @@
+import type { Readable } from 'node:stream'
+
+import type { Clock } from '../base/clock.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
+import { visibleJson } from '../base/visible-text.ts'
+import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST, RELAYED_LINES_PER_SECOND } from '../protocol/local-limits.ts'
+
+export interface RelayedLogInit {
+  /** What wrote it: stands in every line, whatever the line says of itself. */
+  readonly name: string
+  readonly pid: number
+  readonly write: (line: string) => void
+}
+
+const LINE_FEED = 0x0a
+
+const parsed = (text: string): object => {
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
+  } catch {
+    // Its runtime's own words, such as the stack of a crash.
+  }
+  return { level: 'error', time: new Date().toISOString(), msg: text }
+}
+
+/**
+ * Takes what a process writes to its standard error and writes it on as lines of our log, so that it needs no
+ * descriptor of ours: a terminal's could be read as well. Each line is JSON, names its process, is cut at
+ * `RELAYED_LINE_BYTES` and holds nothing that a terminal would obey. What comes faster than a log should is dropped
+ * and counted.
+ */
+export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: RelayedLogInit): void => {
+  const { name, pid, write } = init
+  const rate = new TokenBucket({ clock }, { burst: RELAYED_LINES_BURST, perSecond: RELAYED_LINES_PER_SECOND })
+  let parts: Buffer[] = []
+  let kept = 0
+  let dropped = 0
+  const tell = (fields: object): void => write(`${visibleJson(JSON.stringify({ ...fields, name, pid }))}\n`)
+  const keep = (bytes: Buffer): void => {
+    const part = bytes.subarray(0, RELAYED_LINE_BYTES - kept)
+    // A copy, so that a short beginning does not hold the whole chunk that it came in.
+    if (part.length > 0) parts.push(Buffer.from(part))
+    kept += part.length
+  }
+  const endLine = (): void => {
+    const text = Buffer.concat(parts).toString('utf8')
+    parts = []
+    kept = 0
+    if (text === '') return
+    if (!rate.take()) return void (dropped += 1)
+    if (dropped > 0)
+      tell({ level: 'warn', time: new Date().toISOString(), dropped, msg: 'lines of this log came too fast and were dropped' })
+    dropped = 0
+    tell(parsed(text))
+  }
+  stream.on('data', (chunk: Buffer) => {
+    let from = 0
+    for (let to = chunk.indexOf(LINE_FEED); to >= 0; to = chunk.indexOf(LINE_FEED, from)) {
+      keep(chunk.subarray(from, to))
+      endLine()
+      from = to + 1
+    }
+    keep(chunk.subarray(from))
+  })
+  stream.on('end', endLine)
+  // It is gone, and its end is told elsewhere.
+  stream.on('error', () => undefined)
+}
