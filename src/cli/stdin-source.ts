@@ -5,13 +5,14 @@ import { Readable } from 'node:stream'
 import { isatty, ReadStream } from 'node:tty'
 
 import { AppError, errorText } from '../base/errors.ts'
-import { MAX_STDIN_SPOOL } from '../protocol/limits.ts'
+import { toHex } from '../protocol/ids.ts'
+import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../protocol/limits.ts'
 import { usageError } from './failure.ts'
 
 /** What follows the request object in a streamed body. */
 export interface CliStdin {
   /** The request signs them. Null: the daemon keeps all until the end. */
-  readonly declared: { readonly stdin_len: number; readonly stdin_sha256: string } | null
+  readonly declared: { readonly stdin_len: number; readonly stdin_sha256: readonly string[] } | null
   /** From the beginning, each time. */
   chunks(): AsyncIterable<Uint8Array>
   /** Nothing waits for it any more: a read that goes on would keep the process alive. */
@@ -23,14 +24,12 @@ const CHUNK = 45 * 1024
 
 const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<CliStdin['declared']>> => {
   // Loaded when there is something to hash: most commands have no stdin.
-  const { newSha256 } = await import('../identity/hash.ts')
-  const hash = newSha256()
-  let length = 0
-  for await (const chunk of chunks) {
-    hash.update(chunk)
-    length += chunk.length
-  }
-  return { stdin_len: length, stdin_sha256: hash.digest('hex') }
+  const { PieceHashes } = await import('../identity/piece-hashes.ts')
+  const hashes = new PieceHashes()
+  for await (const chunk of chunks)
+    if (hashes.update(chunk).length > MAX_STDIN_BYTES)
+      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_BYTES} bytes, the hashes of which a request can carry`)
+  return { stdin_len: hashes.length, stdin_sha256: hashes.digest().map(toHex) }
 }
 
 /** A regular file's bytes are read twice: the request signs them. */

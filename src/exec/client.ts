@@ -97,7 +97,7 @@ export class ExecClient {
       request_id: requestId,
       stream_nonce: wire.streamNonce,
       argv: [...argv],
-      stdin: stdin === null ? null : { len: stdin.len, sha256: stdin.sha256 },
+      stdin: stdin === null ? null : { len: stdin.len, pieces: [...stdin.pieces] },
       timeout_ms,
       cwd,
       clamp,

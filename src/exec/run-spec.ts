@@ -3,10 +3,10 @@ import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import type { RunResultJson } from '../protocol/run-json.ts'
 
-/** All of stdin, known by length and hash before its first byte is sent, because the Request signs both. */
+/** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
 export interface StdinSource {
   readonly len: number
-  readonly sha256: Uint8Array
+  readonly pieces: readonly Uint8Array[]
   /** Read once, at the speed of the run. Exactly `len` bytes. */
   readonly chunks: AsyncIterable<Uint8Array>
 }

@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../protocol/limits.ts'
+import { MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../protocol/limits.ts'
 import type { StdinSource } from './run-spec.ts'
 
 export interface StdinSenderComponents {
@@ -51,7 +51,7 @@ export class StdinSender {
     if (seq < this.#acked || seq > this.#nextSeq) return false
     for (const data of this.#kept.splice(0, seq - this.#acked)) this.#unacked -= data.length
     this.#acked = seq
-    if (this.#full && this.#unacked < MAX_STDIN_UNACKED) this.#wake()
+    if (this.#full && this.#unacked < MAX_PIECES_UNACKED) this.#wake()
     return true
   }
 
@@ -80,11 +80,16 @@ export class StdinSender {
   async #sendAll(chunk: Uint8Array): Promise<void> {
     if (this.#sent + chunk.length > this.#components.source.len)
       throw new AppError('bad_request', `stdin is longer than the ${this.#components.source.len} bytes announced`)
-    for (let at = 0; at < chunk.length && !this.#stopped; at += MAX_FRAME_DATA) await this.#send(chunk.subarray(at, at + MAX_FRAME_DATA))
+    for (let rest = chunk; rest.length > 0 && !this.#stopped;) {
+      // A frame has bytes of one piece only: that piece can be fed, and acknowledged, without the next.
+      const data = rest.subarray(0, Math.min(MAX_FRAME_DATA, STDIN_PIECE_BYTES - (this.#sent % STDIN_PIECE_BYTES)))
+      rest = rest.subarray(data.length)
+      await this.#send(data)
+    }
   }
 
   async #send(data: Uint8Array): Promise<void> {
-    if (this.#unacked >= MAX_STDIN_UNACKED && !this.#stopped) {
+    if (this.#unacked >= MAX_PIECES_UNACKED && !this.#stopped) {
       this.#full = true
       await this.#waitFor()
       this.#full = false

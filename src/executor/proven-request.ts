@@ -1,6 +1,7 @@
 import { AppError } from '../base/errors.ts'
-import { equalBytes, sha256 } from '../identity/hash.ts'
-import type { ExecRequest } from '../protocol/exec.ts'
+import { equalBytes } from '../identity/hash.ts'
+import { pieceHashes } from '../identity/piece-hashes.ts'
+import { stdinPieces, type ExecRequest } from '../protocol/exec.ts'
 import { fromHex, isHexId, type AgentId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits.ts'
 import type { Contact } from '../trust/contact.ts'
@@ -73,23 +74,26 @@ const byPrefix = (prefix: string, ids: readonly AgentId[]): AgentId[] =>
 const stdinOf = (json: JsonBody): RequestToSign['stdin'] => {
   const whole = json.optionalText('stdin_b64')
   const len = json.optionalCount('stdin_len')
-  const hash = json.optionalText('stdin_sha256')
-  if (whole === undefined && len === undefined && hash === undefined) return null
-  if (whole !== undefined && len === undefined && hash === undefined) {
+  const hashes = json.has('stdin_sha256') ? json.texts('stdin_sha256') : undefined
+  if (whole === undefined && len === undefined && hashes === undefined) return null
+  if (whole !== undefined && len === undefined && hashes === undefined) {
     const bytes = Buffer.from(whole, 'base64')
     if (bytes.toString('base64') !== whole) throw new AppError('bad_request', 'stdin_b64: not base64')
-    return { len: bytes.length, sha256: sha256(bytes) }
+    return { len: bytes.length, pieces: pieceHashes(bytes) }
   }
-  if (whole !== undefined || len === undefined || hash === undefined || !isHexId(hash))
-    throw new AppError('bad_request', 'stdin_b64 alone, or stdin_len together with stdin_sha256, 64 lower-case hex digits')
-  return { len, sha256: fromHex(hash) }
+  if (whole !== undefined || len === undefined || hashes?.length !== stdinPieces(len) || !hashes.every(isHexId))
+    throw new AppError(
+      'bad_request',
+      'stdin_b64 alone, or stdin_len together with stdin_sha256: 64 lower-case hex digits for each MiB of it or part of one',
+    )
+  return { len, pieces: hashes.map(fromHex) }
 }
 
 const isSameStdin = (proven: RequestToSign['stdin'], toSign: RequestToSign['stdin']): boolean => {
   if (proven === null && toSign !== null)
     throw refused('the operator proved a request without stdin, or that does not say which: give stdin_len and stdin_sha256 in it')
   if (proven === null || toSign === null) return proven === toSign
-  return proven.len === toSign.len && equalBytes(proven.sha256, toSign.sha256)
+  return proven.len === toSign.len && proven.pieces.every((piece, index) => equalBytes(piece, toSign.pieces[index]!))
 }
 
 const refused = (message: string): AppError => new AppError('operator_proof_required', message)

@@ -1,13 +1,12 @@
-import { createHash, type Hash } from 'node:crypto'
-
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { equalBytes } from '../identity/hash.ts'
 import type { StdinSink } from '../process/stdin.ts'
-import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../protocol/limits.ts'
+import type { SignedStdin } from '../protocol/exec.ts'
+import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, MAX_STDIN_UNACKED } from '../protocol/limits.ts'
+import { PieceCheck } from './piece-check.ts'
 
 /** What is known of stdin before it comes: all of it, as the Request signed it, or nothing. */
-export type StdinAnnouncement = { readonly len: number; readonly sha256: Uint8Array } | 'open'
+export type StdinAnnouncement = SignedStdin | 'open'
 
 export interface StdinFeedInit {
   readonly announced: StdinAnnouncement
@@ -28,15 +27,35 @@ interface Waiting {
 /** Below this, frames that wait are joined, so that a flood of tiny ones does not cost memory. */
 const JOIN_BELOW = 4096
 
-/** What the peer sends as stdin: in order, exactly what it announced, at the speed of the child. */
+/**
+ * Joins the frame to the last entry where both are small. `from`: the first entry that may be joined to.
+ */
+const append = (list: Waiting[], frame: Waiting, from: number): void => {
+  const last = list.length > from ? list.at(-1) : undefined
+  if (last === undefined || last.data.length + frame.data.length > JOIN_BELOW) {
+    list.push(frame)
+    return
+  }
+  last.data = Buffer.concat([last.data, frame.data])
+  last.seq = frame.seq
+  last.eof = frame.eof
+}
+
+/**
+ * What the peer sends as stdin: in order, exactly what it announced, at the speed of the child. Of what was
+ * announced, the child gets no byte before the hash of its piece fits: whoever carries it here may be captured.
+ */
 export class StdinFeed {
   readonly #clock: Clock
   readonly #init: StdinFeedInit
-  readonly #hash: Hash = createHash('sha256')
+  readonly #check: PieceCheck | null
+  readonly #window: number
+  /** Of a piece that is not whole yet. */
+  readonly #held: Waiting[] = []
+  /** On their way to the child. */
   readonly #queue: Waiting[] = []
   #sink: StdinSink | null = null
   #next = 0
-  #received = 0
   #waitingBytes = 0
   #complete = false
   #stopped = false
@@ -48,6 +67,8 @@ export class StdinFeed {
   constructor(components: { clock: Clock }, init: StdinFeedInit) {
     this.#clock = components.clock
     this.#init = init
+    this.#check = init.announced === 'open' ? null : new PieceCheck(init.announced)
+    this.#window = init.announced === 'open' ? MAX_STDIN_UNACKED : MAX_PIECES_UNACKED
   }
 
   /** Everything below this number has come. */
@@ -67,17 +88,16 @@ export class StdinFeed {
     if (this.#complete || seq !== this.#next)
       throw new AppError('malformed', `stdin ${seq} instead of ${this.#complete ? 'none' : this.#next}`)
     if (data.length === 0 && !eof) throw new AppError('malformed', 'stdin without data')
-    if (this.#waitingBytes + data.length > MAX_STDIN_UNACKED + MAX_FRAME_DATA) throw new AppError('malformed', 'more stdin than the window')
+    if (this.#waitingBytes + data.length > this.#window + MAX_FRAME_DATA) throw new AppError('malformed', 'more stdin than the window')
     this.#next += 1
-    this.#received += data.length
-    this.#hash.update(data)
-    if (!this.#asAnnounced(eof)) {
+    const verdict = this.#check?.take(data, eof) ?? 'signed'
+    if (verdict === 'wrong') {
       this.stop()
       this.#init.onMismatch()
       return
     }
     this.#complete = eof
-    this.#enqueue({ data, seq, eof })
+    this.#keep({ data, seq, eof }, verdict === 'signed')
   }
 
   /** The child is there: what has come and what comes goes to it. */
@@ -88,28 +108,21 @@ export class StdinFeed {
 
   stop(): void {
     this.#stopped = true
+    this.#held.length = 0
     this.#queue.length = 0
     this.#ackTimer?.cancel()
     this.#ackTimer = null
   }
 
-  #asAnnounced(eof: boolean): boolean {
-    const { announced } = this.#init
-    if (announced === 'open') return true
-    if (this.#received > announced.len) return false
-    return !eof || (this.#received === announced.len && equalBytes(this.#hash.digest(), announced.sha256))
-  }
-
-  #enqueue(item: Waiting): void {
+  /** Until the child may have it, or until it has. */
+  #keep(frame: Waiting, free: boolean): void {
     const idle = this.#queue.length === 0
-    this.#waitingBytes += item.data.length
-    const last = this.#queue.at(-1)
-    // The first entry may be on its way into the pipe.
-    if (last !== undefined && this.#queue.length > 1 && last.data.length + item.data.length <= JOIN_BELOW) {
-      last.data = Buffer.concat([last.data, item.data])
-      last.seq = item.seq
-      last.eof = item.eof
-    } else this.#queue.push(item)
+    this.#waitingBytes += frame.data.length
+    // The queue's first entry may be on its way into the pipe.
+    if (free && this.#held.length === 0) append(this.#queue, frame, 1)
+    else append(this.#held, frame, 0)
+    if (!free) return
+    this.#queue.push(...this.#held.splice(0))
     if (idle && this.#sink !== null) void this.#pump(this.#sink)
   }
 

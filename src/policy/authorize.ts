@@ -1,5 +1,6 @@
 import { errorText } from '../base/errors.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { MAX_STDIN_HELD } from '../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../protocol/reasons.ts'
 import { findAccount } from './account.ts'
 import type { Acl, RunLimits } from './acl.ts'
@@ -90,7 +91,7 @@ export const authorize = (intent: Intent, principal: Principal, context: PolicyC
   if ('kind' in place) return place
   const caps = resolveCaps(intent, place)
   if ('kind' in caps) return caps
-  const slot = slots.reserve(principal.agent_id)
+  const slot = slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
   if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
   const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) {
@@ -172,7 +173,8 @@ const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCap
 
 const fullness = (principal: Principal, { acl, slots }: PolicyContext): string => {
   const own = slots.activePerAgent[principal.agent_id] ?? 0
-  return `${own} of ${acl.caps.max_concurrent_per_agent} runs of this agent, ${slots.active} of ${acl.caps.max_concurrent_total} in all`
+  const runs = `${own} of ${acl.caps.max_concurrent_per_agent} runs of this agent, ${slots.active} of ${acl.caps.max_concurrent_total} in all`
+  return `${runs}, which may be sent ${slots.stdinBytes} of ${MAX_STDIN_HELD} bytes of stdin ahead`
 }
 
 /** What would start, where, and as whom: looked up for every permit, so that it is what stands there now. */

@@ -1,4 +1,5 @@
 import type { AgentId } from '../protocol/ids.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_HELD } from '../protocol/limits.ts'
 import type { Caps } from './acl.ts'
 
 /** The right to one running program. */
@@ -7,12 +8,13 @@ export interface Slot {
   release(): void
 }
 
-/** How many programs run now, of whom; hands out slots while the caps allow. */
+/** How many programs run now, of whom, and what of their stdin may be held back; hands out slots while the caps allow. */
 export class Slots {
   readonly #perAgent: number
   readonly #total: number
   readonly #running = new Map<AgentId, number>()
   #active = 0
+  #stdinBytes = 0
 
   constructor(caps: Pick<Caps, 'max_concurrent_per_agent' | 'max_concurrent_total'>) {
     this.#perAgent = caps.max_concurrent_per_agent
@@ -28,17 +30,25 @@ export class Slots {
     return Object.fromEntries(this.#running)
   }
 
-  /** Null when this agent or the host has as many as it may. */
-  reserve(agent: AgentId): Slot | null {
+  /** Stdin that the running programs may be sent ahead, in bytes. */
+  get stdinBytes(): number {
+    return this.#stdinBytes
+  }
+
+  /** Null when this agent or the host has as many as it may. `stdin`: the bytes that were announced. */
+  reserve(agent: AgentId, stdin = 0): Slot | null {
     const own = this.#running.get(agent) ?? 0
-    if (own >= this.#perAgent || this.#active >= this.#total) return null
+    const ahead = Math.min(stdin, MAX_PIECES_UNACKED)
+    if (own >= this.#perAgent || this.#active >= this.#total || this.#stdinBytes + ahead > MAX_STDIN_HELD) return null
     this.#running.set(agent, own + 1)
     this.#active += 1
+    this.#stdinBytes += ahead
     let held = true
     return {
       release: () => {
         if (!held) return
         held = false
+        this.#stdinBytes -= ahead
         this.#giveBack(agent)
       },
     }

@@ -3,13 +3,32 @@ import {
   MAX_ARGV_BYTES,
   MAX_ARGV_TOKENS,
   MAX_FRAME_DATA,
+  MAX_STDIN_BYTES,
+  MAX_STDIN_PIECES,
   MAX_TEXT,
   MAX_WARNING_TEXT,
   AGENT_SIGNATURE_BYTES,
   NONCE_BYTES,
+  STDIN_PIECE_BYTES,
 } from './limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
-import { bool, bytes, id32, int, list, literal, nullable, oneOf, record, requestId, text, uint, union, type ValueOf } from './schema.ts'
+import {
+  bool,
+  bytes,
+  id32,
+  int,
+  list,
+  literal,
+  nullable,
+  oneOf,
+  record,
+  requestId,
+  text,
+  uint,
+  union,
+  type Field,
+  type ValueOf,
+} from './schema.ts'
 
 /** The first twelve bytes of a direct message that belongs to exec. */
 export const EXEC_PREFIX: Uint8Array = new TextEncoder().encode('x0x-exec-v1\0')
@@ -19,6 +38,23 @@ export const EXEC_REQUEST_DOMAIN = 'x0x-exec-request-v1'
 export const EXEC_EXIT_DOMAIN = 'x0x-exec-exit-v1'
 
 const sha256 = bytes(32)
+
+/** Pieces of stdin of this length; no bytes are one piece too, so that their hash is signed. */
+export const stdinPieces = (length: number): number => Math.max(1, Math.ceil(length / STDIN_PIECE_BYTES))
+
+const stdin = record('exec-stdin', { len: uint(MAX_STDIN_BYTES), pieces: list(sha256, MAX_STDIN_PIECES) })
+export type SignedStdin = ValueOf<typeof stdin>
+
+/** All of stdin, before it comes: its length, and the SHA-256 of each of its pieces in order. */
+export const signedStdin: Field<SignedStdin> = {
+  cddl: stdin.cddl,
+  toCbor: (value) => stdin.toCbor(value),
+  fromCbor: (value, path) => {
+    const { len, pieces } = stdin.fromCbor(value, path)
+    if (pieces.length !== stdinPieces(len)) throw new AppError('malformed', `${path}: expected ${stdinPieces(len)} pieces`)
+    return { len, pieces }
+  },
+}
 
 /**
  * What a requester asks, signed with its agent key. Names the target agent and machine and quotes the
@@ -35,8 +71,8 @@ export const execRequest = record('exec-request', {
   /** Epoch milliseconds; evidence only, freshness comes from the nonce. */
   created_at_ms: uint(),
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
-  /** Length and SHA-256 of all of stdin, which follows in Stdin frames; null = /dev/null. */
-  stdin: nullable(record('exec-stdin', { len: uint(), sha256 })),
+  /** What follows in Stdin frames; null = /dev/null. */
+  stdin: nullable(signedStdin),
   /** Milliseconds; null = the responder's cap. */
   timeout_ms: nullable(uint()),
   /** Always refused in this version; carried so that the refusal is explicit. */

@@ -54,7 +54,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
 
 /** Names of the fields of each variant, as its description in CDDL has them. */
 const fieldsOf = (message: Message<unknown>): string[][] =>
-  [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[[^[\]]*\])*))?\]/g)].map(([, , fields = '']) =>
+  [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[(?:[^[\]]|\[[^[\]]*\])*\])*))?\]/g)].map(([, , fields = '']) =>
     [...fields.matchAll(/(?:^|, )([a-z][a-z0-9_]*):/g)].map(([, name]) => name!),
   )
 
@@ -73,7 +73,7 @@ test('no message to the executor names a file, an environment, a program to star
   const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
   // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved.
   const known =
-    'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin sha256'
+    'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
   const others = 'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message'
   assert.deepEqual([...fields].toSorted(), `${known} ${others}`.split(' ').toSorted())
 })

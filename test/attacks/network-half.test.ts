@@ -13,7 +13,8 @@ import { isAppError } from '../../src/base/errors.ts'
 import type { ExecDiagnostics, ExecTotals } from '../../src/diagnostics/exec-counters.ts'
 import { OPERATIONS, PORT_VERSION, toExecutor, toNetwork, type ToExecutor } from '../../src/executor/port/messages.ts'
 import { encodeCardLink, signCard } from '../../src/identity/card.ts'
-import { randomBytes, sha256 } from '../../src/identity/hash.ts'
+import { randomBytes } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { initiatorTranscript, responderTranscript } from '../../src/identity/link-crypto.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { proveOperation, RUN_OPERATION } from '../../src/identity/operator-proof.ts'
@@ -32,6 +33,7 @@ import {
   MAX_PORT_MESSAGE,
   NONCE_BYTES,
 } from '../../src/protocol/limits.ts'
+import { toHex } from '../../src/protocol/ids.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { SplitDaemon } from '../support/captured-network.ts'
 import { newParty, ProbeRun, signedFrame, type FakeLink, type FakeNetwork, type Party } from '../support/fake-network.ts'
@@ -311,8 +313,8 @@ test('a proof of a run that is moved to another argv, stdin, agent or run', LIMI
   const { aside } = bob.tap
   const link = await aside.link(mallory)
   const lines = async (): Promise<number> => (await readFile(bob.outgoingFile, 'utf8').catch(() => '')).split('\n').length
-  const stdin = { len: 2, sha256: sha256(Buffer.from('in')) }
-  const own = { agent_id: bob.agentId, argv: ['date'], stdin_len: 2, stdin_sha256: Buffer.from(stdin.sha256).toString('hex') }
+  const stdin = { len: 2, pieces: pieceHashes(Buffer.from('in')) }
+  const own = { agent_id: bob.agentId, argv: ['date'], stdin_len: 2, stdin_sha256: stdin.pieces.map(toHex) }
   const request_id = randomUUID()
   const call = {
     link: 0,
@@ -327,7 +329,7 @@ test('a proof of a run that is moved to another argv, stdin, agent or run', LIMI
   const changes: Partial<typeof call>[] = [
     { argv: ['date', '-u'] },
     { argv: ['rm'] },
-    { stdin: { ...stdin, sha256: sha256(Buffer.from('on')) } },
+    { stdin: { ...stdin, pieces: pieceHashes(Buffer.from('on')) } },
     { stdin: { ...stdin, len: 3 } },
     { link: link.number },
     { clamp: true },

@@ -279,7 +279,7 @@ test('stdin of a file is announced, stdin of a pipe is sent as it comes', async 
       .map((line) => JSON.parse(line) as Record<string, unknown>),
   )
   assert.equal(bodies[0]?.[0]?.['stdin_len'], 5)
-  assert.equal(bodies[0]?.[0]?.['stdin_sha256'], HELLO_SHA256)
+  assert.deepEqual(bodies[0]?.[0]?.['stdin_sha256'], [HELLO_SHA256])
   assert.equal(bodies[1]?.[0]?.['stdin_len'], undefined)
   for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
 })
@@ -316,7 +316,7 @@ test('a daemon that insists is asked again with a proof: where the id is not who
   assert.deepEqual(seen.map(provenBody), [false, true, false, true, false, false])
   const [head = '', stdin] = seen[3]!.body.trimEnd().split('\n')
   const { stdin_len, stdin_sha256 } = JSON.parse(head) as Record<string, unknown>
-  assert.deepEqual([stdin_len, stdin_sha256, stdin], [5, HELLO_SHA256, '{"stdin_b64":"aGVsbG8="}'])
+  assert.deepEqual([stdin_len, stdin_sha256, stdin], [5, [HELLO_SHA256], '{"stdin_b64":"aGVsbG8="}'])
   const ids = seen.map(({ body }) => (JSON.parse(body.split('\n')[0]!) as { request_id: string }).request_id)
   assert.equal(new Set(ids).size, 4)
 })

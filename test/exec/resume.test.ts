@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../../src/protocol/resume-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
@@ -140,10 +140,10 @@ test('acknowledgements and a Cancel that were lost are said again', async () => 
 })
 
 test('stdin is kept until it is acknowledged, and sent again from where it had come', async () => {
-  const data = randomBytes(2 * MAX_STDIN_UNACKED)
+  const data = randomBytes(2 * MAX_PIECES_UNACKED)
   const { peer, outcome, next } = await stage({ stdin: stdinOf(data) })
   await settle()
-  const count = Math.ceil(data.length / MAX_FRAME_DATA)
+  const count = (data.length / STDIN_PIECE_BYTES) * Math.ceil(STDIN_PIECE_BYTES / MAX_FRAME_DATA)
   const sent = peer.frames.filter(({ type }) => type === 'stdin').length
   assert.ok(sent >= 5 && sent < count)
   peer.say({ type: 'ack', request_id: peer.id, stdin: 2, stdout: 0, stderr: 0 })

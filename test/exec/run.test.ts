@@ -90,7 +90,7 @@ test('ten mebibytes of stdin come back as the same bytes', async (t) => {
 test('stdin that is not what was announced ends the run', async (t) => {
   const pair = await execPair(t, { scripts: { copy: 'cat' } })
   const outcome = await ask(pair, [pair.responder.program('copy')], {
-    stdin: { ...stdinOf(Buffer.from('ab')), sha256: new Uint8Array(32) },
+    stdin: { ...stdinOf(Buffer.from('ab')), pieces: [new Uint8Array(32)] },
   })
   assert.ok(outcome.warnings.includes('stdin_mismatch'))
   assert.notEqual(outcome.code, 0)
@@ -196,7 +196,7 @@ test('renewals are answered on a stream that was resumed, with what was acknowle
   const pair = await execPair(t, { scripts: { copy: 'head -c 5; sleep 4; cat' } })
   const sink = new WaitingSink()
   const data = Buffer.from('12345678')
-  const source = { len: 8, sha256: stdinOf(data).sha256, chunks: slowly(data) }
+  const source = { ...stdinOf(data), chunks: slowly(data) }
   const outcome = ask(pair, [pair.responder.program('copy')], { stdin: source }, sink)
   await sink.saw('12345')
   pair.channels[0]!.end(new Error('reset'))

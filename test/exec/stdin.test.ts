@@ -4,8 +4,10 @@ import { test } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { sha256 } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { execRequest } from '../../src/protocol/exec.ts'
-import { MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { MAX_FRAME_DATA, MAX_PIECES_UNACKED } from '../../src/protocol/limits.ts'
+import { plain } from '../support/plain.ts'
 import { scriptedRun, settle, stdinOf, type ScriptedPeer } from '../support/scripted-peer.ts'
 
 const stdinFrames = (peer: ScriptedPeer) => peer.frames.filter((frame) => frame.type === 'stdin')
@@ -17,7 +19,7 @@ test('stdin is signed by length and hash, and arrives in numbered frames with on
   const { peer, outcome } = await scriptedRun(systemClock, { stdin: stdinOf(data.subarray(0, 5), data.subarray(5)) })
   await settle()
   const { stdin } = execRequest.decode(peer.request.body)
-  assert.deepEqual([stdin?.len, Buffer.from(stdin!.sha256)], [data.length, Buffer.from(sha256(data))])
+  assert.deepEqual(plain(stdin), plain({ len: data.length, pieces: [sha256(data)] }))
   assert.deepEqual(sent(peer), data)
   const frames = stdinFrames(peer)
   assert.deepEqual(
@@ -45,12 +47,12 @@ test('stdin of no bytes is one empty frame that ends it', async () => {
 })
 
 test('no more is sent ahead than the window, and each acknowledgement makes room', async () => {
-  const data = randomBytes(3 * MAX_STDIN_UNACKED)
+  const data = randomBytes(3 * MAX_PIECES_UNACKED)
   const { peer, outcome } = await scriptedRun(systemClock, { stdin: stdinOf(data) })
   await settle()
   const first = stdinFrames(peer).length
-  assert.ok(sent(peer).length >= MAX_STDIN_UNACKED)
-  assert.ok(sent(peer).length < MAX_STDIN_UNACKED + MAX_FRAME_DATA)
+  assert.ok(sent(peer).length >= MAX_PIECES_UNACKED)
+  assert.ok(sent(peer).length < MAX_PIECES_UNACKED + MAX_FRAME_DATA)
   ack(peer, 1)
   await settle()
   assert.equal(stdinFrames(peer).length, first + 1)
@@ -70,7 +72,7 @@ test('a stream without room holds stdin back', async () => {
   const held = await scriptedRun(systemClock, {
     stdin: {
       len: 2,
-      sha256: sha256(Buffer.from('ab')),
+      pieces: pieceHashes(Buffer.from('ab')),
       chunks: (async function* () {
         yield Buffer.from('a')
         yield Buffer.from('b')
@@ -111,7 +113,7 @@ test('a run that ends does not wait for a source that never does', async () => {
       },
     }),
   }
-  const { peer, outcome } = await scriptedRun(systemClock, { stdin: { len: 10, sha256: new Uint8Array(32), chunks } })
+  const { peer, outcome } = await scriptedRun(systemClock, { stdin: { len: 10, pieces: [new Uint8Array(32)], chunks } })
   await peer.exit('', '', { code: 1 })
   assert.equal((await outcome).code, 1)
   await returned.promise
@@ -122,7 +124,7 @@ test('what the source throws is the answer of the run', async () => {
     yield Buffer.from('a')
     throw new Error('the pipe broke')
   })()
-  const { peer, outcome } = await scriptedRun(systemClock, { stdin: { len: 10, sha256: new Uint8Array(32), chunks } })
+  const { peer, outcome } = await scriptedRun(systemClock, { stdin: { len: 10, pieces: [new Uint8Array(32)], chunks } })
   await peer.next('cancel')
   await peer.exit('', '', { code: null, signal: 15 })
   await assert.rejects(outcome, /the pipe broke/)

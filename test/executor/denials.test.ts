@@ -38,7 +38,9 @@ test('each gate of the ACL denies with its own reason', async (t) => {
   await denied(host, link, 'argv_not_allowed', [])
   await denied(host, link, 'shell_metachar_in_argv', [...hello, 'a;b'])
   await denied(host, link, 'cwd_not_allowed', hello, { fields: { cwd: '/' } })
-  await denied(host, link, 'stdin_too_large', hello, { fields: { stdin: { len: 1_048_577, sha256: new Uint8Array(32) } } })
+  await denied(host, link, 'stdin_too_large', hello, {
+    fields: { stdin: { len: 1_048_577, pieces: [new Uint8Array(32), new Uint8Array(32)] } },
+  })
   await denied(host, link, 'timeout_too_large', hello, { fields: { timeout_ms: 300_001 } })
 })
 

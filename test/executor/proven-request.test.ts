@@ -5,6 +5,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { runRequest } from '../../src/doors/rest/schemas.ts'
 import { checkProvenRequest, REQUEST_KEYS, type KnownAgents, type RequestToSign } from '../../src/executor/proven-request.ts'
 import { sha256 } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { toHex } from '../../src/protocol/ids.ts'
 import type { Contact } from '../../src/trust/contact.ts'
 
@@ -26,7 +27,7 @@ const contact = (name: string, agent_id: string): Contact => ({
 const known: KnownAgents = { own: OWN, contacts: [contact('bob', BOB), contact('like-bob', BOBS_LIKE)] }
 
 const hello = Buffer.from('hello')
-const stdin = { len: 5, sha256: sha256(hello) }
+const stdin = { len: 5, pieces: [sha256(hello)] }
 const proven = { agent_id: BOB, argv: ['cat', '-'], timeout_ms: 1_000, cwd: '/tmp', clamp: true, request_id: ID }
 const toSign: RequestToSign = {
   request_id: ID,
@@ -70,7 +71,7 @@ test('no field can be another than the proven one, nor be added or left out', ()
     [{ clamp: false }, /: clamp differ/],
     [{ request_id: '01a1fafc-9b07-75d0-b2a2-40e3bc3046cd' }, /: request_id differ/],
     [{ stdin }, /without stdin/],
-    [{ stdin: { len: 0, sha256: sha256() } }, /without stdin/],
+    [{ stdin: { len: 0, pieces: pieceHashes() } }, /without stdin/],
   ]
   for (const [change, what] of changes)
     assert.throws(() => check(proven, { ...toSign, ...change }), refusedFor(what), JSON.stringify(change))
@@ -87,20 +88,23 @@ test('a token that is not valid Unicode fits no token', () => {
 
 test('stdin is pinned whole or by length and hash, and cannot be taken away, swapped or cut', () => {
   const whole = { ...proven, stdin_b64: 'aGVsbG8=' }
-  const pinned = { ...proven, stdin_len: 5, stdin_sha256: toHex(stdin.sha256) }
+  const pinned = { ...proven, stdin_len: 5, stdin_sha256: stdin.pieces.map(toHex) }
   for (const object of [whole, pinned]) {
     check(object, { ...toSign, stdin })
-    for (const other of [null, { len: 4, sha256: stdin.sha256 }, { len: 5, sha256: sha256(Buffer.from('HELLO')) }])
+    for (const other of [null, { ...stdin, len: 4 }, { len: 5, pieces: pieceHashes(Buffer.from('HELLO')) }])
       assert.throws(() => check(object, { ...toSign, stdin: other }), refusedFor(/: stdin differ/))
   }
-  const empty = { len: 0, sha256: sha256() }
+  const empty = { len: 0, pieces: pieceHashes() }
   check({ ...proven, stdin_b64: '' }, { ...toSign, stdin: empty })
-  check({ ...proven, stdin_len: 0, stdin_sha256: toHex(empty.sha256) }, { ...toSign, stdin: empty })
+  check({ ...proven, stdin_len: 0, stdin_sha256: empty.pieces.map(toHex) }, { ...toSign, stdin: empty })
   for (const object of [
     { ...pinned, stdin_b64: 'aGVsbG8=' },
     { ...proven, stdin_len: 5 },
-    { ...proven, stdin_sha256: toHex(stdin.sha256) },
-    { ...pinned, stdin_sha256: toHex(stdin.sha256).toUpperCase() },
+    { ...proven, stdin_sha256: pinned.stdin_sha256 },
+    { ...pinned, stdin_sha256: pinned.stdin_sha256[0] },
+    { ...pinned, stdin_sha256: [] },
+    { ...pinned, stdin_sha256: [...pinned.stdin_sha256, ...pinned.stdin_sha256] },
+    { ...pinned, stdin_sha256: pinned.stdin_sha256.map((hash) => hash.toUpperCase()) },
     { ...pinned, stdin_len: -1 },
     { ...pinned, stdin_len: 5.5 },
     { ...proven, stdin_b64: 'aGVsbG8' },

@@ -7,8 +7,10 @@ import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { RequestProof } from '../../src/executor/port/messages.ts'
 import { sha256 } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execRequest } from '../../src/protocol/exec.ts'
+import { toHex } from '../../src/protocol/ids.ts'
 import { SIGNATURE_BURST } from '../../src/protocol/limits.ts'
 import { SIGN_AGAIN_MS } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
@@ -92,7 +94,7 @@ test('every Request is in the journal of what was asked before its signature com
     assert.deepEqual(askedOf(await lines()), [first])
     assert.ok(verifyAgent(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, signed.body, signed.signature))
     assert.deepEqual(execRequest.decode(signed.body).to_machine, link.peer.machine.machineId)
-    const stdin = { len: 3, sha256: sha256(Buffer.from('abc')) }
+    const stdin = { len: 3, pieces: [sha256(Buffer.from('abc'))] }
     await sign({ argv: ['cat'], stdin }, await prove({ agent_id, argv: ['cat'], stdin_b64: 'YWJj' }))
     await sign({ link: 0 })
     assert.deepEqual(askedOf(await lines()), [
@@ -172,14 +174,14 @@ test('a proof that is given is checked also where none is needed', async (t) => 
 test("a network half that holds an operator's proof can change nothing in the request", async (t) => {
   const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
   const other = await network.linkOut(newParty())
-  const abc = { len: 3, sha256: sha256(Buffer.from('abc')) }
+  const abc = { len: 3, pieces: pieceHashes(Buffer.from('abc')) }
   const object = {
     agent_id: host.peer.signer.agentId,
     argv: ['cat', '/etc/hostname'],
     timeout_ms: 5_000,
     request_id: ID,
     stdin_len: 3,
-    stdin_sha256: Buffer.from(abc.sha256).toString('hex'),
+    stdin_sha256: abc.pieces.map(toHex),
   }
   const honest = { argv: object.argv, timeout_ms: 5_000, stdin: abc }
   const changes: Partial<Call>[] = [
@@ -190,8 +192,8 @@ test("a network half that holds an operator's proof can change nothing in the re
     { argv: ['cat'] },
     { argv: [...object.argv, '-n'] },
     { stdin: null },
-    { stdin: { len: 3, sha256: sha256(Buffer.from('abd')) } },
-    { stdin: { len: 4, sha256: abc.sha256 } },
+    { stdin: { len: 3, pieces: pieceHashes(Buffer.from('abd')) } },
+    { stdin: { ...abc, len: 4 } },
     { timeout_ms: null },
     { timeout_ms: 5_001 },
     { cwd: '/' },

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 
 import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, type ExecExit } from '../../src/protocol/exec.ts'
-import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { MAX_LINGERING_PER_PEER, RESUME_BURST } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type ProbeRun } from '../support/fake-network.ts'
@@ -103,24 +103,27 @@ test('a run may be lost any number of times, wherever it is', async (t) => {
 })
 
 test('stdin goes on from where it had come, and its acknowledgements are told again', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat' } })
-  const data = randomBytes(9 * MAX_FRAME_DATA + 1)
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat' }, keys: 'max_stdin_bytes = 8388608' })
+  const data = randomBytes(STDIN_PIECE_BYTES + 5)
+  const length = STDIN_PIECE_BYTES / 32
+  // 32 frames of the first piece, and five of the second.
   const send = (run: ProbeRun, from: number, to: number): void => {
     for (let seq = from; seq < to; seq++) {
-      const part = data.subarray(seq * MAX_FRAME_DATA, (seq + 1) * MAX_FRAME_DATA)
-      run.send({ type: 'stdin', request_id: run.id, seq, data: part, eof: seq === 9 })
+      const at = seq < 32 ? seq * length : STDIN_PIECE_BYTES + seq - 32
+      run.send({ type: 'stdin', request_id: run.id, seq, data: data.subarray(at, seq < 32 ? at + length : at + 1), eof: seq === 36 })
     }
   }
   const first = await link.ask([host.program('copy')], { stdin: data })
-  send(first, 0, 4)
-  await first.frame('ack', ({ stdin }) => stdin === 4)
-  send(first, 4, 6)
+  send(first, 0, 32)
+  await first.frame('ack', ({ stdin }) => stdin === 32)
+  send(first, 32, 34)
   first.lost()
   await first.closed
+  // What is held back is held over a loss too.
   const second = await link.resume(first)
-  assert.equal((await second.frame('resumed')).stdin, 6)
-  assert.ok((await second.frame('ack')).stdin >= 4)
-  send(second, 6, 10)
+  assert.equal((await second.frame('resumed')).stdin, 34)
+  assert.equal((await second.frame('ack')).stdin, 32)
+  send(second, 34, 37)
   const exit = await second.exit()
   assert.equal(exit.code, 0)
   sameHash(exit, data)

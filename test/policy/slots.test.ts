@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Slots, type Slot } from '../../src/policy/slots.ts'
+import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES, MAX_STDIN_HELD } from '../../src/protocol/limits.ts'
 
 const slotsOf = (perAgent: number, total: number): Slots => new Slots({ max_concurrent_per_agent: perAgent, max_concurrent_total: total })
 
@@ -68,4 +69,17 @@ test('whatever is reserved and released, the caps hold and the counts are true',
     ),
     { seed: 20_260_102, numRuns: 500 },
   )
+})
+
+test('stdin that may be sent ahead is bounded over all runs: of each as much as its window, at most', () => {
+  const slots = new Slots({ max_concurrent_per_agent: 1_000, max_concurrent_total: 1_000 })
+  const runs = Array.from({ length: MAX_STDIN_HELD / MAX_PIECES_UNACKED }, () => slots.reserve('a', MAX_STDIN_BYTES))
+  assert.ok(runs.every((slot) => slot !== null))
+  assert.deepEqual([slots.stdinBytes, slots.reserve('b', 1)], [MAX_STDIN_HELD, null])
+  const without = slots.reserve('b')
+  assert.notEqual(without, null)
+  runs[0]!.release()
+  runs[0]!.release()
+  assert.equal(slots.stdinBytes, MAX_STDIN_HELD - MAX_PIECES_UNACKED)
+  assert.notEqual(slots.reserve('b', MAX_PIECES_UNACKED), null)
 })

@@ -34,6 +34,8 @@ export class Tap {
   /** Payloads, in order. */
   readonly said: Uint8Array[] = []
   readonly heard: Uint8Array[] = []
+  /** What the executor hears in place of what the real half says. */
+  rewrite: ((message: ToExecutor) => readonly ToExecutor[]) | null = null
   /** The intruder. */
   readonly aside: FakeNetwork
   readonly #executor: Socket
@@ -67,6 +69,11 @@ export class Tap {
     return (await promise) as Extract<ToExecutor, { type: T }>
   }
 
+  /** Says this to the executor in the real half's name. */
+  say(message: ToExecutor): void {
+    this.#executor.write(encodeFrame(toExecutor.encode(message)))
+  }
+
   /** Says this to the real half in the executor's name. */
   tell(message: ToNetwork): void {
     this.#network.write(encodeFrame(toNetwork.encode(message)))
@@ -80,7 +87,8 @@ export class Tap {
       this.#withhold = null
       return withhold.resolve(message)
     }
-    this.#executor.write(encodeFrame(payload))
+    if (this.rewrite === null) this.#executor.write(encodeFrame(payload))
+    else for (const other of this.rewrite(message)) this.say(other)
   }
 
   #fromExecutor(payload: Uint8Array, aside: Duplex): void {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { EXEC_PREFIX, execFrame, type ExecExit, type ExecFrame, type ExecRequest } from '../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
+import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
@@ -14,7 +14,7 @@ export const anyExecRequest: fc.Arbitrary<ExecRequest> = fc.record({
   stream_nonce: bytes32,
   created_at_ms: uint,
   argv: fc.array(fc.string({ unit: 'grapheme' }), { maxLength: 8 }),
-  stdin: fc.option(fc.record({ len: uint, sha256: bytes32 })),
+  stdin: fc.option(fc.array(bytes32, { minLength: 1, maxLength: 4 }).map((pieces) => ({ len: pieces.length * STDIN_PIECE_BYTES, pieces }))),
   timeout_ms: fc.option(uint),
   cwd: fc.option(fc.string()),
   clamp: fc.boolean(),

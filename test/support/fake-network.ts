@@ -6,6 +6,7 @@ import { ExecutorClient } from '../../src/executor/port/client.ts'
 import type { RunPort } from '../../src/executor/port/run-port.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { initiatorTranscript, responderTranscript } from '../../src/identity/link-crypto.ts'
 import { machineKeyOf, type MachineKey } from '../../src/identity/machine-key.ts'
 import { verifyAgent, type AgentSigner } from '../../src/identity/signing.ts'
@@ -168,7 +169,7 @@ export class FakeLink {
 
   async ask(argv: readonly string[], options: AskOptions = {}): Promise<ProbeRun> {
     const nonce = options.nonce ?? (await this.nonce())
-    const stdin = options.stdin ? { len: options.stdin.length, sha256: sha256(options.stdin) } : null
+    const stdin = options.stdin ? { len: options.stdin.length, pieces: pieceHashes(options.stdin) } : null
     const request = this.request(nonce, argv, { stdin, ...options.fields })
     const frame = await signedFrame(request, options.signer ?? this.peer.signer)
     return this.open(nonce, frame, request, options)

@@ -7,6 +7,7 @@ import { ExecRunner } from '../../src/exec/run.ts'
 import type { RunEvent, RunOutcome, RunSink, RunSpec, StdinSource } from '../../src/exec/run-spec.ts'
 import type { RunChannel } from '../../src/exec/wire.ts'
 import { sha256 } from '../../src/identity/hash.ts'
+import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import {
   EXEC_EXIT_DOMAIN,
   EXEC_REQUEST_DOMAIN,
@@ -223,7 +224,7 @@ export const settle = async (): Promise<void> => {
 
 export const stdinOf = (...parts: Uint8Array[]): StdinSource => ({
   len: parts.reduce((sum, part) => sum + part.length, 0),
-  sha256: sha256(...parts),
+  pieces: pieceHashes(...parts),
   chunks: (async function* () {
     yield* parts
   })(),

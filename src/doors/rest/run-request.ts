@@ -3,7 +3,8 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
-import { sha256 } from '../../identity/hash.ts'
+import { pieceHashes } from '../../identity/piece-hashes.ts'
+import { stdinPieces } from '../../protocol/exec.ts'
 import { fromHex, type AgentId } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import type { RestDirectory } from './components.ts'
@@ -90,7 +91,10 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
   const { stdin_b64, stdin_len, stdin_sha256 } = body
   if (stdin_b64 !== undefined) throw new AppError('bad_request', 'stdin_b64: in a streamed body, stdin follows in lines of its own')
   if (stdin_len !== undefined && stdin_sha256 !== undefined) {
-    return { len: stdin_len, sha256: fromHex(stdin_sha256), chunks: streamed.stdin() }
+    const count = stdinPieces(stdin_len)
+    if (stdin_sha256.length !== count)
+      throw new AppError('bad_request', `stdin_sha256: ${stdin_len} bytes have ${count} hashes, one for each MiB or part of one`)
+    return { len: stdin_len, pieces: stdin_sha256.map(fromHex), chunks: streamed.stdin() }
   }
   if (stdin_len !== undefined || stdin_sha256 !== undefined) {
     throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither to have stdin kept here until its end')
@@ -114,7 +118,7 @@ const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> =
 
 const inMemory = (parts: readonly Uint8Array[]): StdinSource => ({
   len: parts.reduce((sum, part) => sum + part.length, 0),
-  sha256: sha256(...parts),
+  pieces: pieceHashes(...parts),
   chunks: (async function* () {
     yield* parts
   })(),

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
+import { MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
 
 /**
@@ -30,8 +30,10 @@ export const runRequest = z
     ...target,
     argv: z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1),
     stdin_b64: optional(base64),
-    stdin_len: optional(z.int().min(0).describe('with a streamed body: all bytes of stdin')),
-    stdin_sha256: optional(hexId).describe('with a streamed body: SHA-256 of all of stdin, as hex'),
+    stdin_len: optional(z.int().min(0).max(MAX_STDIN_BYTES).describe('with a streamed body: all bytes of stdin')),
+    stdin_sha256: optional(z.array(hexId).min(1).max(MAX_STDIN_PIECES)).describe(
+      'with a streamed body: SHA-256 of each MiB of stdin, as hex; the last, or only, piece may be shorter',
+    ),
     timeout_ms: optional(z.int().min(1)),
     cwd: optional(z.string().max(MAX_TEXT)),
     clamp: optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it'),

@@ -1,4 +1,5 @@
 import { LOG_LEVELS } from '../../base/log.ts'
+import { signedStdin } from '../../protocol/exec.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
   AGENT_SIGNATURE_BYTES,
@@ -21,27 +22,13 @@ import {
 } from '../../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
 import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
-import {
-  bool,
-  bytes,
-  id32,
-  list,
-  NO_BYTES,
-  nullable,
-  oneOf,
-  record,
-  requestId,
-  text,
-  uint,
-  union,
-  type ValueOf,
-} from '../../protocol/schema.ts'
+import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
 const address = text(MAX_ADDRESS_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 2
+export const PORT_VERSION = 3
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -89,7 +76,7 @@ export const toExecutor = union('to-executor', {
       request_id: requestId,
       stream_nonce: bytes(NONCE_BYTES),
       argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
-      stdin: nullable(record('port-stdin', { len: uint(), sha256: bytes(32) })),
+      stdin: nullable(signedStdin),
       timeout_ms: nullable(uint()),
       cwd: nullable(text(MAX_TEXT)),
       clamp: bool,

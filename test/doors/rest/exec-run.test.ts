@@ -9,6 +9,7 @@ import { rawRunEvent, runEvent, runResult } from '../../../src/doors/rest/schema
 import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exec/run-spec.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
+import { toHex } from '../../../src/protocol/ids.ts'
 import { MAX_PROVEN_REQUEST, SSE_HEARTBEAT_MS } from '../../../src/protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/run-json.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -107,7 +108,7 @@ test('the request reaches the runner as it was asked', async (t) => {
     clamp: true,
     request_id: ID,
   })
-  assert.deepEqual([stdin?.len, Buffer.from(stdin!.sha256).toString('hex')], [2, sha256(Buffer.from([0, 1]))])
+  assert.deepEqual([stdin?.len, stdin?.pieces.map(toHex)], [2, [sha256(Buffer.from([0, 1]))]])
   assert.deepEqual(await readAll(stdin), Buffer.from([0, 1]))
 })
 
@@ -286,13 +287,13 @@ test('a streamed body with a declared hash starts at once and flows as it comes'
   const door = await startDoor(t, {
     runner: runnerOf(async (spec) => {
       started.resolve()
-      assert.deepEqual([spec.stdin?.len, Buffer.from(spec.stdin!.sha256).toString('hex')], [whole.length, sha256(whole)])
+      assert.deepEqual([spec.stdin?.len, spec.stdin?.pieces.map(toHex)], [whole.length, [sha256(whole)]])
       read = sha256(await readAll(spec.stdin))
       return OUTCOME
     }),
   })
   const request = door.open('POST', '/exec/run', { headers: NDJSON })
-  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: whole.length, stdin_sha256: sha256(whole) }))
+  request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: whole.length, stdin_sha256: [sha256(whole)] }))
   await started.promise
   for (const part of parts) request.write(lines({ stdin_b64: part.toString('base64') }))
   request.end()
@@ -317,7 +318,10 @@ test('a streamed body without a hash is read to its end first', async (t) => {
   const wrong: unknown[][] = [
     [{ ...head, stdin_b64: '' }],
     [{ ...head, stdin_len: 1 }],
-    [{ ...head, stdin_sha256: 'a'.repeat(64) }],
+    [{ ...head, stdin_sha256: ['a'.repeat(64)] }],
+    [{ ...head, stdin_len: 1_048_577, stdin_sha256: ['a'.repeat(64)] }],
+    [{ ...head, stdin_len: 1, stdin_sha256: ['a'.repeat(64), 'b'.repeat(64)] }],
+    [{ ...head, stdin_len: 2 ** 40, stdin_sha256: ['a'.repeat(64)] }],
     [head, { stdin_b64: '!' }],
     [head, { stdin: '' }],
     [head, { stdin_b64: '', more: 1 }],
@@ -512,7 +516,9 @@ test('a run that is over before its stdin answers in full, and hangs up on the r
     })
     const request = door.open('POST', '/exec/run', { headers: { ...NDJSON, accept } })
     request.on('error', () => undefined)
-    request.write(lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: 2 ** 40, stdin_sha256: 'a'.repeat(64) }, { stdin_b64: 'AAE=' }))
+    request.write(
+      lines({ agent_id: OTHER_AGENT, argv: ['cat'], stdin_len: 2 ** 20, stdin_sha256: ['a'.repeat(64)] }, { stdin_b64: 'AAE=' }),
+    )
     const { status, text, headers } = await readAnswer(await response(request))
     assert.deepEqual([status, headers.connection], [200, 'close'])
     assert.match(text, /"denial_reason":"stdin_too_large"/)
@@ -546,7 +552,7 @@ test('the exact bytes of the request object go on with their proof, of a streame
   for (const required of [true, false]) {
     const { door, specs } = await provenDoor(t, required)
     const body = `{ "argv": ["caf\\u00e9"],\n "agent_id":"${OTHER_AGENT}" }`
-    const head = `{"agent_id": "${OTHER_AGENT}", "argv":[ "x"], "stdin_len":1,"stdin_sha256":"${sha256(Buffer.from('x'))}"}`
+    const head = `{"agent_id": "${OTHER_AGENT}", "argv":[ "x"], "stdin_len":1,"stdin_sha256":["${sha256(Buffer.from('x'))}"]}`
     const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
     assert.equal((await door.call('POST', '/exec/run', { body, headers })).status, 200)
     const streamed = `\n${head}\r\n{"stdin_b64":"eA=="}\n`

@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import { sha256 } from '../../../src/identity/hash.ts'
+import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { ownHost } from '../../support/exec-pair.ts'
@@ -42,7 +42,9 @@ test('stdin streams in and output streams out, byte for byte', async (t) => {
   const data = randomBytes(4 * 1024 * 1024)
   const digest = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
   const request = door.open('POST', '/exec/run', { headers: { 'content-type': 'application/x-ndjson', accept: 'application/x-ndjson' } })
-  request.write(`${JSON.stringify({ agent_id: own, argv: [host.program('copy')], stdin_len: data.length, stdin_sha256: digest(data) })}\n`)
+  request.write(
+    `${JSON.stringify({ agent_id: own, argv: [host.program('copy')], stdin_len: data.length, stdin_sha256: pieceHashes(data).map(toHex) })}\n`,
+  )
   for (let at = 0; at < data.length; at += 100_000) {
     request.write(`${JSON.stringify({ stdin_b64: data.subarray(at, at + 100_000).toString('base64') })}\n`)
   }
@@ -135,7 +137,7 @@ test('where operators must prove, the token alone runs nothing, and a proof runs
   const open = await streamed(head)
   assert.deepEqual([open.status, open.json.error], [403, 'operator_proof_required'])
   assert.match(open.json.message, /give stdin_len and stdin_sha256/)
-  const pinned = { stdin_len: 2, stdin_sha256: toHex(sha256(Buffer.from('hi'))) }
+  const pinned = { stdin_len: 2, stdin_sha256: pieceHashes(Buffer.from('hi')).map(toHex) }
   assert.equal((await streamed(JSON.stringify({ ...(JSON.parse(head) as object), ...pinned }))).json.stdout_b64, 'aGk=')
   const asked = (await readFile(host.outgoingPath, 'utf8')).trimEnd().split('\n')
   assert.deepEqual(

@@ -177,7 +177,11 @@ test('bodies are closed, and the answer names what is wrong', async (t) => {
       /^timeout_ms: expected a whole number .*at most 9007199254740991, not 90/,
     ],
     ['/exec/run', { agent: 'bob', argv: ['id'], clamp: 'yes' }, /^clamp: expected true or false, not "yes"$/],
-    ['/exec/run', { agent: 'bob', argv: ['id'], stdin_sha256: 'x' }, /^stdin_sha256: expected 64 lower-case hex characters, not "x"$/],
+    [
+      '/exec/run',
+      { agent: 'bob', argv: ['id'], stdin_sha256: ['x'] },
+      /^stdin_sha256\[0\]: expected 64 lower-case hex characters, not "x"$/,
+    ],
     ['/exec/run', { agent: 'bob', argv: ['id'], stdin_b64: [] }, /^stdin_b64: expected standard base64 with padding, not an empty list$/],
     ['/exec/run', 'null', /^body: expected a JSON object, not null$/],
     ['/agents/connect', {}, /exactly one/],

@@ -1,0 +1,44 @@
+import { STDIN_PIECE_BYTES } from '../protocol/limits.ts'
+import { newSha256 } from './hash.ts'
+
+/** The SHA-256 of each piece of stdin, as a Request signs them. */
+export class PieceHashes {
+  #hash = newSha256()
+  #length = 0
+  readonly #pieces: Uint8Array[] = []
+
+  /** Bytes so far. */
+  get length(): number {
+    return this.#length
+  }
+
+  update(chunk: Uint8Array): this {
+    for (let at = 0; at < chunk.length;) {
+      // A full piece is closed by the first byte behind it: none is empty but the only one.
+      if (this.#length > 0 && this.#length % STDIN_PIECE_BYTES === 0) this.#next()
+      const part = chunk.subarray(at, at + STDIN_PIECE_BYTES - (this.#length % STDIN_PIECE_BYTES))
+      this.#hash.update(part)
+      this.#length += part.length
+      at += part.length
+    }
+    return this
+  }
+
+  /** Once. */
+  digest(): Uint8Array[] {
+    this.#next()
+    return this.#pieces
+  }
+
+  #next(): void {
+    this.#pieces.push(new Uint8Array(this.#hash.digest()))
+    this.#hash = newSha256()
+  }
+}
+
+/** The same of what is there all at once. */
+export const pieceHashes = (...parts: readonly Uint8Array[]): Uint8Array[] => {
+  const hashes = new PieceHashes()
+  for (const part of parts) hashes.update(part)
+  return hashes.digest()
+}
