@@ -41,9 +41,11 @@ export class PeerRevocations {
   /** How many were news of an agent that we know. Strangers are not heard: each costs a verification. */
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
     if (!isFriend(link)) return 0
-    const before = items.map((bytes) => this.#components.revocations.add(bytes, (agentId) => this.#concernsUs(agentId)))
-    this.#init.onRevoked()
-    const outcomes = await Promise.allSettled(before)
+    const { revocations } = this.#components
+    const before = revocations.revision
+    const adding = items.map((bytes) => revocations.add(bytes, (agentId) => this.#concernsUs(agentId)))
+    if (revocations.revision !== before) this.#init.onRevoked()
+    const outcomes = await Promise.allSettled(adding)
     for (const outcome of outcomes) if (outcome.status === 'rejected') this.#complain(link, outcome.reason)
     return outcomes.filter((outcome) => outcome.status === 'fulfilled' && outcome.value === 'added').length
   }

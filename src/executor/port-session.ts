@@ -5,7 +5,7 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
-import { MAX_PORT_CALLS, PORT_FINISH_MS } from '../protocol/limits.ts'
+import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links.ts'
 import type { NetworkHost } from './network-host.ts'
@@ -186,7 +186,13 @@ export class PortSession {
 
   #pushSnapshot(): void {
     if (!this.#greeted) return
-    this.#guard(() => this.#channel.send({ type: 'snapshot', json: JSON.stringify(this.#components.views.snapshot()) }))
+    this.#guard(() => {
+      const json = Buffer.from(JSON.stringify(this.#components.views.snapshot()))
+      for (let at = 0; at < json.length; at += MAX_SNAPSHOT_PART) {
+        const part = json.subarray(at, at + MAX_SNAPSHOT_PART)
+        this.#channel.send({ type: 'snapshot', part, last: at + part.length === json.length })
+      }
+    })
   }
 
   #pushRevocations(link: PeerLink): void {

@@ -37,6 +37,8 @@ export const MAX_SEALED_FRAME = 65_400
 export const MAX_LINK_FRAME = 16 * 1024
 /** One message on the executor's port: a sealed frame's worth of data plus the fields around it. */
 export const MAX_PORT_MESSAGE = 4 * 1024 * 1024
+/** One part of a snapshot: thousands of contacts take several, between which other messages pass. */
+export const MAX_SNAPSHOT_PART = 1024 * 1024
 /** What the network's half may leave unread on the port before the executor stops listening to it: two runs' windows. */
 export const MAX_PORT_BACKLOG = 16 * 1024 * 1024
 /** Calls of the network's half in work at once: a burst of 32-way fan-out many times over. */

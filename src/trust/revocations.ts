@@ -105,10 +105,19 @@ export class Revocations {
   async add(bytes: Uint8Array, keepFor: (agentId: AgentId) => boolean): Promise<'added' | 'known' | 'irrelevant'> {
     const statement = decoded(bytes)
     if (!keepFor(statement.agentId)) return 'irrelevant'
-    const table = extended(this.#table, verified(statement))
-    if (table !== null) this.#table = table
+    const table = extended(this.#table, statement)
+    // A signature is checked only of what would say something new: peers tell the same again at every link.
+    if (table !== null) {
+      verified(statement)
+      this.#table = table
+    }
     await this.#save()
     return table === null ? 'known' : 'added'
+  }
+
+  /** Changes with every statement that is added, and with nothing else. */
+  get revision(): object {
+    return this.#table
   }
 
   isRevoked(agentId: AgentId, machineId: MachineId): boolean {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { stat } from 'node:fs/promises'
+import { stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -7,7 +7,7 @@ import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { ContactRecord, Operation } from '../../src/executor/port/messages.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { ANNOUNCE_TTL_MS, CARD_TTL_MS } from '../../src/protocol/limits.ts'
+import { ANNOUNCE_TTL_MS, CARD_TTL_MS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
 import { signRevocation } from '../../src/trust/revocations.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../support/fake-network.ts'
@@ -239,6 +239,48 @@ test("a peer's revocations count only when signed, of an agent we know, and from
   assert.deepEqual(
     network.revocations.map(({ link }) => link),
     [again.number],
+  )
+})
+
+test('what a peer tells again is no news: nobody is asked anew, and no snapshot is pushed', async (t) => {
+  const { host, network } = await setUp(t)
+  const friend = newParty()
+  await host.befriend(friend)
+  await host.befriend(host.peer)
+  const friends = await network.link(friend)
+  const word = await signRevocation(host.peer.signer, null, Date.now())
+  assert.equal(await network.client.revocations(friends.number, [word]), 1)
+  let snapshots = 0
+  const stop = network.client.onSnapshot(() => (snapshots += 1))
+  for (let time = 0; time < 3; time++) assert.equal(await network.client.revocations(friends.number, [word]), 0)
+  await network.client.query('acl_status')
+  assert.equal(snapshots, 0)
+  stop()
+})
+
+test('thousands of contacts reach the other half, more than one message holds', async (t) => {
+  const host = await ExecutorHost.start(t)
+  await host.stop()
+  const addresses = Array.from({ length: 4 }, (_, index) => `/dns4/host-${index}.${'example.'.repeat(8)}net/tcp/5483`)
+  const contacts = Array.from({ length: 12_000 }, (_, index) => ({
+    name: `contact-${index}`,
+    agent_id: index.toString(16).padStart(64, '0'),
+    trust: 'known',
+    machines: [],
+    addresses,
+    agent_public_key: null,
+    card_issued_at_ms: null,
+  }))
+  await writeFile(join(host.dir, 'contacts.json'), JSON.stringify({ version: 1, contacts }), { mode: 0o600 })
+  await host.boot()
+  const network = await host.connect()
+  await network.client.query('acl_status')
+  const shown = network.client.snapshot.contacts
+  assert.ok(Buffer.byteLength(JSON.stringify(shown)) > MAX_PORT_MESSAGE)
+  assert.equal(shown.length, contacts.length)
+  assert.deepEqual(
+    shown.map(({ name }) => name),
+    contacts.map(({ name }) => name),
   )
 })
 

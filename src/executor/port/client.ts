@@ -46,6 +46,8 @@ export class ExecutorClient implements Startable {
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
+  /** Of the next snapshot, as far as it came. */
+  readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
   #identity: PortIdentity | null = null
   #snapshot: Snapshot = { contacts: [], known_pairs: [], revoked_agents: [], self_revoked: false, require_operator_proof: false }
@@ -234,9 +236,7 @@ export class ExecutorClient implements Startable {
         this.#closeRun(message.run)
         return
       case 'snapshot':
-        this.#snapshot = JSON.parse(message.json) as Snapshot
-        for (const listener of this.#snapshotListeners) listener(this.#snapshot)
-        return
+        return this.#takeSnapshot(message)
       case 'link_decision':
         for (const listener of this.#decisionListeners) listener(message.link, message.decision)
         return
@@ -248,6 +248,13 @@ export class ExecutorClient implements Startable {
       default:
         if (!this.#calls.settle(message)) this.#log.warn({ id: message.id, type: message.type }, 'an answer to no call of ours')
     }
+  }
+
+  #takeSnapshot({ part, last }: Extract<ToNetwork, { type: 'snapshot' }>): void {
+    this.#snapshotParts.push(part)
+    if (!last) return
+    this.#snapshot = JSON.parse(Buffer.concat(this.#snapshotParts.splice(0)).toString()) as Snapshot
+    for (const listener of this.#snapshotListeners) listener(this.#snapshot)
   }
 
   #closeRun(run: number): void {

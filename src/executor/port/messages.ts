@@ -15,6 +15,7 @@ import {
   MAX_NONCES_PER_PEER,
   MAX_REVOCATIONS_PER_LINK,
   MAX_SEALED_FRAME,
+  MAX_SNAPSHOT_PART,
   MAX_TEXT,
   NONCE_BYTES,
   MAX_PORT_MESSAGE,
@@ -181,8 +182,8 @@ export const toNetwork = union('to-network', {
   run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Nothing more comes for this run; its stream may be closed. */
   run_closed: [9, run],
-  /** After hello and after every change: a `Snapshot` as JSON. */
-  snapshot: [10, { json: text(MAX_PORT_MESSAGE) }],
+  /** After hello and after every change: a `Snapshot` as JSON in UTF-8, in parts behind one another. */
+  snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
   /** A link's standing changed; anything but accept, accept_with_flag or unknown means: close it now. */
   link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
   /** Revocations of ours and of those we know, to hand to the peer of a link that just opened. */
