@@ -10,6 +10,7 @@ import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 
 /** What users run: the bundle that `npm run build` makes. */
@@ -96,9 +97,13 @@ export class Home {
     return path
   }
 
+  /** But for what the journal says of itself. */
   async journal(): Promise<JournalLine[]> {
     const text = await readFile(this.journalFile, 'utf8').catch(() => '')
-    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLine]))
+    return text
+      .split('\n')
+      .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLine]))
+      .filter((line) => !isLifeEvent(line))
   }
 
   /** A line that a refusal left, which may come a moment after its answer. */

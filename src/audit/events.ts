@@ -1,5 +1,6 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
+import type { LifeEvent } from './life-events.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = [
@@ -15,6 +16,9 @@ export const JOURNAL_EVENTS = [
   'file_read',
   'file_write',
   'refused',
+  'began',
+  'head',
+  'stopped',
 ] as const
 
 /** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
@@ -167,7 +171,7 @@ export type LocalEvent =
 export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
 
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = MeshEvent | LocalEvent
+export type JournalEvent = MeshEvent | LocalEvent | LifeEvent
 
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 

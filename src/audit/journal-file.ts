@@ -35,9 +35,18 @@ export class JournalFile {
   /** The file does not end with a line feed: a line was torn by a full disk or a crash. */
   #torn = false
   #directoryMade = false
+  readonly #shared: boolean
+  #files = 0
 
-  constructor(init: { path: string }) {
+  /** `shared`: other processes write it too, and may tear a line between our look and our write. */
+  constructor(init: { path: string; shared: boolean }) {
     this.path = init.path
+    this.#shared = init.shared
+  }
+
+  /** How many different files there were at the path. */
+  get files(): number {
+    return this.#files
   }
 
   /** Opens the file, or looks whether it is still the one at its path. Throws when it cannot be appended to. */
@@ -47,17 +56,19 @@ export class JournalFile {
       if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
       return
     }
+    // Rotated away: what was not waited for is to survive there too.
+    await this.#handle?.datasync().catch(() => {})
     await this.close()
     await this.#open()
   }
 
   /**
-   * Appends in one call of the system, behind a line feed where a torn line is left; answers how many
-   * of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
+   * Appends in one call of the system, behind a line feed where a torn line is left, or may be; answers how
+   * many of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
    */
   async append(bytes: Buffer): Promise<number> {
     const handle = this.#opened()
-    const mend = this.#torn ? 1 : 0
+    const mend = this.#torn || (this.#shared && this.#size > 0) ? 1 : 0
     const whole = mend ? Buffer.concat([Buffer.from('\n'), bytes]) : bytes
     const { bytesWritten } = await handle.write(whole, 0, whole.length, null)
     this.#size += bytesWritten
@@ -94,6 +105,7 @@ export class JournalFile {
     try {
       const info = await handle.stat()
       checkTrustworthy(this.path, info)
+      if (info.dev !== this.#device || info.ino !== this.#inode) this.#files += 1
       this.#device = info.dev
       this.#inode = info.ino
       await this.#lookAtEnd(handle, info.size)

@@ -1,14 +1,15 @@
-import { randomUUID } from 'node:crypto'
-
-import type { Clock } from '../base/clock.ts'
+import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
-import type { AnyRunKey, JournalEvent } from './events.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import { JOURNAL_HEAD_MS, MAX_JOURNAL_LINE, NOTE_SYNC_MS } from '../protocol/local-limits.ts'
+import type { JournalEvent } from './events.ts'
 import { JournalFile } from './journal-file.ts'
-import { Chain, prepareLine, type EncodedLine, type PreparedLine } from './line.ts'
-import { endedAmong, endsRun, keyOf } from './run-ends.ts'
+import { Life } from './life.ts'
+import { LineQueue, type WaitingLine } from './line-queue.ts'
+import { prepareLine, type EncodedLine } from './line.ts'
+import { MarkKeeper } from './mark-keeper.ts'
 import type { RunMarks } from './run-marks.ts'
 
 export interface JournalInit {
@@ -16,6 +17,17 @@ export interface JournalInit {
   readonly path: string
   /** What is running now; null for a journal of no runs. */
   readonly marks: RunMarks | null
+  /** SHA-256, hex, of the policy in force; null, which is the default, where there is none. */
+  readonly policySha256?: string | null
+  /** Other processes write it as well. Default: none does. */
+  readonly shared?: boolean
+}
+
+export interface JournalComponents {
+  readonly clock: Clock
+  readonly log: Logger
+  /** Whose key signs heads. Default: null, nobody's. */
+  readonly signer?: AgentSigner | null
 }
 
 /** For diagnostics. */
@@ -26,14 +38,7 @@ export interface JournalStatus {
   readonly problem: string | null
 }
 
-interface Waiting {
-  readonly line: PreparedLine
-  readonly size: number
-  readonly resolve: () => void
-  readonly reject: (error: unknown) => void
-}
-
-/** They announce no effect, so nothing waits for the disk to have them: the next line that does takes them along. */
+/** They announce no effect, so nobody waits for the disk to have them: the next line that does takes them along, or NOTE_SYNC_MS. */
 const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
 
 /** Room for what `encode` puts before the members. */
@@ -41,30 +46,35 @@ const HEAD_BYTES = 256
 
 /**
  * The append-only record of every decision and run. `append` settles when the line is on the disk;
- * concurrent lines share one write and one sync. Every line names the hash of the one before it.
+ * concurrent lines share one write and one sync. Every line names the hash of the one before it, the first one of
+ * a life the last one of the life before.
  */
 export class Journal implements Startable {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #file: JournalFile
-  readonly #marks: RunMarks | null
-  readonly #chain: Chain
-  #queue: Waiting[] = []
-  #queuedBytes = 0
+  readonly #life: Life
+  readonly #marks: MarkKeeper
+  readonly #queue = new LineQueue()
   /** The work on the file that goes on now; never two at once. */
   #working: Promise<void> | null = null
-  #unreported: AnyRunKey[] = []
-  /** Nobody waits for them but our end: what is left behind costs the next start. */
-  readonly #unmarking = new Set<Promise<void>>()
+  /** Beside the lines of the queue: a sync of notes, and a signature over what was written. */
+  readonly #due = new Set<'sync' | 'head'>()
+  #syncTimer: Timer | null = null
+  #headTimer: Timer | null = null
+  /** In how many files we have said who signs. */
+  #introduced = 0
   #problem: string | null = null
   #open = false
 
-  constructor(components: { clock: Clock; log: Logger }, init: JournalInit) {
-    this.#clock = components.clock
-    this.#log = components.log
-    this.#file = new JournalFile({ path: init.path })
-    this.#marks = init.marks
-    this.#chain = new Chain({ id: randomUUID() })
+  constructor(components: JournalComponents, init: JournalInit) {
+    const { clock, log, signer = null } = components
+    const { path, marks, policySha256 = null, shared = false } = init
+    this.#clock = clock
+    this.#log = log
+    this.#file = new JournalFile({ path, shared })
+    this.#life = new Life({ clock, signer }, { path, policySha256 })
+    this.#marks = new MarkKeeper({ log }, { marks })
   }
 
   get path(): string {
@@ -72,22 +82,25 @@ export class Journal implements Startable {
   }
 
   /**
-   * Closes the runs of those who died as `lost`. A journal that cannot be written is no reason not
-   * to start: runs are denied until it can be.
+   * Says that a life begins, and closes the runs of those who died as `lost`. A journal that cannot be written
+   * is no reason not to start: runs are denied until it can be.
    */
   async start(): Promise<void> {
-    const lost = (await this.#marks?.open()) ?? []
+    await this.#marks.open()
     this.#open = true
+    await this.#work(() => this.#writeBatch([]))
     await this.status()
-    this.#unreported = [...lost]
     await this.#reportLost()
   }
 
-  /** Writes what waits, then closes. */
+  /** Writes what waits and that this life ends, then closes. */
   async stop(): Promise<void> {
+    const wasOpen = this.#open
     this.#open = false
+    for (const timer of [this.#syncTimer, this.#headTimer]) timer?.cancel()
     while (this.#working !== null) await this.#working
-    await Promise.all(this.#unmarking)
+    if (wasOpen && !this.#life.chain.isNew) await this.#work(() => this.#seal('stopped'))
+    await this.#marks.settled()
     await this.#file.close()
   }
 
@@ -97,14 +110,14 @@ export class Journal implements Startable {
    * takes the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (this.#marks?.marks(event) !== true) {
+    if (!this.#marks.marks(event)) {
       await this.#enqueue(event)
-      if (endsRun(event) && this.#marks?.has(event)) this.#unmarkSoon(event)
+      if (this.#marks.isEndOfOurs(event)) this.#marks.removeSoon(event)
       return
     }
     const [mark, line] = await Promise.allSettled([this.#marks.add(event), this.#enqueue(event)])
     if (line.status === 'rejected') {
-      if (mark.status === 'fulfilled') await this.#unmark(event)
+      if (mark.status === 'fulfilled') await this.#marks.remove(event)
       throw line.reason
     }
     if (mark.status === 'rejected') throw unavailable('the mark of a running run could not be made', mark.reason)
@@ -132,13 +145,16 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    if (this.#queuedBytes + size > MAX_JOURNAL_QUEUE_BYTES) return Promise.reject(unavailable('the disk does not keep up', null))
-    this.#queuedBytes += size
+    if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {
       this.#queue.push({ line, size, resolve, reject })
-      // Not at once: what is appended in this very turn goes into the same batch.
-      if (this.#working === null) void this.#work(() => this.#flush())
+      this.#kick()
     })
+  }
+
+  /** Not at once: what is appended in this very turn goes into the same batch. */
+  #kick(): void {
+    if (this.#working === null) void this.#work(() => this.#flush())
   }
 
   async #work(task: () => Promise<void>): Promise<void> {
@@ -146,35 +162,35 @@ export class Journal implements Startable {
       .then(task)
       .finally(() => {
         this.#working = null
-        if (this.#queue.length > 0) void this.#work(() => this.#flush())
+        if (!this.#queue.isEmpty || this.#due.size > 0) this.#kick()
       })
     return this.#working
   }
 
   async #flush(): Promise<void> {
-    while (this.#queue.length > 0) await this.#writeBatch(this.#takeBatch())
-  }
-
-  #takeBatch(): Waiting[] {
-    let bytes = 0
-    let count = 0
-    for (const { size } of this.#queue) {
-      if (count > 0 && bytes + size > MAX_JOURNAL_BATCH_BYTES) break
-      bytes += size
-      count += 1
+    for (;;) {
+      if (!this.#queue.isEmpty) await this.#writeBatch(this.#queue.takeBatch())
+      else if (this.#due.delete('sync')) await this.#syncNotes()
+      if (this.#due.delete('head')) await this.#seal('head')
+      if (this.#queue.isEmpty && this.#due.size === 0) return
     }
-    this.#queuedBytes -= bytes
-    return this.#queue.splice(0, count)
   }
 
-  async #writeBatch(batch: readonly Waiting[]): Promise<void> {
-    const lines = this.#chain.encode(batch.map(({ line }) => line))
+  async #writeBatch(batch: readonly WaitingLine[]): Promise<void> {
     let written = 0
     let failure: unknown = null
     try {
-      written = await this.#appendLines(lines)
-      if (written < lines.length) failure = new Error('no space left on the disk')
-      if (batch.slice(0, written).some(({ line }) => !NOTES.has(line.event))) await this.#file.sync()
+      await this.#file.ready()
+      const opening = await this.#life.opening()
+      const lines = this.#life.chain.encode([...opening, ...batch.map(({ line }) => line)])
+      const whole = await this.#appendLines(lines)
+      written = Math.max(0, whole - opening.length)
+      if (whole < lines.length) failure = new Error('no space left on the disk')
+      const awaited = opening.length > 0 || batch.slice(0, written).some(({ line }) => !NOTES.has(line.event))
+      if (awaited) await this.#sync()
+      else if (written > 0) this.#syncSoon()
+      if (opening.length > 0 && whole > 0) this.#begun()
+      else if (written > 0) this.#sealSoon()
     } catch (error) {
       // Lines may be in the file and yet not be safe: they keep their place in the chain, and count as not written.
       written = 0
@@ -188,9 +204,63 @@ export class Journal implements Startable {
     if (failure !== null) await this.#file.close().catch(() => {})
   }
 
+  /** `began` is in the file: it says who signs, and what stands before it is signed at once. */
+  #begun(): void {
+    this.#introduced = this.#file.files
+    if (this.#life.signs) this.#due.add('head')
+  }
+
+  #sealSoon(): void {
+    if (!this.#life.signs || this.#headTimer !== null || !this.#open) return
+    this.#headTimer = this.#clock.setTimeout(() => this.#dueNow('head'), JOURNAL_HEAD_MS, { unref: true })
+  }
+
+  /** Notes that were written before are safe with the rest. */
+  async #sync(): Promise<void> {
+    this.#syncTimer?.cancel()
+    this.#syncTimer = null
+    await this.#file.sync()
+  }
+
+  #syncSoon(): void {
+    if (this.#open) this.#syncTimer ??= this.#clock.setTimeout(() => this.#dueNow('sync'), NOTE_SYNC_MS, { unref: true })
+  }
+
+  #dueNow(what: 'sync' | 'head'): void {
+    if (what === 'sync') this.#syncTimer = null
+    else this.#headTimer = null
+    this.#due.add(what)
+    this.#kick()
+  }
+
+  async #syncNotes(): Promise<void> {
+    try {
+      await this.#file.ready()
+      await this.#file.sync()
+    } catch (error) {
+      this.#note(null, error)
+      await this.#file.close().catch(() => {})
+    }
+  }
+
+  /** While the signature is made other lines wait: some milliseconds. */
+  async #seal(event: 'head' | 'stopped'): Promise<void> {
+    try {
+      await this.#file.ready()
+      const { files } = this.#file
+      const line = await this.#life.seal(event, { introduce: files !== this.#introduced })
+      if ((await this.#appendLines([line])) === 0) throw new Error('no space left on the disk')
+      await this.#file.sync()
+      this.#introduced = files
+      this.#note(1, null)
+    } catch (error) {
+      this.#note(1, error)
+      await this.#file.close().catch(() => {})
+    }
+  }
+
   /** How many whole lines went in; the chain goes on behind these. */
   async #appendLines(lines: readonly EncodedLine[]): Promise<number> {
-    await this.#file.ready()
     const feed = Buffer.from('\n')
     let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
     let whole = 0
@@ -199,7 +269,7 @@ export class Journal implements Startable {
       if (room < 0) break
       whole += 1
     }
-    this.#chain.commit(lines.slice(0, whole))
+    this.#life.chain.commit(lines.slice(0, whole))
     return whole
   }
 
@@ -210,39 +280,11 @@ export class Journal implements Startable {
     const fields = { path: this.#file.path, problem: this.#problem, lines }
     if (this.#problem !== null && before === null) this.#log.error(fields, 'the journal cannot be written: what it would record is refused')
     if (this.#problem === null && before !== null) this.#log.warn(fields, 'the journal can be written again')
-    if (this.#problem === null && this.#unreported.length > 0) void this.#reportLost()
+    if (this.#problem === null && this.#marks.hasLost) void this.#reportLost()
   }
 
-  /**
-   * Runs that cannot be reported now keep their marks and are tried again when the journal works. One whose
-   * end is written only kept its mark: who wrote it died between the two.
-   */
   async #reportLost(): Promise<void> {
-    if (this.#problem !== null) return
-    const keys = this.#unreported
-    this.#unreported = []
-    const ended = await endedAmong(this.#file.path, keys).catch((): ReadonlySet<string> => new Set())
-    for (const key of keys) {
-      try {
-        if (!ended.has(keyOf(key))) await this.#enqueue({ event: 'lost', ...key })
-        await this.#unmark(key)
-      } catch {
-        this.#unreported.push(key)
-      }
-    }
-  }
-
-  #unmarkSoon(key: AnyRunKey): void {
-    const gone = this.#unmark(key).finally(() => this.#unmarking.delete(gone))
-    this.#unmarking.add(gone)
-  }
-
-  async #unmark(key: AnyRunKey): Promise<void> {
-    try {
-      await this.#marks?.remove(key)
-    } catch (error) {
-      this.#log.warn({ error: errorText(error) }, 'the mark of an ended run could not be removed')
-    }
+    if (this.#problem === null) await this.#marks.reportLost(this.#file.path, async (lost) => this.#enqueue(lost))
   }
 }
 

@@ -1,5 +1,6 @@
 import { isRequestId } from '../protocol/ids.ts'
 import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
+import { LIFE_EVENTS } from './life-events.ts'
 
 const HEX_64 = /^[0-9a-f]{64}$/
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
@@ -8,10 +9,28 @@ const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit', 'lost']
 /** How every line of ours begins, and so also one that was torn. */
 const BEGINNING = '{"ts":"'
 
+type Fields = Record<string, unknown>
+
+const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null
+const isText = (value: unknown, form = /^/): boolean => typeof value === 'string' && form.test(value)
+
+const isSigner = (value: unknown): boolean =>
+  value === null || (isTable(value) && isText(value['agent_id'], HEX_64) && isText(value['public_key']))
+
+const isLineRef = (value: unknown): boolean =>
+  value === null || (isTable(value) && isText(value['chain']) && Number.isSafeInteger(value['n']) && isText(value['sha256'], HEX_64))
+
+const isOfLife = (line: Fields): boolean =>
+  LIFE_EVENTS.some((event) => event === line['event']) &&
+  isSigner(line['signer']) &&
+  (line['event'] === 'began'
+    ? isText(line['version']) && isLineRef(line['after'])
+    : line['signature'] === null || isText(line['signature']))
+
 const isLine = (value: unknown): value is JournalLine => {
-  if (typeof value !== 'object' || value === null) return false
-  const line = value as Record<string, unknown>
-  const text = (key: string, form: RegExp): boolean => typeof line[key] === 'string' && form.test(line[key])
+  if (!isTable(value)) return false
+  const line = value
+  const text = (key: string, form: RegExp): boolean => isText(line[key], form)
   const isId = (key: string): boolean => typeof line[key] === 'string' && isRequestId(line[key])
   const isOfLocalSession = (): boolean =>
     ['door', 'session_id', 'client_name'].every((key) => typeof line[key] === 'string') &&
@@ -25,7 +44,7 @@ const isLine = (value: unknown): value is JournalLine => {
     text('ts', TIME) &&
     text('prev', HEX_64) &&
     isId('chain') &&
-    (isOfLocalSession() || (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
+    (isOfLife(line) || isOfLocalSession() || (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )
 }
 

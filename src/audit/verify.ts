@@ -1,18 +1,22 @@
 import { AppError, errorText } from '../base/errors.ts'
 import { MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
+import type { AgentId } from '../protocol/ids.ts'
 import type { AnyRunKey, JournalLine } from './events.ts'
+import { inOrder, partOf, type JournalPart } from './file-order.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
+import { Lives, type ChainState, type Place, type SignedThrough } from './lives.ts'
 import { isTorn, parseLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
 import { keyOf } from './run-ends.ts'
 
 /**
  * `unreadable`: not a line of a journal. `altered`: this line or the one before it in its chain is not
- * what was written. `missing`: lines of the chain are gone. `out_of_place`: a line stands twice or
- * behind its successors. `head_missing`: the chain's first lines are in none of the files.
- * `unfinished`: a run that started, has no end, and does not run.
+ * what was written. `missing`: lines of a chain, or a whole life, are gone. `out_of_place`: a line or a life
+ * stands twice, behind its successors, or where it does not belong. `head_missing`: the first lines are in none of
+ * the files. `signature`: one that does not fit, is gone, or is of another agent than was said. `unfinished`: a
+ * run that started, has no end, and does not run.
  */
-export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'unfinished'] as const
+export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'signature', 'unfinished'] as const
 export type ProblemKind = (typeof PROBLEM_KINDS)[number]
 
 export interface JournalProblem {
@@ -29,16 +33,34 @@ export interface ChainHead {
   readonly lines: number
   /** Of its last line, without the line feed; hex. */
   readonly sha256: string
+  /** False: it still goes on, its writer was killed, or its end was cut off. */
+  readonly stopped: boolean
+  /** No later life names it as the one before: with an older copy these tell whether the journal's end was cut off. */
+  readonly last: boolean
+}
+
+export interface SignedPart {
+  /** Whose signatures fit. */
+  readonly agents: readonly AgentId[]
+  /** Lines that a signature covers, by themselves or by a later life that names them. */
+  readonly lines: number
+  /** Where the newest signature stands; null: nothing is signed. */
+  readonly through: SignedThrough | null
 }
 
 export interface VerifyReport {
-  /** True when there is no problem; torn lines and running runs are none. */
+  /** True when there is no problem; torn lines, running runs and unsigned lines are none. */
   readonly ok: boolean
   readonly files: readonly string[]
   readonly lines: number
   readonly chains: number
+  /** How many chains begin in these files. */
+  readonly lives: number
+  /** Of these, how many begin in a new file and know of none before: the link to the files before is theirs to miss. */
+  readonly unlinked_lives: number
   /** The end of each chain, to be compared with a copy kept elsewhere. */
   readonly heads: readonly ChainHead[]
+  readonly signed: SignedPart
   /** Lines that a crash or a full disk cut off; each stood at the end when it happened. */
   readonly torn_lines: number
   /** Runs that have started and still run. */
@@ -53,16 +75,8 @@ export interface VerifyOptions {
   readonly running?: () => Promise<readonly AnyRunKey[]>
   /** Older files were rotated away: a chain may begin in its middle. */
   readonly continued?: boolean
-}
-
-interface Place {
-  readonly file: string
-  readonly line: number
-}
-
-interface ChainState {
-  next: number
-  prev: string
+  /** Who must have signed. Null: whoever has, and that nobody has is no problem. */
+  readonly agentId?: AgentId | null
 }
 
 /** Checks line after line; keeps one entry per chain and per run without an end. */
@@ -71,14 +85,19 @@ class Verifier {
   /** Null: it is not known yet. */
   #running: ReadonlySet<string> | null = null
   readonly #chains = new Map<string, ChainState>()
+  readonly #lives: Lives
   readonly #started = new Map<string, Place>()
   readonly #problems: JournalProblem[] = []
   #problemCount = 0
   #lines = 0
   #torn = 0
+  /** Lines of chains, in all files and in the one that is read. */
+  #read = 0
+  #inFile = 0
 
   constructor(options: VerifyOptions) {
     this.#options = options
+    this.#lives = new Lives({ agentId: options.agentId ?? null, continued: options.continued ?? false, chains: this.#chains })
   }
 
   /** Looks at what runs; of what is taken from then on, nothing is missed that ran before. */
@@ -87,29 +106,42 @@ class Verifier {
     this.#running = new Set(running.map(keyOf))
   }
 
+  nextFile(): void {
+    this.#inFile = 0
+  }
+
   take(file: string, raw: RawLine): void {
+    // Where several write one file, each closes what another may have torn.
+    if (raw.bytes?.length === 0) return
     this.#lines += 1
     const place = { file, line: raw.number }
     const line = raw.bytes === null ? null : parseLine(raw.bytes)
     if (raw.bytes !== null && line !== null) {
-      this.#follow(place, line, hashLine(raw.bytes))
+      this.#follow(place, line, raw.bytes)
       this.#note(place, line)
     } else if (raw.bytes !== null && isTorn(raw.bytes)) this.#torn += 1
-    else this.#report(place, 'unreadable', 'this is not a line of a journal')
+    else this.#report(place, { kind: 'unreadable', message: 'this is not a line of a journal' })
   }
 
   finish(files: readonly string[]): VerifyReport {
     let running = 0
     for (const [key, place] of this.#started) {
       if (this.#running?.has(key)) running += 1
-      else this.#report(place, 'unfinished', 'the run that started here has no end and does not run')
+      else this.#report(place, { kind: 'unfinished', message: 'the run that started here has no end and does not run' })
     }
+    this.#lives.finish()
+    const { lives, unlinked, agents, through } = this.#lives.summary
+    const chains = [...this.#chains.values()]
+    const named = new Set(chains.flatMap(({ after }) => after?.chain ?? []))
     return {
       ok: this.#problemCount === 0,
       files,
       lines: this.#lines,
-      chains: this.#chains.size,
-      heads: [...this.#chains].map(([chain, { next, prev }]) => ({ chain, lines: next, sha256: prev })),
+      chains: chains.length,
+      lives,
+      unlinked_lives: unlinked,
+      heads: chains.map(({ id, next, prev, stopped }) => ({ chain: id, lines: next, sha256: prev, stopped, last: !named.has(id) })),
+      signed: { agents, lines: chains.reduce((sum, { first, signedTo }) => sum + Math.max(0, signedTo + 1 - first), 0), through },
       torn_lines: this.#torn,
       running,
       problem_count: this.#problemCount,
@@ -117,28 +149,42 @@ class Verifier {
     }
   }
 
-  #follow(place: Place, line: JournalLine, hash: string): void {
+  #follow(place: Place, line: JournalLine, bytes: Buffer): void {
     const { chain, n, prev } = line
-    const state = this.#chains.get(chain)
-    if (state === undefined) {
-      this.#begin(place, line)
-      this.#chains.set(chain, { next: n + 1, prev: hash })
-      return
-    }
-    if (n < state.next) {
-      this.#report(place, 'out_of_place', `line ${n} of chain ${chain} stands here again or too late`)
-      return
-    }
-    if (n > state.next) this.#report(place, 'missing', `lines ${state.next} to ${n - 1} of chain ${chain} are missing before this one`)
-    else if (prev !== state.prev) this.#report(place, 'altered', `line ${n} of chain ${chain} does not fit the one before it`)
+    const state = this.#chains.get(chain) ?? this.#begin(place, line)
+    if (n < state.next)
+      return this.#report(place, { kind: 'out_of_place', message: `line ${n} of chain ${chain} stands here again or too late` })
+    const gap = `lines ${state.next} to ${n - 1} of chain ${chain} are missing before this one`
+    if (n > state.next) this.#report(place, { kind: 'missing', message: gap })
+    else if (state.next > state.first && prev !== state.prev)
+      this.#report(place, { kind: 'altered', message: `line ${n} of chain ${chain} does not fit the one before it` })
+    if (state.stopped) this.#report(place, { kind: 'altered', message: `chain ${chain} goes on behind its end` })
+    if (line.event === 'began' && n > 0) this.#report(place, { kind: 'altered', message: `chain ${chain} begins a second time` })
+    if (line.event === 'head' || line.event === 'stopped')
+      for (const finding of this.#lives.seal(place, line, bytes, state)) this.#report(place, finding)
+    this.#read += 1
+    this.#inFile += 1
     state.next = n + 1
-    state.prev = hash
+    state.prev = hashLine(bytes)
+    state.at = this.#read
+    state.stopped ||= line.event === 'stopped'
   }
 
-  #begin(place: Place, { chain, n, prev }: JournalLine): void {
-    if (n === 0 && prev !== FIRST_PREV) this.#report(place, 'altered', `the first line of chain ${chain} names one before it`)
-    if (n > 0 && !this.#options.continued)
-      this.#report(place, 'head_missing', `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`)
+  #begin(place: Place, line: JournalLine): ChainState {
+    const { chain, n, prev } = line
+    const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
+    if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
+    if (n === 0 && line.event !== 'began') altered(`the first line of chain ${chain} is not how a life begins`)
+    if (n > 0 && !this.#options.continued) {
+      const message = `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`
+      this.#report(place, { kind: 'head_missing', message })
+    }
+    const began = line.event === 'began' && n === 0 ? line : null
+    if (began !== null) for (const finding of this.#lives.begin(chain, began, this.#read, this.#inFile)) this.#report(place, finding)
+    const [signer, after] = [began?.signer ?? null, began?.after]
+    const state = { id: chain, first: n, next: n, prev, at: 0, signer, signedTo: -1, stopped: false, after }
+    this.#chains.set(chain, state)
+    return state
   }
 
   #note(place: Place, line: JournalLine): void {
@@ -147,54 +193,32 @@ class Verifier {
     else if (line.event === 'exit' || line.event === 'lost') this.#started.delete(keyOf(line))
   }
 
-  #report(place: Place, kind: ProblemKind, message: string): void {
+  #report(place: Place, { kind, message }: { kind: ProblemKind; message: string }): void {
     this.#problemCount += 1
     if (this.#problems.length < MAX_VERIFY_PROBLEMS) this.#problems.push({ ...place, kind, message })
   }
 }
 
-interface JournalPart {
-  readonly path: string
-  /** The first whole line; null where there is none. */
-  readonly first: JournalLine | null
-}
-
-const firstLineOf = async (path: string, signal?: AbortSignal): Promise<JournalLine | null> => {
-  for await (const lines of readLines(path, { signal }))
-    for (const { bytes } of lines) {
-      const line = bytes && parseLine(bytes)
-      if (line) return line
-    }
-  return null
-}
-
-/** Oldest first. Within a chain its own count decides, because a clock may be set back. */
-const byAge = ({ first: a }: JournalPart, { first: b }: JournalPart): number => {
-  if (a === null || b === null) return Number(a !== null) - Number(b !== null)
-  if (a.chain === b.chain) return a.n - b.n
-  return Date.parse(a.ts) - Date.parse(b.ts)
-}
-
 /**
- * Checks a journal, given all its files in any order. Finds what was altered, taken out, doubled or
- * moved inside a chain, in bounded memory. What it cannot see: that the last lines of a chain were cut
- * off, for which the journal must be copied elsewhere in time. Throws `not_found` for a file that
- * cannot be read.
+ * Checks a journal, given all its files in any order. Finds what was altered, taken out, doubled or moved inside a
+ * life, and lives that were taken out, shortened or moved, in bounded memory; and says what a signature covers. What
+ * it cannot see: that the end of all was cut off. What no signature covers, whoever may write the file may have
+ * written anew. Throws `not_found` for a file that cannot be read.
  */
 export const verifyJournal = async (paths: readonly string[], options: VerifyOptions = {}, signal?: AbortSignal): Promise<VerifyReport> => {
   const verifier = new Verifier(options)
   let path = ''
   try {
     const parts: JournalPart[] = []
-    for (path of paths) parts.push({ path, first: await firstLineOf(path, signal) })
-    parts.sort(byAge)
-    for (const part of parts) {
-      path = part.path
+    if (paths.length > 1) for (path of paths) parts.push(await partOf(path, signal))
+    const ordered = paths.length > 1 ? inOrder(parts).map((part) => part.path) : paths
+    for (path of ordered) {
+      verifier.nextFile()
       // Only the newest grows.
-      const atEnd = part === parts.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
+      const atEnd = path === ordered.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
       for await (const lines of readLines(path, { signal, atEnd })) for (const line of lines) verifier.take(path, line)
     }
-    return verifier.finish(parts.map((part) => part.path))
+    return verifier.finish(ordered)
   } catch (error) {
     signal?.throwIfAborted()
     throw new AppError('not_found', `${path} cannot be read: ${errorText(error)}`, { cause: error, data: { file: path } })

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { constants, lstatSync, readlinkSync, type Stats } from 'node:fs'
 import { mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join, parse as parsePath, resolve, sep } from 'node:path'
@@ -12,6 +12,8 @@ import { linesOf, type KeyPath } from './toml-lines.ts'
 export interface TomlDocument {
   readonly path: string
   readonly value: Record<string, unknown>
+  /** Of its bytes, hex. */
+  readonly sha256: string
   /** The line, from 1, of a key or of the nearest thing around it. */
   lineOf(keyPath: KeyPath): number
 }
@@ -25,11 +27,13 @@ export interface TomlOptions {
   readonly bigints?: boolean
 }
 
+const sha256Of = (content: string | Uint8Array): string => createHash('sha256').update(content).digest('hex')
+
 /** Parses TOML; a syntax error becomes `code` with `path:line:column` before its text. */
 export const parseToml = (text: string, path: string, code: ErrorCode, options: TomlOptions = {}): TomlDocument => {
   try {
     const value = parse(text, { integersAsBigInt: options.bigints ?? false })
-    return { path, value, lineOf: linesOf(text) }
+    return { path, value, sha256: sha256Of(text), lineOf: linesOf(text) }
   } catch (error) {
     if (!(error instanceof TomlError)) throw error
     const { line, column } = error
@@ -52,7 +56,7 @@ export const readToml = async (path: string, code: ErrorCode, options: TomlOptio
   } catch (error) {
     throw new AppError(code, `${path}: not valid UTF-8`, { cause: error, data: { file: path } })
   }
-  return parseToml(text, path, code, options)
+  return { ...parseToml(text, path, code, options), sha256: sha256Of(bytes) }
 }
 
 /** A semantic error in a TOML file, in the form that editors understand: `file:line: key: reason`. */

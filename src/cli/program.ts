@@ -252,6 +252,12 @@ interface TailFlags {
   readonly outgoing?: boolean
 }
 
+interface VerifyFlags {
+  readonly continued?: boolean
+  readonly outgoing?: boolean
+  readonly agent?: string
+}
+
 const OUTGOING = 'what the running daemon asked of other agents, instead of what ran here'
 
 const addAudit = (program: Command, run: Run): void => {
@@ -271,11 +277,16 @@ const addAudit = (program: Command, run: Run): void => {
     )
   audit
     .command('verify')
-    .description('was anything altered, moved or taken out; prints the head of each chain, to compare with a copy kept elsewhere')
+    .description(
+      "was anything altered, moved or taken out, and what is signed; prints the journal's head, to compare with a copy kept elsewhere",
+    )
     .argument('[files...]', 'all parts of a rotated journal; default: the journal of the running daemon')
     .option('--continued', 'older parts are gone: a chain may begin in its middle')
+    .option('--agent <id>', 'who must have signed it; default: the running daemon, where no file is named, else whoever has')
     .option('--outgoing', OUTGOING)
-    .action(async (files: string[], { continued = false, outgoing = false }: { continued?: boolean; outgoing?: boolean }) =>
-      run(async (context) => (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued, outgoing })),
+    .action(async (files: string[], { continued = false, outgoing = false, agent }: VerifyFlags) =>
+      run(async (context) =>
+        (await import('./commands/audit.ts')).runAuditVerify(context, { files, continued, outgoing, agent: agent ?? null }),
+      ),
     )
 }

@@ -34,15 +34,16 @@ const daemonApi = (env: Environment): LocalApi => {
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }
 
-const journalAt = (path: string, components: { clock: Clock; log: Logger }): Journal =>
-  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }) })
+/** Every rexd of a user writes the same file, and none has a key to sign with. */
+const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
+  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
 
 /** Door and executor in one process, with the same port between them as in a daemon. */
-export const startRexd = async ({ policy, audit_path }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
+export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null })
-  const journal = audit_path === null ? null : journalAt(audit_path, { clock, log })
+  const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({
     cells,
     clock,

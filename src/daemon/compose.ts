@@ -174,8 +174,13 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
   for (const warning of acl.warnings) log.warn(warning)
   const journalPath = acl.acl.audit_log_path
   const journal =
-    journalPath === null ? null : new Journal({ clock, log }, { path: journalPath, marks: new RunningMarks({ directory: paths.runs }) })
-  const outgoing = new Journal({ clock, log }, { path: paths.outgoing, marks: null })
+    journalPath === null
+      ? null
+      : new Journal(
+          { clock, log, signer },
+          { path: journalPath, marks: new RunningMarks({ directory: paths.runs }), policySha256: acl.sha256 },
+        )
+  const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
     { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },

@@ -14,6 +14,8 @@ export const DEFAULT_REXD_CONFIG = '/etc/rexd/config.toml'
 /** All of REXD's configuration file. */
 export interface RexdConfig {
   readonly path: string
+  /** Of the file as it was read, hex. */
+  readonly sha256: string
   /** `rexd --stdio` may be used. */
   readonly stdio: boolean
   readonly log_level: LogLevel
@@ -72,7 +74,7 @@ export const loadHttpRexdConfig = async (file: string, env: Environment): Promis
 }
 
 const read = (toml: TomlReader, env: Environment): RexdConfig => {
-  const { value, path } = toml.document
+  const { value, path, sha256 } = toml.document
   toml.knownKeys([], value, SECTIONS)
   const section = (name: string, keys: readonly string[]) =>
     value[name] === undefined ? {} : (toml.table([name], value[name], keys) ?? {})
@@ -83,6 +85,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   if (!enabled) toml.warning(['audit', 'enabled'], 'nothing that is done here is written down')
   return {
     path,
+    sha256,
     stdio: toml.boolean(['server', 'stdio'], server['stdio']) ?? true,
     log_level: readLogLevel(toml, server['log_level']),
     http: readHttpConfig(toml, server),

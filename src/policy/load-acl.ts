@@ -16,6 +16,8 @@ export interface LoadedAcl {
   readonly status: AclStatus
   /** The file that was read; null where there was none. */
   readonly loaded_from: string | null
+  /** SHA-256 of the file as it was read, hex; null where there was none. */
+  readonly sha256: string | null
   /** ISO 8601. */
   readonly loaded_at: string
   /** What will not work as written, each `file:line: key: what`. */
@@ -36,6 +38,8 @@ export interface AclInspection {
   /** Null where the file is missing, is not TOML, or has no `[exec]`. */
   readonly acl: Acl | null
   readonly missing: boolean
+  /** SHA-256 of the file, hex; null where it is missing or no TOML. */
+  readonly sha256: string | null
   /** Any of these keeps the daemon from starting. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -43,7 +47,7 @@ export interface AclInspection {
   readonly unenforceable: readonly string[]
 }
 
-const NOTHING = { acl: null, missing: false, warnings: [], unenforceable: [] } as const
+const NOTHING = { acl: null, missing: false, sha256: null, warnings: [], unenforceable: [] } as const
 
 /** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
 export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
@@ -63,6 +67,7 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
     path,
     acl: reading.acl,
     missing: false,
+    sha256: document.sha256,
     problems: [...problems, ...reading.problems, ...programs.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings],
     unenforceable: beyond,
@@ -74,12 +79,12 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
  * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
-  const { path, acl, missing, problems, warnings } = await inspectAcl(init.path, init.judge)
+  const { path, acl, missing, sha256, problems, warnings } = await inspectAcl(init.path, init.judge)
   const loaded_at = new Date(clock.now()).toISOString()
-  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: null, loaded_at, warnings: [] }
+  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: null, sha256, loaded_at, warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
-  if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, loaded_at, warnings }
-  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, loaded_at, warnings }
+  if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
+  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings }
 }
 
 const permissionProblems = (path: string): string[] => {

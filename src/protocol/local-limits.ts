@@ -30,6 +30,10 @@ export const MAX_JOURNAL_LINE = 256 * 1024
 export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
 /** One write: larger batches gain nothing and make a torn one worse. */
 export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
+/** Notes (`started`, warnings) wait so long for a line that is synced anyway, and are synced by themselves then. */
+export const NOTE_SYNC_MS = 100
+/** What is written is signed so long after its first line: a signature is 4.5 KiB in the file and a millisecond. */
+export const JOURNAL_HEAD_MS = 60_000
 /** Problems that one verification lists; it goes on counting. */
 export const MAX_VERIFY_PROBLEMS = 100
 /** Lines that `audit tail` shows at most before it follows. */

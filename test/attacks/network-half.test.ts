@@ -37,6 +37,7 @@ import { toHex } from '../../src/protocol/ids.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { SplitDaemon } from '../support/captured-network.ts'
 import { newParty, ProbeRun, signedFrame, type FakeLink, type FakeNetwork, type Party } from '../support/fake-network.ts'
+import { linesOf } from '../support/journal.ts'
 import { isRunning, MeshOfDaemons, residentOf, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 
 // Plays a captured network half against the executor's real process: first beside the real half, on its channel and
@@ -312,7 +313,7 @@ test(
 test('a proof of a run that is moved to another argv, stdin, agent or run', LIMIT, async () => {
   const { aside } = bob.tap
   const link = await aside.link(mallory)
-  const lines = async (): Promise<number> => (await readFile(bob.outgoingFile, 'utf8').catch(() => '')).split('\n').length
+  const lines = async (): Promise<number> => (await linesOf(bob.outgoingFile).catch(() => [])).length
   const stdin = { len: 2, pieces: pieceHashes(Buffer.from('in')) }
   const own = { agent_id: bob.agentId, argv: ['date'], stdin_len: 2, stdin_sha256: stdin.pieces.map(toHex) }
   const request_id = randomUUID()
@@ -354,7 +355,7 @@ test('a proof of a run that is moved to another argv, stdin, agent or run', LIMI
 
 test('signatures asked for without end are bounded, and every Request that was signed is in the journal', LIMIT, async () => {
   const { aside } = bob.tap
-  const lines = async (): Promise<number> => (await readFile(bob.outgoingFile, 'utf8').catch(() => '')).split('\n').length
+  const lines = async (): Promise<number> => (await linesOf(bob.outgoingFile).catch(() => [])).length
   const before = await lines()
   const call = { link: 0, stream_nonce: randomBytes(NONCE_BYTES), argv: ['x'], stdin: null, timeout_ms: null, cwd: null, clamp: false }
   const outcomes = await Promise.allSettled(

@@ -46,11 +46,17 @@ const smallDisk = async (t: TestContext, kib: number): Promise<string | null> =>
 test('a line is in the file when its append has settled, with its head first and private to us', async (t) => {
   const { journal, clock, path } = await openJournal(t)
   await journal.append(requestEvent(1))
-  const text = await readFile(path, 'utf8')
-  assert.match(text, /^\{"ts":"[^"]+","event":"request","chain":"[0-9a-f-]{36}","n":0,"prev":"0{64}",/)
+  const [first = '', text = ''] = (await readFile(path, 'utf8')).split('\n')
+  assert.match(first, /^\{"ts":"[^"]+","event":"began","chain":"[0-9a-f-]{36}","n":0,"prev":"0{64}",/)
+  assert.match(text, /^\{"ts":"[^"]+","event":"request","chain":"[0-9a-f-]{36}","n":1,"prev":"[0-9a-f]{64}",/)
   const { chain, ...line } = JSON.parse(text) as MeshLine
   assert.equal(typeof chain, 'string')
-  assert.deepEqual(line, { ts: new Date(clock.now()).toISOString(), n: 0, prev: '0'.repeat(64), ...requestEvent(1) })
+  assert.deepEqual(line, {
+    ts: new Date(clock.now()).toISOString(),
+    n: 1,
+    prev: createHash('sha256').update(first).digest('hex'),
+    ...requestEvent(1),
+  })
   assert.equal((await stat(path)).mode & 0o777, 0o600)
   assert.equal((await stat(dirname(path))).mode & 0o777, 0o700)
 })
@@ -73,10 +79,10 @@ test('every line names the hash of the one before it, in the order of the append
   const { journal, path } = await openJournal(t)
   await Promise.all(Array.from({ length: 300 }, (_item, n) => journal.append(denialEvent(n))))
   const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1)
-  let prev = '0'.repeat(64)
+  let prev = createHash('sha256').update(lines.shift()!).digest('hex')
   for (const [n, text] of lines.entries()) {
     const line = JSON.parse(text) as MeshLine
-    assert.deepEqual([line.n, line.prev, line.request_id], [n, prev, runKey(n).request_id])
+    assert.deepEqual([line.n, line.prev, line.request_id], [n + 1, prev, runKey(n).request_id])
     prev = createHash('sha256').update(text).digest('hex')
   }
   assert.equal(lines.length, 300)
@@ -95,7 +101,7 @@ test('nothing that a stranger wrote can break a line or deceive who reads it', a
     'é漢🙂',
   ]
   await journal.append(requestEvent(1, argv))
-  const text = await readFile(path, 'utf8')
+  const text = (await readFile(path, 'utf8')).replace(/^.*\n/, '')
   assert.equal(text.split('\n').length, 2)
   // eslint-disable-next-line no-control-regex
   assert.doesNotMatch(text.slice(0, -1), /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|[\u{e0000}-\u{e007f}]/u)
@@ -112,12 +118,12 @@ test('the chain goes on in the new file when the old one was renamed or deleted'
   await writeFile(path, '', { mode: 0o600 })
   await journal.append(denialEvent(2))
   const report = await verifyJournal([path, `${path}.0`, `${path}.1`])
-  assert.deepEqual([report.ok, report.lines, report.chains], [true, 3, 1])
+  assert.deepEqual([report.ok, report.lines, report.chains], [true, 4, 1])
   await rm(path)
   await journal.append(denialEvent(3))
   assert.deepEqual(
     (await linesOf(path)).map((line) => (line as MeshLine).n),
-    [3],
+    [4],
   )
 })
 
@@ -126,7 +132,7 @@ test('two processes may write one file', async (t) => {
   const second = await openJournal(t, join(first.directory, 'second'), first.path)
   await Promise.all(Array.from({ length: 100 }, (_item, n) => (n % 2 ? first : second).journal.append(denialEvent(n))))
   const report = await verifyJournal([first.path])
-  assert.deepEqual([report.ok, report.lines, report.chains], [true, 100, 2])
+  assert.deepEqual([report.ok, report.lines, report.chains], [true, 102, 2])
 })
 
 test('a line that a crash tore stays where it is, and the next one stands alone', async (t) => {
@@ -149,7 +155,7 @@ test('a line torn by another process while we run is closed before ours', async 
   await appendFile(path, '{"ts":"2026')
   await journal.append(denialEvent(1))
   const report = await verifyJournal([path])
-  assert.deepEqual([report.ok, report.lines, report.torn_lines], [true, 3, 1])
+  assert.deepEqual([report.ok, report.lines, report.torn_lines], [true, 4, 1])
 })
 
 test('a full disk denies, tears no line for good, and is over when there is room', async (t) => {
@@ -168,7 +174,7 @@ test('a full disk denies, tears no line for good, and is over when there is room
   assert.deepEqual((await journal.status()).problem, null)
   await journal.append(exitEvent(1))
   const report = await verifyJournal([path])
-  assert.deepEqual([report.ok, report.chains, report.lines - report.torn_lines], [true, 1, 3])
+  assert.deepEqual([report.ok, report.chains, report.lines - report.torn_lines], [true, 1, 4])
 })
 
 test('of a batch that does not fit, the lines that went in are kept and settled, the others refused', async (t) => {
@@ -180,7 +186,7 @@ test('of a batch that does not fit, the lines that went in are kept and settled,
   assert.ok(settled > 0 && settled < 20, `${settled}`)
   assert.ok(results.slice(settled).every(({ status }) => status === 'rejected'))
   const report = await verifyJournal([path])
-  assert.deepEqual([report.ok, report.lines - report.torn_lines], [true, settled])
+  assert.deepEqual([report.ok, report.lines - report.torn_lines], [true, settled + 1])
 })
 
 test('a missing directory denies until it is there again', async (t) => {
@@ -287,7 +293,7 @@ test('the start after a crash closes what was running as lost, once', async (t) 
   const lost = (await linesOf(first.path)).filter((line) => (line as MeshLine).event === 'lost') as MeshLine[]
   assert.deepEqual(
     lost.map(({ request_id, n }) => [request_id, n]),
-    [[runKey(1).request_id, 0]],
+    [[runKey(1).request_id, 1]],
   )
   assert.deepEqual(await readdir(first.runningDir), ['not a mark'])
   assert.equal((await verifyJournal([first.path])).ok, true)

@@ -6,6 +6,8 @@ import { test, type TestContext } from 'node:test'
 
 import fc from 'fast-check'
 
+import type { JournalEvent, JournalLine } from '../../src/audit/events.ts'
+import type { LineRef } from '../../src/audit/life-events.ts'
 import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { listRunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/audit/verify.ts'
@@ -13,10 +15,26 @@ import { MAX_JOURNAL_LINE, MAX_VERIFY_PROBLEMS } from '../../src/protocol/local-
 import { denialEvent, exitEvent, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
-/** Lines of one chain, `count` of them, without line feeds. */
-const chainOf = (count: number, id = '01900000-0000-7000-8000-00000000c0de', at = 0): string[] => {
-  const chain = new Chain({ id })
-  return chain.encode(Array.from({ length: count }, (_item, n) => prepareLine(denialEvent(n), at + n))).map(({ bytes }) => bytes.toString())
+const FIRST = '01900000-0000-7000-8000-00000000c0de'
+const SECOND = '01900000-0000-7000-8000-00000000beef'
+
+const beganEvent = (after: LineRef | null = null): JournalEvent => ({
+  event: 'began',
+  version: '0.1.0',
+  policy_sha256: null,
+  signer: null,
+  after,
+})
+
+const refTo = (lines: readonly string[]): LineRef => {
+  const { chain, n } = JSON.parse(lines.at(-1)!) as JournalLine
+  return { chain, n, sha256: createHash('sha256').update(lines.at(-1)!).digest('hex') }
+}
+
+/** Lines of one chain, `count` of them, without line feeds. `after`: what stands before it. */
+const chainOf = (count: number, id = FIRST, after: LineRef | null = null): string[] => {
+  const events = [beganEvent(after), ...Array.from({ length: count - 1 }, (_item, n) => denialEvent(n + 1))]
+  return new Chain({ id }).encode(events.map((event, n) => prepareLine(event, n))).map(({ bytes }) => bytes.toString())
 }
 
 const check = async (t: TestContext, lines: readonly string[], options?: VerifyOptions): Promise<VerifyReport> => {
@@ -38,7 +56,10 @@ test('a whole chain is in order', async (t) => {
       files: [],
       lines: 10,
       chains: 1,
-      heads: [{ chain: '01900000-0000-7000-8000-00000000c0de', lines: 10, sha256 }],
+      lives: 1,
+      unlinked_lives: 0,
+      heads: [{ chain: FIRST, lines: 10, sha256, stopped: false, last: true }],
+      signed: { agents: [], lines: 0, through: null },
       torn_lines: 0,
       running: 0,
       problem_count: 0,
@@ -87,7 +108,7 @@ test('a line cut short by hand leaves a hole; one cut short by a crash leaves no
   const lines = chainOf(4)
   const cut = await check(t, lines.with(1, lines[1]!.slice(0, 60)))
   assert.deepEqual([kinds(cut), cut.torn_lines], [[['missing', 3]], 1])
-  const next = chainOf(2, '01900000-0000-7000-8000-00000000beef')
+  const next = chainOf(2, SECOND, refTo(lines))
   const crash = await check(t, [...lines, lines[3]!.slice(0, 60), ...next])
   assert.deepEqual([crash.ok, crash.torn_lines, crash.chains], [true, 1, 2])
 })
@@ -100,7 +121,7 @@ test('what is no line of a journal is named', async (t) => {
     '{"ts":"x"}',
     '[]',
     'null',
-    lines[0]!.replace('"denial"', '"rumour"'),
+    lines[1]!.replace('"denial"', '"rumour"'),
     lines[0]!.slice(5),
     'x'.repeat(MAX_JOURNAL_LINE + 1),
   ]
@@ -109,7 +130,7 @@ test('what is no line of a journal is named', async (t) => {
 })
 
 test('chains in one file are judged each for itself', async (t) => {
-  const [first, second] = [chainOf(3), chainOf(3, '01900000-0000-7000-8000-00000000beef')]
+  const [first, second] = [chainOf(3), chainOf(3, SECOND)]
   const mixed = [first[0]!, second[0]!, second[1]!, first[1]!, first[2]!, second[2]!]
   assert.equal((await check(t, mixed)).ok, true)
   assert.deepEqual(kinds(await check(t, mixed.toSpliced(3, 1))), [['missing', 4]])
@@ -120,7 +141,7 @@ test('the first line of a chain may name none before it', async (t) => {
   assert.deepEqual(kinds(await check(t, [line!.replace('0'.repeat(64), 'a'.repeat(64))])), [['altered', 1]])
 })
 
-test('files are read in the order of their time, in whatever order they are given', async (t) => {
+test('files are read in the order of their chains, in whatever order they are given', async (t) => {
   const directory = await temporaryDirectory(t)
   const lines = chainOf(9)
   const paths = ['b', 'c', 'a'].map((name) => join(directory, name))
@@ -147,7 +168,7 @@ test('a run that started and has no end is unfinished, unless it runs', async (t
     await journal.append(startedEvent(n))
   }
   await journal.append(exitEvent(1))
-  assert.deepEqual(kinds(await verifyJournal([path])), [['unfinished', 4]])
+  assert.deepEqual(kinds(await verifyJournal([path])), [['unfinished', 5]])
   const report = await verifyJournal([path], { running: async () => listRunningMarks(runningDir) })
   assert.deepEqual([report.ok, report.running], [true, 1])
   await journal.append({ event: 'lost', ...runKey(2) })
@@ -187,8 +208,9 @@ test('any one byte changed before the last line of a chain is noticed', async (t
 
 test('a long journal is checked in memory that does not grow with it', { timeout: 120_000 }, async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const id = '01900000-0000-7000-8000-00000000c0de'
-  const chain = new Chain({ id })
+  const chain = new Chain({ id: FIRST })
+  await writeFile(path, `${chainOf(1)[0]!}\n`)
+  chain.commit(chain.encode([prepareLine(beganEvent(), 0)]))
   for (let part = 0; part < 20; part++) {
     const lines = chain.encode(Array.from({ length: 5_000 }, (_item, n) => prepareLine(n % 2 ? exitEvent(n) : startedEvent(n + 1), n)))
     chain.commit(lines)
@@ -197,6 +219,6 @@ test('a long journal is checked in memory that does not grow with it', { timeout
   const size = (await readFile(path)).length
   const before = process.memoryUsage.rss()
   const report = await verifyJournal([path])
-  assert.deepEqual([report.ok, report.lines], [true, 100_000])
+  assert.deepEqual([report.ok, report.lines], [true, 100_001])
   assert.ok(process.memoryUsage.rss() - before < size, 'the file was kept in memory')
 })

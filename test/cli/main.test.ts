@@ -8,6 +8,7 @@ import { test } from 'node:test'
 
 import { CommanderError } from 'commander'
 
+import type { JournalEvent } from '../../src/audit/events.ts'
 import { Chain, prepareLine } from '../../src/audit/line.ts'
 import { checkOperatorProof } from '../../src/identity/check-operator-proof.ts'
 import { buildProgram } from '../../src/cli/program.ts'
@@ -439,6 +440,13 @@ test('without a journal the daemon says which command wants a file', async (t) =
     assert.match((await runCli(['--data-dir', dir, 'audit', command])).stderr, new RegExp(`name the file: x0x audit ${command} FILE`))
 })
 
+/** A journal of one life with one line. */
+const journalText = (event: JournalEvent): string => {
+  const began: JournalEvent = { event: 'began', version: '0.1.0', policy_sha256: null, signer: null, after: null }
+  const lines = new Chain({ id: ID }).encode([began, event].map((one) => prepareLine(one, 0)))
+  return lines.map(({ bytes }) => `${bytes.toString()}\n`).join('')
+}
+
 test('audit --outgoing reads the journal of what was asked, and wants no file beside it', async (t) => {
   const path = join(await tempDir(t), 'requests.jsonl')
   const asked = {
@@ -451,29 +459,40 @@ test('audit --outgoing reads the journal of what was asked, and wants no file be
     timeout_ms: null,
     proven: true,
   } as const
-  const [line] = new Chain({ id: ID }).encode([prepareLine(asked, 0)])
-  await writeFile(path, `${line!.bytes.toString()}\n`)
+  await writeFile(path, journalText(asked))
   const { dir } = await fakeDaemon(t, (_request, response) =>
-    json(response, 200, { ok: true, journal: null, outgoing_journal: { path, writable: true } }),
+    json(response, 200, { ok: true, agent_id: exit.agent_id, journal: null, outgoing_journal: { path, writable: true } }),
   )
   const tail = await runCli(['--data-dir', dir, 'audit', 'tail', '--outgoing'])
   assert.match(tail.stdout, /asked .*argv=\["x"\] {2}stdin_bytes=0 {2}timeout_ms=null {2}proven=true\n$/)
-  assert.match((await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])).stdout, /no break found: 1 line/)
+  // The daemon's own journal is held against the daemon's own agent.
+  const verify = await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])
+  assert.equal(verify.status, 1)
+  assert.match(verify.stdout, /chain .* is signed by nobody/)
+  assert.match((await runCli(['audit', 'verify', path])).stdout, /no break found: 2 lines/)
   for (const command of ['tail', 'verify'])
     assert.equal((await runCli(['--data-dir', dir, 'audit', command, '--outgoing', path])).status, 2)
 })
 
-test('audit verify prints the head of each chain and claims no more than it saw', async (t) => {
+test('audit verify prints the head of the journal and claims no more than it saw', async (t) => {
   const file = join(await tempDir(t), 'exec.log')
-  const [line] = new Chain({ id: ID }).encode([prepareLine(denialEvent(0), 0)])
-  await writeFile(file, Buffer.concat([line!.bytes, Buffer.from('\n')]))
+  await writeFile(file, journalText(denialEvent(0)))
   const { status, stdout } = await runCli(['audit', 'verify', file])
   assert.equal(status, 0)
-  const sha256 = createHash('sha256').update(line!.bytes).digest('hex')
+  const sha256 = createHash('sha256')
+    .update(journalText(denialEvent(0)).split('\n')[1]!)
+    .digest('hex')
   assert.equal(
     stdout,
-    `head     chain ${ID}: 1 line, SHA-256 of the last ${sha256}\nok       no break found: 1 line, 1 chain, 0 runs going on\n`,
+    [
+      `head     chain ${ID}: 2 lines, SHA-256 of the last ${sha256}`,
+      'signed   nothing: whoever may write the file may have written all of it anew',
+      'note     1 life without an end: it still goes on, was killed, or its end was cut off',
+      'ok       no break found: 2 lines, 1 life, 0 runs going on\n',
+    ].join('\n'),
   )
+  assert.equal((await runCli(['audit', 'verify', '--agent', 'bob', file])).status, 2)
+  assert.equal((await runCli(['audit', 'verify', '--agent', exit.agent_id, file])).status, 1)
 })
 
 test('a direct message above its limit is too_large before anything is sent, and names the limit', async (t) => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, symlink, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -42,7 +43,16 @@ test('a file that names a root and nothing else is a configuration', async (t) =
   const file = await fileOf(t, ROOT)
   const { config, warnings } = await loadRexdConfig(file, {})
   const { policy, ...rest } = config
-  assert.deepEqual(rest, { path: file, stdio: true, log_level: 'warn', http: null, audit_path: '/var/log/rexd/audit.log' })
+  assert.deepEqual(rest, {
+    path: file,
+    sha256: createHash('sha256')
+      .update(await readFile(file))
+      .digest('hex'),
+    stdio: true,
+    log_level: 'warn',
+    http: null,
+    audit_path: '/var/log/rexd/audit.log',
+  })
   assert.deepEqual([policy.source, policy.roots.map(({ path }) => path)], [file, ['/usr']])
   assert.deepEqual(warnings, [])
 })

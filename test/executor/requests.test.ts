@@ -3,6 +3,7 @@ import { mkdir, readFile, rename, rm, rmdir, stat } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import type { AskedEvent, JournalLine } from '../../src/audit/events.ts'
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { RequestProof } from '../../src/executor/port/messages.ts'
@@ -15,6 +16,7 @@ import { SIGNATURE_BURST } from '../../src/protocol/limits.ts'
 import { SIGN_AGAIN_MS } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork } from '../support/fake-network.ts'
+import { linesOf } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
@@ -68,6 +70,7 @@ const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking
         .split('\n')
         .filter(Boolean)
         .map((line) => JSON.parse(line) as JournalLine)
+        .filter((line) => !isLifeEvent(line))
     },
   }
 }
@@ -103,7 +106,7 @@ test('every Request is in the journal of what was asked before its signature com
       { ...first, agent_id: host.own.signer.agentId, machine_id: host.own.machine.machineId, timeout_ms: null },
     ])
     const report = await verifyJournal([host.outgoingPath])
-    assert.deepEqual([report.ok, report.lines, report.chains], [true, 3, 1])
+    assert.deepEqual([report.ok, report.lines, report.chains], [true, 4, 1])
     assert.equal((await stat(host.outgoingPath)).mode & 0o777, 0o600)
   }
 })
@@ -126,7 +129,7 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
   assert.equal((await lines()).length, 1)
   // The chain goes on in the new file.
   const report = await verifyJournal([host.outgoingPath, `${host.outgoingPath}.1`])
-  assert.deepEqual([report.ok, report.lines, report.chains], [true, 2, 1])
+  assert.deepEqual([report.ok, report.lines, report.chains], [true, 3, 1])
   await rm(`${host.outgoingPath}.1`)
 })
 
@@ -144,7 +147,7 @@ test('where operators must prove, a request without a proof is not signed, and t
   const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
   const { proven } = await prove(object)
   await assert.rejects(sign({}, { proven, proof: '' }), refused('operator_proof_required'))
-  assert.equal((await stat(host.outgoingPath)).size, 0)
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
   await sign({}, await prove(object))
   assert.deepEqual(
     askedOf(await lines()).map((line) => line.proven),
@@ -164,7 +167,7 @@ test('a proof that is given is checked also where none is needed', async (t) => 
   await assert.rejects(sign({}, { proven: Buffer.from(`${proven.toString()} `), proof }), unproven)
   for (const operation of ['contact_trust', 'card_import', 'exec_ru'])
     await assert.rejects(sign({}, await prove(object, operation)), unproven, operation)
-  assert.equal((await stat(host.outgoingPath)).size, 0)
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
   await sign({}, { proven, proof })
   // And a proof of a run proves nothing else.
   const body = Buffer.from('{"contact":"x"}')
@@ -209,7 +212,7 @@ test("a network half that holds an operator's proof can change nothing in the re
     // It has been seen, whatever came of it.
     await assert.rejects(sign(honest, proof), refused('operator_proof_required', /used before/))
   }
-  assert.equal((await stat(host.outgoingPath)).size, 0)
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
   await sign(honest, await prove(object))
 })
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { chmod, chown, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
@@ -36,7 +37,15 @@ test('an enabled file is loaded with where and when', async () => {
   const { acl, ...rest } = await loadAcl({ path, explicit: true }, clock)
   assert.equal(acl.enabled, true)
   assert.equal(acl.source, path)
-  assert.deepEqual(rest, { status: 'enabled', loaded_from: path, loaded_at: '2026-05-01T09:00:00.000Z', warnings: [] })
+  assert.deepEqual(rest, {
+    status: 'enabled',
+    loaded_from: path,
+    sha256: createHash('sha256')
+      .update(await readFile(path))
+      .digest('hex'),
+    loaded_at: '2026-05-01T09:00:00.000Z',
+    warnings: [],
+  })
 })
 
 test('numbers of a file are whole: 7 is a cap and 7.0 is none', async () => {

@@ -5,6 +5,7 @@ import type { TestContext } from 'node:test'
 
 import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
@@ -209,6 +210,7 @@ export class ExecutorHost {
       .split('\n')
       .filter(Boolean)
       .map((line) => JSON.parse(line) as MeshLine)
+      .filter((line) => !isLifeEvent(line))
   }
 
   async events(requestId: string): Promise<string[]> {

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine, LocalEvent, LocalKey, LocalRunKey, RunKey } from '../../src/audit/events.ts'
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'
@@ -81,11 +82,15 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   return { journal, clock, directory: place, path: file, runningDir }
 }
 
-/** The lines of a journal; those that are none as they stand. */
+/** The lines of a journal but those about itself; those that are none as they stand. */
 export const linesOf = async (path: string): Promise<(JournalLine | string)[]> =>
+  (await allLinesOf(path)).filter((line) => typeof line === 'string' || !isLifeEvent(line))
+
+/** The lines of a journal; those that are none as they stand. */
+export const allLinesOf = async (path: string): Promise<(JournalLine | string)[]> =>
   (await readFile(path, 'utf8'))
     .split('\n')
-    .slice(0, -1)
+    .filter((line) => line !== '')
     .map((line) => {
       try {
         return JSON.parse(line) as JournalLine

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { JournalLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
 import { LocalRun } from '../../src/exec/local-run.ts'
@@ -256,5 +257,6 @@ export class LocalHost {
       .split('\n')
       .filter(Boolean)
       .map((line) => JSON.parse(line) as JournalLine)
+      .filter((line) => !isLifeEvent(line))
   }
 }

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
+import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { decodeCardLink, encodeCardLink, signCard } from '../../src/identity/card.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
@@ -319,9 +320,13 @@ export class TestDaemon {
     await this.start()
   }
 
+  /** But for what the journal says of itself. */
   async journal(): Promise<JournalLineJson[]> {
     const text = await readFile(this.journalFile, 'utf8').catch(() => '')
-    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
+    return text
+      .split('\n')
+      .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
+      .filter((line) => !isLifeEvent(line))
   }
 
   /** The process of its network half; that of the executor is `pid`. */

@@ -2,14 +2,14 @@ import { parseLine } from '../../audit/parse-line.ts'
 import { listLocalRuns, localMarksOf } from '../../audit/local-marks.ts'
 import { listRunningMarks } from '../../audit/running-marks.ts'
 import { tailJournal } from '../../audit/tail.ts'
-import { verifyJournal } from '../../audit/verify.ts'
+import { verifyJournal, type VerifyReport } from '../../audit/verify.ts'
 import { AppError } from '../../base/errors.ts'
 import { visibleJson } from '../../base/visible-text.ts'
-import { shortId } from '../../protocol/ids.ts'
+import { isHexId, shortId, type AgentId } from '../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine, write } from '../print.ts'
+import { counted, painter, printJson, printLine, write, type Paint } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 interface JournalPlaces {
@@ -38,9 +38,19 @@ export interface TailOptions {
   readonly follow: boolean
 }
 
+/** Keys and signatures are thousands of characters that nobody reads. */
+const withoutKeys = (line: JournalLine): JournalLine =>
+  'signer' in line
+    ? {
+        ...line,
+        signer: line.signer && { ...line.signer, public_key: `${line.signer.public_key.slice(0, 12)}…` },
+        ...('signature' in line ? { signature: line.signature && `${line.signature.slice(0, 12)}…` } : {}),
+      }
+    : line
+
 /** One line for people: when, what, which run, whose, then the fields of the event. */
 const renderLine = (line: JournalLine): string => {
-  const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = line
+  const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = withoutKeys(line)
   const { request_id, agent_id, session_id, machine_id: _machine, ...fields } = rest as Partial<RunKey & LocalKey>
   const facts = Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`)
   const whose = [request_id, agent_id === undefined ? session_id : shortId(agent_id)].filter((id) => id !== undefined)
@@ -79,11 +89,36 @@ export interface VerifyOptions {
   readonly outgoing: boolean
   /** Older files were rotated away. */
   readonly continued: boolean
+  /** Id of who must have signed, as typed. */
+  readonly agent: string | null
 }
 
-/** `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy whether an end was cut off. */
+/** Says who must have signed: whom the caller names, or the daemon whose journal it is; null: nobody was named. */
+const signerOf = async (context: CliContext, { agent, files }: VerifyOptions): Promise<AgentId | null> => {
+  if (agent === null)
+    return files.length > 0 ? null : (await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })).agent_id
+  if (!isHexId(agent)) throw usageError(`--agent: ${JSON.stringify(agent)} is not the 64 hex digits of an agent's id`)
+  return agent
+}
+
+/** What a signature covers, and whose word that is. */
+const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
+  const { agents, through } = signed
+  if (through === null) return 'nothing: whoever may write the file may have written all of it anew'
+  const left = lines - torn_lines - signed.lines
+  const rest =
+    left === 0 ? 'all of it' : `${counted(signed.lines, 'line')}; ${counted(left, 'line')} not yet, and may have been written anew`
+  const whose = agent === null ? `; give --agent to say who it should be` : ''
+  return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
+}
+
+/**
+ * `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy
+ * whether the end was cut off.
+ */
 export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
   if (options.outgoing && options.files.length > 0) throw oneJournal()
+  const agentId = await signerOf(context, options)
   const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
   const running = async (): Promise<AnyRunKey[]> => {
@@ -91,23 +126,33 @@ export const runAuditVerify = async (context: CliContext, options: VerifyOptions
     const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
     return (await Promise.all<AnyRunKey[]>([ofAgents, ...ofSessions])).flat()
   }
-  const report = await verifyJournal(paths, { running, continued: options.continued })
-  if (context.json) {
-    await printJson(context, report)
-    return report.ok ? 0 : 1
-  }
-  const paint = painter(context.stdout, context.env)
-  for (const { file, line, message } of report.problems) {
-    await printLine(context, `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`)
-  }
-  for (const { chain, lines, sha256 } of report.heads) {
-    await printLine(context, `${paint('dim', 'head')}     chain ${chain}: ${counted(lines, 'line')}, SHA-256 of the last ${sha256}`)
-  }
-  const counts = `${counted(report.lines, 'line')}, ${counted(report.chains, 'chain')}, ${counted(report.running, 'run')} going on`
-  const torn = report.torn_lines > 0 ? `, ${counted(report.torn_lines, 'line')} cut off by a crash or a full disk` : ''
-  const verdict = report.ok
-    ? `${paint('green', 'ok')}       no break found`
-    : `${paint('red', 'damaged')}  ${counted(report.problem_count, 'problem')}`
-  await printLine(context, `${verdict}: ${counts}${torn}`)
+  const report = await verifyJournal(paths, { running, continued: options.continued, agentId })
+  if (context.json) await printJson(context, report)
+  else for (const line of renderReport(report, agentId, painter(context.stdout, context.env))) await printLine(context, line)
   return report.ok ? 0 : 1
+}
+
+const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Paint): string[] => {
+  const { problems, heads, lives, unlinked_lives, torn_lines } = report
+  const broken = heads.filter(({ stopped }) => !stopped).length
+  const notes = [
+    ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
+    ...(broken > 0 ? [`${counted(broken, 'life', 'lives')} without an end: it still goes on, was killed, or its end was cut off`] : []),
+    ...(unlinked_lives > 0 ? [`${counted(unlinked_lives, 'life', 'lives')} begun in a new file, with no word of the file before`] : []),
+  ]
+  const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} going on`].join(', ')
+  return [
+    ...problems.map(({ file, line, message }) => `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`),
+    ...heads
+      .filter(({ last }) => last)
+      .map(
+        ({ chain, lines, sha256 }) =>
+          `${paint('dim', 'head')}     chain ${chain}: ${counted(lines, 'line')}, SHA-256 of the last ${sha256}`,
+      ),
+    `${paint('dim', 'signed')}   ${shownLine(signedText(report, agentId))}`,
+    ...notes.map((note) => `${paint('dim', 'note')}     ${note}`),
+    report.ok
+      ? `${paint('green', 'ok')}       no break found: ${counts}`
+      : `${paint('red', 'damaged')}  ${counted(report.problem_count, 'problem')}: ${counts}`,
+  ]
 }

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { ownHost } from '../../support/exec-pair.ts'
+import { linesOf } from '../../support/journal.ts'
 import { response, startDoor, type Answer, type TestDoor } from '../../support/rest-door.ts'
 import type { HostOptions } from '../../support/executor-host.ts'
 import type { TestContext } from 'node:test'
@@ -139,9 +139,9 @@ test('where operators must prove, the token alone runs nothing, and a proof runs
   assert.match(open.json.message, /give stdin_len and stdin_sha256/)
   const pinned = { stdin_len: 2, stdin_sha256: pieceHashes(Buffer.from('hi')).map(toHex) }
   assert.equal((await streamed(JSON.stringify({ ...(JSON.parse(head) as object), ...pinned }))).json.stdout_b64, 'aGk=')
-  const asked = (await readFile(host.outgoingPath, 'utf8')).trimEnd().split('\n')
+  const asked = (await linesOf(host.outgoingPath)) as unknown as { proven: boolean }[]
   assert.deepEqual(
-    asked.map((line) => (JSON.parse(line) as { proven: boolean }).proven),
+    asked.map(({ proven }) => proven),
     [true, true],
   )
 })

@@ -6,6 +6,7 @@ import type { JournalLine } from '../../../src/audit/events.ts'
 import { verifyJournal } from '../../../src/audit/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local-policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
+import { NOTE_SYNC_MS } from '../../../src/protocol/local-limits.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -77,6 +78,7 @@ test('a program that ignores SIGTERM is killed after the grace, and its session 
   await clock.advance(1)
   assert.equal((await run.outcome()).signal, SIGKILL)
   await until(() => ended !== null)
+  await clock.advance(NOTE_SYNC_MS)
   assert.deepEqual([ended, clock.pending], [1, 0])
   await isQuiet(host)
 })
@@ -213,6 +215,7 @@ test('an engine that stops ends every program of every channel, and tells why', 
   )
   assert.ok(runs.every((run) => run.warnings[0] === 'daemon_stopping'))
   await until(() => runs.flatMap(pidsOf).every((pid) => !isAlive(pid)))
+  await clock.advance(NOTE_SYNC_MS)
   assert.equal(clock.pending, 0)
   await isQuiet(host)
 })

@@ -1,0 +1,41 @@
+import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
+import type { PreparedLine } from './line.ts'
+
+export interface WaitingLine {
+  readonly line: PreparedLine
+  readonly size: number
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Lines that wait for the disk, in their order and bounded in bytes. */
+export class LineQueue {
+  #lines: WaitingLine[] = []
+  #bytes = 0
+
+  get isEmpty(): boolean {
+    return this.#lines.length === 0
+  }
+
+  hasRoom(size: number): boolean {
+    return this.#bytes + size <= MAX_JOURNAL_QUEUE_BYTES
+  }
+
+  push(line: WaitingLine): void {
+    this.#bytes += line.size
+    this.#lines.push(line)
+  }
+
+  /** As many as go into one write. */
+  takeBatch(): WaitingLine[] {
+    let bytes = 0
+    let count = 0
+    for (const { size } of this.#lines) {
+      if (count > 0 && bytes + size > MAX_JOURNAL_BATCH_BYTES) break
+      bytes += size
+      count += 1
+    }
+    this.#bytes -= bytes
+    return this.#lines.splice(0, count)
+  }
+}
