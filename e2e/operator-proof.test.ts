@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { chmod, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { request as httpRequest } from 'node:http'
@@ -8,6 +9,7 @@ import { after, before, test } from 'node:test'
 import { isLifeEvent } from '../src/audit/life-events.ts'
 import { aliceBobCharlie, MeshOfDaemons, type JournalLineJson, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
+import { rexdPlace } from '../test/support/rexd-server.ts'
 
 // Alice asks for operators only; bob runs what she asks.
 
@@ -126,4 +128,24 @@ test('what was asked can be followed and verified, and where it cannot be journa
   await rm(path)
   assert.equal((await alice.exec(bob, ['echo', '1'])).status, 0)
   assert.match(await alice.ok('audit', 'verify', `${path}.1`, path), /no break found: \d+ lines, \d+ li(fe|ves)/)
+})
+
+test("rexd's callers have the operator's word where its configuration says so, and nowhere else", async (t) => {
+  const REXD = join(import.meta.dirname, '../dist/rexd.mjs')
+  const ask = async (security: string) => {
+    const { config } = await rexdPlace(t, { security })
+    const argv = [REXD, 'exec', '--config', config, '--target', 'bob', '--', 'echo', '7']
+    return spawnSync(process.execPath, argv, { encoding: 'utf8', env: { ...process.env, X0X_DATA_DIR: alice.dir } })
+  }
+  const before = (await asked(alice)).length
+  const refused = await ask('allow_targets = ["bob"]')
+  assert.notEqual(refused.status, 0)
+  assert.match(refused.stderr, /require_operator_proof.*targets_as_operator = true/)
+  assert.equal((await asked(alice)).length, before)
+  const taken = await ask('allow_targets = ["bob"]\ntargets_as_operator = true')
+  assert.deepEqual([taken.status, taken.stdout], [0, '7\n'], taken.stderr)
+  assert.deepEqual(
+    (await asked(alice)).slice(before).map(({ argv, proven }) => [argv, proven]),
+    [[['echo', '7'], true]],
+  )
 })

@@ -52,7 +52,7 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
     journal: new LocalJournal({ journal, log }),
     log,
     policy,
-    targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }) : null,
+    targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }, { asOperator: policy.targets_as_operator }) : null,
     total: new UnackedTotal(),
   })
   const entries: StartableEntry[] = [

@@ -1,17 +1,19 @@
-import { AppError, isAppError } from '../base/errors.ts'
+import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
 import type { TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { runEventsOf, type RunPart } from '../protocol/run-events.ts'
 import { RAW_RUN_TYPE } from '../protocol/run-json.ts'
 import type { LocalApi } from './local-api.ts'
-import { runProver, type RunProver } from './operator.ts'
+import { runProver } from './operator.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
   readonly #api: LocalApi
+  readonly #asOperator: boolean
 
-  constructor(components: { api: LocalApi }) {
+  constructor(components: { api: LocalApi }, init: { asOperator: boolean }) {
     this.#api = components.api
+    this.#asOperator = init.asOperator
   }
 
   async *run(
@@ -28,26 +30,19 @@ export class DaemonTargets implements TargetRunner {
     await this.#api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: id } }).catch(() => undefined)
   }
 
-  /** With a proof where this user can make one, so that the daemon knows an operator's word from a token's. */
   async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
-    const prover = this.#prover()
-    const headers = { accept: RAW_RUN_TYPE, ...(prover instanceof AppError ? {} : prover(body)) }
+    const proof = this.#asOperator ? runProver({ api: this.#api })(body) : {}
     try {
-      return await this.#api.open({ method: 'POST', path: '/exec/run', body, headers, signal })
+      return await this.#api.open({ method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal })
     } catch (error) {
-      if (isAppError(error, 'operator_proof_required') && prover instanceof AppError) throw prover
-      if (!isAppError(error, 'daemon_unreachable')) throw error
-      const next = 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR'
+      const next = isAppError(error) ? REMEDIES[error.code] : undefined
+      if (!isAppError(error) || next === undefined) throw error
       throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
     }
   }
+}
 
-  #prover(): RunProver | AppError {
-    try {
-      return runProver({ api: this.#api })
-    } catch (error) {
-      if (isAppError(error)) return error
-      throw error
-    }
-  }
+const REMEDIES: Partial<Record<ErrorCode, string>> = {
+  daemon_unreachable: 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR',
+  operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
 }

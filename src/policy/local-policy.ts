@@ -54,6 +54,8 @@ export interface LocalPolicy {
   readonly deny_commands: readonly CommandRule[]
   /** Agents of the mesh that a session may be opened for, as `x0x exec` names them; null: any. */
   readonly targets: readonly string[] | null
+  /** What is asked of targets carries the operator's proof: callers speak with the operator's word. */
+  readonly targets_as_operator: boolean
   /** Variables that a caller may set. */
   readonly allow_env: readonly string[]
   /** The environment of a program, before what the caller sets. */
