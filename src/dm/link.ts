@@ -13,6 +13,8 @@ export interface Link {
   readonly number: number
   /** What our executor's trust rules say of the peer now: for display and messages; the executor itself decides about runs. */
   readonly decision: TrustDecision
+  /** Grows with whatever comes from the peer on the connection of this link. */
+  readonly heard: number
 }
 
 export const isAccepted = (decision: TrustDecision): boolean => decision === 'accept' || decision === 'accept_with_flag'
@@ -60,6 +62,10 @@ export class OpenLink implements Link {
     this.#secret = init.secret
     this.#transcript = init.transcript
     this.id = toHex(linkIdOf(init.transcript))
+  }
+
+  get heard(): number {
+    return this.connection.heard
   }
 
   get usable(): boolean {

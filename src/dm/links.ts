@@ -145,7 +145,7 @@ export class Links implements Startable {
     const reason = new AppError('timeout', 'the peer fell silent')
     const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
     for (const connection of this.#parts.node.connectionsTo(machineId)) {
-      if (connection.openedAtMs >= before) continue
+      if (connection.openedAtMs >= before || !connection.quiet) continue
       this.#table.closeConnection(connection, reason)
       connection.abort(reason)
     }
@@ -256,7 +256,7 @@ export class Links implements Startable {
       this.#parts.counters.linkFailed(reason.code)
       frames.abort(reason)
       // A peer that leaves a handshake unanswered may be gone without our knowing: the next attempt dials anew.
-      if (reason.code === 'timeout') connection.abort(reason)
+      if (reason.code === 'timeout' && connection.quiet) connection.abort(reason)
       throw reason
     } finally {
       endWait()

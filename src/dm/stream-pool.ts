@@ -155,7 +155,7 @@ export class StreamPool {
       const reason = error instanceof Error ? error : new Error(errorText(error))
       frames?.abort(reason)
       // A peer greets as soon as it reads. One that does not is gone, and only dialling anew can tell.
-      if (late.aborted && !signal.aborted) connection.abort(reason)
+      if (late.aborted && !signal.aborted && connection.quiet) connection.abort(reason)
       throw error
     }
   }

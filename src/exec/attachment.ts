@@ -57,6 +57,8 @@ export class Attachment {
   #sentAt: number
   /** Checks since the first renewal that is not answered, and it; 0 while there is none. */
   #unanswered = 0
+  /** Of the wire, at the last check. */
+  #heard = 0
   #checks = 0
   #resumes = 0
   #silent = false
@@ -237,12 +239,19 @@ export class Attachment {
     wire.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
-  /** A renewal is answered by the other side's network half, so silence means that nobody is there. */
+  /** A renewal is answered by the other side's network half, so silence means that nobody is there: no answer, nor anything else. */
   #check(): void {
     this.#checks += 1
-    if (this.#unanswered > 0 && ++this.#unanswered > SILENT_CHECKS) this.#fellSilent()
+    if (this.#hears()) this.#unanswered = Math.min(this.#unanswered, 1)
+    else if (this.#unanswered > 0 && ++this.#unanswered > SILENT_CHECKS) this.#fellSilent()
     if (this.#checks % RENEW_EVERY_CHECKS === 0 && this.#attached) this.#renew()
     this.#checkLater()
+  }
+
+  #hears(): boolean {
+    const before = this.#heard
+    this.#heard = this.#wire?.heard ?? 0
+    return this.#heard !== before
   }
 
   #renew(): void {

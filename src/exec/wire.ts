@@ -15,7 +15,7 @@ export interface RunPeer {
 
 /** What a run needs of a sealed stream to a peer: a `DmChannel`. */
 export interface RunChannel {
-  readonly link: RunPeer
+  readonly link: RunPeer & { readonly heard: number }
   /** The responder's nonce of this stream. */
   readonly streamNonce: Uint8Array
   onBody: (requestId: RequestId, body: Uint8Array) => void
@@ -36,6 +36,8 @@ export interface RunWire {
   onClosed: (error: Error | null) => void
   /** True once nothing can come any more. */
   readonly closed: boolean
+  /** Grows with whatever comes from the peer, of this run or not: any of it shows that the path lives. */
+  readonly heard: number
   /** The first frame must be the Request, or Resume. False = wait for `drained()`. */
   send(frame: ExecFrame): boolean
   drained(): Promise<void>
@@ -72,6 +74,10 @@ export class ChannelWire implements RunWire {
 
   get closed(): boolean {
     return this.#closed
+  }
+
+  get heard(): number {
+    return this.#channel.link.heard
   }
 
   send(frame: ExecFrame): boolean {
@@ -119,6 +125,7 @@ export class PortWire implements RunWire {
   onClosed: (error: Error | null) => void = nothing
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
+  readonly heard = 0
   readonly #executor: Pick<ExecutorClient, 'openRun' | 'drained'>
   #run: RunPort | null = null
   #closed = false

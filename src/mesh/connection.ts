@@ -3,6 +3,7 @@ import type { Connection } from '@libp2p/interface'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { QUIET_AFTER_MS } from '../protocol/resume-limits.ts'
 import { hostOf } from './addresses.ts'
 import { isEarlyProtocol } from './early-stream.ts'
 import { MeshStream } from './stream.ts'
@@ -19,6 +20,8 @@ export class MeshConnection {
   /** How it ended, in words; null while it lives. */
   ended: string | null = null
   readonly #connection: Connection
+  #heard = 0
+  #heardAt = performance.now()
 
   constructor(components: { connection: Connection }, init: { machineId: MachineId }) {
     this.#connection = components.connection
@@ -36,6 +39,21 @@ export class MeshConnection {
     return this.#connection.timeline.open
   }
 
+  /** Grows with whatever comes on one of our streams. */
+  get heard(): number {
+    return this.#heard
+  }
+
+  /** Nothing came for a while. What is slow is not dead: only a connection that is quiet is given up for its silence. */
+  get quiet(): boolean {
+    return performance.now() - this.#heardAt >= QUIET_AFTER_MS
+  }
+
+  noteHeard(): void {
+    this.#heard += 1
+    this.#heardAt = performance.now()
+  }
+
   /** The last measured round trip in milliseconds; null before the first. */
   get rttMs(): number | null {
     return this.#connection.rtt ?? null
@@ -45,7 +63,7 @@ export class MeshConnection {
   async openStream(protocol: string, signal: AbortSignal): Promise<MeshStream> {
     try {
       const stream = await this.#connection.newStream(protocol, { signal, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
-      return new MeshStream({ stream }, { early: isEarlyProtocol(protocol) })
+      return new MeshStream({ stream, connection: this }, { early: isEarlyProtocol(protocol) })
     } catch (error) {
       if (error instanceof Error && error.name === 'TooManyOutboundProtocolStreamsError') {
         throw new AppError('rate_limited', `${MAX_STREAMS_PER_CONNECTION} streams to this peer are open already`, { cause: error })

@@ -23,6 +23,7 @@ import {
   MAX_STREAM_WINDOW,
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
+  PING_PATIENCE_MS,
 } from '../protocol/limits.ts'
 import { corkWrites } from './corked.ts'
 import { agreeEarly, earlyStreams } from './early-stream.ts'
@@ -114,6 +115,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
     dialTimeout: DIAL_MS,
     addressDialTimeout: ADDRESS_DIAL_MS,
   },
+  connectionMonitor: { pingTimeout: { minTimeout: PING_PATIENCE_MS } },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
   services: { identify: identify(), ping: ping(), pubsub },
 })

@@ -250,7 +250,7 @@ export class MeshNode implements Startable {
   async #register(libp2p: Libp2p<MeshServices>, protocol: string, handler: StreamHandler): Promise<void> {
     const answer = (stream: Parameters<Parameters<Libp2p['handle']>[1]>[0], connection: Connection): void => {
       const wrapped = this.#wrap(connection)
-      if (wrapped !== null) handler(wrapped, new MeshStream({ stream }, { early: false }))
+      if (wrapped !== null) handler(wrapped, new MeshStream({ stream, connection: wrapped }, { early: false }))
     }
     await libp2p.handle(protocol, answer, {
       maxInboundStreams: MAX_STREAMS_PER_CONNECTION,

@@ -4,6 +4,12 @@ import { AppError, errorText } from '../base/errors.ts'
 import { STREAM_CLOSE_MS } from '../protocol/limits.ts'
 import { ReplyStripper } from './early-stream.ts'
 
+export interface MeshStreamComponents {
+  readonly stream: Stream
+  /** What carries it. */
+  readonly connection: { noteHeard(): void }
+}
+
 export interface MeshStreamInit {
   /** We wrote behind our own protocol proposal: the peer's agreement still comes before its first byte. */
   readonly early: boolean
@@ -24,7 +30,7 @@ export class MeshStream {
   #peerClosed = false
   #ended = false
 
-  constructor(components: { stream: Stream }, init: MeshStreamInit) {
+  constructor(components: MeshStreamComponents, init: MeshStreamInit) {
     this.#stream = components.stream
     this.#stripper = init.early ? new ReplyStripper(components.stream.protocol) : null
     // A lost connection ends its streams without an error, so only the peer's own word counts as peace.
@@ -34,6 +40,7 @@ export class MeshStream {
       if (this.#peerClosed) this.#end(null)
     })
     this.#stream.addEventListener('message', (event) => {
+      components.connection.noteHeard()
       for (const chunk of event.data instanceof Uint8Array ? [event.data] : event.data) this.#receive(chunk)
     })
     if (this.#stream.status !== 'open') queueMicrotask(() => this.#end(this.#verdict()))

@@ -277,6 +277,8 @@ export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
 export const MAX_UNREAD_ANSWERS = 1_024
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
+/** How long libp2p waits for the answer to its own ping, every ten seconds, before it ends a connection: a queue may hold it up for as long as a run's. */
+export const PING_PATIENCE_MS = 15_000
 /** How often libp2p's own memory of peers that are gone is emptied. */
 export const PEER_STORE_SWEEP_MS = 60_000
 /** How long a stream may take to close in peace. */

@@ -4,6 +4,8 @@
 export const LIVENESS_CHECK_MS = 500
 /** Looks after an unanswered renewal before the connection counts as silent: 1.5 s, which leaves 1.5 s of the lease to redial. */
 export const SILENT_CHECKS = 3
+/** A connection on which something came within this time is not silent, whichever run waits for an answer. */
+export const QUIET_AFTER_MS = 1_000
 /** One try to reach the machine again: six round trips of 300 ms. */
 export const RESUME_ATTEMPT_MS = 2_000
 /** Between the beginnings of two tries: a path that is cut again and again costs little. */

@@ -52,7 +52,8 @@ const setUp = () => {
   const stream = new FakeStream()
   const frames = new FrameStream({ stream: stream as unknown as MeshStream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
   const counters = new DmCounters()
-  const link: Link = { agentId: ALICE, machineId: 'cc'.repeat(32), agentPublicKey: new Uint8Array(1952), number: 1, decision: 'accept' }
+  const facts = { agentId: ALICE, machineId: 'cc'.repeat(32), agentPublicKey: new Uint8Array(1952), number: 1, heard: 0 }
+  const link: Link = { ...facts, decision: 'accept' }
   const keys = { opener: randomBytes(32), responder: randomBytes(32) }
   const channel = new DmChannel(
     { frames, link, counters, clock: systemClock },

@@ -258,6 +258,23 @@ test('one try that hangs does not use up the time of the next, and a stream that
   assert.deepEqual([signals.length >= 2, signals.every(({ aborted }) => aborted), clock.pending], [true, true, 0])
 })
 
+test('a run that is not answered while anything else comes on its connection is not silent, and is as soon as nothing does', async () => {
+  const { peer, outcome, next, tries, clock } = await stage()
+  peer.started()
+  for (let look = 0; look < 40; look++) {
+    peer.link.heard += 1
+    await clock.advance(LIVENESS_CHECK_MS)
+  }
+  assert.deepEqual(tries, [])
+  await clock.advance(SILENT_CHECKS * LIVENESS_CHECK_MS)
+  assert.deepEqual(tries, [true])
+  const second = await next()
+  resumed(second)
+  second.started()
+  await second.exit()
+  assert.equal((await outcome).ok, true)
+})
+
 test('a run that is not there any more is incomplete at once, in words that say so', async () => {
   const { peer, outcome, next, clock, tries } = await stage()
   peer.started()

@@ -14,7 +14,7 @@ import { silent } from './processes.ts'
 
 /** One end of a stream between two hosts, without a network: what one sends, the other gets in a later turn. */
 export class LocalChannel implements RunChannel {
-  readonly link: RunPeer
+  readonly link: RunChannel['link']
   readonly streamNonce: Uint8Array
   onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
   onClosed: (error: Error | null) => void = () => undefined
@@ -27,7 +27,7 @@ export class LocalChannel implements RunChannel {
   #drain: PromiseWithResolvers<void> | null = null
 
   constructor(link: RunPeer, streamNonce: Uint8Array) {
-    this.link = link
+    this.link = { ...link, heard: 0 }
     this.streamNonce = streamNonce
   }
 

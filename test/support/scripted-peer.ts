@@ -5,7 +5,7 @@ import type { Clock } from '../../src/base/clock.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecRunner } from '../../src/exec/run.ts'
 import type { RunEvent, RunOutcome, RunSink, RunSpec, StdinSource } from '../../src/exec/run-spec.ts'
-import type { RunChannel } from '../../src/exec/wire.ts'
+import type { RunChannel, RunPeer } from '../../src/exec/wire.ts'
 import { sha256 } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import {
@@ -28,7 +28,7 @@ type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 export class ScriptedPeer implements RunChannel {
   readonly party: Party
   readonly requester: Party
-  readonly link: RunChannel['link']
+  readonly link: RunPeer & { heard: number }
   readonly streamNonce = new Uint8Array(randomBytes(32))
   readonly frames: ExecFrame[] = []
   onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
@@ -48,7 +48,7 @@ export class ScriptedPeer implements RunChannel {
     this.party = init.party ?? newParty()
     this.requester = init.requester
     const { signer, machine } = this.party
-    this.link = { number: 1, agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey }
+    this.link = { number: 1, agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey, heard: 0 }
   }
 
   send(_requestId: RequestId, ...parts: readonly Uint8Array[]): boolean {
