@@ -81,7 +81,7 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
     case 'shell_metachar_in_argv':
       return `${there} (which file it reads: x0xd --doctor): ${explainCommand(facts)}`
     case 'stdin_too_large':
-      return `give it less, or raise max_stdin_bytes in the ACL ${there}`
+      return `give it less or none; max_stdin_bytes, or stdin = false of the command, in the ACL ${there} says so`
     case 'timeout_too_large':
       return `ask for less time, or raise max_duration_secs in the ACL ${there}`
     case 'cwd_not_allowed':

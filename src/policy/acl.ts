@@ -44,9 +44,15 @@ export interface AllowedCommand {
   /** As written in the file. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
+  /** False: the caller may send no stdin, whatever the cap. */
+  readonly stdin: boolean
   /** The line of the file, from 1. */
   readonly line: number
 }
+
+/** May the caller of this command send stdin? A cap of 0 closes it too. */
+export const isStdinOpen = ({ limits }: Pick<AllowEntry, 'limits'>, { stdin }: Pick<AllowedCommand, 'stdin'>): boolean =>
+  stdin && limits.max_stdin_bytes > 0
 
 /** What one (agent, machine) pair may run. */
 export interface AllowEntry {

@@ -3,7 +3,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../protocol/reasons.ts'
 import { findAccount } from './account.ts'
-import type { Acl, RunLimits } from './acl.ts'
+import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
 import { findExecutable } from './executable.ts'
 import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import { sealPermit, type Permit, type RunCaps } from './permit.ts'
@@ -147,6 +147,8 @@ const strangerDetail = (principal: Principal, acl: Acl): string => {
 const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
   const { limits } = place.entry
   if (intent.cwd !== null) return denied('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory', place)
+  const open = isStdinOpen(place.entry, place.command)
+  if (!open && intent.stdin_len !== null) return denied('stdin', 'stdin_too_large', 'stdin is closed for this command', place)
   const stdin = intent.stdin_len ?? 0
   if (!Number.isSafeInteger(stdin) || stdin < 0 || stdin > limits.max_stdin_bytes)
     return denied('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`, place)
@@ -155,7 +157,7 @@ const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
   const tooLong = asked > cap
   if (!Number.isSafeInteger(asked) || asked < 1 || (tooLong && intent.clamp !== true))
     return denied('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`, place)
-  return runCaps(limits, tooLong ? cap : asked, tooLong)
+  return runCaps({ ...limits, max_stdin_bytes: open ? limits.max_stdin_bytes : 0 }, tooLong ? cap : asked, tooLong)
 }
 
 const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCaps => ({

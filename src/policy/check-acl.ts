@@ -4,11 +4,12 @@ import { dirname, isAbsolute } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import { isVisible } from '../base/visible-text.ts'
-import type { Acl, AllowedCommand, AllowEntry } from './acl.ts'
+import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
 import type { EnforcementJudge } from './enforceable.ts'
 import { SCRUBBED_PATH } from './environment.ts'
-import { escapesOf, programName, SCRIPT_RUNNERS } from './escapes.ts'
+import { escapesOf, programName, runsScripts } from './escapes.ts'
 import { inspectAcl } from './load-acl.ts'
+import { coversAll } from './match.ts'
 import { quote, quoteArgv } from './quote.ts'
 
 /** What `acl check` answers, in the shape that `--json` prints. */
@@ -43,11 +44,11 @@ export const checkAclFile = async (path: string, judge: EnforcementJudge | null 
 
 const lint = (acl: Acl): string[] => {
   const warnings = lintDirectory(acl)
-  const firstSeen = new Map<string, number>()
+  const earlier = new Map<string, AllowedCommand[]>()
   for (const [entryIndex, entry] of acl.allow.entries())
     for (const [commandIndex, command] of entry.commands.entries()) {
       const place = `${acl.source ?? ''}:${command.line}: exec.allow[${entryIndex}].commands[${commandIndex}].argv: `
-      for (const text of [...lintRepeated(entry, command, firstSeen), ...lintCommand(command)]) warnings.push(place + text)
+      for (const text of [...lintUnreached(entry, command, earlier), ...lintCommand(entry, command)]) warnings.push(place + text)
     }
   return warnings
 }
@@ -63,23 +64,32 @@ const lintDirectory = ({ default_cwd, source }: Acl): string[] => {
   }
 }
 
-/** The first matching command wins, so a repeated one is never reached. */
-const lintRepeated = (entry: AllowEntry, command: AllowedCommand, firstSeen: Map<string, number>): string[] => {
-  const key = JSON.stringify([entry.agent_id, entry.machine_id, command.argv])
-  const first = firstSeen.get(key)
-  if (first === undefined) firstSeen.set(key, command.line)
-  return first === undefined ? [] : [`is never reached: line ${first} allows the same to the same agent and machine`]
+/** The first matching command wins, so one that is covered by an earlier one is never reached. */
+const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<string, AllowedCommand[]>): string[] => {
+  const key = JSON.stringify([entry.agent_id, entry.machine_id, command.argv[0], command.argv.length])
+  const before = earlier.get(key) ?? []
+  earlier.set(key, before)
+  const first = before.find((other) => coversAll(other.tokens, command.tokens))
+  before.push(command)
+  if (first === undefined) return []
+  const same = coversAll(command.tokens, first.tokens) ? 'the same' : 'this and more'
+  return [
+    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits and the confinement of its own entry`,
+  ]
 }
 
 /** Only where the system keeps its programs does a name say what a program is. */
-const called = (argv0: string): string => {
-  const name = programName(argv0)
+const called = (argv0: string, name: string): string => {
+  const own = programName(argv0)
+  if (name !== own) return `${own} leads to ${name} here, which`
   const known = !isAbsolute(argv0) || SCRUBBED_PATH.split(':').includes(dirname(argv0))
   return known ? name : `has the name of ${name}, which`
 }
 
-const lintCommand = (command: AllowedCommand): string[] => [
-  ...escapesOf(command).map(({ risk, remedy }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '')} ${risk}; ${remedy}`),
+const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => [
+  ...escapesOf(command, isStdinOpen(entry, command)).map(
+    ({ name, escape: { risk, remedy } }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '', name)} ${risk}; ${remedy}`,
+  ),
   ...lintInvisible(command),
   ...lintScript(command),
   ...lintSlots(command),
@@ -94,7 +104,7 @@ const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
 
 /** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
-  if (!SCRIPT_RUNNERS.includes(programName(argv[0] ?? ''))) return []
+  if (!runsScripts(argv[0] ?? '')) return []
   const script = tokens.slice(1).find((token) => token.kind !== 'literal' || !token.text.startsWith('-'))
   if (script?.kind !== 'literal') return []
   if (!isAbsolute(script.text)) return [`${quote(script.text)} is looked up where the program starts; give an absolute path`]
@@ -106,8 +116,19 @@ const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
 }
 
 const lintSlots = ({ tokens }: AllowedCommand): string[] =>
-  tokens.flatMap((token) => {
-    if (token.kind !== 'url_path' || token.prefix.includes('://')) return []
-    const where = token.prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${token.prefix}/`)}`
-    return [`<URL_PATH> lets the caller name ${where}; links are followed`]
-  })
+  tokens.flatMap((token) => (token.kind === 'url_path' ? lintSlot(token.prefix) : []))
+
+/** An address as far as its host: `https://`, but also `https:` and whatever else a program may take for one. */
+const SCHEME_ALONE = /[A-Za-z][A-Za-z0-9+.-]*:\/*$/
+
+const lintSlot = (prefix: string): string[] => {
+  if (SCHEME_ALONE.test(prefix))
+    return ['<URL_PATH> lets the caller name the host: programs skip slashes to find one; write it into the rule']
+  if (prefix.endsWith('/'))
+    return [
+      `<URL_PATH> begins with a slash, so that this fits ${quote(`${prefix}/`)} with two of them only; leave the last one of the rule away`,
+    ]
+  if (prefix.includes('://')) return []
+  const where = prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${prefix}/`)}`
+  return [`<URL_PATH> lets the caller name ${where}; links are followed`]
+}

@@ -117,5 +117,5 @@ const placeText = (place: ExplainedCommand, source: string | null): string =>
 
 const limitsText = (caps: RunCaps): string => {
   const time = `${caps.timeout_ms} ms${caps.timeout_clamped ? ' (clamped to the cap)' : ''}`
-  return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes} B`
+  return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}`
 }

@@ -50,6 +50,16 @@ export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly st
   return null
 }
 
+/** True when whatever fits `narrow` fits `wide` too. */
+export const coversAll = (wide: readonly PatternToken[], narrow: readonly PatternToken[]): boolean =>
+  wide.length === narrow.length && wide.every((token, index) => coversToken(token, narrow[index]!))
+
+const coversToken = (wide: PatternToken, narrow: PatternToken): boolean => {
+  if (narrow.kind === 'literal') return matchesToken(wide, narrow.text)
+  if (narrow.kind === 'url_path') return wide.kind === 'url_path' && wide.prefix === narrow.prefix
+  return wide.kind === 'int'
+}
+
 /** The first token with a metacharacter, and which one. */
 export const findMetacharacter = (argv: readonly string[]): { token: number; character: string } | null => {
   for (const [token, text] of argv.entries()) {

@@ -3,6 +3,7 @@ import { isAbsolute } from 'node:path'
 import type { TomlDocument } from '../base/files.ts'
 import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../base/toml-reader.ts'
 import { isHexId } from '../protocol/ids.ts'
+import { MAX_STDIN_BYTES } from '../protocol/limits.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type PatternToken, type RunLimits } from './acl.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Complain, type Contain } from './confinement.ts'
 import { findMetacharacter, parseToken } from './match.ts'
@@ -18,7 +19,7 @@ const RUN_LIMIT_KEYS = [
   'warn_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
 const ENTRY_KEYS = ['description', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
-const COMMAND_KEYS = ['argv']
+const COMMAND_KEYS = ['argv', 'stdin']
 
 /** The cap that each warning threshold belongs to. */
 const CAP_OF_WARNING = {
@@ -141,7 +142,8 @@ class AclReader {
     if (!table) return []
     const argv = this.#argv([...path, 'argv'], table['argv'])
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
-    return { argv, tokens, line: this.#toml.document.lineOf([...path, 'argv']) }
+    const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
+    return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }
   }
 
   #argv(path: Path, value: unknown): string[] {
@@ -181,7 +183,9 @@ class AclReader {
   }
 
   #cap(path: Path, value: unknown): number | null {
-    return this.#toml.wholeNumber(path, value, 1, String(path.at(-1)).endsWith('_secs') ? MAX_SECS_CAP : MAX_BYTES_CAP)
+    const key = String(path.at(-1))
+    if (key === 'max_stdin_bytes') return this.#toml.wholeNumber(path, value, 0, MAX_STDIN_BYTES)
+    return this.#toml.wholeNumber(path, value, 1, key.endsWith('_secs') ? MAX_SECS_CAP : MAX_BYTES_CAP)
   }
 
   #complainAt(path: Path): Complain {

@@ -37,7 +37,7 @@ test('a bad ACL file is refused with its place and reason: missing key, bad hex,
     { text: acl({ agent: ID.toUpperCase() }), line: 7, says: /agent_id.*hex/ },
     { text: acl({ argv: '["echo", "<WORD>"]' }), line: 11, says: /<WORD>/ },
     { text: acl({ argv: '[]' }), line: 11, says: /argv/ },
-    { text: acl({ head: 'enabled = true\naudit_log_path = "/x"\nmax_stdin_bytes = 0' }), line: 4, says: /max_stdin_bytes/ },
+    { text: acl({ head: 'enabled = true\naudit_log_path = "/x"\nmax_stdout_bytes = 0' }), line: 4, says: /max_stdout_bytes/ },
     { text: '[exec\n', line: 1, says: /./ },
   ]
   for (const { text, line, says } of cases) {

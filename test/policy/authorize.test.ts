@@ -192,6 +192,24 @@ test('stdin is allowed up to its cap and not one byte above', () => {
     denied(decide(file, asking(['cat'], { stdin_len })), 'stdin_too_large')
 })
 
+test('closed stdin is refused however little of it there is, for a file, an entry or one command', () => {
+  const command = `[[exec.allow.commands]]\nargv = ["cat", "-"]\nstdin = false\n`
+  for (const [file, argv, open] of [
+    [aclText([entryText([['cat']])], 'max_stdin_bytes = 0'), ['cat'], false],
+    [aclText([entryText([['cat']], { max_stdin_bytes: 0 })]), ['cat'], false],
+    [aclText([`${entryText([['cat']])}${command}`]), ['cat', '-'], false],
+    [aclText([`${entryText([['cat']])}${command}`]), ['cat'], true],
+  ] as const) {
+    const { permit } = permitted(decide(aclOf(file), asking(argv, { stdin_len: null })))
+    assert.equal(permit.caps.max_stdin_bytes === 0, !open)
+    for (const stdin_len of [0, 1]) {
+      const verdict = decide(aclOf(file), asking(argv, { stdin_len }))
+      if (open) permitted(verdict)
+      else assert.match(denied(verdict, 'stdin_too_large').detail, /stdin is closed/)
+    }
+  }
+})
+
 test('a timeout is allowed from one millisecond to the cap; without one the cap holds', () => {
   const file = aclOf(aclText([entryText([['true']])], 'max_duration_secs = 20'))
   const timeoutOf = (timeout_ms: number | null): number => permitted(decide(file, asking(['true'], { timeout_ms }))).permit.caps.timeout_ms

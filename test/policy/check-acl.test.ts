@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { checkAclFile, type AclCheck } from '../../src/policy/check-acl.ts'
 import { ESCAPES, programName } from '../../src/policy/escapes.ts'
-import { aclText, entryText } from '../support/acl-text.ts'
+import { aclText, commandText, entryText } from '../support/acl-text.ts'
 
 let dir: string
 let path: string
@@ -59,7 +59,7 @@ test('an escape is a warning with line, key, program, risk and remedy, and the f
   assert.equal(answer.warnings.length, 1)
   assert.match(
     answer.warnings[0] ?? '',
-    /exec-acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv: \["bash", "\/usr\/bin\/true"\]: bash is a shell: .*; allow a script of your own/,
+    /exec-acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv: \["bash", "\/usr\/bin\/true"\]: bash is a shell: .*; say stdin = false, or allow a script of your own/,
   )
 })
 
@@ -111,6 +111,41 @@ test('the commands that are known to escape are named', async () => {
     [['ip', 'netns', 'exec', 'a', 'id'], /starts programs/],
     [['kill', '<INT>'], /any process/],
     [['/lib64/ld-linux-x86-64.so.2', '/bin/true'], /starts another program/],
+    [['editor', '/etc/x'], /is an editor/],
+    [['sensible-editor'], /is an editor/],
+    [['/usr/bin/vim.tiny', '/x'], /is an editor/],
+    [['rvim'], /is an editor/],
+    [['pager', '/var/log/syslog'], /is a pager/],
+    [['nc.openbsd', 'h', '1'], /network/],
+    [['perl5.36-x86_64-linux-gnu', '-e', '1'], /is an interpreter/],
+    [['pypy3', '-c', ''], /is an interpreter/],
+    [['bash5'], /is a shell/],
+    [['x86_64-linux-gnu-gcc-12', '-x', 'c', '-'], /compiles/],
+    [['java', '-jar', '/srv/x.jar'], /class path/],
+    [['patch', '-p1'], /changes the files/],
+    [['split', '-b', '1'], /into a file/],
+    [['install', '/dev/stdin', '/etc/cron.d/x'], /for a file/],
+    [['sendmail', '-t'], /to whom/],
+    [['nft', '-f', '-'], /rules/],
+    [['gpg', '--import'], /keys/],
+    [['bwrap', '--', 'sh'], /starts another program/],
+    [['firejail', 'sh'], /starts another program/],
+    [['run0', 'id'], /another user/],
+    [['sg', 'root', 'x'], /another user/],
+    [['dbus-run-session', 'sh'], /starts another program/],
+    [['prlimit', '--nofile=1', 'sh'], /starts another program/],
+    [['ldd', '/usr/bin/true'], /may run the program/],
+    [['modprobe', 'x'], /changes the kernel/],
+    [['pkill', '-f', 'x'], /ends every process/],
+    [['uv', 'run', 'x'], /build files/],
+    [['tsx', 'x'], /is an interpreter/],
+    [['ansible-playbook', 'x'], /playbooks/],
+    [['machinectl', '--no-pager', 'shell', 'h'], /shell in a machine/],
+    [['busctl', '--no-pager', 'call', 'a', 'b'], /any service/],
+    [['hostnamectl', '--no-pager', '-H', 'root@h'], /another host/],
+    [['sed', '-Ei', 's/a/b/', '/srv/f'], /rewrite files/],
+    [['curl', '-q', '-d@/etc/passwd', 'http://h/'], /write and read local files/],
+    [['curl', '-q', '--unix-socket', '/run/docker.sock', 'http://h/'], /write and read local files/],
   ] as const) {
     const warnings = await warningsOf(...argv)
     assert.ok(
@@ -142,6 +177,10 @@ test('a slot that names files is a warning, one behind an address is none', asyn
   assert.match((await warningsOf('cat', '<URL_PATH>')).join(), /<URL_PATH> lets the caller name any absolute path of this host/)
   assert.match((await warningsOf('cat', '/var/log<URL_PATH>')).join(), /any path that begins with "\/var\/log\/"/)
   assert.deepEqual(await warningsOf('echo', 'https://h<URL_PATH>'), [])
+  for (const prefix of ['http://', 'http:', 'http:/', 'https:///', '--url=http://'])
+    assert.match((await warningsOf('echo', `${prefix}<URL_PATH>`)).join(), /lets the caller name the host/, prefix)
+  for (const prefix of ['https://h/', '/var/log/'])
+    assert.match((await warningsOf('echo', `${prefix}<URL_PATH>`)).join(), /with two of them only/, prefix)
 })
 
 test('a script that others may write or that is looked up is a warning', async () => {
@@ -160,6 +199,60 @@ test('a command that is never reached is a warning that names the earlier line',
   assert.match(warnings[0] ?? '', /:14: exec\.allow\[0\]\.commands\[2\]\.argv: is never reached: line 10 allows the same/)
 })
 
+test('a stricter command behind a wider one is never reached, and is named with the line that takes its calls', async () => {
+  const wide = entryText([['tail', '-n', '<INT>', '/etc/hostname']])
+  const covered: string[][] = [
+    ['tail', '-n', '5', '/etc/hostname'],
+    ['tail', '-n', '<INT>', '/etc/hostname'],
+  ]
+  for (const argv of covered) {
+    await writeFile(path, aclText([wide, entryText([argv], { max_duration_secs: 5 })]), { mode: 0o600 })
+    assert.match(
+      (await checkAclFile(path)).warnings.join(),
+      /allow\[1\].*is never reached: line 10 allows (this and more|the same) to the same/,
+    )
+  }
+  const apart: string[][] = [
+    ['tail', '-n', '05', '/etc/hostname'],
+    ['tail', '-n', '5'],
+    ['tail', '-n', '5', '<URL_PATH>'],
+  ]
+  for (const argv of apart) {
+    await writeFile(path, aclText([wide, entryText([argv])]), { mode: 0o600 })
+    assert.doesNotMatch((await checkAclFile(path)).warnings.join(), /never reached/, argv.join(' '))
+  }
+  await writeFile(path, aclText([entryText([['tail', '-n', '5', '/etc/hostname']]), wide]), { mode: 0o600 })
+  assert.doesNotMatch((await checkAclFile(path)).warnings.join(), /never reached/, 'the stricter one first')
+})
+
+test('what reads its orders from stdin is named while stdin is open, and not when it is closed', async () => {
+  const closed = (argv: string[]): string => `${commandText(argv)}stdin = false\n`
+  for (const argv of [
+    ['sh', '/usr/bin/true'],
+    ['tee', '/srv/x'],
+    ['psql', 'db'],
+    ['patch', '-p1', '/srv/x'],
+    ['kubectl', 'apply', '-f', '-'],
+    ['cp', '/dev/stdin', '/srv/x'],
+    ['iptables-restore'],
+    ['sendmail', '-t'],
+    ['xargs', 'echo'],
+  ]) {
+    const told = (warnings: readonly string[]): boolean => warnings.some((warning) => /stdin/.test(warning.split('argv: ')[1] ?? ''))
+    assert.ok(told((await check([argv])).warnings), argv.join(' '))
+    await writeFile(path, aclText([`${entryText([])}${closed(argv)}`]), { mode: 0o600 })
+    assert.ok(!told((await checkAclFile(path)).warnings), `${argv.join(' ')} without stdin`)
+    assert.ok(!told((await check([argv], 'max_stdin_bytes = 0')).warnings), `${argv.join(' ')} in a file without stdin`)
+  }
+})
+
+test('a program is known by what its name leads to here', async () => {
+  const link = join(dir, 'show')
+  await symlink('/bin/sh', link)
+  const [shell] = (await warningsOf(link)).filter((warning) => warning.includes('is a shell'))
+  assert.match(shell ?? '', /show leads to (dash|bash|ash|sh) here, which is a shell/)
+})
+
 test('a working directory that is not there, no directory, or open to others is a warning', async () => {
   const warningFor = async (cwd: string): Promise<string> =>
     (await check([['true']], `default_cwd = ${JSON.stringify(cwd)}`)).warnings.join('\n')
@@ -172,7 +265,7 @@ test('a working directory that is not there, no directory, or open to others is 
 })
 
 test('warnings are given beside problems', async () => {
-  const { ok, problems, warnings } = await check([['less', '/etc/hosts']], 'max_stdin_bytes = 0')
+  const { ok, problems, warnings } = await check([['less', '/etc/hosts']], 'max_stdout_bytes = 0')
   assert.equal(ok, false)
   assert.equal(problems.length, 1)
   assert.ok(warnings.some((warning) => warning.includes('is a pager')))
@@ -185,6 +278,9 @@ test('a program is known by its name, wherever it lies and whatever its version'
     ['lua5.4', 'lua'],
     ['sqlite3', 'sqlite3'],
     ['7z', '7z'],
+    ['nc.openbsd', 'nc'],
+    ['perl5.36-x86_64-linux-gnu', 'perl'],
+    ['/usr/local/bin/git.sh', 'git.sh'],
     ['/lib64/ld-linux-x86-64.so.2', 'ld.so'],
     ['/lib/ld-musl-x86_64.so.1', 'ld.so'],
     ['ls', 'ls'],

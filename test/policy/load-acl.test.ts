@@ -90,9 +90,9 @@ test('what is not TOML, not text or not a file is refused', async () => {
 })
 
 test('every problem is on a line of its own', async () => {
-  await put('[exec]\nenabled = 1\nmax_stdin_bytes = 0\n')
+  await put('[exec]\nenabled = 1\nmax_stdout_bytes = 0\n')
   await refuses(
-    /exec-acl\.toml:3: exec\.max_stdin_bytes: must be/,
+    /exec-acl\.toml:3: exec\.max_stdout_bytes: must be/,
     /exec-acl\.toml:1: exec\.audit_log_path: is required/,
     /exec-acl\.toml:2: exec\.enabled: must be/,
   )

@@ -128,10 +128,11 @@ test('an id is 64 lower-case hex digits and nothing else', () => {
   hasProblem(aclText([entryText([['true']], { agent_id: 7 })]), /exec\.allow\[0\]\.agent_id: must be 64 lower-case hex digits, not 7/)
 })
 
-test('a cap is a whole number above zero', () => {
+test('a cap is a whole number above zero; that of stdin may be zero, and is no more than a Request can sign', () => {
   for (const key of Object.keys(DEFAULT_CAPS)) {
+    const [least, first] = key === 'max_stdin_bytes' ? ['0', '-1'] : ['1', '0']
     for (const [value, shown] of [
-      ['0', '0'],
+      [first, first],
       ['-1', '-1'],
       ['1.0', '1.0'],
       ['1.5', '1.5'],
@@ -145,15 +146,31 @@ test('a cap is a whole number above zero', () => {
       ['1979-05-27', 'a date'],
     ] as const) {
       const { problems } = readText(withKey(`${key} = ${value}`))
-      assert.match(problems[0] ?? '', new RegExp(`^acl\\.toml:4: exec\\.${key}: must be a whole number from 1 to \\d+, not ${shown}$`))
+      assert.match(
+        problems[0] ?? '',
+        new RegExp(`^acl\\.toml:4: exec\\.${key}: must be a whole number from ${least} to \\d+, not ${shown}$`),
+      )
     }
   }
+})
+
+test('stdin of a command is open unless it says false', () => {
+  const command = (line: string): string => aclText([`${entryText([['cat']])}${line}\n`])
+  for (const [line, open] of [
+    ['', true],
+    ['stdin = true', true],
+    ['stdin = false', false],
+  ] as const)
+    assert.equal(aclOf(command(line)).allow[0]?.commands[0]?.stdin, open)
+  hasProblem(command('stdin = 0'), /commands\[0\]\.stdin: must be true or false, not 0$/)
 })
 
 test('the largest cap is exact and one more is a problem', () => {
   assert.equal(aclOf(withKey('max_stdout_bytes = 9007199254740991')).caps.max_stdout_bytes, Number.MAX_SAFE_INTEGER)
   hasProblem(withKey('max_stdout_bytes = 9007199254740992'), /max_stdout_bytes: must be a whole number from 1 to 9007199254740991/)
   assert.equal(aclOf(withKey('max_duration_secs = 9007199254740')).caps.max_duration_secs, 9_007_199_254_740)
+  assert.equal(aclOf(withKey('max_stdin_bytes = 536870912')).caps.max_stdin_bytes, 536_870_912)
+  hasProblem(withKey('max_stdin_bytes = 536870913'), /max_stdin_bytes: must be a whole number from 0 to 536870912,/)
   hasProblem(withKey('max_duration_secs = 9007199254741'), /max_duration_secs: must be a whole number from 1 to 9007199254740,/)
 })
 
@@ -305,13 +322,13 @@ test('an entry without a description goes by its place', () => {
 })
 
 test('a disabled file is held to the same rules', () => {
-  const text = `[exec]\nenabled = false\naudit_log_path = "/a"\nmax_stdin_bytes = 0\n${entryText([['echo', '<ANY>']], { agent_id: 'abc' })}`
+  const text = `[exec]\nenabled = false\naudit_log_path = "/a"\nmax_stdout_bytes = 0\n${entryText([['echo', '<ANY>']], { agent_id: 'abc' })}`
   assert.equal(readText(text).problems.length, 3)
 })
 
 test('all problems are reported, not only the first', () => {
   const { problems } = readText(
-    `other = 1\n[exec]\nenabled = "yes"\nmax_stdin_bytes = 0\n${entryText([['<INT>'], []], { agent_id: 'x', machine_id: 'y' })}[[exec.allow]]\n`,
+    `other = 1\n[exec]\nenabled = "yes"\nmax_stdout_bytes = 0\n${entryText([['<INT>'], []], { agent_id: 'x', machine_id: 'y' })}[[exec.allow]]\n`,
   )
   const keys = problems.map((problem) => /^acl\.toml:\d+: ([^:]+): /.exec(problem)?.[1])
   assert.deepEqual(keys.toSorted(), [
@@ -324,7 +341,7 @@ test('all problems are reported, not only the first', () => {
     'exec.allow[1].machine_id',
     'exec.audit_log_path',
     'exec.enabled',
-    'exec.max_stdin_bytes',
+    'exec.max_stdout_bytes',
     'other',
   ])
 })

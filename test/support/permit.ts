@@ -20,7 +20,7 @@ export interface PermitOptions {
 export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
   const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
   const confinement: Confinement = { ...UNCONFINED, ...options.confinement }
-  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), line: 1 }
+  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), stdin: true, line: 1 }
   const acl: Acl = {
     enabled: true,
     caps: DEFAULT_CAPS,
