@@ -31,10 +31,14 @@ export const SESSION_CLOSE_MS = 8_000
 export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
 /** Requests in one batch. */
 export const MAX_RPC_BATCH = 100
-/** Requests of one connection that are being answered, but for those that wait for a program; beyond this no more are read. Each may be answered with a chunk of a file. */
+/** Requests of one connection that are being answered, each of a batch counted, but for those that wait for a program or an event; beyond this no more are read. Each may be answered with a chunk of a file. */
 export const MAX_RPC_PENDING = 32
-/** Characters of all answers to one batch: two of the longest, a file of nothing but control characters. */
+/** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
 export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
+/** An answer in a batch that is never refused, so that who starts something learns its id: a path, and the fields around it. */
+export const SMALL_BATCH_ANSWER = 8 * 1024
+/** Characters of the answers to one batch that waits: they are held for as long as a program runs, by as many as may wait. */
+export const MAX_RPC_WAITING_BATCH_ANSWER = 64 * 1024
 /** A request's id, when it is a text. */
 export const MAX_RPC_ID = 256
 /** Ended processes of one session that can still be waited for. */
@@ -45,7 +49,7 @@ export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 export const MAX_RPC_BACKLOG = 1024 * 1024
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
 export const CONFIRM_EVERY_BYTES = 256 * 1024
-/** Questions of one caller that wait for the end of a program. */
+/** Questions of one connection that wait for a program or an event. */
 export const MAX_RPC_WAITS = 1_024
 /** How long a question by POST may be on its way, and its answer with who does not read it: both have a place among those in work. */
 export const HTTP_TRANSFER_MS = 120_000

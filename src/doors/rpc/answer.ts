@@ -1,54 +1,107 @@
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { BatchAnswers, type BatchRoom } from './batch-answers.ts'
+import type { CallPlaces, Place } from './call-places.ts'
 import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
 import type { Methods } from './methods.ts'
 import type { RpcMetrics } from './metrics.ts'
+import type { Answered } from './own-sessions.ts'
 import { isMethod, METHODS } from './schemas.ts'
 
-/** What a message is answered, and what happens once that is said. */
+/** What a message is answered. It has a place among the calls in work until `taken` or `lost` is called. */
 export interface MessageAnswer {
-  /** Null: nothing is said, to notifications. */
-  readonly said: object | null
+  /** An answer, or the text of one. Null: nothing is said, to notifications. */
+  readonly said: object | string | null
+  /** What happens once it is said. */
   afterwards(): void
+  /** Nobody holds it any more. */
+  taken(): void
+  /** It came to nobody. */
+  lost(): void
 }
 
 export interface AnswerComponents {
   readonly methods: Methods
   readonly metrics: RpcMetrics | null
   readonly log: Logger
-  /** Nobody waits for the answer any more; without it, while there is the connection somebody does. */
-  readonly gone?: AbortSignal
+  readonly places: CallPlaces
+  /** Of all messages that share the places. */
+  readonly room: BatchRoom
+  /** Nobody waits for the answer any more: what has no place by then is not done. Null: what is asked is done, whoever is there. */
+  readonly gone: AbortSignal | null
 }
 
-/** Does what one message asks: a batch all at once, and answered when all of it is done. */
-export const answerMessage = async ({ batch, parts }: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
-  const works: (() => void)[] = []
-  const responses = await Promise.all(parts.map(async (part) => (isCall(part) ? perform(part, components, works) : part)))
-  const said = responses.filter((response) => response !== null)
-  const afterwards = (): void => {
-    for (const work of works) work()
+/** The end of one part: what is said to it, and, of the last of its message, the place in which the whole is said. */
+interface Done {
+  readonly response: RpcResponse | null
+  readonly answered: Answered | null
+  readonly place: Place | null
+}
+
+/** Does what one message asks; of a batch all at once, and answered when all of it is done. */
+export const answerMessage = async (message: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
+  const batch = message.batch ? new BatchAnswers({ room: components.room }, { waits: message.parts.some(waits) }) : null
+  const done = await Promise.all(startAll(message, batch, components))
+  const answered = done.flatMap((one) => one.answered ?? [])
+  const place = done.find((one) => one.place !== null)?.place ?? null
+  const taken = (): void => {
+    batch?.release()
+    place?.leave()
   }
-  return { said: said.length === 0 ? null : batch ? said : said[0]!, afterwards }
+  return {
+    said: batch === null ? (done[0]?.response ?? null) : batch.text,
+    afterwards: () => answered.forEach((one) => one.afterwards?.()),
+    taken,
+    lost: () => {
+      taken()
+      answered.forEach((one) => one.lost?.())
+    },
+  }
 }
 
-/** Null for a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
+/** May it take as long as a program does? */
+const waits = (part: RpcCall | RpcResponse): boolean => {
+  if (!isCall(part)) return false
+  const { timeout_ms: timeout } = part.params
+  return (part.method === 'exec.wait' && timeout !== 0) || (part.method === 'session.events' && timeout !== undefined && timeout !== 0)
+}
+
+const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components: AnswerComponents): Promise<Done>[] => {
+  let unfinished = parts.length
+  const one = async (part: RpcCall | RpcResponse, at: number): Promise<Done> => {
+    // Whoever asked is gone.
+    const place = await components.places.enter(components.gone ?? NEVER).catch(() => null)
+    const { response, answered } =
+      place === null ? NOTHING : isCall(part) ? await perform(part, place, components) : { response: part, answered: null }
+    if (response !== null) batch?.add(at, response)
+    unfinished -= 1
+    if (unfinished > 0) place?.leave()
+    return { response: batch === null ? response : null, answered, place: unfinished > 0 ? null : place }
+  }
+  return parts.splice(0).map(one)
+}
+
+const NEVER = new AbortController().signal
+
+const NOTHING = { response: null, answered: null } as const
+
+/** No response to a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
   { id, method, params }: RpcCall,
+  place: Place,
   { methods, metrics, log, gone }: AnswerComponents,
-  works: (() => void)[],
-): Promise<RpcResponse | null> => {
+): Promise<Omit<Done, 'place'>> => {
   if (!isMethod(method)) {
     metrics?.answered('unknown', METHOD_NOT_FOUND)
-    return id === undefined ? null : methodNotFound(id, method, METHODS)
+    return { response: id === undefined ? null : methodNotFound(id, method, METHODS), answered: null }
   }
   try {
-    const answered = await methods.call(method, params, gone)
+    const answered = await methods.call(method, params, { gone, place })
     metrics?.answered(method, 'ok')
-    if (answered.afterwards !== undefined) works.push(answered.afterwards)
-    return id === undefined ? null : success(id, answered.result)
+    return { response: id === undefined ? null : success(id, answered.result), answered }
   } catch (error) {
     metrics?.answered(method, ERROR_TABLE[isAppError(error) ? error.code : 'internal'].rpc)
-    if (!isAppError(error)) log.error({ err: errorText(error), method }, 'a method failed inside')
-    return id === undefined ? null : failure(id, error)
+    if (!isAppError(error) && gone?.aborted !== true) log.error({ err: errorText(error), method }, 'a method failed inside')
+    return { response: id === undefined ? null : failure(id, error), answered: null }
   }
 }

@@ -1,7 +1,8 @@
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { answerMessage } from './answer.ts'
+import type { BatchRoom } from './batch-answers.ts'
+import { CallPlaces } from './call-places.ts'
 import { parseMessage, type RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
 import type { MethodsComponents, MethodsInit } from './own-sessions.ts'
@@ -17,8 +18,9 @@ export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
 export class RpcConnection {
   readonly #components: ConnectionComponents
   readonly #methods: Methods
+  readonly #places = new CallPlaces()
+  readonly #room: BatchRoom = { taken: 0 }
   readonly #pending = new Set<Promise<void>>()
-  #room: PromiseWithResolvers<void> | null = null
 
   constructor(components: ConnectionComponents, init: MethodsInit) {
     this.#components = components
@@ -35,36 +37,36 @@ export class RpcConnection {
       this.#components.log.error({ err: errorText(error) }, 'a message could not be answered')
     })
     this.#pending.add(work)
-    void work.finally(() => {
-      this.#pending.delete(work)
-      this.#room?.resolve()
-      this.#room = null
-    })
-    if (this.#working < MAX_RPC_PENDING) return undefined
-    this.#room ??= Promise.withResolvers<void>()
-    return this.#room.promise
+    void work.finally(() => this.#pending.delete(work))
+    return this.#places.free ? undefined : this.#places.room()
   }
 
-  /** Resolves when everything that was asked is answered, but for what waits for a program. */
+  /** Resolves when everything that was asked is answered, but for what waits for a program or an event. */
   async idle(): Promise<void> {
-    while (this.#working > 0) await Promise.race(this.#pending)
+    await this.#places.idle()
   }
 
-  get #working(): number {
-    return this.#pending.size - this.#methods.waiting
-  }
-
-  /** The caller is gone: whatever runs for it is ended. */
+  /** The caller is gone: whatever runs for it is ended, and nobody waits any more. */
   async close(): Promise<void> {
     await this.#methods.close()
   }
 
+  /** Resolves when everything that was asked is answered. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#pending)
+  }
+
   async #answer(message: RpcMessage): Promise<void> {
     const { metrics, log } = this.#components
-    const { said, afterwards } = await answerMessage(message, { methods: this.#methods, metrics, log })
-    // Events of what was started stand behind its answer, even where that waits for its reader.
-    const sent = said === null ? undefined : this.#components.send(said)
-    afterwards()
-    await sent
+    const components = { methods: this.#methods, places: this.#places, room: this.#room, gone: null, metrics, log }
+    const { said, afterwards, taken } = await answerMessage(message, components)
+    try {
+      // Events of what was started stand behind its answer, even where that waits for its reader.
+      const sent = said === null ? undefined : this.#components.send(said)
+      afterwards()
+      await sent
+    } finally {
+      taken()
+    }
   }
 }

@@ -24,7 +24,8 @@ export type RpcResponse =
 /** What one message holds, in its order: calls, and answers to what is none. */
 export interface RpcMessage {
   readonly batch: boolean
-  readonly parts: readonly (RpcCall | RpcResponse)[]
+  /** Whoever answers it takes them out: what waits for long keeps none of the others. */
+  readonly parts: (RpcCall | RpcResponse)[]
 }
 
 const PARSE_ERROR = -32_700

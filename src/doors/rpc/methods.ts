@@ -4,21 +4,15 @@ import { AppError } from '../../base/errors.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
-import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
+import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
-import { OwnSessions, type Asked, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
+import { OwnSessions, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { PARAMS, type Method, type Params } from './schemas.ts'
 import { Base64 } from './written.ts'
-
-/** What a method answers, and what happens once that is said. */
-export interface Answered {
-  readonly result: object
-  readonly afterwards?: () => void
-}
 
 interface TerminalSize {
   readonly cols: number
@@ -51,25 +45,19 @@ export class Methods {
   readonly #components: MethodsComponents
   readonly #sessions: OwnSessions
   readonly #left = new AbortController()
-  #waiting = 0
 
   constructor(components: MethodsComponents, init: MethodsInit) {
     this.#components = components
     this.#sessions = new OwnSessions(components, init)
   }
 
-  /** Calls that wait for a program, which may take as long as it does. */
-  get waiting(): number {
-    return this.#waiting
-  }
-
-  /** `gone`: nobody waits for this answer any more. Throws an `AppError`, `bad_request` where the params do not fit. */
-  async call(method: Method, params: unknown, gone?: AbortSignal): Promise<Answered> {
-    const handler = this.#handlers[method] as (params: unknown, gone?: AbortSignal) => Promise<Answered>
+  /** Throws an `AppError`, `bad_request` where the params do not fit. */
+  async call(method: Method, params: unknown, asking: Asking): Promise<Answered> {
+    const handler = this.#handlers[method] as (params: unknown, asking: Asking) => Promise<Answered>
     const parsed = parseWith(PARAMS[method] as z.ZodType, params)
     const asked = { session_id: '', ...(parsed as Partial<Asked>) }
     try {
-      return await this.#sessions.during(asked.session_id, async () => handler(parsed, gone))
+      return await this.#sessions.during(asked.session_id, async () => handler(parsed, asking))
     } catch (error) {
       await this.#sessions.noteForeign(method, asked, error)
       throw error
@@ -82,14 +70,14 @@ export class Methods {
     this.#left.abort()
   }
 
-  readonly #handlers: { readonly [M in Method]: (params: Params<M>, gone?: AbortSignal) => Promise<Answered> } = {
-    'session.open': async (params) => ({ result: await this.#sessions.open(params) }),
+  readonly #handlers: { readonly [M in Method]: (params: Params<M>, asking: Asking) => Promise<Answered> } = {
+    'session.open': async (params) => this.#sessions.open(params),
     'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#sessions.end(this.#session(session_id)) } }),
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
-    'session.events': async (params, gone) => ({ result: await this.#sessions.eventsOf(params, this.#until(gone)) }),
+    'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
     'exec.start': async (params) => this.#start(params),
-    'exec.wait': async (params, gone) => this.#wait(params, this.#until(gone)),
+    'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
       result: { ok: await this.#process(session_id, process_id).run.signal(signal) },
     }),
@@ -150,23 +138,14 @@ export class Methods {
   }
 
   /** For who waits: until they are gone, or the whole connection is. */
-  #until(gone: AbortSignal | undefined): AbortSignal {
-    return gone === undefined ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
+  #until(gone: AbortSignal | null): AbortSignal {
+    return gone === null ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
   }
 
-  async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, left: AbortSignal): Promise<Answered> {
-    if (this.#waiting >= MAX_RPC_WAITS) {
-      const data = { limit: 'waits', max: MAX_RPC_WAITS }
-      throw new AppError('resource_limit', `${MAX_RPC_WAITS} questions wait for programs, which is all that may`, { data })
-    }
-    this.#waiting += 1
-    try {
-      const process = this.#process(session_id, process_id)
-      this.#session(session_id).events.waitedFor()
-      return { result: await process.wait(timeout_ms ?? null, left) }
-    } finally {
-      this.#waiting -= 1
-    }
+  async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, place: Asking['place'], left: AbortSignal): Promise<Answered> {
+    const process = this.#process(session_id, process_id)
+    this.#session(session_id).events.waitedFor()
+    return { result: await place.outside(async () => process.wait(timeout_ms ?? null, left)) }
   }
 
   async #start(params: Params<'exec.start'>): Promise<Answered> {
@@ -191,14 +170,18 @@ export class Methods {
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
     const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
-    metrics?.processStarted()
-    void process.attach(run).then(() => metrics?.processEnded(process.status))
+    const ended = process.attach(run)
     this.#sessions.began(session, process)
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
+      // Nobody is told its id, and so nothing of it.
       session.processes.remove(process)
+      process.letGo()
+      process.release()
       throw new AppError('journal_unavailable')
     }
+    metrics?.processStarted()
+    void ended.then(() => metrics?.processEnded(process.status))
     return { process, run }
   }
 

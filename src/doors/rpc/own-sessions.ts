@@ -5,6 +5,7 @@ import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
+import type { Place } from './call-places.ts'
 import type { KnownProcesses } from './known-processes.ts'
 import type { RpcMetrics } from './metrics.ts'
 import type { OpenSessions } from './open-sessions.ts'
@@ -37,6 +38,23 @@ export interface MethodsInit {
   readonly door: LocalDoor
   /** What this door can carry. */
   readonly available: readonly Capability[]
+}
+
+/** What a method answers. */
+export interface Answered {
+  readonly result: object
+  /** What happens once that is said. */
+  readonly afterwards?: () => void
+  /** What happens when it came to nobody. */
+  readonly lost?: () => void
+}
+
+/** Who waits for an answer. */
+export interface Asking {
+  /** They are gone; null: that is for the whole connection to say. */
+  readonly gone: AbortSignal | null
+  /** Where what takes as long as a program is waited for. */
+  readonly place: Pick<Place, 'outside'>
 }
 
 /** What a question is about. */
@@ -104,7 +122,8 @@ export class OwnSessions {
     }
   }
 
-  async open(params: Params<'session.open'>): Promise<object> {
+  /** Where its answer came to nobody, nobody knows it, and it is closed. */
+  async open(params: Params<'session.open'>): Promise<Answered> {
     const {
       client_name: clientName,
       target = null,
@@ -144,11 +163,12 @@ export class OwnSessions {
     open.add(session)
     const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
     if (send === null) this.#wait(session, HTTP_IDLE_MS)
-    return { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }
+    const lost = (): void => void this.end(session).catch(() => 0)
+    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }, lost }
   }
 
   /** Its events go on behind the cursor that its caller has. */
-  resume({ session_id, resume_token, cursor }: Params<'session.resume'>): { result: object; afterwards?: () => void } {
+  resume({ session_id, resume_token, cursor }: Params<'session.resume'>): Answered {
     const { send, arrived, store } = this.#components
     if (store === null) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
     const session = store.take(
@@ -169,7 +189,11 @@ export class OwnSessions {
     return { result, afterwards: attach }
   }
 
-  async eventsOf({ session_id, cursor, timeout_ms }: Params<'session.events'>, left: AbortSignal): Promise<EventsSince> {
+  async eventsOf(
+    { session_id, cursor, timeout_ms }: Params<'session.events'>,
+    place: Asking['place'],
+    left: AbortSignal,
+  ): Promise<EventsSince> {
     const { events, init } = this.get(session_id)
     if (!init.kept)
       throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
@@ -177,7 +201,7 @@ export class OwnSessions {
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
     // It has said what it has: what waits for that may go on while it waits.
-    await events.behind(cursor, { clock: this.#components.clock, timeoutMs: timeout_ms, signal: left })
+    await place.outside(async () => events.behind(cursor, { clock: this.#components.clock, timeoutMs: timeout_ms, signal: left }))
     return events.since(cursor)
   }
 

@@ -1,8 +1,8 @@
 import { CONFIRM_EVERY_BYTES, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../protocol/rexd-limits.ts'
 import { Waiters, type Patience } from './waiters.ts'
 
-/** One message to the other side; a promise while it is behind. */
-export type Send = (message: object) => void | Promise<void>
+/** One message to the other side, or the text of one; a promise while it is behind. */
+export type Send = (message: object | string) => void | Promise<void>
 
 /** Resolves when everything that was sent so far has come to the other side; never, where the connection breaks before. */
 export type Arrived = () => Promise<void>

@@ -33,7 +33,7 @@ class LineWriter {
     output.on('drain', () => this.#settle())
   }
 
-  readonly send = (message: object): void | Promise<void> => {
+  readonly send = (message: object | string): void | Promise<void> => {
     if (this.#gone || this.#output.destroyed) return undefined
     inOneWrite(this.#output)
     this.#output.write(written(message, '\n'))
@@ -70,7 +70,8 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {
-    await readLines(input, connection)
+    // Where nobody takes answers, no more is read, and whoever stops us would wait for that.
+    await Promise.race([readLines(input, connection), aborted(stopped)])
     if (!stopped.aborted) await Promise.race([connection.idle(), aborted(stopped)])
   } catch (error) {
     // The input was taken away from us because of the signal.
@@ -78,7 +79,7 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
   } finally {
     // What waits for a program is answered by its end.
     await connection.close()
-    await Promise.race([connection.idle(), aborted(stopped)])
+    await Promise.race([connection.settled(), aborted(stopped)])
     if (!stopped.aborted) await Promise.race([writer.flushed(), aborted(stopped)])
   }
 }

@@ -9,14 +9,17 @@ import { Turnstile } from '../../base/turnstile.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
-import { answerMessage } from './answer.ts'
-import { isCall, parseFailure, parseMessage, tooLong, type RpcMessage } from './message.ts'
+import { answerMessage, type MessageAnswer } from './answer.ts'
+import type { BatchRoom } from './batch-answers.ts'
+import { CallPlaces } from './call-places.ts'
+import { parseFailure, parseMessage, tooLong } from './message.ts'
 import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
 import { OpenSessions } from './open-sessions.ts'
 import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
+import { Turns } from './turns.ts'
 import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
@@ -44,8 +47,11 @@ export class RpcWebDoor implements Startable {
   readonly #methods: Methods
   readonly #sockets: WebSockets
   readonly #metrics: RpcMetrics
-  /** Of questions by POST: each may be answered with a chunk of a file, which waits for its reader. */
-  readonly #inWork = new Turnstile({ limit: MAX_RPC_PENDING })
+  /** Of questions by POST: each may be as long as a chunk of a file. */
+  readonly #reading = new Turnstile({ limit: MAX_RPC_PENDING })
+  readonly #places = new CallPlaces()
+  readonly #room: BatchRoom = { taken: 0 }
+  readonly #turns = new Turns()
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {
@@ -106,26 +112,15 @@ export class RpcWebDoor implements Startable {
       this.#admit(request, request.headers.authorization)
       if (request.url === '/metrics') return this.#tellMetrics(request, response)
       requireRpc(request)
-      const leave = await this.#place(response, gone.signal)
-      const body = await this.#within(
-        () => request.destroy(),
-        async () => bodyOf(request),
-      )
-      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
-      const waits = onlyWaits(message)
-      if (waits) leave()
-      const { said, afterwards } = await answerMessage(message, {
-        gone: gone.signal,
-        methods: this.#methods,
-        metrics: this.#metrics,
-        log: this.#components.log,
-      })
-      // Events may be as long as a file.
-      if (waits) await this.#place(response, gone.signal)
-      if (said === null) response.writeHead(204).end()
-      else sendJson(response, 200, said)
-      this.#requireTaken(response, gone.signal)
-      afterwards()
+      await this.#turns.wait(request, response)
+      const { said, afterwards, taken, lost } = await this.#work(request, gone.signal)
+      try {
+        if (said === null) response.writeHead(204).end()
+        else sendJson(response, 200, said)
+      } finally {
+        afterwards()
+        void this.#taken(response, gone.signal).then((whole) => (whole ? taken() : lost()))
+      }
     } catch (error) {
       // Whoever has left in the middle is told nothing.
       if (gone.signal.aborted || (request.destroyed && !request.complete)) return
@@ -135,14 +130,22 @@ export class RpcWebDoor implements Startable {
     }
   }
 
-  /** A place among those in work, until it is left or the response is over. */
-  async #place(response: ServerResponse, gone: AbortSignal): Promise<() => void> {
-    const leave = await this.#inWork.enter(gone)
-    // Closed already, it will not close again.
-    if (gone.aborted) leave()
-    gone.throwIfAborted()
-    response.once('close', leave)
-    return leave
+  /** Reads the question, and does what it asks. No more are read than there are places, until this one has its own. */
+  async #work(request: IncomingMessage, gone: AbortSignal): Promise<MessageAnswer> {
+    const leave = await this.#reading.enter(gone)
+    let answer: Promise<MessageAnswer>
+    try {
+      const body = await this.#within(
+        () => request.destroy(),
+        async () => bodyOf(request),
+      )
+      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
+      const [methods, places, metrics] = [this.#methods, this.#places, this.#metrics]
+      answer = answerMessage(message, { methods, places, room: this.#room, metrics, gone, log: this.#components.log })
+    } finally {
+      void this.#places.room().then(leave)
+    }
+    return answer
   }
 
   /** `giveUp`: when it takes too long. */
@@ -155,14 +158,14 @@ export class RpcWebDoor implements Startable {
     }
   }
 
-  /** Whoever does not read its answer has none, and leaves its place to others. */
-  #requireTaken(response: ServerResponse, gone: AbortSignal): void {
-    if (gone.aborted) return
-    const over = new Promise<void>((resolve) => response.once('finish', resolve).once('close', resolve))
-    void this.#within(
-      () => response.destroy(),
-      async () => over,
-    )
+  /** False: its caller has hung up. Whoever does not read its answer has none, and leaves its place to others. */
+  async #taken(response: ServerResponse, gone: AbortSignal): Promise<boolean> {
+    if (!gone.aborted && !response.writableFinished)
+      await this.#within(
+        () => response.destroy(),
+        async () => new Promise<void>((resolve) => response.once('finish', resolve).once('close', resolve)),
+      )
+    return response.writableFinished
   }
 
   #tellMetrics({ method }: IncomingMessage, response: ServerResponse): void {
@@ -186,10 +189,6 @@ export class RpcWebDoor implements Startable {
     }
   }
 }
-
-/** What waits for a program, or for an event, may do so for long, and holds nothing until it is answered. */
-const onlyWaits = ({ parts }: RpcMessage): boolean =>
-  parts.every((part) => isCall(part) && (part.method === 'exec.wait' || part.method === 'session.events'))
 
 /** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
@@ -221,7 +220,7 @@ const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
 
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
 
-const sendJson = (response: ServerResponse, status: number, value: object): void => {
+const sendJson = (response: ServerResponse, status: number, value: object | string): void => {
   // First what may fail: behind the head no other answer can be given.
   const text = written(value)
   response.writeHead(status, HEADERS).end(text)

@@ -67,12 +67,10 @@ export class WebSockets {
     const components = { ...this.#components, send: sender(socket, stream), arrived: arrivalsAt(socket) }
     const connection = new RpcConnection(components, { door: 'websocket', available: this.#available })
     const stopLooking = this.#lookAfter(socket)
+    const take = inOrder(socket, connection)
     socket.on('message', (data: Buffer, isBinary: boolean) => {
-      if (isBinary) return socket.close(UNSUPPORTED_DATA, 'texts only')
-      const full = connection.receive(data.toString('utf8'))
-      if (full === undefined) return undefined
-      socket.pause()
-      return void full.then(() => socket.resume())
+      if (isBinary) socket.close(UNSUPPORTED_DATA, 'texts only')
+      else take(data)
     })
     // What is wrong with it is followed by its close.
     socket.on('error', () => undefined)
@@ -99,6 +97,29 @@ export class WebSockets {
   }
 }
 
+/**
+ * Gives messages to the connection, and none while it has enough. A socket that is paused still says what it has read
+ * already: at most one chunk of it, 64 KiB, in which each byte stands for at most 1032 when it is compressed.
+ */
+const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) => void) => {
+  const unread: Buffer[] = []
+  let full = false
+  const goOn = (): void => {
+    full = false
+    for (let next = unread.shift(); next !== undefined; next = full ? undefined : unread.shift()) give(next)
+    if (!full) socket.resume()
+  }
+  const give = (data: Buffer): void => {
+    const room = connection.receive(data.toString('utf8'))
+    if (room === undefined) return
+    full = true
+    socket.pause()
+    void room.then(goOn)
+  }
+  socket.on('close', () => unread.splice(0))
+  return (data) => (full ? void unread.push(data) : give(data))
+}
+
 /** A ping is answered in its order, and the answer to one is the answer to those before it (RFC 6455, 5.5.3). */
 const arrivalsAt = (socket: WebSocket): Arrived => {
   let asked = 0
@@ -121,7 +142,7 @@ const arrivalsAt = (socket: WebSocket): Arrived => {
 
 const sender =
   (socket: WebSocket, stream: Duplex) =>
-  (message: object): void | Promise<void> => {
+  (message: object | string): void | Promise<void> => {
     if (socket.readyState !== socket.OPEN) return undefined
     const sent = Promise.withResolvers<void>()
     inOneWrite(stream)

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { ask, post } from '../../support/rexd-callers.ts'
@@ -53,6 +55,19 @@ test('what was asked, what runs and how it ended is counted, and nothing that a 
     names.map((name) => after.get(name)),
     [0, 0, 1],
   )
+})
+
+test('what the journal could not take has not run, and is not counted', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  await rm(join(host.dir, 'log'), { recursive: true })
+  for (let round = 0; round < 3; round++)
+    await assert.rejects(post(host, 'exec.start', { session_id, argv: ['true'] }), { data: { code: 'journal_unavailable' } })
+  const samples = await samplesOf(host)
+  assert.equal(samples.get('rexd_processes_running'), 0)
+  assert.deepEqual((await post(host, 'session.info', { session_id })).processes, [])
+  // Its end was told to nobody either.
+  assert.deepEqual((await post(host, 'session.events', { session_id, cursor: 0 })).events, [])
 })
 
 test('metrics are for who has the token, by GET', TIMEOUT, async (t) => {

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
+import { connect as connectTcp, type NetConnectOpts, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+
+import type { ClientOptions } from 'ws'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { startRexd } from '../../../src/daemon/compose-rexd.ts'
+import { loadRexdConfig } from '../../../src/daemon/rexd-config.ts'
+import { serveLines } from '../../../src/doors/rpc/stdio.ts'
+import type { LocalExecutorClient } from '../../../src/executor/port/local-client.ts'
+import { MAX_RPC_BATCH, MAX_RPC_BATCH_ANSWER, MAX_RPC_PENDING, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/protocol/rexd-limits.ts'
+import { ask, connect, post, type Reached } from '../../support/rexd-callers.ts'
+import { rexdPlace, type RexdSettings } from '../../support/rexd-server.ts'
+import { startRpcHost } from '../../support/rpc-host.ts'
+
+// How many calls one caller has in work, whatever carries them: each holds what it is answered with.
+
+const TIMEOUT = { timeout: 60_000 }
+const MIB = 1024 * 1024
+const LONG = { limits: 'max_file_read_bytes = 2097152' }
+
+// oxlint-disable-next-line typescript/no-explicit-any
+type Json = any
+
+interface Question {
+  readonly jsonrpc: '2.0'
+  readonly id: number
+  readonly method: string
+  readonly params: object
+}
+
+const question = (id: number, method: string, params: object): Question => ({ jsonrpc: '2.0', id, method, params })
+const many = <T>(length: number, make: (id: number) => T): T[] => Array.from({ length }, (_, id) => make(id))
+
+/** Counts the reads of files that the executor was asked for. */
+const countReads = (client: LocalExecutorClient): { count: number } => {
+  const reads = { count: 0 }
+  const call = client.call.bind(client)
+  client.call = async (type, ...rest) => {
+    if (type === 'file_read') reads.count += 1
+    return call(type, ...rest)
+  }
+  return reads
+}
+
+/** A caller over streams, in this process. */
+const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
+  const place = await rexdPlace(t, settings)
+  const { config } = await loadRexdConfig(place.config, {})
+  const rexd = await startRexd(config, {}, silentLogger)
+  const client = rexd.connect()
+  const [input, output, stopping] = [new PassThrough({ highWaterMark: 8 * MIB }), new PassThrough(), new AbortController()]
+  const components = { input, output, client, clock: systemClock, log: silentLogger }
+  const served = serveLines(components, { door: 'stdio', available: ['exec', 'fs.read', 'fs.write', 'events'] }, stopping.signal)
+  place.ending.push(async () => {
+    stopping.abort()
+    await served
+    client.stop()
+    assert.deepEqual(await rexd.stop(), [])
+  })
+  const answers = new Map<number, Json>()
+  let [text, wake] = ['', (): void => undefined]
+  output.setEncoding('utf8').on('data', (part: string) => {
+    text += part
+    const lines = text.split('\n')
+    text = lines.pop()!
+    for (const line of lines) {
+      const said: Json = JSON.parse(line)
+      for (const answer of Array.isArray(said) ? said : [said]) answers.set(answer.id, answer)
+    }
+    wake()
+  })
+  const send = (message: object): void => void input.write(`${JSON.stringify(message)}\n`)
+  const answer = async (id: number): Promise<Json> => {
+    while (!answers.has(id)) await new Promise<void>((resolve) => (wake = resolve))
+    return answers.get(id)
+  }
+  send(question(-1, 'session.open', { client_name: 'a' }))
+  const { session_id } = (await answer(-1)).result
+  send(question(-2, 'exec.start', { session_id, argv: ['sleep', '600'] }))
+  const { process_id } = (await answer(-2)).result
+  return { ...place, client, input, output, answers, served, send, answer, session_id, process_id }
+}
+
+/** Longer than anything takes that could be done at once. */
+const aWhile = async (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1_500))
+
+test('calls in work are counted, not messages: behind waits in batches no more are done than without', TIMEOUT, async (t) => {
+  const { client, output, send, root, session_id, process_id } = await overLines(t, LONG)
+  const reads = countReads(client)
+  await writeFile(join(root, 'large'), Buffer.alloc(2 * MIB))
+  output.pause()
+  const wait = (id: number): Question => question(id, 'exec.wait', { session_id, process_id })
+  for (let batch = 0; batch < 10; batch++) send(many(MAX_RPC_BATCH, wait))
+  for (let id = 0; id < 300; id++) send(question(id, 'fs.read', { session_id, path: 'large', encoding: 'base64' }))
+  await aWhile()
+  assert.ok(reads.count > 0 && reads.count <= MAX_RPC_PENDING + 1, `${reads.count} files were read for nobody`)
+})
+
+test('a batch is so many calls as it has, and what its answers would hold together is refused as they are made', TIMEOUT, async (t) => {
+  const { client, send, answers, answer, root, session_id } = await overLines(t, LONG)
+  const reads = countReads(client)
+  const held = { now: 0, most: 0 }
+  const call = client.call.bind(client)
+  client.call = async (type, ...rest) => {
+    held.most = Math.max(held.most, ++held.now)
+    return call(type, ...rest).finally(() => (held.now -= 1))
+  }
+  await writeFile(join(root, 'large'), Buffer.alloc(2 * MIB))
+  send(many(MAX_RPC_BATCH, (id) => question(id, 'fs.read', { session_id, path: 'large', encoding: 'base64' })))
+  await answer(0)
+  assert.deepEqual([reads.count, held.most], [MAX_RPC_BATCH, MAX_RPC_PENDING])
+  const told = [...answers.values()].filter(({ id }) => id >= 0)
+  const whole = told.filter(({ result }) => result?.content !== undefined)
+  assert.equal(whole.length, Math.floor(MAX_RPC_BATCH_ANSWER / JSON.stringify(whole[0]).length))
+  assert.ok(told.every(({ result, error }) => result !== undefined || error.data.limit === 'batch_answer'))
+  send(question(200, 'fs.read', { session_id, path: 'large', encoding: 'base64' }))
+  assert.equal((await answer(200)).result.size, 2 * MIB)
+})
+
+test('what a batch has while it waits is little, and never the id of what it started', TIMEOUT, async (t) => {
+  const { send, answer, root, session_id, process_id } = await overLines(t, LONG)
+  await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER))
+  send([
+    question(1, 'exec.wait', { session_id, process_id }),
+    question(2, 'fs.read', { session_id, path: 'large' }),
+    question(3, 'exec.start', { session_id, argv: ['true'] }),
+  ])
+  send(question(4, 'exec.kill', { session_id, process_id }))
+  assert.equal((await answer(1)).result.signal, 'SIGTERM')
+  assert.equal((await answer(2)).error.data.max, MAX_RPC_WAITING_BATCH_ANSWER)
+  assert.match((await answer(3)).result.process_id, /^p_/)
+})
+
+test('what was asked before the end of the input is done and answered, behind a batch of waits too', TIMEOUT, async (t) => {
+  const { answers, input, served, send, session_id, process_id } = await overLines(t)
+  send(many(20, (id) => question(id, 'exec.wait', { session_id, process_id })))
+  send(question(100, 'exec.start', { session_id, argv: ['touch', 'done'] }))
+  send(question(101, 'exec.start', { session_id, argv: ['true'] }))
+  send(question(102, 'session.open', { client_name: 'late' }))
+  send(question(103, 'fs.write', { session_id, path: 'late', content: 'x' }))
+  input.end()
+  await served
+  assert.deepEqual(
+    [100, 101, 102, 103].map((id) => answers.get(id)?.error ?? 'done'),
+    ['done', 'done', 'done', 'done'],
+  )
+  for (let id = 0; id < 20; id++) assert.equal(answers.get(id).result.signal, 'SIGTERM')
+})
+
+/** The kill of a program that all of these wait for, and a session of somebody else. */
+const othersAreHeard = async (host: Reached, asked: { session_id: string; process_id: string }): Promise<void> => {
+  assert.match((await post(host, 'session.open', { client_name: 'b' })).session_id, /^s_/)
+  assert.deepEqual(await post(host, 'exec.kill', asked), { ok: true })
+}
+
+test('batches in which something waits leave their places over HTTP: others are heard meanwhile', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
+  const asked = { session_id, process_id }
+  const body = [question(1, 'exec.wait', asked), question(2, 'session.info', { session_id })]
+  const batches = many(2 * MAX_RPC_PENDING, async () => ask(host, { body }))
+  await othersAreHeard(host, asked)
+  for (const batch of batches) assert.deepEqual((await batch).json[0].result.signal, 'SIGTERM')
+})
+
+const nothingWhileFull = async (t: TestContext, compressed: boolean): Promise<void> => {
+  const { client, ...host } = await startRpcHost(t, LONG)
+  const reads = countReads(client)
+  await writeFile(join(host.root, 'large'), Buffer.alloc(2 * MIB))
+  const lines: Socket[] = []
+  const createConnection: ClientOptions['createConnection'] = (options) => {
+    const line = connectTcp(options as NetConnectOpts)
+    lines.push(line)
+    return line
+  }
+  const caller = await connect(t, host, { perMessageDeflate: compressed && { threshold: 0 }, createConnection })
+  const { session_id } = await caller.call('session.open', { client_name: 'a' })
+  const { socket } = caller
+  socket.pause()
+  // All of them in as few pieces as there may be.
+  lines[0]!.cork()
+  for (let id = 100; id < 200; id++) socket.send(JSON.stringify(question(id, 'fs.read', { session_id, path: 'large', encoding: 'base64' })))
+  await aWhile()
+  lines[0]!.uncork()
+  await aWhile()
+  // Some of the first are on their way, in what the system holds.
+  assert.ok(reads.count > 0 && reads.count <= 2 * MAX_RPC_PENDING, `${reads.count} files were read for nobody`)
+  const answered = Promise.withResolvers<void>()
+  let count = 0
+  socket.on('message', () => ++count === 100 && answered.resolve())
+  socket.resume()
+  await answered.promise
+  assert.equal(reads.count, 100)
+}
+
+test('a WebSocket that is full does nothing more that it was sent', TIMEOUT, async (t) => nothingWhileFull(t, false))
+test('a WebSocket that is full does nothing more that it was sent, compressed', TIMEOUT, async (t) => nothingWhileFull(t, true))
+
+test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const call = host.client.call.bind(host.client)
+  for (let round = 0; round < 20; round++) {
+    const hungUp = new AbortController()
+    const [opened, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    host.client.call = async (type, ...rest) => {
+      const answer = await call(type, ...rest)
+      if (type === 'session_open') {
+        opened.resolve()
+        hungUp.abort()
+        // The door has to hear of it before it answers.
+        await new Promise((resolve) => setTimeout(resolve, 100))
+      } else if (type === 'session_close') closed.resolve()
+      return answer
+    }
+    const asked = ask(host, { body: question(1, 'session.open', { client_name: 'gone' }), signal: hungUp.signal })
+    await assert.rejects(asked)
+    await Promise.all([opened.promise, closed.promise])
+  }
+  host.client.call = call
+  assert.match((await post(host, 'session.open', { client_name: 'here' })).session_id, /^s_/)
+})
