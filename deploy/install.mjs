@@ -29,7 +29,8 @@ const isUpToDate = () => {
     const mayBeAbsent = (entry.optional || entry.devOptional) && !fits(name)
     if (found ? found.version !== entry.version || found.integrity !== entry.integrity : !mayBeAbsent) return false
   }
-  return Object.keys(installed).every((name) => name in wanted)
+  // What npm has removed it goes on listing, since it is told to save nothing.
+  return Object.keys(installed).every((name) => name in wanted || !existsSync(join(packageRoot, name)))
 }
 
 const npmCommand = () => {

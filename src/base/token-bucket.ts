@@ -8,13 +8,13 @@ export interface TokenBucketInit {
 
 /** A rate limit that allows bursts. */
 export class TokenBucket {
-  readonly #clock: Clock
+  readonly #clock: Pick<Clock, 'monotonic'>
   readonly #burst: number
   readonly #perMs: number
   #tokens: number
   #at: number
 
-  constructor(components: { clock: Clock }, init: TokenBucketInit) {
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }, init: TokenBucketInit) {
     this.#clock = components.clock
     this.#burst = init.burst
     this.#perMs = init.perSecond / 1000

@@ -1,50 +1,37 @@
 import type { MeshConnection } from '../mesh/connection.ts'
-import type { MachineId } from '../protocol/ids.ts'
-import { MAX_KNOWN_HANDSHAKES, MAX_STRANGER_HANDSHAKES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../protocol/limits.ts'
+import type { MeshNode } from '../mesh/node.ts'
+import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../protocol/limits.ts'
 
 /**
- * Who may cost us a handshake now. Noise has already proven the machine, so nobody can pose as one we
- * know: machines that the contacts or the ACL name have places of their own, which strangers cannot
- * take, and strangers have few, fewer still from one address. One at a time on each connection.
+ * Who may cost us a handshake now. Noise has already proven the machine, so nobody can pose as one we know: machines
+ * of accepted contacts have places of their own, then those that are only named, and strangers have few, fewer still
+ * from one address. Two at a time of one machine, one on each connection, and no source more often than its meter allows.
  */
 export class HandshakeBudget {
-  readonly #isKnown: (machineId: MachineId) => boolean
-  readonly #connections = new Set<MeshConnection>()
-  readonly #strangersByHost = new Map<string, number>()
-  #strangers = 0
-  #known = 0
+  readonly #node: Pick<MeshNode, 'standing' | 'mayBegin'>
+  readonly #underway = new Set<MeshConnection>()
 
-  constructor(components: { isKnown: (machineId: MachineId) => boolean }) {
-    this.#isKnown = components.isKnown
+  constructor(components: { node: Pick<MeshNode, 'standing' | 'mayBegin'> }) {
+    this.#node = components.node
   }
 
   /** Gives back the place when called, once; null when there is none. */
   take(connection: MeshConnection): (() => void) | null {
-    if (this.#connections.has(connection)) return null
-    const release = this.#isKnown(connection.machineId) ? this.#takeKnown() : this.#takeStranger(connection.host)
-    if (release === null) return null
-    this.#connections.add(connection)
-    return () => {
-      if (this.#connections.delete(connection)) release()
-    }
+    if (!this.#hasPlace(connection) || !this.#node.mayBegin(connection, 'handshakes')) return null
+    this.#underway.add(connection)
+    return () => void this.#underway.delete(connection)
   }
 
-  #takeKnown(): (() => void) | null {
-    if (this.#known >= MAX_KNOWN_HANDSHAKES) return null
-    this.#known += 1
-    return () => void (this.#known -= 1)
-  }
-
-  #takeStranger(host: string): (() => void) | null {
-    const here = this.#strangersByHost.get(host) ?? 0
-    if (this.#strangers >= MAX_STRANGER_HANDSHAKES || here >= MAX_STRANGER_HANDSHAKES_PER_ADDRESS) return null
-    this.#strangers += 1
-    this.#strangersByHost.set(host, here + 1)
-    return () => {
-      this.#strangers -= 1
-      const left = (this.#strangersByHost.get(host) ?? 1) - 1
-      if (left === 0) this.#strangersByHost.delete(host)
-      else this.#strangersByHost.set(host, left)
-    }
+  #hasPlace(connection: MeshConnection): boolean {
+    const standing = this.#node.standing(connection.machineId)
+    const alike = [...this.#underway].filter((other) => this.#node.standing(other.machineId) === standing)
+    const machines = alike.filter((other) => other.machineId === connection.machineId)
+    const here = standing === 'stranger' ? alike.filter((other) => other.host === connection.host) : []
+    return (
+      !this.#underway.has(connection) &&
+      alike.length < HANDSHAKE_PLACES[standing] &&
+      machines.length < MAX_HANDSHAKES_PER_MACHINE &&
+      here.length < MAX_STRANGER_HANDSHAKES_PER_ADDRESS
+    )
   }
 }

@@ -11,11 +11,20 @@ export const asAppError = (error: unknown): AppError => {
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/** What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. */
-export const offenceOf = ({ code, data }: AppError): Offence | null => {
+/** The same for what ended while we waited for the peer: nothing of ours can have been its cause. */
+export const asPeersError = (error: unknown): AppError => {
+  const { code, message } = asAppError(error)
+  return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })
+}
+
+/**
+ * What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. Whoever begins one
+ * and does not end it has cost us signatures; a machine that is named (`known`) may lose its connection.
+ */
+export const offenceOf = ({ code, data }: AppError, known: boolean): Offence | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'
   if (code === 'malformed') return 'malformed'
-  return code === 'timeout' ? 'handshake_failed' : null
+  return data['offence'] !== 'handshake_failed' || (known && code === 'peer_unreachable') ? null : 'handshake_failed'
 }
 
 export const noAddress = (agentId: AgentId): AppError =>

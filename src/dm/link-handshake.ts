@@ -12,9 +12,10 @@ import {
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
 import type { FrameStream } from './frame-stream.ts'
+import { asPeersError } from './link-errors.ts'
 import type { LinkFacts } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 
@@ -58,9 +59,9 @@ export class LinkHandshake {
     })
   }
 
-  /** As `initiate`, for the side that was called. */
+  /** As `initiate`, for the side that was called; the peer has `LINK_HANDSHAKE_MS` for each of its messages. */
   async respond(signal: AbortSignal): Promise<Handshake> {
-    const m1 = await this.#frames.read(signal)
+    const m1 = await this.#hear(signal)
     const hello = linkM1.decode(m1)
     demandVersion(hello.versions)
     const { ciphertext, sharedSecret } = this.#primitives.kemEncapsulate(hello.kem_public_key)
@@ -76,7 +77,7 @@ export class LinkHandshake {
       const m2 = linkM2.encode({ core: accepted.m2_core, ...signatures, mac: responderMac(secret, transcript, signatures) })
       this.#frames.allowEarly(MAX_EARLY_BYTES)
       this.#frames.send(m2)
-      return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#frames.read(signal))
+      return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#hear(signal))
     })
   }
 
@@ -133,6 +134,15 @@ export class LinkHandshake {
       },
       responderNonce: Uint8Array.from(linkM2Core.decode(accepted.m2_core).nonce),
       initiatorNonce: hello.nonce,
+    }
+  }
+
+  /** The peer's next message. Its time runs only while we wait for it: that our executor is slow is not held against it. */
+  async #hear(signal: AbortSignal): Promise<Uint8Array> {
+    try {
+      return await this.#frames.read(AbortSignal.any([signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)]))
+    } catch (error) {
+      throw asPeersError(error)
     }
   }
 

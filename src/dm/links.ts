@@ -13,6 +13,7 @@ import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
 import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
+import type { Standing } from '../protocol/meter-limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -52,14 +53,14 @@ export class Links implements Startable {
   readonly #stop = new AbortController()
   /** Links being made, by agent, or by agent and machine. */
   readonly #underway = new Map<string, Promise<TableLink>>()
-  #known: ReadonlySet<MachineId> = new Set()
+  #standings: ReadonlyMap<MachineId, Standing> = new Map()
 
   constructor(components: LinksComponents) {
     this.#parts = components
     const onChannel = (channel: DmChannel): void => this.onChannel(channel)
     const self = components.port.identity.agentId
     this.#table = new LinkTable(components)
-    this.#budget = new HandshakeBudget({ isKnown: (machineId) => this.#known.has(machineId) })
+    this.#budget = new HandshakeBudget({ node: components.node })
     const renew = (agentId: AgentId): void => void this.link(agentId, this.#stop.signal).catch(() => undefined)
     this.#keeper = new LinkKeeper({ ...components, table: this.#table }, { self, onChannel, renew })
     this.#acceptor = new StreamAcceptor({ ...components, table: this.#table }, { self, onChannel })
@@ -67,7 +68,7 @@ export class Links implements Startable {
 
   start(): void {
     const { node, port } = this.#parts
-    node.isKnown = (machineId) => this.#known.has(machineId)
+    node.standing = (machineId) => this.#standings.get(machineId) ?? 'stranger'
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onDisconnected((connection) =>
@@ -229,11 +230,10 @@ export class Links implements Startable {
     }
     const done = this.#table.expect(connection)
     try {
-      const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)])
-      await this.#handshake(connection, stream, (handshake) => handshake.respond(limit))
+      await this.#handshake(connection, stream, (handshake) => handshake.respond(this.#stop.signal))
     } catch (error) {
       this.#parts.log.debug({ machine: shortId(connection.machineId), err: errorText(error) }, 'a link handshake failed')
-      const offence = this.#stop.signal.aborted ? null : offenceOf(asAppError(error))
+      const offence = this.#stop.signal.aborted ? null : offenceOf(asAppError(error), this.#parts.node.isKnown(connection.machineId))
       if (offence !== null) this.#parts.node.penalise(connection, offence)
     } finally {
       done()
@@ -265,12 +265,17 @@ export class Links implements Startable {
 
   #learnKnown(): void {
     const { contacts, known_pairs } = this.#parts.port.snapshot
-    const welcome = contacts.filter((contact) => contact.trust !== 'blocked')
-    const homes = welcome.flatMap((contact) => [
-      ...contact.machines,
-      ...this.#parts.book.candidates(contact.agent_id).map((candidate) => candidate.machineId),
-    ])
-    this.#known = new Set([...known_pairs.map(([, machineId]) => machineId), ...homes])
+    const { book } = this.#parts
+    const standings = new Map<MachineId, Standing>(
+      [...known_pairs.map(([, machineId]) => machineId), ...book.bootstrapMachines].map((machineId) => [machineId, 'named']),
+    )
+    for (const { agent_id, machines, trust } of contacts) {
+      if (trust === 'blocked') continue
+      for (const machineId of [...machines, ...book.candidates(agent_id).map((candidate) => candidate.machineId)])
+        if (trust !== 'unknown') standings.set(machineId, 'accepted')
+        else if (!standings.has(machineId)) standings.set(machineId, 'named')
+    }
+    this.#standings = standings
   }
 }
 

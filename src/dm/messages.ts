@@ -22,6 +22,7 @@ import type { Dispatcher } from './dispatcher.ts'
 import { EventFeed, type Subscription } from './event-feed.ts'
 import { isAccepted, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
+import type { Links } from './links.ts'
 import { newRequestId } from './request-id.ts'
 
 /** What `/direct/events` shows; `lagged` is the last word to a listener that was too slow. */
@@ -40,7 +41,7 @@ export type DirectEvent =
   | { readonly type: 'lagged' }
 
 export interface MessagesComponents {
-  readonly links: { openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> }
+  readonly links: Pick<Links, 'openChannel' | 'penalise'>
   readonly dispatcher: Dispatcher
   readonly port: Pick<LinkPort, 'identity' | 'revocations'>
   readonly counters: DmCounters
@@ -56,6 +57,8 @@ export class Messages implements Startable {
   readonly #feed = new EventFeed<DirectEvent>({ lastWord: () => ({ type: 'lagged' }) })
   /** Revocations taken over each link so far. */
   readonly #revocations = new WeakMap<Link, number>()
+  /** Channels whose peer has not read its receipts. */
+  readonly #unread = new WeakSet<DmChannel>()
 
   constructor(components: MessagesComponents) {
     this.#parts = components
@@ -102,11 +105,24 @@ export class Messages implements Startable {
 
   #onMessage(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
     const message = directMessage.decode(body.subarray(BODY_PREFIX_BYTES))
-    const { decision } = channel.link
-    const trusted = isAccepted(decision)
-    if (!trusted) this.#parts.counters.add('trust_rejected')
-    const outcome = trusted ? this.#deliver(channel.link, requestId, message) : 'rejected'
-    channel.send(requestId, Buffer.concat([RECEIPT_PREFIX, directReceipt.encode({ outcome })]))
+    if (!isAccepted(channel.link.decision)) return this.#reject(channel, requestId)
+    if (this.#unread.has(channel)) throw new AppError('rate_limited', 'the receipts of earlier messages are not read')
+    if (this.#receipt(channel, requestId, this.#deliver(channel.link, requestId, message))) return
+    this.#unread.add(channel)
+    void channel.drained().then(() => this.#unread.delete(channel))
+  }
+
+  /** Who is not accepted learns that once on each channel; answering is work, too. */
+  #reject(channel: DmChannel, requestId: RequestId): void {
+    this.#parts.counters.add('trust_rejected')
+    channel.onBody = () => undefined
+    this.#receipt(channel, requestId, 'rejected')
+    void channel.close()
+    this.#parts.links.penalise(channel.link, 'denied')
+  }
+
+  #receipt(channel: DmChannel, requestId: RequestId, outcome: Outcome): boolean {
+    return channel.send(requestId, Buffer.concat([RECEIPT_PREFIX, directReceipt.encode({ outcome })]))
   }
 
   #deliver(from: Pick<Link, 'agentId' | 'machineId' | 'decision'>, requestId: RequestId, message: DirectMessage): Outcome {

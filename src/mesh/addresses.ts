@@ -1,3 +1,4 @@
+import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
 import { addressProblem } from '../identity/address.ts'
@@ -18,6 +19,10 @@ export const parseAddress = (text: string): PeerAddress | null => {
   const machineId = machineIdOfText(text.slice(text.lastIndexOf('/') + 1))
   return machineId === null || addressProblem(text, peerIdOf(machineId)) !== null ? null : { text, machineId }
 }
+
+/** Where a peer was found, each address ending in who must answer there. */
+export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
+  addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
 
 /** The host of a connection's remote address: what budgets per address count by. An IPv6 host counts by its /64. */
 export const hostOf = (address: Multiaddr): string => {

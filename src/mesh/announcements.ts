@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
-import { ANNOUNCE_DOMAIN, cardBody, signedCard } from '../protocol/card.ts'
+import { ANNOUNCE_DOMAIN, cardBody, signedCard, type CardBody } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
   ANNOUNCE_TTL_MS,
@@ -12,8 +12,8 @@ import {
   RELAYED_ANNOUNCES_PER_MINUTE,
   STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
-import type { Verdict } from './node.ts'
-import { RateLimit } from './rate-limit.ts'
+import type { Verdict } from './gossip.ts'
+import { perMinute, RateLimit } from './rate-limit.ts'
 
 /** An agent that announced itself, while that is believed. Names are the agents' own words. */
 export interface SeenAgent {
@@ -43,7 +43,6 @@ interface Judgement {
   readonly newcomer: boolean
 }
 
-const MINUTE_MS = 60_000
 /** All strangers are one source. */
 const STRANGERS = ''
 const LIMITED: Judgement = { verdict: 'ignore', newcomer: false }
@@ -72,17 +71,16 @@ export class Announcements {
     this.#isContact = components.isContact
     this.#isKnown = components.isKnown
     this.#init = init
-    this.#publishers = new RateLimit(components, { limit: ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
-    this.#neighbours = new RateLimit(components, { limit: RELAYED_ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
-    this.#movedContacts = new RateLimit(components, { limit: ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
-    this.#strangers = new RateLimit(components, { limit: STRANGER_ANNOUNCES_PER_MINUTE, windowMs: MINUTE_MS })
+    this.#publishers = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#neighbours = new RateLimit(components, perMinute(RELAYED_ANNOUNCES_PER_MINUTE))
+    this.#movedContacts = new RateLimit(components, perMinute(ANNOUNCES_PER_MINUTE))
+    this.#strangers = new RateLimit(components, perMinute(STRANGER_ANNOUNCES_PER_MINUTE))
   }
 
   /** Judges one message. The publisher is proven: the message is signed with that machine's key. */
   receive(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
-    const known = this.#isKnown(publisher)
-    const allowed = this.#publishers.allows(publisher) && (known || this.#neighbours.allows(neighbour))
-    const result = allowed ? this.#judge(data, publisher, known) : LIMITED
+    const allowed = this.#publishers.allows(publisher) && (this.#isKnown(publisher) || this.#neighbours.allows(neighbour))
+    const result = allowed ? this.#judge(data, publisher, neighbour) : LIMITED
     if (result === LIMITED) this.counts.rate_limited += 1
     else this.counts[COUNTED[result.verdict]] += 1
     return result
@@ -95,29 +93,33 @@ export class Announcements {
     return [...this.#seen.values()]
   }
 
-  #judge(data: Uint8Array, publisher: MachineId, known: boolean): Judgement {
+  #judge(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
     if (data.length > MAX_CARD_BYTES) return { verdict: 'reject', newcomer: false }
     try {
       const card = signedCard.decode(data)
       const body = cardBody.decode(card.body)
       // The machine that published it is the machine it speaks of: two keys stand behind every address.
       if (body.machine_id !== publisher) return { verdict: 'reject', newcomer: false }
-      if (publisher === this.#init.self.machineId || this.#isStale(body.issued_at_ms)) return { verdict: 'ignore', newcomer: false }
-      if (!known && !this.#mayBeChecked(agentIdOf(body.agent_public_key))) return LIMITED
+      if (publisher === this.#init.self.machineId || this.#isUntimely(body)) return { verdict: 'ignore', newcomer: false }
+      if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentIdOf(body.agent_public_key), neighbour)) return LIMITED
       return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, this.#clock.now()))
     } catch {
       return { verdict: 'reject', newcomer: false }
     }
   }
 
-  /** Of a machine that nobody names: whether its signature is worth the time. That the agent is who it says is not proven yet. */
-  #mayBeChecked(agentId: AgentId): boolean {
-    return this.#isContact(agentId) ? this.#movedContacts.allows(agentId) : this.#strangers.allows(STRANGERS)
+  /**
+   * Of a machine that nobody names: whether its signature is worth the time. That the agent is who it says is not proven
+   * yet, so what a neighbour makes up in a contact's name uses up nothing but that neighbour's own share.
+   */
+  #mayBeChecked(agentId: AgentId, neighbour: string): boolean {
+    return this.#isContact(agentId) ? this.#movedContacts.allows(`${agentId} ${neighbour}`) : this.#strangers.allows(STRANGERS)
   }
 
-  /** Beyond any honest clock: not even worth a signature check, and no reason to blame the neighbour. */
-  #isStale(issuedAtMs: number): boolean {
-    return Math.abs(this.#clock.now() - issuedAtMs) > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
+  /** By our clock, which may be wrong or differ from that of an honest neighbour: no reason to blame one. */
+  #isUntimely({ issued_at_ms, expires_at_ms }: CardBody): boolean {
+    const now = this.#clock.now()
+    return issued_at_ms > now + MAX_CLOCK_SKEW_MS || expires_at_ms <= now || now - issued_at_ms > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
   }
 
   #remember(card: VerifiedCard): Judgement {

@@ -6,6 +6,7 @@ import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import { QUIET_AFTER_MS } from '../protocol/resume-limits.ts'
 import { hostOf } from './addresses.ts'
 import { isEarlyProtocol } from './early-stream.ts'
+import { trafficMeterOf, type Traffic, type TrafficMeter } from './muxer-guard.ts'
 import { MeshStream } from './stream.ts'
 
 /** A Noise session with one machine. */
@@ -22,6 +23,7 @@ export class MeshConnection {
   readonly #connection: Connection
   #heard = 0
   #heardAt = performance.now()
+  readonly #meter: TrafficMeter | null
 
   constructor(components: { connection: Connection }, init: { machineId: MachineId }) {
     this.#connection = components.connection
@@ -29,6 +31,23 @@ export class MeshConnection {
     this.inbound = components.connection.direction === 'inbound'
     this.address = components.connection.remoteAddr.toString()
     this.host = hostOf(components.connection.remoteAddr)
+    this.#meter = trafficMeterOf(components.connection)
+  }
+
+  /** What the peer has sent so far. */
+  get received(): Readonly<Traffic> | null {
+    return this.#meter?.total ?? null
+  }
+
+  /** True while no stream of ours is open on it: what libp2p speaks with itself is no use to anybody. */
+  get idle(): boolean {
+    return !this.#connection.streams.some((stream) => isEarlyProtocol(stream.protocol))
+  }
+
+  /** From now on `charge` is asked about all that the peer sends: when it says no, the connection ends. */
+  meter(charge: (traffic: Traffic) => boolean): void {
+    if (this.#meter === null) throw new TypeError('the connection has no meter')
+    this.#meter.charge = charge
   }
 
   get open(): boolean {

@@ -2,10 +2,10 @@ import type { Clock } from '../base/clock.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { FOUND_STRANGERS_PER_MINUTE, MAX_FOUND_WAITING, MAX_STRANGER_CONNECTIONS, MAX_STRANGER_DIALS } from '../protocol/limits.ts'
 import type { MeshNode } from './node.ts'
-import { RateLimit } from './rate-limit.ts'
+import { perMinute, RateLimit } from './rate-limit.ts'
 
 export interface FoundMachinesComponents {
-  readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections'>
+  readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>
   readonly clock: Pick<Clock, 'monotonic'>
 }
 
@@ -24,21 +24,21 @@ const STRANGERS = ''
  * may name as many machines and addresses as it likes.
  */
 export class FoundMachines {
-  readonly #node: Pick<MeshNode, 'isKnown' | 'strangerConnections'>
+  readonly #node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>
   readonly #admitted: RateLimit
   readonly #waiting = new Map<MachineId, FoundMachine>()
   readonly #strangers = new Set<MachineId>()
 
   constructor(components: FoundMachinesComponents) {
     this.#node = components.node
-    this.#admitted = new RateLimit(components, { limit: FOUND_STRANGERS_PER_MINUTE, windowMs: 60_000 })
+    this.#admitted = new RateLimit(components, perMinute(FOUND_STRANGERS_PER_MINUTE))
   }
 
   /** Takes it in, unless it is one stranger too many. */
   add(found: FoundMachine): void {
     const { machineId } = found
     const welcome = this.#waiting.has(machineId) || this.#node.isKnown(machineId)
-    if (welcome || (this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(STRANGERS))) this.#waiting.set(machineId, found)
+    if (welcome || this.#mayWait()) this.#waiting.set(machineId, found)
   }
 
   /** Whom to try now; null when nobody's turn has come. Each is handed out once and given back with `done`. */
@@ -54,6 +54,10 @@ export class FoundMachines {
 
   done(machineId: MachineId): void {
     this.#strangers.delete(machineId)
+  }
+
+  #mayWait(): boolean {
+    return this.#node.strangersMayCome && this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(STRANGERS)
   }
 
   #firstStranger(): MachineId | undefined {

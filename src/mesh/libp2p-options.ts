@@ -1,21 +1,19 @@
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
-import { gossipsub, type GossipSub } from '@libp2p/gossipsub'
+import type { GossipSub } from '@libp2p/gossipsub'
 import { identify, type Identify } from '@libp2p/identify'
 import type { ConnectionGater, ConnectionProtector, Logger as LibraryLogger } from '@libp2p/interface'
 import { mdns } from '@libp2p/mdns'
-import { ping, type Ping } from '@libp2p/ping'
 import { tcp } from '@libp2p/tcp'
 import type { Libp2pOptions } from 'libp2p'
 
-import { ANNOUNCE_TOPIC, MDNS_SERVICE } from '../protocol/card.ts'
+import { MDNS_SERVICE } from '../protocol/card.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
   INBOUND_PER_SECOND_PER_HOST,
   INBOUND_UPGRADE_MS,
   KEEP_ALIVE_MS,
-  MAX_CARD_BYTES,
   MAX_CONNECTIONS,
   MAX_DIAL_ADDRESSES,
   MAX_PARALLEL_DIALS,
@@ -27,12 +25,13 @@ import {
 } from '../protocol/limits.ts'
 import { corkWrites } from './corked.ts'
 import { agreeEarly, earlyStreams } from './early-stream.ts'
+import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer-guard.ts'
 import { noiseEncrypter } from './noise.ts'
 import { quietWindows } from './quiet-windows.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { identify: Identify; ping: Ping; pubsub: GossipSub }
+export type MeshServices = { identify: Identify; pubsub: GossipSub }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */
@@ -43,10 +42,7 @@ export interface MeshOptions {
   readonly gater: ConnectionGater
 }
 
-/** Room for the envelope of gossipsub around one announcement. */
-const GOSSIP_OVERHEAD = 4096
-
-/** Streams of gossipsub, identify and ping beside ours. */
+/** Streams of gossipsub and identify beside ours. */
 const OTHER_STREAMS = 32
 
 const muxer = earlyStreams(
@@ -62,20 +58,6 @@ const muxer = earlyStreams(
     ),
   ),
 )
-
-const pubsub = gossipsub({
-  allowPublishToZeroTopicPeers: true,
-  // Who published is proven by the machine's own key, so nobody can pass off another's announcement as new.
-  globalSignaturePolicy: 'StrictSign',
-  floodPublish: true,
-  emitSelf: false,
-  doPX: false,
-  allowedTopics: [ANNOUNCE_TOPIC],
-  maxInboundDataLength: 16 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
-  maxOutboundBufferSize: 64 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
-  // A fleet behind one NAT is not an attack: hosts with many peers are judged by what they send.
-  scoreParams: { IPColocationFactorWeight: 0 },
-})
 
 /** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
 const betweenSocketAndNoise = (): ConnectionProtector => ({
@@ -94,10 +76,17 @@ const nothing: LibraryLogger = Object.assign(() => undefined, {
   newScope: () => nothing,
 })
 
-/** libp2p as we use it: TCP, Noise, yamux, identify, ping, gossipsub, and each small default raised on purpose. */
+/** Whoever asks learns what we are, and no version of anything. */
+const USER_AGENT = 'x0x'
+
+/**
+ * libp2p as we use it: TCP, Noise, yamux, identify, gossipsub, and each small default raised on purpose. Not its ping: the
+ * service answers whatever it is sent, from a queue without end, and the connection monitor takes a refusal for a sign of life too.
+ */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),
   start: false,
+  nodeInfo: { userAgent: USER_AGENT },
   logger: { forComponent: () => nothing },
   addresses: { listen: [...options.listen], appendAnnounce: [...options.announce] },
   transports: [tcp()],
@@ -117,5 +106,5 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   },
   connectionMonitor: { pingTimeout: { minTimeout: PING_PATIENCE_MS } },
   peerDiscovery: options.mdns ? [mdns({ serviceTag: MDNS_SERVICE })] : [],
-  services: { identify: identify(), ping: ping(), pubsub },
+  services: { identify: identify(), pubsub: gossip },
 })

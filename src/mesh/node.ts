@@ -1,5 +1,4 @@
-import { type Message, TopicValidatorResult } from '@libp2p/gossipsub'
-import type { Connection, Libp2p, PeerId } from '@libp2p/interface'
+import type { Connection, Libp2p } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
 import type { Clock } from '../base/clock.ts'
@@ -7,16 +6,20 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
-import { shortId, type MachineId } from '../protocol/ids.ts'
+import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
+import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './forget-peers.ts'
+import { addressesTo } from './addresses.ts'
 import { Dialler } from './dialler.ts'
-import { connectionGate } from './gater.ts'
+import { Gate } from './gater.ts'
+import { joinTopic, watchGossip, type TopicValidator } from './gossip.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
 import { listenError } from './listen-error.ts'
-import { machineIdOf } from './peer-ids.ts'
-import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
+import { machineIdOf, machineIdOfText } from './peer-ids.ts'
+import type { Offence } from './penalties.ts'
+import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
 
 export interface MeshNodeComponents {
@@ -32,26 +35,22 @@ export interface MeshNodeInit {
   readonly announce?: readonly string[]
   /** Look for peers on the local network. */
   readonly mdns: boolean
+  /** Whether machines may connect that nobody names; default true. */
+  readonly strangers?: boolean
 }
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
-/** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
-export type Verdict = 'accept' | 'ignore' | 'reject'
-/** `publisher` signed the message with its machine key; `neighbour` brought it. */
-export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
-
-const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
-
 /**
  * This machine on the mesh: listens, dials, carries streams and announcements. Everything above speaks
  * of machines and streams; libp2p stays in this folder.
  */
 export class MeshNode implements Startable {
-  /** Which machines the contacts or the ACL name: they go before strangers. */
-  isKnown: (machineId: MachineId) => boolean = () => false
+  /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
+  standing: (machineId: MachineId) => Standing = () => 'stranger'
   readonly #machineKey: MachineKey
   readonly #log: Logger
-  readonly #penalties: Penalties
+  readonly #sources: Sources
+  readonly #gate: Gate
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
@@ -61,15 +60,20 @@ export class MeshNode implements Startable {
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
   #libp2p: Libp2p<MeshServices> | null = null
   #dialler: Dialler | null = null
-  #topics = new Map<string, TopicValidator>()
-  #onNeighbour: (topic: string) => void = () => undefined
+  readonly #topics = new Map<string, { validator: TopicValidator; onNeighbour: () => void }>()
   #sweep: NodeJS.Timeout | undefined
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
     this.#log = components.log
-    this.#penalties = new Penalties(components)
     this.#init = init
+    const strangerHosts = (): number => this.#gate.strangerHosts()
+    this.#sources = new Sources({ ...components, strangerHosts }, { standing: (machineId) => this.standing(machineId) })
+    this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
+  }
+
+  get strangersMayCome(): boolean {
+    return this.#init.strangers ?? true
   }
 
   get machineId(): MachineId {
@@ -81,17 +85,12 @@ export class MeshNode implements Startable {
   }
 
   async start(): Promise<void> {
-    const gater = connectionGate({
-      isKnown: (machineId) => this.isKnown(machineId),
-      strangerConnections: () => this.strangerConnections(),
-      isRefused: (machineId, host) => this.refuses({ machineId, host }),
-    })
     const options = await libp2pOptions({
       seed: this.#machineKey.seed,
       listen: this.#init.listen,
       announce: this.#init.announce ?? [],
       mdns: this.#init.mdns,
-      gater,
+      gater: this.#gate,
     })
     const libp2p = await createLibp2p(options)
     this.#watch(libp2p)
@@ -104,7 +103,13 @@ export class MeshNode implements Startable {
       this.#libp2p = null
       throw listenError(this.#init.listen, error)
     }
-    for (const [topic, validator] of this.#topics) this.#join(libp2p, topic, validator)
+    this.#sources.start()
+    const { pubsub } = libp2p.services
+    for (const [topic, { validator, onNeighbour }] of this.#topics) joinTopic(pubsub, topic, validator, onNeighbour)
+    watchGossip(pubsub, {
+      mayBring: (neighbour, messages) => this.#ofNeighbour(neighbour, (connection) => this.take(connection, 'messages', messages)),
+      onInvalid: (neighbour) => void this.#ofNeighbour(neighbour, (connection) => (this.penalise(connection, 'bad_gossip'), true)),
+    })
     this.#sweep = setInterval(() => void forgetGonePeers(libp2p).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()
   }
 
@@ -113,6 +118,7 @@ export class MeshNode implements Startable {
     this.#libp2p = null
     this.#dialler = null
     clearInterval(this.#sweep)
+    this.#sources.stop()
     for (const connection of this.#connections.keys()) connection.abort(new AppError('shutting_down'))
     await libp2p?.stop()
   }
@@ -130,26 +136,43 @@ export class MeshNode implements Startable {
     return (this.#byMachine.get(machineId) ?? []).filter((connection) => connection.open)
   }
 
+  isKnown(machineId: MachineId): boolean {
+    return this.standing(machineId) !== 'stranger'
+  }
+
   strangerConnections(): number {
-    return this.connections().filter((one) => !this.isKnown(one.machineId)).length
+    return this.#strangers().length
   }
 
   /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
   penalise(connection: MeshConnection, offence: Offence): void {
-    const source = this.#sourceOf(connection)
-    if (!this.#penalties.add(source, offence)) return
+    const source = this.#sources.of(connection)
+    if (!this.#sources.offend(source, offence)) return
     this.#log.info({ source, offence }, 'a source is refused for a while')
     const reason = new AppError('rate_limited', 'too many offences')
-    for (const other of this.connections()) if (this.#sourceOf(other) === source) other.abort(reason)
+    for (const other of this.connections()) if (this.#sources.of(other) === source) other.abort(reason)
+  }
+
+  /** Whether this peer may do so much more of it now. Who does too much in spite of that is penalised, and its connection ended. */
+  take(connection: MeshConnection, what: Metered, count: number): boolean {
+    if (this.#sources.take(connection, what, count)) return true
+    this.penalise(connection, 'flood')
+    connection.abort(new AppError('rate_limited', `too many ${what}`))
+    return false
+  }
+
+  /** The same, for what may be refused by itself. */
+  mayBegin(connection: MeshConnection, what: Metered): boolean {
+    return this.#sources.take(connection, what, 1)
   }
 
   refuses(peer: Pick<MeshConnection, 'machineId' | 'host'>): boolean {
-    return this.#penalties.refuses(this.#sourceOf(peer))
+    return this.#sources.refuses(peer)
   }
 
-  /** For `/diagnostics/mesh`. */
-  penalties(): PenaltyJson[] {
-    return this.#penalties.list()
+  /** Whom we have had enough of, and how many connections were refused for what: for `/diagnostics/mesh`. */
+  refusals(): { penalties: ReturnType<Sources['penalties']>; refused: Gate['refusals'] } {
+    return { penalties: this.#sources.penalties(), refused: this.#gate.refusals }
   }
 
   /** Answers streams of a protocol; before the start, so that none is missed. */
@@ -161,9 +184,7 @@ export class MeshNode implements Startable {
   /** Joins a topic; before the start. `onNeighbour` is called when a neighbour has joined it. */
   joinTopic(topic: string, validator: TopicValidator, onNeighbour: () => void): void {
     if (this.#libp2p !== null) throw new TypeError('topics are joined before the start')
-    this.#topics.set(topic, validator)
-    const before = this.#onNeighbour
-    this.#onNeighbour = (joined) => (joined === topic ? onNeighbour() : before(joined))
+    this.#topics.set(topic, { validator, onNeighbour })
   }
 
   onConnected(listener: (connection: MeshConnection) => void): void {
@@ -199,9 +220,30 @@ export class MeshNode implements Startable {
     return connection
   }
 
-  /** Machines that we know answer for themselves, wherever they are; strangers for all strangers of their host. */
-  #sourceOf({ machineId, host }: { machineId: MachineId; host: string }): string {
-    return this.isKnown(machineId) ? machineId : host
+  #strangers(): MeshConnection[] {
+    return this.connections().filter((one) => !this.isKnown(one.machineId))
+  }
+
+  #gateView(): ConstructorParameters<typeof Gate>[0]['view'] {
+    return {
+      isKnown: (machineId) => this.isKnown(machineId),
+      isRefused: (machineId, host) => this.refuses({ machineId, host }),
+      mayBegin: (host, known) => this.#sources.mayConnect(host, known),
+      onUnfinished: (host) => void this.#sources.offend(host, 'unfinished'),
+      endIdle: (host) => {
+        const idle = this.#strangers().find((one) => one.inbound && one.idle && one.host === host)
+        idle?.abort(new AppError('rate_limited', 'its place was needed'))
+        return idle !== undefined
+      },
+      strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
+    }
+  }
+
+  /** Of a neighbour that is no longer connected nothing is wanted. */
+  #ofNeighbour(neighbour: string, ask: (connection: MeshConnection) => boolean): boolean {
+    const machineId = machineIdOfText(neighbour)
+    const [connection] = machineId === null ? [] : this.connectionsTo(machineId)
+    return connection !== undefined && ask(connection)
   }
 
   #watch(libp2p: Libp2p<MeshServices>): void {
@@ -209,11 +251,10 @@ export class MeshNode implements Startable {
       const connection = this.#wrap(event.detail)
       if (connection !== null) for (const listener of this.#onConnected) listener(connection)
     })
-    libp2p.addEventListener('peer:discovery', (event) => {
-      const machineId = machineIdOf(event.detail.id)
+    libp2p.addEventListener('peer:discovery', ({ detail }) => {
+      const machineId = machineIdOf(detail.id)
       if (machineId === null || machineId === this.machineId) return
-      const peer = `/p2p/${event.detail.id.toString()}`
-      const addresses = event.detail.multiaddrs.map(String).map((text) => (text.endsWith(peer) ? text : text + peer))
+      const addresses = addressesTo(detail.id, detail.multiaddrs)
       for (const listener of this.#onFound) listener(machineId, addresses)
     })
   }
@@ -228,6 +269,7 @@ export class MeshNode implements Startable {
       return null
     }
     const wrapped = new MeshConnection({ connection }, { machineId })
+    wrapped.meter((traffic) => Object.entries(traffic).every(([what, count]) => count === 0 || this.take(wrapped, what as Metered, count)))
     if (connection.status !== 'open') return wrapped
     this.#connections.set(connection, wrapped)
     this.#byMachine.set(machineId, [...(this.#byMachine.get(machineId) ?? []), wrapped])
@@ -252,22 +294,6 @@ export class MeshNode implements Startable {
       const wrapped = this.#wrap(connection)
       if (wrapped !== null) handler(wrapped, new MeshStream({ stream, connection: wrapped }, { early: false }))
     }
-    await libp2p.handle(protocol, answer, {
-      maxInboundStreams: MAX_STREAMS_PER_CONNECTION,
-      maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
-    })
-  }
-
-  #join(libp2p: Libp2p<MeshServices>, topic: string, validator: TopicValidator): void {
-    const pubsub = libp2p.services.pubsub
-    pubsub.topicValidators.set(topic, (peer: PeerId, message: Message) => {
-      const publisher = message.type === 'signed' ? machineIdOf(message.from) : null
-      return publisher === null ? TopicValidatorResult.Reject : VERDICTS[validator(message.data, publisher, peer.toString())]
-    })
-    pubsub.addEventListener('subscription-change', (event) => {
-      for (const change of event.detail.subscriptions) if (change.subscribe) this.#onNeighbour(change.topic)
-    })
-    pubsub.subscribe(topic)
-    this.#log.debug({ topic, machine: shortId(this.machineId) }, 'joined')
+    await libp2p.handle(protocol, answer, { maxInboundStreams: MAX_STREAMS_PER_CONNECTION, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
   }
 }

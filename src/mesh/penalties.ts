@@ -9,12 +9,16 @@ interface Penalty {
   until: number
   /** Enough has come together: the source is refused until then. */
   refused: boolean
+  /** The last. */
+  offence: Offence
 }
 
 /** One source as `/diagnostics/mesh` shows it. */
 export interface PenaltyJson {
   source: string
   refused: boolean
+  /** What it did last. */
+  offence: Offence
   /** Seconds that are left. */
   secs: number
 }
@@ -39,7 +43,7 @@ export class Penalties {
     const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[offence], now + MAX_PENALTY_MS)
     const refused = before?.refused === true || until - now >= MIN_PENALTY_MS
     this.#sources.delete(source)
-    this.#sources.set(source, { until, refused })
+    this.#sources.set(source, { until, refused, offence })
     if (this.#sources.size > MAX_PENALISED_SOURCES) this.#forgetOne()
     return refused
   }
@@ -52,7 +56,9 @@ export class Penalties {
     const now = this.#clock.monotonic()
     return [...this.#sources.keys()].flatMap((source) => {
       const penalty = this.#current(source)
-      return penalty === null ? [] : [{ source, refused: penalty.refused, secs: Math.ceil((penalty.until - now) / 1000) }]
+      return penalty === null
+        ? []
+        : [{ source, refused: penalty.refused, offence: penalty.offence, secs: Math.ceil((penalty.until - now) / 1000) }]
     })
   }
 

@@ -1,29 +1,27 @@
 import type { Clock } from '../base/clock.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
+import { MAX_METERED_SOURCES, type Rate } from '../protocol/meter-limits.ts'
 
-/** Sources remembered at once; when more appear in one window, the oldest start afresh. */
-const MAX_SOURCES = 4_096
-
-/** So many events per source and window, in bounded memory. */
+/** So many events of each source at once and then each second, in bounded memory: the source that was quiet longest starts afresh. */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
-  readonly #limit: number
-  readonly #windowMs: number
-  readonly #windows = new Map<string, { start: number; count: number }>()
+  readonly #rate: Rate
+  readonly #buckets = new Map<string, TokenBucket>()
 
-  constructor(components: { clock: Pick<Clock, 'monotonic'> }, init: { limit: number; windowMs: number }) {
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }, init: Rate) {
     this.#clock = components.clock
-    this.#limit = init.limit
-    this.#windowMs = init.windowMs
+    this.#rate = init
   }
 
-  /** Counts one event of this source; false when it is one too many. */
-  allows(source: string): boolean {
-    const now = this.#clock.monotonic()
-    const window = this.#windows.get(source)
-    if (window !== undefined && now - window.start < this.#windowMs) return ++window.count <= this.#limit
-    this.#windows.delete(source)
-    this.#windows.set(source, { start: now, count: 1 })
-    if (this.#windows.size > MAX_SOURCES) this.#windows.delete(this.#windows.keys().next().value!)
-    return this.#limit > 0
+  /** Counts so many events of this source; false, and none counted, when they are too many. */
+  allows(source: string, count = 1): boolean {
+    const bucket = this.#buckets.get(source) ?? new TokenBucket({ clock: this.#clock }, this.#rate)
+    this.#buckets.delete(source)
+    this.#buckets.set(source, bucket)
+    if (this.#buckets.size > MAX_METERED_SOURCES) this.#buckets.delete(this.#buckets.keys().next().value!)
+    return bucket.take(count)
   }
 }
+
+/** So many a minute, all of them at once if need be. */
+export const perMinute = (count: number): Rate => ({ burst: count, perSecond: count / 60 })

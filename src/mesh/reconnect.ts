@@ -10,7 +10,10 @@ import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 
-type DiallingNode = Pick<MeshNode, 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections'>
+type DiallingNode = Pick<
+  MeshNode,
+  'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
+>
 
 export interface ReconnectComponents {
   readonly node: DiallingNode

@@ -57,9 +57,10 @@ export class MeshView {
         direction: connection.inbound ? 'inbound' : 'outbound',
         age_secs: Math.round((now - connection.openedAtMs) / 1000),
         rtt_ms: connection.rttMs,
+        received: connection.received,
       })),
       wanted: reconnect.status(),
-      penalties: node.penalties(),
+      ...node.refusals(),
       announcements: { known: announcements.list().length, ...announcements.counts },
     }
   }

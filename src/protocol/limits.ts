@@ -134,14 +134,15 @@ export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
 export const LINK_VERSION = 1
-/** The whole link handshake. */
+/** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
-/** Handshakes at once, from strangers, per remote address and in total. */
+/** Handshakes at once of machines of accepted contacts, of others that are named, and of strangers; nobody can use up those of the kinds before. */
+export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
+/** … of strangers from one remote address, … */
 export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
-export const MAX_STRANGER_HANDSHAKES = 32
-/** Handshakes at once for pairs we know; strangers cannot use these up. */
-export const MAX_KNOWN_HANDSHAKES = 64
-/** Handshakes that the executor keeps in mind: both kinds above, and as many of our own. */
+/** … and of one machine: two that crossed. */
+export const MAX_HANDSHAKES_PER_MACHINE = 2
+/** Handshakes that the executor keeps in mind: all kinds above, and as many of our own. */
 export const MAX_HANDSHAKES = 256
 /** Links at once: far above the connections we allow, with room for renewals. */
 export const MAX_LINKS = 4_096
@@ -204,8 +205,14 @@ export const PENALTY_MS = {
   malformed: 5_000,
   /** … that was begun and left. */
   handshake_failed: 2_000,
-  /** A request of somebody whom the trust rules do not accept. */
+  /** A request or a message of somebody whom the trust rules do not accept. */
   denied: 1_000,
+  /** More of something than its standing allows: see meter-limits.ts. */
+  flood: 10_000,
+  /** Gossip that is wrongly signed or no announcement: an honest neighbour has looked before it passed it on. */
+  bad_gossip: 5_000,
+  /** A connection that ended before it had said who it is. */
+  unfinished: 1_000,
 } as const
 /** Less than this together refuses nobody. */
 export const MIN_PENALTY_MS = 15_000
@@ -273,8 +280,6 @@ export const LARGE_MESSAGE = 2 * 1024
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
 /** What one connection may leave unread of ours before it is given up: two such frames. */
 export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
-/** Pings and new streams of a peer that leaves our answers unread; an honest one has one ping on its way. */
-export const MAX_UNREAD_ANSWERS = 1_024
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
 /** How long libp2p waits for the answer to its own ping, every ten seconds, before it ends a connection: a queue may hold it up for as long as a run's. */

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 
 import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { identify } from '@libp2p/identify'
 import type { MessageStream, StreamMuxer } from '@libp2p/interface'
 import { tcp } from '@libp2p/tcp'
-import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 import { createLibp2p } from 'libp2p'
 
@@ -16,113 +15,103 @@ import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { forgetGonePeers } from '../../src/mesh/forget-peers.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
-import { guardedMuxer, WholeFrames } from '../../src/mesh/muxer-guard.ts'
+import { FrameCutter, guardedMuxer, trafficMeterOf, type Traffic } from '../../src/mesh/muxer-guard.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { MAX_MUXER_FRAME, MAX_UNREAD_ANSWERS } from '../../src/protocol/limits.ts'
-import { startPeer, type Peer } from '../support/peer.ts'
+import { MAX_MUXER_FRAME } from '../../src/protocol/limits.ts'
+import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
+import { muxerHead as head, Stranger } from '../support/stranger.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-/** One head of a yamux frame: version 0, type, flags, stream, length. */
-const head = (type: number, flags: number, stream: number, length: number): Buffer => {
-  const bytes = Buffer.alloc(12)
-  bytes[1] = type
-  bytes.writeUInt16BE(flags, 2)
-  bytes.writeUInt32BE(stream, 4)
-  bytes.writeUInt32BE(length, 8)
-  return bytes
-}
-
-/** A stranger with a Noise session of its own, who writes what it wants below the muxer. */
-const strangerTo = async (t: TestContext, victim: Peer): Promise<MessageStream> => {
-  const under: MessageStream[] = []
-  const node = await createLibp2p({
-    transports: [tcp()],
-    connectionEncrypters: [noise()],
-    streamMuxers: [
-      () => {
-        const factory = yamux()()
-        return {
-          protocol: factory.protocol,
-          createStreamMuxer: (connection: MessageStream): StreamMuxer => {
-            under.push(connection)
-            return factory.createStreamMuxer(connection)
-          },
-        }
-      },
-    ],
-  })
-  t.after(() => node.stop())
-  await node.dial(multiaddr(victim.node.addresses()[0]))
-  return under[0]!
-}
-
 test('a muxer frame that claims four gigabytes ends its connection before its bytes are kept', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const wire = await strangerTo(t, bob)
+  const { wire } = await (await Stranger.start(t)).connect(bob.node.addresses()[0]!)
   await until(() => bob.node.connections().length === 1)
   wire.send(head(0, 1, 1001, 0xffff_ffff))
   await until(() => bob.node.connections().length === 0)
 })
 
-test('a muxer frame just beyond the longest is refused by its head, and the longest passes', () => {
-  const frames = new WholeFrames({ onAsking: () => undefined })
-  assert.throws(() => [...frames.take(head(0, 0, 1, MAX_MUXER_FRAME + 1))], /longer than/)
-  const whole = Buffer.concat([head(0, 0, 1, MAX_MUXER_FRAME), Buffer.alloc(MAX_MUXER_FRAME)])
-  const out = [...new WholeFrames({ onAsking: () => undefined }).take(whole)]
-  assert.deepEqual(
-    out.map((block) => block.length),
-    [whole.length],
-  )
+/** What the muxer is given of this, in blocks that are no longer its own. */
+const cut = (frames: FrameCutter, bytes: Uint8Array): Buffer[] => [...frames.take(bytes)].map((block) => Buffer.from(block))
+
+test('a muxer frame just beyond the longest is refused by its head, and of the longest nothing is kept', () => {
+  assert.throws(() => cut(new FrameCutter(), head(0, 0, 1, MAX_MUXER_FRAME + 1)), /longer than/)
+  const frames = new FrameCutter()
+  assert.deepEqual(cut(frames, head(0, 0, 1, MAX_MUXER_FRAME)), [])
+  for (let left = MAX_MUXER_FRAME; left > 0; left -= 64 * 1024) {
+    const piece = Buffer.alloc(Math.min(left, 64 * 1024), 7)
+    assert.deepEqual(cut(frames, piece), [head(0, 0, 1, piece.length), piece])
+  }
+  assert.deepEqual(cut(frames, head(3, 0, 0, 0)), [head(3, 0, 0, 0)])
 })
 
-test('frames pass the guard byte for byte, however they are cut, and only whole', () => {
+/** Frames as they mean the same however data is cut: what one stream carries, joined, with what begins and ends it. */
+const meaning = (bytes: Buffer): unknown[] => {
+  const out: { type: number; stream: number; flags: number; body: Buffer }[] = []
+  for (let at = 0; at < bytes.length;) {
+    const [type, flags, stream, length] = [
+      bytes[at + 1]!,
+      bytes.readUInt16BE(at + 2),
+      bytes.readUInt32BE(at + 4),
+      bytes.readUInt32BE(at + 8),
+    ]
+    const body = type === 0 ? bytes.subarray(at + 12, at + 12 + length) : Buffer.from(String(length))
+    assert.ok(type !== 0 || body.length === length)
+    at += 12 + (type === 0 ? length : 0)
+    const last = out.at(-1)
+    // Data goes on unless the one before has ended its stream; what begins a stream must come first.
+    if (type === 0 && last?.type === 0 && last.stream === stream && (last.flags & 4) === 0 && (flags & 1) === 0) {
+      last.body = Buffer.concat([last.body, body])
+      last.flags |= flags
+    } else out.push({ type, stream, flags, body })
+  }
+  return out
+}
+
+test('frames mean the same behind the guard, however they are cut, and no frame waits for its end', () => {
   const frame = fc.oneof(
-    fc.uint8Array({ maxLength: 300 }).map((body) => Buffer.concat([head(0, 0, 3, body.length), body])),
+    fc
+      .tuple(fc.uint8Array({ maxLength: 300 }), fc.constantFrom(0, 1, 2, 4))
+      .map(([body, flags]) => Buffer.concat([head(0, flags, 3, body.length), body])),
     fc.constantFrom(head(1, 0, 3, 70_000), head(2, 1, 0, 5), head(3, 0, 0, 0)),
   )
   fc.assert(
     fc.property(fc.array(frame, { maxLength: 20 }), fc.array(fc.integer({ min: 1, max: 400 }), { minLength: 1 }), (list, cuts) => {
       const bytes = Buffer.concat(list)
-      const ends = new Set(
-        list.map(
-          (
-            (sum) => (one: Buffer) =>
-              (sum += one.length)
-          )(0),
-        ),
-      )
-      const frames = new WholeFrames({ onAsking: () => undefined })
-      const out: Uint8Array[] = []
-      let passed = 0
+      const frames = new FrameCutter()
+      const out: Buffer[] = []
+      const seen = { bytes: 0, pings: 0, streams: 0 }
       for (let at = 0, i = 0; at < bytes.length; i++) {
         const size = cuts[i % cuts.length]!
-        for (const block of frames.take(bytes.subarray(at, at + size))) {
-          out.push(Buffer.from(block))
-          passed += block.length
-          assert.ok(ends.has(passed))
-        }
+        out.push(...cut(frames, bytes.subarray(at, at + size)))
+        // Whole frames only: this throws where one is not.
+        meaning(Buffer.concat(out))
+        const part = frames.takeSeen()
+        for (const key of ['bytes', 'pings', 'streams'] as const) seen[key] += part[key]
         at += size
       }
-      assert.deepEqual(Buffer.concat(out), bytes)
+      assert.deepEqual(meaning(Buffer.concat(out)), meaning(bytes))
+      const has = (type: number, flags: number): number => list.filter((one) => one[1] === type && (one[3]! & flags) !== 0).length
+      assert.deepEqual(seen, { bytes: bytes.length, pings: has(2, 1), streams: has(0, 1) })
     }),
   )
 })
 
-test('a peer that asks for answers and does not read them is cut off', () => {
-  const connection = { writableNeedsDrain: false } as MessageStream & { maxWriteBufferLength?: number }
-  let taken = 0
-  const muxer = { onData: () => (taken += 1) } as unknown as StreamMuxer & { onData(data: Uint8Array): void }
-  const factory = guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({})
-  factory.createStreamMuxer(connection)
+test('what comes is asked about before the muxer has it, what came before anybody asked included', () => {
+  const connection = {} as MessageStream & { maxWriteBufferLength?: number }
+  const taken: Uint8Array[] = []
+  const muxer = { status: 'open', onData: (data: Uint8Array) => void taken.push(data) } as unknown as StreamMuxer & {
+    onData(data: Uint8Array): void
+  }
+  guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({}).createStreamMuxer(connection)
   assert.ok((connection.maxWriteBufferLength ?? Infinity) < 8 * 1024 * 1024)
-  const ping = head(2, 1, 0, 1)
-  for (let i = 0; i < 2 * MAX_UNREAD_ANSWERS; i++) muxer.onData(ping)
-  Object.assign(connection, { writableNeedsDrain: true })
-  for (let i = 0; i < MAX_UNREAD_ANSWERS; i++) muxer.onData(i % 2 === 0 ? ping : head(1, 1, 2 * i + 1, 0))
-  assert.throws(() => muxer.onData(ping), /does not read/)
-  assert.equal(taken, 3 * MAX_UNREAD_ANSWERS)
+  muxer.onData(Buffer.concat([head(2, 1, 0, 1), head(1, 1, 3, 0), head(1, 8, 3, 0)]))
+  const asked: Traffic[] = []
+  trafficMeterOf({ muxer })!.charge = (traffic) => asked.push(traffic) < 2
+  assert.deepEqual(asked, [{ bytes: 36, frames: 3, pings: 1, streams: 1, resets: 1 }])
+  assert.throws(() => muxer.onData(head(1, 1, 5, 0)), /more than a peer/)
+  assert.equal(taken.length, 1)
 })
 
 test('strangers that come once each are forgotten by the store of peers', LIMIT, async (t) => {

@@ -32,7 +32,7 @@ test('who signs wrongly again and again is refused with all strangers of its hos
     await until(() => bob.counters.get('links_failed') > failed)
   }
   await until(() => bob.node.strangerConnections() === 0)
-  assert.equal(bob.node.penalties()[0]?.refused, true)
+  assert.equal(bob.node.refusals().penalties[0]?.refused, true)
   await until(() => eve.node.connections().length === 0)
   await assert.rejects(async () => eve.links.link(bob.agentId, signalOf()))
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
@@ -58,14 +58,14 @@ test('a machine that we know and that misbehaves is refused by itself', LIMIT, a
     await introduce(friend, bob, 'trusted')
     await introduce(bob, friend, 'trusted')
   }
-  const isRefused = (): boolean => bob.node.penalties().some(({ refused }) => refused)
+  const isRefused = (): boolean => bob.node.refusals().penalties.some(({ refused }) => refused)
   while (!isRefused()) {
     const failed = bob.counters.get('links_failed')
     await handshake(mallory, bob, { sent: (frame) => flip(frame) }).catch(() => undefined)
     await until(() => bob.counters.get('links_failed') > failed || isRefused())
   }
   assert.deepEqual(
-    bob.node.penalties().map(({ source, refused }) => ({ source, refused })),
+    bob.node.refusals().penalties.map(({ source, refused }) => ({ source, refused })),
     [{ source: mallory.machineId, refused: true }],
   )
   // Bob may dial his contact, and still answers no handshake of hers.
@@ -104,11 +104,11 @@ test('what an accepted agent is refused is no offence of a stranger, however oft
   const link = await bob.links.link(alice.agentId, signalOf())
   const offend = (): void => bob.links.penalise(link, 'denied')
   for (let count = 0; count < MIN_PENALTY_MS / PENALTY_MS.denied; count++) offend()
-  assert.deepEqual(bob.node.penalties(), [])
+  assert.deepEqual(bob.node.refusals().penalties, [])
   await bob.contacts.setTrust(alice.agentId, 'unknown')
   await until(() => link.decision !== 'accept')
   offend()
-  assert.equal(bob.node.penalties().length, 1)
+  assert.equal(bob.node.refusals().penalties.length, 1)
 })
 
 test('an accepted agent that is refused without end is answered no more, and others are', LIMIT, async (t) => {

@@ -6,40 +6,41 @@ import { EventFeed } from '../../src/dm/event-feed.ts'
 import { HandshakeBudget } from '../../src/dm/handshake-budget.ts'
 import { NonceSupply } from '../../src/dm/nonce-supply.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import {
-  MAX_KNOWN_HANDSHAKES,
-  MAX_STRANGER_HANDSHAKES,
-  MAX_STRANGER_HANDSHAKES_PER_ADDRESS,
-  NONCE_BATCH,
-} from '../../src/protocol/limits.ts'
+import { HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS, NONCE_BATCH } from '../../src/protocol/limits.ts'
+import type { Standing } from '../../src/protocol/meter-limits.ts'
 import { MAX_EVENT_BACKLOG } from '../../src/protocol/local-limits.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
 
-test('strangers have few handshakes from one address and in all, and none of those of known machines', () => {
-  const budget = new HandshakeBudget({ isKnown: (machineId) => machineId.startsWith('known') })
-  const here = Array.from({ length: MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 1 }, (_, i) => budget.take(connection(`s${i}`, 'here')))
-  assert.deepEqual(
-    here.map((release) => release !== null),
-    [...Array<boolean>(MAX_STRANGER_HANDSHAKES_PER_ADDRESS).fill(true), false],
-  )
-  const others = Array.from({ length: MAX_STRANGER_HANDSHAKES }, (_, i) => budget.take(connection(`o${i}`, `host${i}`)))
-  assert.equal(others.filter(Boolean).length, MAX_STRANGER_HANDSHAKES - MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
-  const known = Array.from({ length: MAX_KNOWN_HANDSHAKES + 1 }, (_, i) => budget.take(connection(`known${i}`, 'here')))
-  assert.equal(known.filter(Boolean).length, MAX_KNOWN_HANDSHAKES)
+const budgetOf = (mayBegin = (): boolean => true): HandshakeBudget =>
+  new HandshakeBudget({ node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as Standing, mayBegin } })
+const take = (budget: HandshakeBudget, count: number, standing: Standing, host = (i: number): string => `host${i}`) =>
+  Array.from({ length: count }, (_, i) => budget.take(connection(`${standing} ${i}`, host(i)))).filter((release) => release !== null)
+
+test('strangers have few handshakes from one address and in all, and nobody has those of the accepted', () => {
+  const budget = budgetOf()
+  const here = take(budget, MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
+  assert.equal(here.length, MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  const others = Array.from({ length: HANDSHAKE_PLACES.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
+  assert.equal(others.filter(Boolean).length, HANDSHAKE_PLACES.stranger - MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_PLACES.named)
+  assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_PLACES.accepted)
   here[0]?.()
   here[0]?.()
-  assert.notEqual(budget.take(connection('again', 'here')), null)
-  assert.equal(budget.take(connection('once more', 'here')), null)
+  assert.notEqual(budget.take(connection('stranger again', 'here')), null)
+  assert.equal(budget.take(connection('stranger once more', 'here')), null)
 })
 
-test('a connection has one handshake at a time', () => {
-  const budget = new HandshakeBudget({ isKnown: () => true })
-  const one = connection('known', 'here')
-  const release = budget.take(one)
-  assert.equal(budget.take(one), null)
+test('a connection has one handshake at a time, a machine two, and a source as many as its meter allows', () => {
+  const budget = budgetOf()
+  const [one, two, three] = [1, 2, 3].map(() => connection('accepted', 'here'))
+  const release = budget.take(one!)
+  assert.equal(budget.take(one!), null)
+  assert.notEqual(budget.take(two!), null)
+  assert.equal(budget.take(three!), null)
   release?.()
-  assert.notEqual(budget.take(one), null)
+  assert.notEqual(budget.take(three!), null)
+  assert.equal(budgetOf(() => false).take(one!), null)
 })
 
 test('a listener that falls too far behind gets a last word and no more', async () => {

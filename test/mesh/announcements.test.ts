@@ -93,14 +93,14 @@ test('an announcement that another machine publishes, a card, and altered bytes 
   assert.deepEqual(announcements.list(), [])
 })
 
-test('our own, stale and expired announcements are not passed on', async () => {
+test('our own announcements are not passed on, and no neighbour is blamed where a clock may be wrong', async () => {
   const { clock, receive } = setUp()
   assert.equal(receive(await announce({ issued: clock.now(), machine: machineOf(0) }), machineOf(0)).verdict, 'ignore')
   const edge = MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
   assert.equal(receive(await announce({ issued: clock.now() - edge - 1, expires: clock.now() + 1 })).verdict, 'ignore')
   assert.equal(receive(await announce({ issued: clock.now() + edge + 1 })).verdict, 'ignore')
-  assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS + 1 })).verdict, 'reject')
-  assert.equal(receive(await announce({ issued: clock.now() - 2, expires: clock.now() })).verdict, 'reject')
+  assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS + 1 })).verdict, 'ignore')
+  assert.equal(receive(await announce({ issued: clock.now() - 2, expires: clock.now() })).verdict, 'ignore')
   assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS })).verdict, 'accept')
 })
 
@@ -168,15 +168,13 @@ test('a neighbour that relays too much still brings what machines we know publis
   assert.equal(announcements.receive(newer, named, 'relay').verdict, 'ignore')
 })
 
-test('who claims to be a contact on other machines uses up what that contact may say from there, and nothing else', async () => {
-  const [named, other] = [machineOf(1), agentSignerOf(new Uint8Array(32).fill(2))]
-  const { clock, receive } = setUp([signer.agentId, other.agentId], [named])
-  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) {
-    assert.equal(receive(forged(signer.publicKey, machineOf(100 + i), clock.now()), machineOf(100 + i)).verdict, 'reject')
-  }
-  assert.equal(receive(await announce({ issued: clock.now(), machine: machineOf(2) }), machineOf(2)).verdict, 'ignore')
-  assert.equal(receive(await announce({ issued: clock.now(), machine: named }), named).verdict, 'accept')
-  assert.equal(receive(forged(other.publicKey, machineOf(3), clock.now()), machineOf(3)).verdict, 'reject')
+test('what is made up in the name of a contact uses up the share of who brings it, and not what that contact may say', async () => {
+  const { clock, announcements } = setUp([signer.agentId])
+  const bring = (data: Uint8Array, machine: string, neighbour: string): string => announcements.receive(data, machine, neighbour).verdict
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++)
+    assert.equal(bring(forged(signer.publicKey, machineOf(100 + i), clock.now()), machineOf(100 + i), 'mallory'), 'reject')
+  assert.equal(bring(forged(signer.publicKey, machineOf(99), clock.now()), machineOf(99), 'mallory'), 'ignore')
+  assert.equal(bring(await announce({ issued: clock.now(), machine: machineOf(2) }), machineOf(2), 'honest'), 'accept')
 })
 
 test('strangers push out strangers, never a contact', async () => {

@@ -3,20 +3,14 @@ import { once } from 'node:events'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { peerIdFromString } from '@libp2p/peer-id'
-import { multiaddr } from '@multiformats/multiaddr'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { ReplyStripper } from '../../src/mesh/early-stream.ts'
-import { connectionGate } from '../../src/mesh/gater.ts'
-import { RateLimit } from '../../src/mesh/rate-limit.ts'
-import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import { signalOf } from '../support/hostile-link.ts'
-import { ManualClock } from '../support/manual-clock.ts'
 import { startPeer } from '../support/peer.ts'
 
 const AGREED = Buffer.from(`\x13/multistream/1.0.0\n\x0c${LINK_PROTOCOL}\n`, 'latin1')
@@ -51,16 +45,6 @@ test('a stream of a protocol that the peer does not speak ends', { timeout: 30_0
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   const connection = await alice.node.dial(bob.machineId, bob.node.addresses(), signalOf())
   await assert.rejects(connection.openStream('/nobody/speaks/1', signalOf()), (error) => isAppError(error, 'peer_unreachable'))
-})
-
-test('a source may do so much in a window, and then waits for the next', async () => {
-  const clock = new ManualClock()
-  const limit = new RateLimit({ clock }, { limit: 2, windowMs: 100 })
-  assert.deepEqual([limit.allows('a'), limit.allows('a'), limit.allows('a'), limit.allows('b')], [true, true, false, true])
-  await clock.advance(99)
-  assert.equal(limit.allows('a'), false)
-  await clock.advance(1)
-  assert.equal(limit.allows('a'), true)
 })
 
 test('a server that answers something else than Noise is no peer, and does no harm', { timeout: 30_000 }, async (t) => {
@@ -105,25 +89,4 @@ test("Noise's first message goes out behind its proposal, before the peer has sa
   assert.equal(received.readUInt16BE(proposal.length), 32)
   given.abort(new Error('enough'))
   await assert.rejects(dialling)
-})
-
-test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', async () => {
-  let strangers = MAX_STRANGER_CONNECTIONS - 1
-  const refused = new Set<string>()
-  const known = machineKeyOf(new Uint8Array(32).fill(6)).machineId
-  const stranger = machineKeyOf(new Uint8Array(32).fill(7)).machineId
-  const gate = connectionGate({
-    isKnown: (machineId) => machineId === known,
-    strangerConnections: () => strangers,
-    isRefused: (_machineId, host) => refused.has(host),
-  })
-  const remoteAddr = multiaddr('/ip4/192.0.2.9/tcp/4711')
-  const denies = (peer: string): unknown => gate.denyInboundEncryptedConnection?.(peerIdFromString(peer), { remoteAddr } as never)
-  assert.equal(denies(peerIdOf(stranger)), false)
-  strangers += 1
-  assert.equal(denies(peerIdOf(stranger)), true)
-  assert.equal(denies(peerIdOf(known)), false)
-  refused.add('192.0.2.9')
-  assert.equal(denies(peerIdOf(known)), true)
-  assert.equal(denies('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'), true)
 })

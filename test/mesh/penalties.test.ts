@@ -35,7 +35,7 @@ test('nobody is refused for longer than the longest time, however much was done'
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   for (let i = 0; i < 1_000; i++) penalties.add('192.0.2.1', 'bad_signature')
-  assert.deepEqual(penalties.list(), [{ source: '192.0.2.1', refused: true, secs: MAX_PENALTY_MS / 1000 }])
+  assert.deepEqual(penalties.list(), [{ source: '192.0.2.1', refused: true, offence: 'bad_signature', secs: MAX_PENALTY_MS / 1000 }])
   await clock.advance(MAX_PENALTY_MS)
   assert.equal(penalties.refuses('192.0.2.1'), false)
 })

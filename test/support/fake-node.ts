@@ -16,6 +16,7 @@ export class FakeNode {
   /** Every machine that was ever dialled. */
   readonly dialled: MachineId[] = []
   strangers = 0
+  strangersMayCome = true
   #connected = new Map<MachineId, MeshConnection>()
   #lose: (connection: MeshConnection) => void = () => undefined
   #find: (machineId: MachineId, addresses: string[]) => void = () => undefined

@@ -49,6 +49,8 @@ export interface PeerInit {
   readonly penaltyClock?: Pick<Clock, 'monotonic'>
   /** Look for others on the local network; default false. */
   readonly mdns?: boolean
+  /** Whether machines may connect that nobody names; default true. */
+  readonly strangers?: boolean
 }
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
@@ -153,7 +155,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const { clock, port } = components
   const node = new MeshNode(
     { ...components, clock: init.penaltyClock ?? clock },
-    { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false },
+    { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false, strangers: init.strangers ?? true },
   )
   const isContact = (agentId: string): boolean => port.snapshot.contacts.some((contact) => contact.agent_id === agentId)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })

@@ -1,0 +1,105 @@
+import { gossipsub, type GossipSub, type Message, TopicValidatorResult } from '@libp2p/gossipsub'
+import type { PeerId } from '@libp2p/interface'
+
+import { ANNOUNCE_TOPIC } from '../protocol/card.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import { MAX_CARD_BYTES } from '../protocol/limits.ts'
+import { MAX_CONTROL_MESSAGES, MAX_MESSAGE_NAMES, MAX_MESSAGES_PER_BATCH } from '../protocol/meter-limits.ts'
+import { machineIdOf } from './peer-ids.ts'
+
+/** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
+export type Verdict = 'accept' | 'ignore' | 'reject'
+/** `publisher` signed the message with its machine key; `neighbour` brought it. */
+export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
+
+const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
+
+/** Room for the envelope of gossipsub around one announcement. */
+const GOSSIP_OVERHEAD = 4096
+
+/** Nobody is liked for what it delivers; nine messages of late that are not valid, and all of a neighbour is dropped unread. */
+const JUDGED_BY_WHAT_IS_INVALID = {
+  topicWeight: 1,
+  timeInMeshWeight: 0,
+  timeInMeshQuantum: 1,
+  timeInMeshCap: 1,
+  firstMessageDeliveriesWeight: 0,
+  firstMessageDeliveriesDecay: 0.5,
+  firstMessageDeliveriesCap: 1,
+  meshMessageDeliveriesWeight: 0,
+  meshMessageDeliveriesDecay: 0.5,
+  meshMessageDeliveriesCap: 1,
+  meshMessageDeliveriesThreshold: 1,
+  meshMessageDeliveriesWindow: 10,
+  meshMessageDeliveriesActivation: 5_000,
+  meshFailurePenaltyWeight: 0,
+  meshFailurePenaltyDecay: 0.5,
+  invalidMessageDeliveriesWeight: -1,
+  invalidMessageDeliveriesDecay: 0.99,
+}
+
+/** Gossip as we use it: one topic, signed messages, and neighbours that are judged by what they send. */
+export const gossip = gossipsub({
+  allowPublishToZeroTopicPeers: true,
+  // Who published is proven by the machine's own key, so nobody can pass off another's announcement as new.
+  globalSignaturePolicy: 'StrictSign',
+  fallbackToFloodsub: false,
+  floodPublish: true,
+  emitSelf: false,
+  doPX: false,
+  allowedTopics: [ANNOUNCE_TOPIC],
+  maxInboundDataLength: 16 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
+  maxOutboundBufferSize: 64 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
+  decodeRpcLimits: {
+    maxSubscriptions: MAX_CONTROL_MESSAGES,
+    maxMessages: MAX_MESSAGES_PER_BATCH,
+    maxIhaveMessageIDs: MAX_MESSAGE_NAMES,
+    maxIwantMessageIDs: MAX_MESSAGE_NAMES,
+    maxIdontwantMessageIDs: MAX_MESSAGE_NAMES,
+    maxControlMessages: MAX_CONTROL_MESSAGES,
+    maxPeerInfos: 0,
+  },
+  // A fleet behind one NAT is not an attack: hosts with many peers are judged by what they send.
+  scoreParams: { IPColocationFactorWeight: 0, topics: { [ANNOUNCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID } },
+})
+
+export interface GossipWatch {
+  /** Asked before any signature of a batch is checked; false drops the batch. */
+  mayBring(neighbour: string, messages: number): boolean
+  /** A message was wrongly signed, or rejected by the validator of its topic. */
+  onInvalid(neighbour: string): void
+}
+
+/** What gossipsub has beside its interface. */
+type Watched = GossipSub & {
+  handleReceivedRpc(neighbour: PeerId, rpc: { readonly messages: readonly unknown[] }): Promise<void>
+  readonly score: { markInvalidMessageDelivery(neighbour: string, topic: string): void }
+}
+const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'score' in pubsub
+
+/** From now on every batch and every message that is not valid is told. gossipsub has no events for them. */
+export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
+  if (!isWatched(pubsub)) throw new TypeError('gossip has no way in that could be watched')
+  const receive = pubsub.handleReceivedRpc.bind(pubsub)
+  pubsub.handleReceivedRpc = async (neighbour, rpc) => {
+    if (watch.mayBring(neighbour.toString(), rpc.messages.length)) await receive(neighbour, rpc)
+  }
+  const { score } = pubsub
+  const mark = score.markInvalidMessageDelivery.bind(score)
+  score.markInvalidMessageDelivery = (neighbour, topic) => {
+    mark(neighbour, topic)
+    watch.onInvalid(neighbour)
+  }
+}
+
+/** Joins a topic: each message goes through `validator` before it is used or passed on. */
+export const joinTopic = (pubsub: GossipSub, topic: string, validator: TopicValidator, onNeighbour: () => void): void => {
+  pubsub.topicValidators.set(topic, (peer: PeerId, message: Message) => {
+    const publisher = message.type === 'signed' ? machineIdOf(message.from) : null
+    return publisher === null ? TopicValidatorResult.Reject : VERDICTS[validator(message.data, publisher, peer.toString())]
+  })
+  pubsub.addEventListener('subscription-change', (event) => {
+    for (const change of event.detail.subscriptions) if (change.subscribe && change.topic === topic) onNeighbour()
+  })
+  pubsub.subscribe(topic)
+}

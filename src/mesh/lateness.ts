@@ -1,0 +1,35 @@
+import type { Clock } from '../base/clock.ts'
+import { LATE_MS, LATENESS_CHECK_MS, LATENESS_PARDON_MS } from '../protocol/meter-limits.ts'
+
+/** Whether our own event loop was late of late: then whoever seemed slow may not have been. */
+export class Lateness {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  #looked: number
+  #late = Number.NEGATIVE_INFINITY
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+    this.#looked = components.clock.monotonic()
+  }
+
+  start(): void {
+    this.#looked = this.#clock.monotonic()
+    this.#timer = setInterval(() => this.#look(), LATENESS_CHECK_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  get recent(): boolean {
+    this.#look()
+    return this.#clock.monotonic() - this.#late < LATENESS_PARDON_MS
+  }
+
+  #look(): void {
+    const now = this.#clock.monotonic()
+    if (now - this.#looked >= LATENESS_CHECK_MS + LATE_MS) this.#late = now
+    this.#looked = now
+  }
+}

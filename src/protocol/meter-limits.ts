@@ -1,0 +1,106 @@
+/**
+ * How fast peers may be, beside how many they may be (limits.ts): a rate for each kind of work that one makes us do.
+ * Every number is far above what an honest peer of ours needs and far below what would hold up the event loop.
+ */
+
+/** What is counted of a peer. `messages` are those of gossip, `connections` those that it begins. */
+export interface Amounts {
+  readonly bytes: number
+  readonly frames: number
+  readonly pings: number
+  readonly streams: number
+  readonly resets: number
+  readonly messages: number
+  readonly handshakes: number
+  readonly connections: number
+}
+export type Metered = keyof Amounts
+
+/** How much of it a source may do at once, and from then on each second. */
+export interface Rate {
+  readonly burst: number
+  readonly perSecond: number
+}
+
+const KIB = 1024
+const MIB = 1024 * KIB
+
+/** All strangers of one host: some dozens of daemons behind one address. A microsecond to a millisecond each, a few hundredths of a core together. */
+const STRANGER_RATES: Readonly<Record<Metered, Rate>> = {
+  /** Announcements of a mesh of a thousand agents are 500 KiB/s at most; a request may bring stdin. */
+  bytes: { burst: 32 * MIB, perSecond: 2 * MIB },
+  frames: { burst: 16_000, perSecond: 2_000 },
+  /** The muxer's own question for a sign of life: one every ten seconds. */
+  pings: { burst: 256, perSecond: 16 },
+  /** A tenth of a millisecond each: identify, gossip, a handshake, and eight at most that carry messages. */
+  streams: { burst: 1_000, perSecond: 50 },
+  resets: { burst: 500, perSecond: 50 },
+  /** A signature each, before anything else is known of it. */
+  messages: { burst: 2_000, perSecond: 200 },
+  /** Two signatures and a key encapsulation each, in both halves. */
+  handshakes: { burst: 32, perSecond: 4 },
+  /** Noise and identify, some milliseconds each. */
+  connections: { burst: 128, perSecond: 8 },
+}
+
+/** What one machine may do that contacts of level `unknown`, the ACL or the bootstrap list name: a bootstrap peer relays for many. */
+const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
+  bytes: { burst: 64 * MIB, perSecond: 8 * MIB },
+  frames: { burst: 32_000, perSecond: 4_000 },
+  pings: { burst: 256, perSecond: 16 },
+  streams: { burst: 2_000, perSecond: 100 },
+  resets: { burst: 1_000, perSecond: 100 },
+  messages: { burst: 4_000, perSecond: 400 },
+  handshakes: { burst: 32, perSecond: 4 },
+  connections: { burst: 512, perSecond: 64 },
+}
+
+/** What one machine of a contact of level `known` or `trusted` may do: more than a run with as much output as the path carries. */
+const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
+  /** Ten times what Noise opens. */
+  bytes: { burst: 16_384 * MIB, perSecond: 4_096 * MIB },
+  frames: { burst: 500_000, perSecond: 100_000 },
+  pings: { burst: 256, perSecond: 16 },
+  /** Eight times the runs per second of one pair. */
+  streams: { burst: 20_000, perSecond: 5_000 },
+  resets: { burst: 20_000, perSecond: 5_000 },
+  messages: { burst: 4_000, perSecond: 400 },
+  handshakes: { burst: 64, perSecond: 16 },
+  connections: { burst: 512, perSecond: 64 },
+}
+
+/** By what contacts, ACL and bootstrap list say of a machine. */
+export const RATES = { stranger: STRANGER_RATES, named: NAMED_RATES, accepted: ACCEPTED_RATES } as const
+export type Standing = keyof typeof RATES
+
+/** All strangers together may do so many times what one of their hosts may … */
+export const CROWD_FACTOR = 4
+/** … and a connection from a host that is refused costs as much as so many others: who shares its address with one can still prove who it is. */
+export const REFUSED_CONNECTION_COST = 8
+/** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
+export const MAX_METERED_SOURCES = 4_096
+
+/** Gossip of one batch: a neighbour that forwards sends one or a few. */
+export const MAX_MESSAGES_PER_BATCH = 64
+/** Names of messages in one batch: what a heartbeat tells of the last seconds. */
+export const MAX_MESSAGE_NAMES = 1_024
+/** Topics and control messages in one batch: there is one topic. */
+export const MAX_CONTROL_MESSAGES = 64
+
+/** Strangers of one host: an eighth of their places. */
+export const MAX_STRANGERS_PER_HOST = 64
+/** Connections of one stranger's machine: two that crossed, and two that are left of before. The oldest makes room. */
+export const MAX_CONNECTIONS_PER_STRANGER = 4
+/** Connections of one machine that is named. The oldest makes room. */
+export const MAX_CONNECTIONS_PER_MACHINE = 32
+/** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
+export const MAX_UNPROVEN_CONNECTIONS = 256
+/** Hosts from which a named machine came, so that its way in is not narrowed for what strangers did there. */
+export const MAX_REMEMBERED_HOSTS = 2_048
+
+/** How often it is looked whether the event loop is late, … */
+export const LATENESS_CHECK_MS = 250
+/** … from when on it is, … */
+export const LATE_MS = 500
+/** … and for how long after that nobody is blamed for having been slow. */
+export const LATENESS_PARDON_MS = 10_000

@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import { connect as openSocket, type Socket } from 'node:net'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import type { Stream } from '@libp2p/interface'
+
+import { newRequestId } from '../../src/dm/request-id.ts'
+import type { Offence } from '../../src/mesh/penalties.ts'
+import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'
+import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/protocol/limits.ts'
+import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import {
+  MAX_CONNECTIONS_PER_MACHINE,
+  MAX_CONNECTIONS_PER_STRANGER,
+  MAX_UNPROVEN_CONNECTIONS,
+  RATES,
+} from '../../src/protocol/meter-limits.ts'
+import { handshake, signalOf } from '../support/hostile-link.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
+
+const LIMIT = { timeout: 90_000 }
+
+/** Bob, whom a stranger does harm, and alice, whom he trusts. */
+const setUp = async (t: TestContext) => {
+  const [bob, alice, stranger] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' }), await Stranger.start(t)]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted', true)
+  await alice.links.link(bob.agentId, signalOf())
+  const connections = alice.node.connectionsTo(bob.machineId)
+  /** Alice's connections are those that she had, and she is served on them. */
+  const unharmed = async (): Promise<void> => {
+    assert.ok(connections.length > 0 && connections.every(({ open }) => open))
+    assert.equal(
+      (await alice.messages.send(bob.agentId, { content_type: '', payload: new Uint8Array() }, signalOf())).outcome,
+      'no_listener',
+    )
+  }
+  return { bob, alice, stranger, unharmed, address: bob.node.addresses()[0]! }
+}
+
+const offences = (bob: Peer): Offence[] => bob.node.refusals().penalties.map(({ offence }) => offence)
+
+test('streams opened and reset without end cost a stranger its connection, and then its host the way in', LIMIT, async (t) => {
+  const { bob, alice, stranger, address, unharmed } = await setUp(t)
+  for (let again = 0; again < 2; again++) {
+    const { wire } = await stranger.connect(address)
+    for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
+    assert.ok(bob.node.connections().every((one) => one.machineId === alice.machineId || !one.open))
+  }
+  assert.deepEqual(offences(bob), ['flood'])
+  assert.equal(bob.node.refusals().penalties[0]?.refused, true)
+  await unharmed()
+})
+
+test('questions of the muxer without end cost a stranger its connection, read or not', LIMIT, async (t) => {
+  const { bob, stranger, address, unharmed } = await setUp(t)
+  const { wire } = await stranger.connect(address)
+  const pings = Buffer.concat(Array.from({ length: RATES.stranger.pings.burst }, (_, i) => muxerHead(2, 1, 0, i)))
+  while (await push(wire, pings)) await sleep(0)
+  assert.deepEqual(offences(bob), ['flood'])
+  await unharmed()
+})
+
+test('bytes without end cost a stranger its connection, though none of them is kept', LIMIT, async (t) => {
+  const { bob, stranger, address, unharmed } = await setUp(t)
+  const { wire } = await stranger.connect(address)
+  const piece = Buffer.concat([muxerHead(0, 0, 99, 60_000), Buffer.alloc(60_000)])
+  let sent = 0
+  while (await push(wire, piece)) sent += piece.length
+  assert.ok(sent >= RATES.stranger.bytes.burst)
+  assert.deepEqual(offences(bob), ['flood'])
+  await unharmed()
+})
+
+test('a data frame that never ends is not waited for: what there is of it goes to a stream that is not there', LIMIT, async (t) => {
+  const { bob, stranger, address } = await setUp(t)
+  const { wire } = await stranger.connect(address)
+  // What both sides begin with must be over, or its answers would lie inside the frame.
+  await sleep(1_000)
+  const frame = 2 * 1024 * 1024
+  await push(wire, muxerHead(0, 0, 99, frame))
+  const before = process.memoryUsage().arrayBuffers
+  for (let sent = 0; sent < frame - 1; sent += 65_535) await push(wire, Buffer.alloc(Math.min(65_535, frame - 1 - sent)))
+  const received = (): number => bob.node.connections().reduce((sum, one) => sum + (one.received?.bytes ?? 0), 0)
+  await until(() => received() >= frame)
+  // Both ends are in this process; a frame kept would be two MiB, one passed on in pieces some hundred KiB of garbage.
+  assert.ok(bob.node.strangerConnections() === 1 && process.memoryUsage().arrayBuffers - before < 64 * 1024 * 1024)
+  // The frame's last byte, and behind it a question that is answered: the frames are still told apart.
+  const answered = new Promise((resolve) => wire.addEventListener('message', resolve, { once: true }))
+  await push(wire, Buffer.concat([Buffer.alloc(1), muxerHead(2, 1, 0, 7)]))
+  await answered
+})
+
+test('gossip that is wrongly signed is held against its host, and the neighbour is heard no more', LIMIT, async (t) => {
+  const { bob, stranger, address, unharmed } = await setUp(t)
+  const stream = await openGossip(await stranger.connect(address))
+  for (let i = 0; i < 100 && stream.status === 'open'; i++) {
+    stream.send(wronglySigned(stranger.node, 4))
+    await sleep(5)
+  }
+  assert.notEqual(stream.status, 'open')
+  assert.deepEqual(offences(bob), ['bad_gossip'])
+  assert.equal(bob.node.refusals().penalties[0]?.refused, true)
+  assert.equal(bob.announcements.counts.accepted > 0 || bob.announcements.counts.rejected === 0, true)
+  await unharmed()
+})
+
+test('neither an echo without end nor the older gossip is to be had', LIMIT, async (t) => {
+  const { stranger, address } = await setUp(t)
+  const { connection } = await stranger.connect(address)
+  for (const protocol of ['/ipfs/ping/1.0.0', '/floodsub/1.0.0'])
+    await assert.rejects(connection.newStream(protocol), { name: 'UnsupportedProtocolError' })
+})
+
+test('messages of an agent that is not accepted are answered once on each channel, and then no more', LIMIT, async (t) => {
+  const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
+  await introduce(mallory, bob, 'trusted')
+  const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode({ content_type: '', payload: new Uint8Array() })])
+  let channels = 0
+  let receipts = 0
+  while (!bob.node.refusals().penalties.some(({ refused }) => refused)) {
+    const channel = await mallory.links.openChannel(bob.agentId, signalOf()).catch(() => null)
+    if (channel === null) continue
+    channels += 1
+    channel.onBody = () => void (receipts += 1)
+    const closed = new Promise<void>((resolve) => (channel.onClosed = () => resolve()))
+    for (let i = 0; i < 50; i++) channel.send(newRequestId(), body)
+    await closed
+  }
+  assert.ok(channels < 40)
+  assert.ok(receipts <= channels)
+  assert.deepEqual(offences(bob), ['denied'])
+  assert.equal(bob.counters.get('trust_rejected'), channels)
+})
+
+test('receipts that an accepted agent does not read end its channel', LIMIT, async (t) => {
+  const { bob, alice } = await setUp(t)
+  const channel = await alice.links.openChannel(bob.agentId, signalOf())
+  const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode({ content_type: '', payload: new Uint8Array() })])
+  let ended = false
+  channel.onClosed = () => (ended = true)
+  const [entry] = bob.node.connectionsTo(alice.machineId)
+  assert.ok(entry)
+  bob.dispatcher.route(Buffer.from('x0x-test-v1\0'), (theirs, requestId) => {
+    // As if the peer granted no window: nothing that is sent to it is taken.
+    theirs.send = () => false
+    theirs.drained = () => new Promise(() => undefined)
+    void requestId
+  })
+  channel.send(newRequestId(), Buffer.from('x0x-test-v1\0'))
+  channel.send(newRequestId(), body)
+  assert.equal(ended, false)
+  channel.send(newRequestId(), body)
+  await until(() => ended)
+  assert.equal(bob.counters.get('messages_without_listener'), 1)
+})
+
+test(
+  'handshakes that are begun and left are held against their host, and cost no more signatures than its meter allows',
+  LIMIT,
+  async (t) => {
+    const { bob, stranger, address, unharmed } = await setUp(t)
+    let answered = 0
+    let refused = false
+    for (let i = 0; i < 100 && !refused; i++) {
+      const { connection } = await stranger.connect(address)
+      const stream = await connection.newStream(LINK_PROTOCOL)
+      const answer = new Promise<boolean>((resolve) => {
+        stream.addEventListener('message', () => resolve(true))
+        stream.addEventListener('close', () => resolve(false))
+      })
+      stream.send(firstMessage())
+      if (await answer) answered += 1
+      const failed = bob.counters.get('links_failed')
+      stream.abort(new Error('left'))
+      await until(() => bob.counters.get('links_failed') > failed || connection.status !== 'open')
+      refused = bob.node.refusals().penalties.some((one) => one.refused)
+      connection.abort(new Error('done'))
+    }
+    assert.equal(refused, true)
+    assert.ok(answered <= 10)
+    assert.deepEqual(offences(bob), ['handshake_failed'])
+    await unharmed()
+  },
+)
+
+test('whole handshakes, one after another, are as many as the meter of their host allows', LIMIT, async (t) => {
+  const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
+  const began = performance.now()
+  let made = 0
+  while (bob.counters.get('handshakes_refused') === 0) {
+    await handshake(mallory, bob).catch(() => null)
+    made += 1
+  }
+  const { burst, perSecond } = RATES.stranger.handshakes
+  assert.ok(made > burst / 2 && bob.counters.get('links_opened') <= burst + (perSecond * (performance.now() - began)) / 1000)
+})
+
+test('a contact of no standing who holds handshakes open on many connections keeps nobody out whom we trust', LIMIT, async (t) => {
+  const [bob, alice, mallory] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'alice' }),
+    await startPeer(t, { name: 'mallory' }),
+  ]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted', true)
+  await introduce(bob, mallory, 'unknown')
+  const hostile = await Stranger.start(t, mallory.machineKey.seed)
+  const open: Stream[] = []
+  for (let i = 0; i < HANDSHAKE_PLACES.accepted + 10; i++) {
+    const { connection } = await hostile.connect(bob.node.addresses()[0]!)
+    const stream = await connection.newStream(LINK_PROTOCOL).catch(() => null)
+    if (stream?.status !== 'open') continue
+    stream.send(Buffer.from([0, 0]))
+    open.push(stream)
+  }
+  await until(() => bob.counters.get('handshakes_refused') > 0)
+  assert.ok(bob.node.connectionsTo(mallory.machineId).length <= MAX_CONNECTIONS_PER_MACHINE)
+  await until(() => open.filter((stream) => stream.status === 'open').length <= MAX_HANDSHAKES_PER_MACHINE)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+})
+
+test('a stranger holds a handful of connections, and those it opened last', LIMIT, async (t) => {
+  const { bob, stranger, address, unharmed } = await setUp(t)
+  for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_STRANGER; i++) await stranger.connect(address)
+  await until(() => bob.node.strangerConnections() === MAX_CONNECTIONS_PER_STRANGER)
+  await until(() => stranger.node.getConnections().length === MAX_CONNECTIONS_PER_STRANGER)
+  await unharmed()
+})
+
+test('connections that say nothing are bounded and held against their host, and who comes with a name gets in', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob', listen: '/ip4/0.0.0.0/tcp/0' }), await startPeer(t, { name: 'alice' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted', true)
+  const port = Number(
+    bob.node
+      .addresses()
+      .find((one) => one.startsWith('/ip4/127.0.0.1/'))
+      ?.split('/')[4],
+  )
+  const sockets: Socket[] = []
+  t.after(() => {
+    for (const socket of sockets) socket.destroy()
+  })
+  let closed = 0
+  // Twenty hosts, all of this machine; more than the places of those who have not said who they are.
+  for (let i = 0; i < MAX_UNPROVEN_CONNECTIONS + 200; i++) {
+    const socket = openSocket({ host: '127.0.0.1', port, localAddress: `127.0.0.${100 + (i % 20)}` })
+    socket.on('error', () => undefined).on('close', () => (closed += 1))
+    sockets.push(socket)
+  }
+  await until(() => closed > 0)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+  for (const socket of sockets) socket.destroy()
+  await until(() => bob.node.refusals().penalties.length >= 20)
+  assert.ok(offences(bob).every((offence) => offence === 'unfinished'))
+})
+
+test('where strangers may not come, one is out as soon as it has proven who it is, and those who are named are in', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob', strangers: false }), await startPeer(t, { name: 'alice' })]
+  const stranger = await Stranger.start(t)
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'unknown')
+  const hold = await stranger.connect(bob.node.addresses()[0]!).catch(() => null)
+  await until(() => hold === null || hold.connection.status !== 'open')
+  await until(() => bob.node.refusals().refused.stranger === 1)
+  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+})

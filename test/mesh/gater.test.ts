@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { peerIdFromString } from '@libp2p/peer-id'
+import { multiaddr } from '@multiformats/multiaddr'
+
+import { machineKeyOf } from '../../src/identity/machine-key.ts'
+import { peerIdOf } from '../../src/identity/peer-id.ts'
+import { Gate, type GateView, type Incoming } from '../../src/mesh/gater.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
+import {
+  MAX_CONNECTIONS_PER_MACHINE,
+  MAX_CONNECTIONS_PER_STRANGER,
+  MAX_STRANGERS_PER_HOST,
+  MAX_UNPROVEN_CONNECTIONS,
+} from '../../src/protocol/meter-limits.ts'
+
+const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
+
+/** A gate with everybody who ever came, and what the mesh would tell it. */
+const setUp = (init: { strangers?: boolean } = {}) => {
+  const known = new Set<MachineId>()
+  const refused = new Set<string>()
+  const unfinished: string[] = []
+  const asked: [string, boolean][] = []
+  const guests: { host: string; close(): void; open: boolean }[] = []
+  const view: GateView = {
+    isKnown: (machineId) => known.has(machineId),
+    isRefused: (_machineId, host) => refused.has(host),
+    mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
+    onUnfinished: (host) => void unfinished.push(host),
+    endIdle: (host) => {
+      const idle = guests.find((guest) => guest.open && guest.host === host)
+      idle?.close()
+      return idle !== undefined
+    },
+    strangersDialled: () => 0,
+  }
+  const gate = new Gate({ view }, { strangers: init.strangers ?? true })
+  /** One connection: false when it was refused, or what to close. */
+  const come = (host: string, machine: MachineId | null) => {
+    const onClose: (() => void)[] = []
+    const guest = {
+      host,
+      open: true,
+      close: () => {
+        if (guest.open) for (const tell of onClose) tell()
+        guest.open = false
+      },
+    }
+    const incoming = {
+      remoteAddr: multiaddr(`/${host.includes(':') ? 'ip6' : 'ip4'}/${host}/tcp/4711`),
+      addEventListener: (_name: string, listener: () => void) => onClose.push(listener),
+      abort: () => guest.close(),
+    } as unknown as Incoming
+    if (gate.denyInboundConnection(incoming)) return null
+    guests.push(guest)
+    if (machine !== null && gate.denyInboundEncryptedConnection(peerIdFromString(peerIdOf(machine)), incoming)) return (guest.close(), null)
+    return guest
+  }
+  return { gate, known, refused, unfinished, asked, come }
+}
+
+test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', () => {
+  const { gate, known, refused, come } = setUp()
+  known.add(machineOf(0))
+  for (let i = 1; i <= MAX_STRANGER_CONNECTIONS; i++) assert.notEqual(come(`10.0.${i >> 8}.${i & 255}`, machineOf(i)), null)
+  assert.notEqual(come('192.0.2.9', machineOf(0)), null)
+  refused.add('192.0.2.9')
+  assert.equal(come('192.0.2.9', machineOf(0)), null)
+  const rsa = peerIdFromString('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N')
+  const incoming = { remoteAddr: multiaddr('/ip4/192.0.2.8/tcp/1'), addEventListener: () => undefined, abort: () => undefined }
+  assert.equal(gate.denyInboundConnection(incoming as never), false)
+  assert.equal(gate.denyInboundEncryptedConnection(rsa, incoming as never), true)
+  assert.deepEqual([gate.refusals.penalty, gate.refusals.no_machine], [1, 1])
+})
+
+test('strangers of one host have few places, those of an IPv6 network together, and one machine fewer, of which the oldest goes', () => {
+  const { gate, come } = setUp()
+  for (let i = 0; i < MAX_STRANGERS_PER_HOST; i++) assert.notEqual(come(`2001:db8:0:1::${i + 1}`, machineOf(i)), null)
+  assert.equal(come('2001:db8:0:1:ffff::1', machineOf(1_000)), null)
+  assert.equal(gate.refusals.host_full, 1)
+  const own = Array.from({ length: MAX_CONNECTIONS_PER_STRANGER + 2 }, () => come('2001:db8:0:2::1', machineOf(2_000)))
+  assert.deepEqual(
+    own.map((guest) => guest?.open),
+    [false, false, ...Array<boolean>(MAX_CONNECTIONS_PER_STRANGER).fill(true)],
+  )
+})
+
+test('a machine that is named holds no more connections than one can use', () => {
+  const { known, come } = setUp()
+  known.add(machineOf(0))
+  const own = Array.from({ length: MAX_CONNECTIONS_PER_MACHINE + 5 }, () => come('192.0.2.1', machineOf(0)))
+  assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_MACHINE)
+})
+
+test('when the places of strangers are used up, the host that has most of them loses one to a newcomer, and gets none', () => {
+  const { gate, come } = setUp()
+  const perHost = MAX_STRANGER_CONNECTIONS / MAX_STRANGERS_PER_HOST
+  for (let host = 0; host < perHost; host++)
+    for (let i = 0; i < MAX_STRANGERS_PER_HOST; i++) assert.notEqual(come(`10.0.0.${host + 1}`, machineOf(host * 100 + i)), null)
+  assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
+  assert.notEqual(come('192.0.2.2', machineOf(9_001)), null)
+  assert.equal(come('10.0.0.1', machineOf(9_002)) === null || come('10.0.0.2', machineOf(9_003)) === null, true)
+  assert.ok(gate.refusals.full + gate.refusals.host_full > 0)
+})
+
+test('connections that say nothing cost the host that has most of them its oldest, and are held against it; ours to give up are not', () => {
+  const { known, unfinished, asked, come } = setUp()
+  const few = come('192.0.2.1', null)
+  const silent = Array.from({ length: MAX_UNPROVEN_CONNECTIONS + 10 }, () => come('10.0.0.1', null))
+  assert.equal(few?.open, true)
+  assert.equal(silent.filter((guest) => guest?.open).length, MAX_UNPROVEN_CONNECTIONS - 1)
+  assert.deepEqual(unfinished, [])
+  few?.close()
+  assert.deepEqual(unfinished, ['192.0.2.1'])
+  known.add(machineOf(0))
+  const named = come('192.0.2.7', machineOf(0))
+  named?.close()
+  come('192.0.2.7', null)
+  assert.deepEqual(asked.at(-1), ['192.0.2.7', true])
+  assert.deepEqual(unfinished, ['192.0.2.1'])
+})
+
+test('where only members may come, a stranger is refused as soon as Noise has proven it', () => {
+  const { gate, known, come } = setUp({ strangers: false })
+  known.add(machineOf(0))
+  assert.equal(come('192.0.2.1', machineOf(1)), null)
+  assert.notEqual(come('192.0.2.1', machineOf(0)), null)
+  assert.equal(gate.refusals.stranger, 1)
+  assert.equal(gate.strangerHosts(), 0)
+})

@@ -1,0 +1,131 @@
+import { randomBytes } from 'node:crypto'
+import type { TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { noise } from '@chainsafe/libp2p-noise'
+import { yamux } from '@chainsafe/libp2p-yamux'
+import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
+import type { Connection, Libp2p, MessageStream, Stream, StreamMuxer } from '@libp2p/interface'
+import { tcp } from '@libp2p/tcp'
+import { multiaddr } from '@multiformats/multiaddr'
+import { createLibp2p } from 'libp2p'
+
+import { primitives } from '../../src/identity/primitives.ts'
+import { ANNOUNCE_TOPIC } from '../../src/protocol/card.ts'
+import { encodeFrame } from '../../src/protocol/framing.ts'
+import { AGENT_PUBLIC_KEY_BYTES, NONCE_BYTES } from '../../src/protocol/limits.ts'
+import { linkM1 } from '../../src/protocol/link.ts'
+
+/** One head of a yamux frame: version 0, type, flags, stream, length. */
+export const muxerHead = (type: number, flags: number, stream: number, length: number): Buffer => {
+  const bytes = Buffer.alloc(12)
+  bytes[1] = type
+  bytes.writeUInt16BE(flags, 2)
+  bytes.writeUInt32BE(stream, 4)
+  bytes.writeUInt32BE(length, 8)
+  return bytes
+}
+
+/** A connection of a stranger, and what is below its muxer. */
+export interface Hold {
+  readonly connection: Connection
+  readonly wire: MessageStream
+}
+
+const GOSSIP = ['/meshsub/1.2.0', '/meshsub/1.1.0']
+
+/** Somebody with a machine key that nobody knows, unless it is given one: it keeps no rule of ours, and writes what it wants below its muxer. */
+export class Stranger {
+  readonly node: Libp2p
+  readonly #wires: WeakMap<object, MessageStream>
+
+  private constructor(node: Libp2p, wires: WeakMap<object, MessageStream>) {
+    this.node = node
+    this.#wires = wires
+  }
+
+  static async start(t: Pick<TestContext, 'after'>, seed: Uint8Array = randomBytes(32)): Promise<Stranger> {
+    const wires = new WeakMap<object, MessageStream>()
+    const node = await createLibp2p({
+      privateKey: await generateKeyPairFromSeed('Ed25519', seed),
+      transports: [tcp()],
+      connectionEncrypters: [noise()],
+      connectionMonitor: { enabled: false },
+      streamMuxers: [
+        () => {
+          const factory = yamux({ enableKeepAlive: false })()
+          return {
+            protocol: factory.protocol,
+            createStreamMuxer: (wire: MessageStream): StreamMuxer => {
+              const muxer = factory.createStreamMuxer(wire)
+              wires.set(muxer, wire)
+              return muxer
+            },
+          }
+        },
+      ],
+    })
+    t.after(() => node.stop())
+    return new Stranger(node, wires)
+  }
+
+  /** A connection of its own, however many there are. */
+  async connect(address: string): Promise<Hold> {
+    const connection = await this.node.dial(multiaddr(address), { force: true })
+    const wire = 'muxer' in connection ? this.#wires.get(connection.muxer as object) : undefined
+    if (wire === undefined) throw new TypeError('a connection without a muxer of ours')
+    return { connection, wire }
+  }
+}
+
+/** Sends as long as somebody takes it; false when the wire is closed. */
+export const push = async (wire: MessageStream, bytes: Uint8Array): Promise<boolean> => {
+  while (wire.status === 'open' && wire.writableNeedsDrain) await sleep(1)
+  if (wire.status !== 'open') return false
+  wire.send(bytes)
+  return true
+}
+
+/** Streams opened and reset at once, from this number on. */
+export const resets = (first: number, count: number): Buffer =>
+  Buffer.concat(Array.from({ length: count }, (_, i) => [muxerHead(1, 1, first + 2 * i, 0), muxerHead(1, 8, first + 2 * i, 0)]).flat())
+
+const varint = (value: number): number[] => (value < 128 ? [value] : [(value & 127) | 128, ...varint(value >>> 7)])
+const field = (number: number, bytes: Uint8Array): Buffer =>
+  Buffer.concat([Buffer.from([(number << 3) | 2, ...varint(bytes.length)]), bytes])
+
+/** A batch of gossip messages as gossipsub frames it, each with a signature that does not fit. */
+export const wronglySigned = (from: Libp2p, count: number): Buffer => {
+  const sender = from.peerId.toMultihash().bytes
+  const messages = Array.from({ length: count }, () =>
+    field(
+      2,
+      Buffer.concat([
+        field(1, sender),
+        field(2, Buffer.alloc(8)),
+        field(3, randomBytes(8)),
+        field(4, Buffer.from(ANNOUNCE_TOPIC)),
+        field(5, randomBytes(64)),
+      ]),
+    ),
+  )
+  const batch = Buffer.concat(messages)
+  return Buffer.concat([Buffer.from(varint(batch.length)), batch])
+}
+
+export const openGossip = async ({ connection }: Hold): Promise<Stream> => {
+  const stream = await connection.newStream(GOSSIP)
+  stream.addEventListener('message', () => undefined)
+  return stream
+}
+
+/** The first message of a link handshake, which nobody means to go on with. */
+export const firstMessage = (): Uint8Array =>
+  encodeFrame(
+    linkM1.encode({
+      versions: [1],
+      agent_public_key: randomBytes(AGENT_PUBLIC_KEY_BYTES),
+      kem_public_key: primitives().kemKeygen().publicKey,
+      nonce: randomBytes(NONCE_BYTES),
+    }),
+  )
