@@ -2,13 +2,16 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
 import {
+  ANNOUNCE_BURST,
   ANNOUNCE_MAX_MS,
   ANNOUNCE_MIN_MS,
   ANNOUNCE_SPACING_MS,
   ANNOUNCE_SPACING_PER_PEER_MS,
   MAX_CARD_ADDRESSES,
+  OWN_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'
@@ -16,10 +19,10 @@ import type { MeshNode } from './node.ts'
 import type { Reconnect } from './reconnect.ts'
 
 export interface DiscoveryComponents {
-  readonly node: MeshNode
+  readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'>
   readonly announcements: Announcements
   /** A newcomer may be somebody we want. */
-  readonly reconnect: Reconnect
+  readonly reconnect: Pick<Reconnect, 'look'>
   /** Has the executor sign an announcement of these addresses. */
   readonly signAnnouncement: (addresses: string[]) => Promise<SignedCard>
   readonly clock: Clock
@@ -29,15 +32,17 @@ export interface DiscoveryComponents {
 /**
  * Tells the mesh who and where we are, every 30 to 60 s, and sooner when somebody new could hear it: a
  * neighbour joined the topic, or a newcomer was announced. The sooner ones keep a distance that grows
- * with the mesh, so that a thousand peers do not all answer one newcomer at once.
+ * with the mesh, so that a thousand peers do not all answer one newcomer at once; and all together stay
+ * below what others accept, since what is refused is heard by nobody.
  */
 export class Discovery implements Startable {
-  readonly #node: MeshNode
+  readonly #node: DiscoveryComponents['node']
   readonly #announcements: Announcements
-  readonly #reconnect: Reconnect
+  readonly #reconnect: DiscoveryComponents['reconnect']
   readonly #sign: (addresses: string[]) => Promise<SignedCard>
   readonly #clock: Clock
   readonly #log: Logger
+  readonly #allowed: TokenBucket
   #timer: Timer | null = null
   #dueAt = 0
   #lastAt = Number.NEGATIVE_INFINITY
@@ -50,6 +55,7 @@ export class Discovery implements Startable {
     this.#sign = components.signAnnouncement
     this.#clock = components.clock
     this.#log = components.log
+    this.#allowed = new TokenBucket(components, { burst: ANNOUNCE_BURST, perSecond: OWN_ANNOUNCES_PER_MINUTE / 60 })
   }
 
   /** Before the node's start: joins the topic and waits for neighbours. */
@@ -96,6 +102,7 @@ export class Discovery implements Startable {
 
   async #announce(): Promise<void> {
     this.#timer = null
+    if (!this.#allowed.take()) return this.#schedule(ANNOUNCE_SPACING_MS)
     this.#lastAt = this.#clock.monotonic()
     try {
       const card = await this.#sign(announceable(this.#node.addresses()).slice(0, MAX_CARD_ADDRESSES))

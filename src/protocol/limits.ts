@@ -243,6 +243,9 @@ export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
 export const ANNOUNCE_SPACING_MS = 1_000
 /** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
 export const ANNOUNCE_SPACING_PER_PEER_MS = 50
+/** Announcements of our own: a burst and a rate, together no more than others accept of one source in any minute. */
+export const ANNOUNCE_BURST = 4
+export const OWN_ANNOUNCES_PER_MINUTE = ANNOUNCES_PER_MINUTE - ANNOUNCE_BURST
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
