@@ -200,9 +200,8 @@ export const assertHoldings = async (world: World, requests: Requests, before: H
 
 const mib = (bytes: number): number => Math.round(bytes / MIB)
 
-/** The names in a data directory, those that differ from start to start made alike. */
-const filesIn = async (daemon: TestDaemon): Promise<string[]> =>
-  (await readdir(daemon.dir, { recursive: true })).map((name) => name.replace(/x0xd\.lock\.[0-9a-f]{16}$/, 'x0xd.lock.*')).toSorted()
+/** The names in a data directory. */
+const filesIn = async (daemon: TestDaemon): Promise<string[]> => (await readdir(daemon.dir, { recursive: true })).toSorted()
 
 export type Files = ReadonlyMap<string, readonly string[]>
 
@@ -223,7 +222,7 @@ const parentsOf = async ({ dir }: TestDaemon): Promise<readonly string[]> =>
 const leavesOf = async (daemon: TestDaemon): Promise<string[]> => (await parentsOf(daemon)).flatMap(groupsBelow)
 
 /** What a daemon has while it lives, and takes with it. */
-const OF_THE_LIVING = ['api.port', 'api.sock', 'containment.json', 'network.pid', 'x0xd.lock', 'x0xd.lock.*']
+const OF_THE_LIVING = ['api.port', 'api.sock', 'containment.json', 'network.pid', 'x0xd.pid']
 
 /** Every daemon ends well, and takes away what was there for its life. */
 export const assertStopped = async (world: World): Promise<void> => {

@@ -108,8 +108,7 @@ const ourUid = (): number => process.geteuid?.() ?? 0
 const loose = (path: string, problem: string, remedy: string): AppError =>
   new AppError('loose_permissions', `${path} ${problem}; mend it with: ${remedy}`, { data: { file: path, remedy } })
 
-const assertPrivate = (path: string, info: Stats, allowed: number, anyOwner: boolean): void => {
-  if (!anyOwner && info.uid !== ourUid()) throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${quoted(path)}`)
+const assertPrivate = (path: string, info: Stats, allowed: number): void => {
   if ((info.mode & 0o777 & ~allowed) === 0) return
   throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${quoted(path)}`)
 }
@@ -117,7 +116,13 @@ const assertPrivate = (path: string, info: Stats, allowed: number, anyOwner: boo
 /** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
 export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
   await mkdir(path, { recursive: true, mode })
-  assertPrivate(path, await stat(path), mode, false)
+  const info = await stat(path)
+  // To change its owner would take it, and whatever runs on it, away from that user.
+  if (info.uid !== ourUid()) {
+    const remedy = `run this as uid ${info.uid}, or choose another directory`
+    throw new AppError('loose_permissions', `${path} belongs to uid ${info.uid}, not to us; ${remedy}`, { data: { file: path, remedy } })
+  }
+  assertPrivate(path, info, mode)
 }
 
 export interface PrivateFileOptions {
@@ -140,7 +145,9 @@ export const readPrivateFile = async (path: string, options: PrivateFileOptions 
   try {
     const info = await file.stat()
     if (!info.isFile()) throw loose(path, 'is not a regular file', `mv ${quoted(path)} ${quoted(`${path}.old`)}`)
-    assertPrivate(path, info, groupMayRead ? 0o740 : 0o700, groupMayRead)
+    if (!groupMayRead && info.uid !== ourUid())
+      throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${quoted(path)}`)
+    assertPrivate(path, info, groupMayRead ? 0o740 : 0o700)
     return await file.readFile()
   } finally {
     await file.close()

@@ -49,9 +49,12 @@ const digestOf = (text: string): string => createHash('sha256').update(`x0x ${te
 /** machine-id(5) wants to be told to nobody. Empty, or with a word in its place, it is not known yet. */
 const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32,36}$/.test(id) ? digestOf(id) : UNKNOWN)
 
-export const ownIdentity = (): ProcessIdentity => ({
-  pid: process.pid,
-  started: (procIsOurs() ? birthOf(process.pid) : undefined) ?? UNKNOWN,
+export const ownIdentity = (): ProcessIdentity => identityOf(process.pid)
+
+/** Of a process in our own PID namespace. */
+export const identityOf = (pid: number): ProcessIdentity => ({
+  pid,
+  started: (procIsOurs() ? birthOf(pid) : undefined) ?? UNKNOWN,
   namespace: namespaceOf(),
   boot: digestOf(bootId() ?? hostname()),
   machine: digestOfId(machineId()),

@@ -18,6 +18,7 @@ import { NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../protocol/local
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'
+import { shareWithGroup } from './group-sharing.ts'
 import { DataDirLock } from './lock.ts'
 import { NetworkSocket } from './network-socket.ts'
 import { NetworkSupervisor } from './network-supervisor.ts'
@@ -69,7 +70,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
   if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
-  const lock = [{ name: 'data directory', startable: new DataDirLock(config.paths.lock) }]
+  const lock = [{ name: 'data directory', startable: new DataDirLock(config.paths) }]
   await startAll(lock)
   return startHalves(config, log, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)
@@ -91,6 +92,7 @@ const startHalves = async (
   lock: readonly StartableEntry[],
   user: NetworkUser | null,
 ): Promise<Daemon> => {
+  await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const grounds: Grounds = { config, clock: systemClock, log, machineKey }
   const settings = await networkSettings(grounds)
@@ -137,8 +139,8 @@ const composeNetworkSide = (
 ): NetworkSide => {
   const { executor_socket: path, paths, share_with_group } = config
   if (path !== null) return { startable: new NetworkSocket({ executor, clock, log }, { settings, path }), where: () => `executor ${path}` }
-  const socketMode = share_with_group ? 0o660 : 0o600
-  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode })
+  const [socketMode, portFileMode] = share_with_group ? [0o660, 0o640] : [0o600, 0o600]
+  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode, portFileMode })
   return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }
 }
 

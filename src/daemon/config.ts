@@ -131,12 +131,17 @@ export interface ConfigReading {
   readonly problems: readonly string[]
 }
 
+/** Which instance is meant, and where its files are. Throws `bad_config`. */
+export const instanceOf = (flags: DaemonFlags, env: Environment): { readonly name: string | null; readonly paths: DataPaths } => {
+  const named = flags.name ?? env['X0X_NAME'] ?? null
+  const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
+  return { name, paths: pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null })) }
+}
+
 /** Flags over environment over file over defaults. Throws `bad_config` only where not even the data directory is known. */
 export const readConfig = async (flags: DaemonFlags, environment: Environment): Promise<ConfigReading> => {
   const env = withoutServices(environment)
-  const named = flags.name ?? env['X0X_NAME'] ?? null
-  const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
-  const paths = pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null }))
+  const { name, paths } = instanceOf(flags, env)
   const layers = new Layers()
   const tooLong = socketPathProblem(paths)
   if (tooLong !== null) layers.problems.push(tooLong)

@@ -12,11 +12,13 @@ import { Revocations } from '../trust/revocations.ts'
 import { checkAcl, checkDataDir } from './check.ts'
 import { runningContainment, tryContainment } from './check-containment.ts'
 import type { ConfigReading, DaemonConfig, Environment } from './config.ts'
+import type { Examiner } from './examiner.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { lockHolder } from './lock.ts'
+import { checkSharing } from './group-sharing.ts'
+import { lookAtLock } from './lock.ts'
 import type { DataPaths } from './paths.ts'
-import { checkRunning } from './running.ts'
+import { askWhoRuns, checkRunning } from './running.ts'
 import { checkRexdSocket, checkServedRexd, rexdListen } from './served-rexd.ts'
 import { dataDirMode } from './settings.ts'
 
@@ -75,9 +77,15 @@ const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
   } catch (error) {
     return fail('revocations', errorText(error), 'restore the file from a backup')
   }
-  const own = await ownIds(paths).catch(() => null)
-  if (own === null || !revocations.isRevoked(own.agentId, own.machineId))
-    return ok('revocations', `${revocations.list().length} kept, none of this agent here`)
+  const kept = `${revocations.list().length} kept`
+  let own: Awaited<ReturnType<typeof ownIds>>
+  try {
+    own = await ownIds(paths)
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return ok('revocations', `${kept}; this agent has no keys yet`)
+    return warn('revocations', `${kept}; whether one is of this agent here cannot be told without its keys`, 'mend the keys')
+  }
+  if (!revocations.isRevoked(own.agentId, own.machineId)) return ok('revocations', `${kept}, none of this agent here`)
   return fail(
     'revocations',
     `this agent has been revoked ${revocations.of(own.agentId).revoked ? '' : 'on this machine '}for ever: nobody accepts it any more`,
@@ -146,31 +154,56 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 }
 
 /** What a start would find. */
-const checkStart = async (config: DaemonConfig): Promise<Finding[]> => [
+const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
   ...(await tryContainment(config, async (finding, judge) => [
     finding,
     ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
   ])),
   ...(await checkExecFiles(config.exec_acl)),
   await checkOutgoing(config.paths.outgoing),
-  ok('daemon', 'does not run'),
+  daemon,
   ...(await checkPorts(config)),
 ]
 
+const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Finding[]> => {
+  const look = await lookAtLock(config.paths)
+  switch (look.kind) {
+    case 'held':
+      return [await runningContainment(config.paths.dir), ...(await checkRunning(config, look.holder, env))]
+    case 'free':
+      return checkStart(config, ok('daemon', 'does not run'))
+    case 'unknown':
+      return checkStart(config, warn('daemon', `whether it runs cannot be told from ${config.paths.lock}`, 'see that its user can read it'))
+  }
+}
+
+/** What another user than the daemon's can find out. */
+const checkFromOutside = async (config: DaemonConfig, user: string, env: Environment): Promise<Finding[]> => {
+  const { dir } = config.paths
+  const remedy = `run me as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
+  const answer = await askWhoRuns(config, env).catch(() => null)
+  return [
+    warn('user', `${dir} is of ${user === 'USER' ? 'another user' : user}, and what is in it cannot be told by us`, remedy),
+    answer ?? warn('daemon', 'does not answer us, so whether it runs cannot be told', remedy),
+  ]
+}
+
 /** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing. */
-export const doctor = async ({ config, problems }: ConfigReading, env: Environment): Promise<Finding[]> => {
-  const pid = await lockHolder(config.paths.lock)
+export const doctor = async ({ config, problems }: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
+  if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]
   return [
     checkRuntime(),
     ...(problems.length > 0
       ? problems.map((problem) => fail('config', problem, null))
       : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+    ...(examiner.kind === 'became' ? [ok('user', `we look as ${examiner.user}, who has ${config.paths.dir}`)] : []),
     await checkDataDir(config.paths.dir, dataDirMode(config)),
+    ...(await checkSharing(config)),
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
     await checkClock(config),
     ...(await checkServedRexd(config, { strict: true })),
-    ...(pid === null ? await checkStart(config) : [await runningContainment(config.paths.dir), ...(await checkRunning(config, pid, env))]),
+    ...(await checkDaemon(config, env)),
   ]
 }

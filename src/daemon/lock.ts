@@ -1,95 +1,111 @@
-import { randomBytes } from 'node:crypto'
-import { link, readdir, rm, writeFile } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { open, rm, stat } from 'node:fs/promises'
+import { DatabaseSync } from 'node:sqlite'
 
-import { AppError } from '../base/errors.ts'
-import { writeFileAtomic } from '../base/files.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
-import { claimOf, encodeClaim, isAlive, readClaim, type ProcessClaim } from './process-claim.ts'
+import { answers } from '../base/unix-socket.ts'
+import type { DataPaths } from './paths.ts'
+import { readPidFile, writePidFile } from './pid-file.ts'
 
-/** Two that begin at once see each other and both step back; this often they try again. */
-const ATTEMPTS = 40
-const STEP_BACK_MS = 25
+/** Whoever only looks holds it for a moment, in which a start must not give up. */
+const LOOK_MS = 500
 
-const isClaimName = (name: string, lock: string): boolean =>
-  name.startsWith(`${lock}.`) && /^[0-9a-f]{16}$/.test(name.slice(lock.length + 1))
+/** SQLITE_BUSY of sqlite3(3). */
+const BUSY = 5
 
-/** The pid of the daemon that holds this data directory now, or null. */
-export const lockHolder = async (path: string): Promise<number | null> => {
-  const holder = await readClaim(path)
-  return holder !== null && isAlive(holder) ? holder.pid : null
+const isBusy = (error: unknown): boolean => (error as { errcode?: number }).errcode === BUSY
+
+type LockPaths = Pick<DataPaths, 'lock' | 'pid' | 'apiSocket'>
+
+/** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
+export type Held = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
+
+/** Asks the kernel, and changes nothing. */
+export const lookAtLock = async ({ lock, pid }: LockPaths): Promise<Held> => {
+  try {
+    await stat(lock)
+  } catch (error) {
+    return { kind: (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'free' : 'unknown' }
+  }
+  try {
+    const database = new DatabaseSync(lock, { readOnly: true, timeout: 0 })
+    try {
+      database.prepare('SELECT count(*) FROM sqlite_schema').get()
+    } finally {
+      database.close()
+    }
+    return { kind: 'free' }
+  } catch (error) {
+    return isBusy(error) ? { kind: 'held', holder: await readPidFile(pid) } : { kind: 'unknown' }
+  }
 }
 
 /**
- * One daemon per data directory, without a lock of the kernel's, which the runtime does not offer.
- * Each first puts down a claim of its own and then looks for others: of two, at least one sees the
- * other. Only who sees no living one goes on. What the dead left is never taken over, only removed.
+ * One daemon per data directory: SQLite's lock on an empty file, which is the kernel's. Held by a process and not by a
+ * pid, it ends with that process however it ends, and keeps out every other that sees the file, from another PID
+ * namespace too. The file stays: to remove it would let two that start at once lock one each.
  */
 export class DataDirLock implements Startable {
-  readonly #path: string
-  readonly #token = randomBytes(8).toString('hex')
+  readonly #paths: LockPaths
+  #database: DatabaseSync | null = null
 
-  constructor(path: string) {
-    this.#path = path
+  constructor(paths: LockPaths) {
+    this.#paths = paths
   }
 
-  /** Throws `conflict`, naming the holder. */
+  /** Throws `conflict`, naming the holder where it is known. */
   async start(): Promise<void> {
-    const claim = claimOf(process.pid, this.#token)
-    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      await this.#putDown(claim)
-      const rival = await this.#livingRival()
-      if (rival === null) {
-        await writeFileAtomic(this.#path, encodeClaim(claim), 0o600)
-        return
-      }
-      await this.#takeBack()
-      if ((await readClaim(this.#path))?.token === rival.token) throw inUse(rival, this.#path)
-      await sleep(STEP_BACK_MS * (1 + Math.random()))
-    }
-    throw new AppError('conflict', `other daemons keep starting on the same data directory (${this.#path})`)
-  }
-
-  async stop(): Promise<void> {
-    if ((await readClaim(this.#path))?.token === this.#token) await rm(this.#path, { force: true })
-    await this.#takeBack()
-  }
-
-  get #ownClaim(): string {
-    return `${this.#path}.${this.#token}`
-  }
-
-  /** By link(2), so that it is there whole or not at all. */
-  async #putDown(claim: ProcessClaim): Promise<void> {
-    const draft = `${this.#ownClaim}.new`
+    const { lock, pid, apiSocket } = this.#paths
+    await makeFile(lock)
+    const before = await readPidFile(pid)
+    const database = take(lock)
+    if (database === null) throw inUse(before, lock)
     try {
-      await writeFile(draft, encodeClaim(claim), { mode: 0o600 })
-      await link(draft, this.#ownClaim)
-    } finally {
-      await rm(draft, { force: true })
+      // A file system that carries no locks from one container or host to the other may still carry sockets.
+      if (before !== null && lifeOf(before) === 'unknown' && (await answers(apiSocket))) throw inUse(before, apiSocket)
+      await writePidFile(pid, process.pid)
+    } catch (error) {
+      database.close()
+      throw error
     }
+    this.#database = database
   }
 
-  async #takeBack(): Promise<void> {
-    await rm(this.#ownClaim, { force: true })
-  }
-
-  async #livingRival(): Promise<ProcessClaim | null> {
-    const directory = dirname(this.#path)
-    const names = (await readdir(directory)).filter((name) => isClaimName(name, basename(this.#path)))
-    for (const name of names) {
-      const path = join(directory, name)
-      const claim = await readClaim(path)
-      if (claim?.token === this.#token) continue
-      if (claim !== null && isAlive(claim)) return claim
-      await rm(path, { force: true })
-    }
-    return null
+  /** Gives back what `start` has taken, and nothing else. */
+  async stop(): Promise<void> {
+    if (this.#database === null) return
+    await rm(this.#paths.pid, { force: true })
+    this.#database.close()
+    this.#database = null
   }
 }
 
-const inUse = (holder: ProcessClaim, path: string): AppError =>
-  new AppError('conflict', `the data directory is in use by the daemon with pid ${holder.pid} (${path})`, {
-    data: { pid: holder.pid, file: path },
+/** Never opened once it exists: who closes a file gives up every lock that its process has on it (fcntl_locking(2)). */
+const makeFile = async (path: string): Promise<void> => {
+  const file = await open(path, 'ax', 0o600).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'EEXIST') return null
+    throw error
   })
+  await file?.close()
+}
+
+/** Null where another has it. Throws where this file system has no locks. */
+const take = (path: string): DatabaseSync | null => {
+  const database = new DatabaseSync(path, { timeout: LOOK_MS })
+  try {
+    database.exec('BEGIN EXCLUSIVE')
+    return database
+  } catch (error) {
+    database.close()
+    if (isBusy(error)) return null
+    throw new AppError('conflict', `${path} cannot be locked: ${errorText(error)}`, { cause: error, data: { file: path } })
+  }
+}
+
+/** What to call it here, where its pid may be another's or nobody's. */
+export const holderText = (holder: ProcessIdentity | null): string =>
+  holder !== null && lifeOf(holder) === 'alive' ? `the daemon with pid ${holder.pid}` : 'a daemon of another container or host'
+
+const inUse = (holder: ProcessIdentity | null, file: string): AppError =>
+  new AppError('conflict', `the data directory is in use by ${holderText(holder)} (${file})`, { data: { file } })

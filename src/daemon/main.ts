@@ -4,8 +4,9 @@ import { logStages } from '../base/stages.ts'
 import { VERSION } from '../base/version.ts'
 import { check } from './check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
-import { loadConfig, readConfig, type DaemonConfig, type Environment } from './config.ts'
+import { instanceOf, loadConfig, readConfig, type DaemonConfig, type Environment } from './config.ts'
 import { doctor } from './doctor.ts'
+import { examinerOf } from './examiner.ts'
 import { findingsJson, findingsText, isWell, type Finding } from './findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
 import { onMistake } from './mistakes.ts'
@@ -77,8 +78,10 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return 0
     case 'check':
       return report(flags, await check(await readConfig(flags, env)))
-    case 'doctor':
-      return report(flags, await doctor(await readConfig(flags, env), env))
+    case 'doctor': {
+      const examiner = await examinerOf(instanceOf(flags, env).paths.dir)
+      return report(flags, await doctor(await readConfig(flags, env), examiner, env))
+    }
     case 'run':
       return run(await loadConfig(flags, env))
   }

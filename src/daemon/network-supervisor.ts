@@ -27,6 +27,7 @@ export interface NetworkSupervisorInit {
   readonly user: NetworkUser | null
   readonly paths: DataPaths
   readonly socketMode: number
+  readonly portFileMode: number
 }
 
 /** The network's half, with a port of the executor's for each life of it. */
@@ -34,6 +35,8 @@ export class NetworkSupervisor implements Startable {
   readonly #components: NetworkSupervisorComponents
   readonly #init: NetworkSupervisorInit
   readonly #supervisor: Supervisor
+  /** Files of ours. */
+  readonly #made = new Set<string>()
   #port: number | null = null
 
   constructor(components: NetworkSupervisorComponents, init: NetworkSupervisorInit) {
@@ -42,7 +45,6 @@ export class NetworkSupervisor implements Startable {
     this.#supervisor = new Supervisor(components, {
       name: "the network's half",
       pidFile: init.paths.networkPid,
-      claim: 'network',
       stopMs: NETWORK_STOP_MS,
       patienceMs: null,
       begin: async () => this.#begin(),
@@ -62,8 +64,8 @@ export class NetworkSupervisor implements Startable {
 
   async stop(): Promise<void> {
     await this.#supervisor.stop()
-    const { apiPort, apiSocket } = this.#init.paths
-    await Promise.all([apiPort, apiSocket].map(async (path) => rm(path, { force: true })))
+    // Where none of ours ever began, they are another's.
+    await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
   async #begin(): Promise<Life> {
@@ -84,6 +86,7 @@ export class NetworkSupervisor implements Startable {
     try {
       const child = startNetworkProcess(this.#components, { user, apiSocketFd: socket.fd, dataDir: paths.dir })
       socket.handOver()
+      this.#made.add(paths.apiSocket)
       return child
     } catch (error) {
       socket.giveUp()
@@ -101,6 +104,7 @@ export class NetworkSupervisor implements Startable {
 
   async #listens(port: Promise<number>): Promise<void> {
     this.#port = await port
-    await writeFileAtomic(this.#init.paths.apiPort, `127.0.0.1:${this.#port}\n`, 0o600)
+    this.#made.add(this.#init.paths.apiPort)
+    await writeFileAtomic(this.#init.paths.apiPort, `127.0.0.1:${this.#port}\n`, this.#init.portFileMode)
   }
 }

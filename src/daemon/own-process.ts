@@ -37,14 +37,12 @@ export const programArguments = (program: string): string[] => {
   return ['--input-type=module', '--eval', text, '--']
 }
 
-/** Linux: the runtime that we are, whatever stands at its path by now, and although another user may not enter the directories above it. */
+/** Linux: the runtime that we are, whatever stands at its path by now, and although its user may not enter the directories above it. */
 const OWN_IMAGE = '/proc/self/exe'
-
-const runtimeFor = (user: OwnProcessInit['user']): string => (user !== null && existsSync(OWN_IMAGE) ? OWN_IMAGE : process.execPath)
 
 /** Starts our runtime in a session of its own: a Ctrl-C is for us, who decide in which order all ends. Throws what `spawn` throws. */
 export const startOwnProcess = ({ argv, argv0 = process.execPath, env, stdio, user }: OwnProcessInit): OwnProcess => {
-  const child = spawn(runtimeFor(user), argv, {
+  const child = spawn(existsSync(OWN_IMAGE) ? OWN_IMAGE : process.execPath, argv, {
     argv0,
     cwd: '/',
     env,

@@ -23,7 +23,10 @@ export interface DataPaths {
   readonly apiPort: string
   readonly config: string
   readonly execAcl: string
+  /** Locked while a daemon has the directory; empty, and there for ever. */
   readonly lock: string
+  /** Which process has it. */
+  readonly pid: string
   /** Which process the network's half is. */
   readonly networkPid: string
   /** Which process REXD is. */
@@ -46,9 +49,12 @@ export const checkInstanceName = (name: string, from: string): string => {
   )
 }
 
-/** `~/.x0x`, `~/.x0x-NAME`, or what was asked for. */
-export const dataDirOf = (choice: InstanceChoice): string =>
-  choice.dataDir !== null ? resolve(choice.dataDir) : join(homedir(), choice.name === null ? '.x0x' : `.x0x-${choice.name}`)
+/** `~/.x0x`, `~/.x0x-NAME`, or what was asked for. Throws `bad_config` for no path at all, which would be wherever we happen to be. */
+export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
+  if (dataDir === '')
+    throw new AppError('bad_config', 'the data directory (--data-dir, X0X_DATA_DIR) is empty; leave it out for the default')
+  return dataDir !== null ? resolve(dataDir) : join(homedir(), name === null ? '.x0x' : `.x0x-${name}`)
+}
 
 export const pathsIn = (dir: string): DataPaths => {
   const inside = join(dir, sep)
@@ -64,7 +70,8 @@ export const pathsIn = (dir: string): DataPaths => {
     apiPort: `${inside}api.port`,
     config: `${inside}config.toml`,
     execAcl: `${inside}exec-acl.toml`,
-    lock: `${inside}x0xd.lock`,
+    lock: `${inside}daemon.lock`,
+    pid: `${inside}x0xd.pid`,
     networkPid: `${inside}network.pid`,
     rexdPid: `${inside}rexd.pid`,
     runs: `${inside}runs`,

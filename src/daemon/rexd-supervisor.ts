@@ -30,7 +30,6 @@ export class RexdSupervisor implements Startable {
     this.#supervisor = new Supervisor(components, {
       name: 'rexd',
       pidFile: init.paths.rexdPid,
-      claim: 'rexd',
       stopMs: REXD_STOP_MS,
       patienceMs: REXD_START_MS,
       begin: async () => this.#begin(),

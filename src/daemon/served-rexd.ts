@@ -1,9 +1,10 @@
 import type { ListenAddress } from '../base/private-socket.ts'
 import { answers } from '../base/unix-socket.ts'
 import type { DaemonConfig } from './config.ts'
+import { lifeOf } from '../base/process-identity.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { described } from './halves.ts'
-import { isAlive, readClaim } from './process-claim.ts'
+import { readPidFile } from './pid-file.ts'
 import { inspectRexd, rexdFindings } from './rexd-check.ts'
 import { readRexdConfig } from './rexd-config.ts'
 
@@ -32,10 +33,10 @@ export const checkRexdSocket = async (path: string): Promise<Finding> =>
 
 /** The process that the running daemon has for it. */
 export const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Promise<Finding[]> => {
-  const claim = await readClaim(paths.rexdPid)
+  const claim = await readPidFile(paths.rexdPid)
   if (claim === null && file === null) return []
   if (claim === null) return [warn(TOPIC, 'the running daemon does not serve it', 'restart it, so that it reads rexd_config')]
-  if (isAlive(claim)) return [ok(TOPIC, await described(claim.pid))]
+  if (lifeOf(claim) !== 'gone') return [ok(TOPIC, await described(claim.pid))]
   const remedy = file === null ? 'look at its log' : `look at its log; rexd --check --config ${file}`
   return [fail(TOPIC, 'it has ended and is being started again', remedy)]
 }

@@ -2,11 +2,11 @@ import { rm } from 'node:fs/promises'
 
 import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import { writeFileAtomic } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
+import { lifeOf } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
 import { LIVED_WELL_MS, ORPHAN_EXIT_MS, RESPAWN_MAX_MS, RESPAWN_MIN_MS } from '../protocol/local-limits.ts'
-import { claimOf, encodeClaim, isAlive, readClaim } from './process-claim.ts'
+import { readPidFile, writePidFile } from './pid-file.ts'
 
 /** One process of ours beside this one, from its spawn to its end. */
 export interface Life {
@@ -22,9 +22,8 @@ export interface Life {
 export interface SupervisorInit {
   /** What the log calls it. */
   readonly name: string
-  /** The file that says which process it is, and the word for it there. */
+  /** The file that says which process it is. */
   readonly pidFile: string
-  readonly claim: string
   /** From being asked to stop to being killed. */
   readonly stopMs: number
   /**
@@ -80,27 +79,28 @@ export class Supervisor implements Startable {
     this.askToStop()
     await this.#life?.ended
     await this.#keeping
-    await rm(this.#init.pidFile, { force: true })
+    if (this.#life !== null) await rm(this.#init.pidFile, { force: true })
   }
 
   /** What a daemon that was killed may have left for a moment: it must not hold the ports that the next one needs. */
   async #endOrphan(): Promise<void> {
-    const claim = await readClaim(this.#init.pidFile)
-    if (claim === null || claim.token !== this.#init.claim || claim.started === '' || !isAlive(claim)) return
-    process.kill(claim.pid, 'SIGKILL')
+    const orphan = await readPidFile(this.#init.pidFile)
+    // Where the system does not tell when a process began, it may be any.
+    if (orphan === null || orphan.started === '0' || lifeOf(orphan) !== 'alive') return
+    process.kill(orphan.pid, 'SIGKILL')
     const deadline = this.#clock.monotonic() + ORPHAN_EXIT_MS
-    while (this.#clock.monotonic() < deadline && isAlive(claim)) await this.#wait(ORPHAN_POLL_MS)
+    while (this.#clock.monotonic() < deadline && lifeOf(orphan) === 'alive') await this.#wait(ORPHAN_POLL_MS)
   }
 
   async #begin(): Promise<Life> {
-    const { begin, pidFile, claim } = this.#init
+    const { begin, pidFile } = this.#init
     this.#began = this.#clock.monotonic()
     const life = await begin()
     // Whoever waits for it hears of it; it may be that nobody does any more.
     life.ready.catch(() => undefined)
     this.#life = life
     try {
-      if (life.pid > 0) await writeFileAtomic(pidFile, encodeClaim(claimOf(life.pid, claim)), 0o600)
+      if (life.pid > 0) await writePidFile(pidFile, life.pid)
       if (this.#stopped) life.kill()
     } catch (error) {
       // One that nobody would find after a crash of ours, and beside which another would be started.

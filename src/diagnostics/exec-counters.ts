@@ -75,6 +75,8 @@ export interface ExecState {
   readonly acl_summary: {
     readonly loaded_from: string | null
     readonly loaded_at: string | null
+    /** SHA-256 of the file as it was read. */
+    readonly sha256: string | null
     readonly allow_entry_count: number
     readonly command_entry_count: number
     /** Why exec is off, when it is: `acl_missing`, `missing_exec_section` or `exec_disabled`. */

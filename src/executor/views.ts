@@ -21,6 +21,7 @@ export interface AclStatusView {
   readonly status: LoadedAcl['status']
   readonly loaded_from: string | null
   readonly loaded_at: string
+  readonly sha256: string | null
   readonly allow_entry_count: number
   readonly command_entry_count: number
   readonly journal: JournalStatus | null
@@ -97,6 +98,7 @@ export class Views {
       status: acl.status,
       loaded_from: acl.loaded_from,
       loaded_at: acl.loaded_at,
+      sha256: acl.sha256,
       allow_entry_count: allow.length,
       command_entry_count: allow.reduce((sum, entry) => sum + entry.commands.length, 0),
       journal: journal && (await journal.status()),

@@ -1,4 +1,4 @@
-import { readFile, realpath } from 'node:fs/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { basename, dirname, normalize } from 'node:path'
 
 import { writeFileAtomic } from '../base/files.ts'
@@ -55,8 +55,14 @@ export interface ParentNames {
 
 /** Null: for a look that leaves nothing behind. */
 export const parentNamesOf = async (dataDir: string | null): Promise<ParentNames> => {
-  const prefix = dataDir === null ? 'x0x-check' : `x0x-${hex(sha256(Buffer.from(await realpath(dataDir)))).slice(0, 16)}`
+  const prefix = dataDir === null ? 'x0x-check' : `x0x-${await digestOf(dataDir)}`
   return { prefix, name: `${prefix}-${hex(randomBytes(8))}` }
+}
+
+/** Of the directory itself and not of its path: in another mount namespace another may stand there, whose runs are not ours to end. */
+const digestOf = async (directory: string): Promise<string> => {
+  const { dev, ino } = await stat(directory, { bigint: true })
+  return hex(sha256(Buffer.from(`${dev}:${ino}`))).slice(0, 16)
 }
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex')

@@ -38,6 +38,7 @@ test('its files are for its user alone, and nothing but the identity and the jou
   assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
     'agent.key',
     'api-token',
+    'daemon.lock',
     'machine.key',
     'operator.key',
     'requests.jsonl',
@@ -88,7 +89,7 @@ test('a malformed ACL, contacts file or key refuses to start with 2 and names th
     assert.ok(result.stderr.includes(path), result.stderr)
     await rm(path)
   }
-  assert.ok(!(await readdir(daemon.dir)).some((name) => name.startsWith('x0xd.lock')), 'the lock is given back')
+  assert.ok(!(await readdir(daemon.dir)).includes('x0xd.pid'), 'the lock is given back')
 })
 
 test('the doctor asks a daemon that runs', async (t) => {
@@ -155,14 +156,21 @@ test('it stops when the launcher that waits for it is killed, and its children g
   t.after(() => launcher.kill('SIGKILL'))
   await once(launcher.stdout, 'data')
   const { pid } = launcher
-  const held = Number((await readFile(join(daemon.dir, 'x0xd.lock'), 'utf8')).split(' ')[0])
+  const held = Number((await readFile(join(daemon.dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
   assert.notEqual(held, pid)
   const flags = /^flags:\s*([0-7]+)$/m.exec(await readFile(`/proc/${held}/fdinfo/3`, 'utf8'))?.[1]
   assert.notEqual(Number.parseInt(flags ?? '0', 8) & 0o2000000, 0, 'the channel is closed on exec')
   launcher.kill('SIGKILL')
   // The daemon holds the same pipe: it ends with the last of both.
   await once(launcher, 'close')
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'requests.jsonl'])
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
+    'agent.key',
+    'api-token',
+    'daemon.lock',
+    'machine.key',
+    'operator.key',
+    'requests.jsonl',
+  ])
 })
 
 test('a port that is taken is one line that says which and what to do', async (t) => {
@@ -191,8 +199,7 @@ test('the doctor looks at the ACL and the journal of the daemon that runs, where
   await daemon.restart()
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
   assert.equal(status, 0, stdout)
-  assert.ok(stdout.includes(`the running daemon uses ${daemon.aclFile}, read `), stdout)
-  assert.ok(stdout.includes(`${daemon.aclFile}: exec enabled, 1 allow entry, 1 command`), stdout)
+  assert.match(stdout, /ok {4}acl +the running daemon uses \S+exec-acl\.toml, read \S+: exec enabled, 1 allow entry, 1 command\n/)
   assert.ok(stdout.includes(`${daemon.journalFile}; the running daemon can write it`), stdout)
 })
 

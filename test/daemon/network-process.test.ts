@@ -137,6 +137,13 @@ test(
     const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
     assert.equal(status, 2, stderr)
     assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
-    assert.deepEqual((await readdir(dir)).toSorted(), ['agent.key', 'api-token', 'machine.key', 'operator.key', 'requests.jsonl'])
+    assert.deepEqual((await readdir(dir)).toSorted(), [
+      'agent.key',
+      'api-token',
+      'daemon.lock',
+      'machine.key',
+      'operator.key',
+      'requests.jsonl',
+    ])
   },
 )

@@ -54,7 +54,7 @@ const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Ki
           : Promise.reject(new Error('no port'))
     return { pid: child.pid!, ready: listening, ended, askToStop: () => void child.kill(), kill: () => void child.kill('SIGKILL') }
   }
-  const supervisor = new Supervisor({ clock, log }, { name: 'it', pidFile, claim: 'it', stopMs: STOP_MS, patienceMs, begin })
+  const supervisor = new Supervisor({ clock, log }, { name: 'it', pidFile, stopMs: STOP_MS, patienceMs, begin })
   t.after(async () => {
     const stopped = supervisor.stop()
     await clock.advance(STOP_MS)
@@ -98,7 +98,7 @@ test(
 test('which process it is stands in its file, and nothing when it was stopped', TIMEOUT, async (t) => {
   const { supervisor, clock, pids, pidFile } = await supervise(t, { ready: 'at once' }, () => LIVES)
   await supervisor.start()
-  assert.match(await readFile(pidFile, 'utf8'), new RegExp(`^${pids[0]} it `))
+  assert.match(await readFile(pidFile, 'utf8'), new RegExp(`^${pids[0]} `))
   await supervisor.stop()
   assert.ok(!isAlive(pids[0]!))
   await assert.rejects(readFile(pidFile), { code: 'ENOENT' })

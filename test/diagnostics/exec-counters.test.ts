@@ -13,6 +13,7 @@ const state: ExecState = {
   acl_summary: {
     loaded_from: '/etc/x0x/exec-acl.toml',
     loaded_at: null,
+    sha256: null,
     allow_entry_count: 1,
     command_entry_count: 2,
     disabled_reason: null,

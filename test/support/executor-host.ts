@@ -200,7 +200,14 @@ export class ExecutorHost {
 
   /** What `/diagnostics/exec` counts. */
   totals(): ExecTotals {
-    const acl_summary = { loaded_from: null, loaded_at: null, allow_entry_count: 0, command_entry_count: 0, disabled_reason: null }
+    const acl_summary = {
+      loaded_from: null,
+      loaded_at: null,
+      sha256: null,
+      allow_entry_count: 0,
+      command_entry_count: 0,
+      disabled_reason: null,
+    }
     return this.counters.snapshot({ enabled: true, acl_summary, journal: null }).totals
   }
 

@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { chmod, chown, copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { cleanEnvironment, isRunning, MeshOfDaemons, runDaemonCommand, until } from '../support/mesh-of-daemons.ts'
+import { asOtherUser, NOBODY } from '../support/other-user.ts'
+
+// What the doctor says of a daemon that runs, of one that is dead, and to whom. Real daemons.
+
+const TIMEOUT = { timeout: 60_000 }
+const IS_ROOT = process.geteuid?.() === 0
+const namespaces = IS_ROOT && spawnSync('unshare', ['--pid', '--fork', '--mount-proc', 'true']).status === 0
+const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
+const env = (): Record<string, string> => ({ ...cleanEnvironment(), X0X_MDNS: 'false' })
+const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+
+const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  return mesh
+}
+
+const doctor = async (dir: string, ...more: string[]): Promise<string> =>
+  (await runDaemonCommand(['--doctor', '--data-dir', dir, ...more])).stdout
+
+test('of the ACL it says what the daemon has loaded, and that the file has changed, gone or come since', TIMEOUT, async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const choice = ['--exec-acl', daemon.aclFile]
+  assert.match(await doctor(daemon.dir, ...choice), /ok {4}acl +the running daemon found no ACL file/)
+  await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
+  assert.match(await doctor(daemon.dir, ...choice), /warn {2}acl +\S+ has come since, and does not count yet\n +-> restart x0xd/)
+  await daemon.restart()
+  const loaded = /ok {4}acl +the running daemon uses \S+, read \S+: exec enabled, 1 allow entry, 1 command\n/
+  const before = await doctor(daemon.dir, ...choice)
+  assert.match(before, loaded)
+  assert.doesNotMatch(before, /since/)
+  const text = await readFile(daemon.aclFile, 'utf8')
+  await writeFile(daemon.aclFile, text.replace('enabled = true', 'enabled = false'))
+  const off = await doctor(daemon.dir, ...choice)
+  assert.match(off, loaded, 'it is on until the restart')
+  assert.doesNotMatch(off, /disabled/)
+  assert.match(off, /warn {2}acl +\S+ has changed since, which does not count yet\n +-> restart x0xd/)
+  await rm(daemon.aclFile)
+  const gone = await doctor(daemon.dir, ...choice)
+  assert.match(gone, loaded)
+  assert.match(gone, /warn {2}acl +\S+ is gone; what was read from it holds/)
+  await writeFile(daemon.aclFile, text, { mode: 0o600 })
+  assert.doesNotMatch(await doctor(daemon.dir, ...choice), /since|gone/, 'the very text is back')
+})
+
+test(
+  'root sees a daemon of another user as that user; a third one is told who can look, and condemns nothing',
+  { ...TIMEOUT, skip: IS_ROOT ? false : 'needs root' },
+  async (t) => {
+    const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+    t.after(async () => rm(place, { recursive: true, force: true }))
+    await chmod(place, 0o755)
+    for (const name of ['x0xd.mjs', 'x0xd-network.mjs']) await copyFile(dist(name), join(place, name))
+    const dir = join(place, 'data')
+    await mkdir(dir, { mode: 0o700 })
+    await chown(dir, NOBODY.uid, NOBODY.gid)
+    const argv = [join(place, 'x0xd.mjs'), '--data-dir', dir, ...quiet]
+    const daemon = spawn('/proc/self/exe', argv, { ...NOBODY, stdio: ['ignore', 'pipe', 'inherit'], env: { X0X_MDNS: 'false' }, cwd: '/' })
+    t.after(() => daemon.kill('SIGKILL'))
+    const exited = once(daemon, 'exit')
+    assert.match(String((await Promise.race([once(daemon.stdout, 'data'), exited]))[0]), / ready: /)
+    const root = await runDaemonCommand(['--doctor', '--data-dir', dir])
+    assert.equal(root.status, 0, root.stdout)
+    assert.match(root.stdout, /ok {4}user +we look as (nobody|65534), who has /)
+    assert.match(root.stdout, new RegExp(`ok {4}daemon +runs with pid ${daemon.pid}: agent`))
+    assert.doesNotMatch(root.stdout, /chown|fail/)
+    const third = asOtherUser([join(place, 'x0xd.mjs'), '--doctor', '--data-dir', dir], { uid: 4321, gid: 4321 })
+    assert.equal(third.status, 0, third.stdout)
+    assert.match(third.stdout, /warn {2}user .*\n +-> run me as (nobody|65534): sudo -u/)
+    assert.match(third.stdout, /warn {2}daemon +does not answer us, so whether it runs cannot be told/)
+    assert.doesNotMatch(third.stdout, /chown|fail|does not run|is free/)
+    const start = await runDaemonCommand(['--data-dir', dir, ...quiet])
+    assert.equal(start.status, 2)
+    assert.match(start.stderr, /belongs to uid 65534, not to us; run this as uid 65534/)
+    daemon.kill('SIGTERM')
+    assert.deepEqual(await exited, [0, null])
+  },
+)
+
+test(
+  'a daemon that was killed and that nobody waits for does not run, and the next one starts',
+  { ...TIMEOUT, skip: process.platform !== 'linux' },
+  async (t) => {
+    const daemon = (await meshOf(t)).add('alice')
+    await mkdir(daemon.dir, { mode: 0o700 })
+    // The daemon becomes the child of a program that never waits.
+    const line = [process.execPath, dist('x0xd.mjs'), '--data-dir', daemon.dir, ...quiet].map((word) => `'${word}'`).join(' ')
+    const parent = spawn('sh', ['-c', `${line} & exec sleep 600`], { stdio: ['ignore', 'pipe', 'inherit'], env: env(), detached: true })
+    t.after(() => process.kill(-parent.pid!, 'SIGKILL'))
+    await once(parent.stdout, 'data')
+    const pid = Number((await readFile(join(daemon.dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
+    const network = await daemon.networkPid()
+    process.kill(pid, 'SIGKILL')
+    await until('it is a zombie', async () => /^State:\s+Z/m.test(await readFile(`/proc/${pid}/status`, 'utf8')))
+    await until('its network half is gone', () => !isRunning(network))
+    assert.match(await doctor(daemon.dir, ...quiet), /ok {4}daemon +does not run\n/)
+    await daemon.start()
+    assert.ok(daemon.pid !== pid)
+    // Its parent's end lets init wait for it, before the mesh looks for what is left.
+    process.kill(-parent.pid!, 'SIGKILL')
+  },
+)
+
+test(
+  'in another PID namespace a second daemon on the directory is refused, and harms neither the first nor its run',
+  { ...TIMEOUT, skip: namespaces ? false : 'needs root and PID namespaces' },
+  async (t) => {
+    const mesh = await meshOf(t)
+    const daemon = mesh.add('alice')
+    const marker = join(mesh.root, 'go')
+    const program = await mesh.program('wait', `echo begun; while [ ! -e ${marker} ]; do sleep 0.05; done; echo done`)
+    await daemon.start()
+    await daemon.writeAcl([{ agent: daemon, commands: [[program]] }])
+    await daemon.restart()
+    const running = daemon.startCli(['exec', daemon.agentId, '--', program])
+    await running.printed('begun')
+    const before = (await readdir(daemon.dir, { recursive: true })).toSorted()
+    const argv = ['--pid', '--fork', '--mount-proc', process.execPath, dist('x0xd.mjs'), '--data-dir', daemon.dir, ...quiet]
+    const second = spawnSync('unshare', [...argv, '--exec-acl', daemon.aclFile], { encoding: 'utf8', env: env(), timeout: 30_000 })
+    assert.equal(second.status, 1, second.stderr)
+    assert.match(second.stderr, /in use by a daemon of another container or host/)
+    assert.deepEqual((await readdir(daemon.dir, { recursive: true })).toSorted(), before, 'all that was there is there')
+    const look = spawnSync('unshare', [...argv, '--doctor'], { encoding: 'utf8', env: env(), timeout: 30_000 })
+    assert.match(look.stdout, /ok {4}daemon +runs in another container or on another host: agent/, look.stderr)
+    await writeFile(marker, '')
+    const { status, stdout } = await running.finished
+    assert.deepEqual([status, stdout.toString()], [0, 'begun\ndone\n'])
+    assert.ok(!(await daemon.journal()).some(({ event }) => event === 'lost'), 'and nobody called it lost')
+    assert.equal((await daemon.cli(['audit', 'verify'])).status, 0)
+  },
+)
+
+test('share_with_group opens an installation that exists, and the doctor says what is still closed', TIMEOUT, async (t) => {
+  const mesh = await meshOf(t)
+  const daemon = mesh.add('alice')
+  await daemon.start()
+  await daemon.stop()
+  const config = join(daemon.dir, 'config.toml')
+  await writeFile(config, 'share_with_group = true\n', { mode: 0o600 })
+  const modes = async (): Promise<string[]> =>
+    Promise.all(
+      ['', 'api-token', 'operator.key', 'agent.key', 'machine.key'].map(async (name) =>
+        ((await stat(join(daemon.dir, name))).mode & 0o777).toString(8),
+      ),
+    )
+  assert.deepEqual(await modes(), ['700', '600', '600', '600', '600'])
+  assert.match(
+    await doctor(daemon.dir, ...quiet),
+    /warn {2}group +share_with_group = true, but the group may not read \S+, \S+api-token, \S+operator\.key\n/,
+  )
+  await daemon.start()
+  assert.deepEqual(await modes(), ['750', '640', '640', '600', '600'])
+  assert.equal((await stat(join(daemon.dir, 'api.port'))).mode & 0o777, 0o640)
+  assert.doesNotMatch(await doctor(daemon.dir, ...quiet), /share_with_group/)
+  if (!IS_ROOT) return
+  await chmod(mesh.root, 0o755)
+  const readAs = (gid: number): number | null =>
+    asOtherUser(['-e', `require('fs').readFileSync(${JSON.stringify(join(daemon.dir, 'api-token'))})`], { uid: NOBODY.uid, gid }).status
+  assert.equal(readAs(0), 0, 'a member of the group has the token')
+  assert.equal(readAs(NOBODY.gid), 1)
+  assert.ok(existsSync(join(daemon.dir, 'api.sock')))
+})

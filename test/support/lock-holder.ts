@@ -1,0 +1,20 @@
+// Started by tests of the lock: takes and gives back the lock of a data directory as its input says, line by line.
+import { createInterface } from 'node:readline'
+
+import { errorText } from '../../src/base/errors.ts'
+import { DataDirLock } from '../../src/daemon/lock.ts'
+import { pathsIn } from '../../src/daemon/paths.ts'
+
+let lock: DataDirLock | null = null
+for await (const line of createInterface({ input: process.stdin })) {
+  if (line === 'stop') await lock?.stop()
+  else {
+    lock = new DataDirLock(pathsIn(process.argv[2]!))
+    try {
+      await lock.start()
+      console.log('held')
+    } catch (error) {
+      console.log(errorText(error))
+    }
+  }
+}
