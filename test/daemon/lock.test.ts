@@ -30,8 +30,8 @@ interface Holder {
 
 /** Another process, started by `wrapper`. */
 const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): Holder => {
-  const [file, ...argv] = [...wrapper, process.execPath, HOLDER, dir] as [string, ...string[]]
-  const child = spawn(file, argv, { stdio: ['pipe', 'pipe', 'inherit'] })
+  const argv = [...wrapper, process.execPath, HOLDER, dir]
+  const child = spawn(argv[0]!, argv.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
   t.after(() => child.kill('SIGKILL'))
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   const take = async (): Promise<string> => {
