@@ -33,7 +33,7 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port:
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
   const node = new MeshNode({ machineKey, clock, log }, { listen: settings.listen, announce: settings.announce, mdns: settings.mdns })
-  const isContact = (id: AgentId): boolean => contacts().some((contact) => contact.agent_id === id)
+  const isContact = (id: AgentId): boolean => book.isContact(id)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
   const signAnnouncement = async (addresses: string[]) =>

@@ -26,11 +26,18 @@ export interface LinkTableComponents {
   readonly counters: DmCounters
 }
 
+const isUsable = ({ link }: TableLink): boolean => link.usable
+
 /** Every open link, by peer, by connection and by number, and the one way to close one. */
 export class LinkTable {
   readonly #port: LinkPort
   readonly #counters: DmCounters
   readonly #links = new Set<TableLink>()
+  readonly #byNumber = new Map<number, TableLink>()
+  /** The newest last. */
+  readonly #byAgent = new Map<AgentId, readonly TableLink[]>()
+  readonly #byMachine = new Map<MachineId, readonly TableLink[]>()
+  readonly #byConnection = new Map<MeshConnection, readonly TableLink[]>()
   readonly #waiters = new Map<MeshConnection, Set<() => void>>()
   /** Handshakes that a peer has begun and not finished, per connection. */
   readonly #pending = new Map<MeshConnection, number>()
@@ -46,25 +53,25 @@ export class LinkTable {
 
   /** The newest usable link to an agent. */
   to(agentId: AgentId): TableLink | undefined {
-    return this.#newest((entry) => entry.link.agentId === agentId && entry.link.usable)
+    return this.#byAgent.get(agentId)?.findLast(isUsable)
   }
 
   /** The same, on one machine. */
   between(agentId: AgentId, machineId: MachineId): TableLink | undefined {
-    return this.#newest(({ link }) => link.agentId === agentId && link.machineId === machineId && link.usable)
+    return this.#byAgent.get(agentId)?.findLast((entry) => entry.link.machineId === machineId && isUsable(entry))
   }
 
   byNumber(number: number): TableLink | undefined {
-    return this.#newest((entry) => entry.link.number === number)
+    return this.#byNumber.get(number)
   }
 
   /** By its name on the wire; only on the connection that carried its handshake. */
   byId(connection: MeshConnection, id: string): TableLink | undefined {
-    return this.#newest((entry) => entry.link.connection === connection && entry.link.id === id && !entry.link.closed)
+    return this.#on(connection).findLast((entry) => entry.link.id === id)
   }
 
   linkedAgent(machineId: MachineId): AgentId | null {
-    return this.#newest((entry) => entry.link.machineId === machineId && entry.link.usable)?.link.agentId ?? null
+    return this.#byMachine.get(machineId)?.findLast(isUsable)?.link.agentId ?? null
   }
 
   /** The oldest link of a connection makes room for one too many, so that no peer can use up the links of all. */
@@ -74,6 +81,8 @@ export class LinkTable {
     if (oldest !== undefined && others.length + 1 >= MAX_LINKS_PER_CONNECTION)
       this.close(oldest, new AppError('rate_limited', 'too many links on one connection'))
     this.#links.add(entry)
+    this.#byNumber.set(entry.link.number, entry)
+    for (const [index, key] of this.#indexesOf(entry)) index.set(key, [...(index.get(key) ?? []), entry])
     this.#counters.add('links_opened')
     this.#wake(entry.link.connection)
   }
@@ -92,7 +101,7 @@ export class LinkTable {
   /** The newest link on a connection; waits while a handshake is under way. Throws `peer_rejected` when there is none. */
   async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<TableLink> {
     for (;;) {
-      const entry = this.#newest((one) => one.link.connection === connection && one.link.usable)
+      const entry = this.#on(connection).findLast(isUsable)
       if (entry !== undefined) return entry
       if (!this.#pending.has(connection)) throw new AppError('peer_rejected', 'no link on this connection')
       await this.#change(connection, signal)
@@ -126,6 +135,12 @@ export class LinkTable {
   /** Ends a link: with a reason, its channels are reset. The executor forgets its nonces. */
   close(entry: TableLink, reason: Error | null): void {
     if (!this.#links.delete(entry)) return
+    this.#byNumber.delete(entry.link.number)
+    for (const [index, key] of this.#indexesOf(entry)) {
+      const others = (index.get(key) ?? []).filter((one) => one !== entry)
+      if (others.length === 0) index.delete(key)
+      else index.set(key, others)
+    }
     entry.link.closed = true
     this.#counters.add('links_closed')
     this.#port.linkClosed(entry.link.number)
@@ -144,12 +159,16 @@ export class LinkTable {
     this.#wake(connection)
   }
 
-  #on(connection: MeshConnection): TableLink[] {
-    return this.all().filter((entry) => entry.link.connection === connection)
+  #on(connection: MeshConnection): readonly TableLink[] {
+    return this.#byConnection.get(connection) ?? []
   }
 
-  #newest(fits: (entry: TableLink) => boolean): TableLink | undefined {
-    return [...this.#links].findLast(fits)
+  #indexesOf({ link }: TableLink): [Map<unknown, readonly TableLink[]>, unknown][] {
+    return [
+      [this.#byAgent, link.agentId],
+      [this.#byMachine, link.machineId],
+      [this.#byConnection, link.connection],
+    ]
   }
 
   async #change(connection: MeshConnection, signal: AbortSignal): Promise<void> {

@@ -264,18 +264,18 @@ export class Links implements Startable {
   }
 
   #learnKnown(): void {
-    const { contacts, known_pairs } = this.#parts.port.snapshot
+    const { known_pairs } = this.#parts.port.snapshot
     const { book } = this.#parts
-    const standings = new Map<MachineId, Standing>(
-      [...known_pairs.map(([, machineId]) => machineId), ...book.bootstrapMachines].map((machineId) => [machineId, 'named']),
-    )
-    for (const { agent_id, machines, trust } of contacts) {
-      if (trust === 'blocked') continue
-      for (const machineId of [...machines, ...book.candidates(agent_id).map((candidate) => candidate.machineId)])
-        if (trust !== 'unknown') standings.set(machineId, 'accepted')
-        else if (!standings.has(machineId)) standings.set(machineId, 'named')
-    }
-    this.#standings = standings
+    const named = [
+      ...known_pairs.map(([, machineId]) => machineId),
+      ...book.bootstrapMachines,
+      ...book.homes(({ trust }) => trust === 'unknown'),
+    ]
+    const accepted = book.homes(({ trust }) => trust !== 'blocked' && trust !== 'unknown')
+    this.#standings = new Map<MachineId, Standing>([
+      ...named.map((machineId) => [machineId, 'named'] as const),
+      ...accepted.map((machineId) => [machineId, 'accepted'] as const),
+    ])
   }
 }
 

@@ -19,6 +19,7 @@ export interface Candidate {
 }
 
 export interface AddressBookComponents {
+  /** The same list as long as it is unchanged. */
   readonly contacts: () => readonly BookContact[]
   readonly seen: () => readonly SeenAgent[]
 }
@@ -34,6 +35,7 @@ export class AddressBook {
   readonly #local = new Map<MachineId, readonly string[]>()
   /** Addresses of contacts by machine, read once for each contact of a snapshot: a look at all of them asks for each many times. */
   readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
+  #indexed: ContactIndex | null = null
 
   /** `bootstrap`: addresses that end in `/p2p/…`; others are left out. */
   constructor(components: AddressBookComponents, init: { bootstrap: readonly string[] }) {
@@ -53,28 +55,23 @@ export class AddressBook {
     if (this.#local.size > MAX_MDNS_PEERS) this.#local.delete(this.#local.keys().next().value!)
   }
 
+  isContact(agentId: AgentId): boolean {
+    return this.#index().byAgent.has(agentId)
+  }
+
   /** Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. */
   candidates(agentId: AgentId): Candidate[] {
-    const contact = this.#contacts().find((one) => one.agent_id === agentId)
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
-    const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms)
-    const machines = new Set([
-      ...newestFirst.map((one) => one.machine_id),
-      ...(contact === undefined ? [] : this.#cardOf(contact).keys()),
-      ...(contact?.machines ?? []),
-    ])
-    const pinned = contact?.machines ?? []
-    const allowed = [...machines].filter((machine) => pinned.length === 0 || pinned.includes(machine))
-    return allowed.map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
+    const contact = this.#index().byAgent.get(agentId)
+    return this.#machinesOf(contact, seen).map((machineId) => ({ machineId, addresses: this.addressesOf(machineId) }))
   }
 
   addressesOf(machineId: MachineId): string[] {
     const announced = this.#seen().filter((one) => one.machine_id === machineId)
-    const cards = this.#contacts().flatMap((contact) => this.#cardOf(contact).get(machineId) ?? [])
     const all = [
       ...announced.flatMap((one) => one.addresses),
       ...(this.#local.get(machineId) ?? []),
-      ...cards,
+      ...(this.#index().addresses.get(machineId) ?? []),
       ...(this.#bootstrap.get(machineId) ?? []),
     ]
     return [...new Set(all)]
@@ -82,9 +79,34 @@ export class AddressBook {
 
   /** Machines worth a standing connection: the bootstrap list and where known and trusted contacts live. */
   wanted(): MachineId[] {
-    const contacts = this.#contacts().filter((contact) => contact.trust === 'known' || contact.trust === 'trusted')
-    const homes = contacts.flatMap((contact) => this.candidates(contact.agent_id).map((candidate) => candidate.machineId))
-    return [...new Set([...this.#bootstrap.keys(), ...homes])]
+    return [...new Set([...this.#bootstrap.keys(), ...this.homes((contact) => contact.trust === 'known' || contact.trust === 'trusted')])]
+  }
+
+  /** Where the contacts that fit live: one look at all contacts and all announcements. */
+  homes(fits: (contact: BookContact) => boolean): MachineId[] {
+    const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
+    return this.#contacts()
+      .filter(fits)
+      .flatMap((contact) => this.#machinesOf(contact, seen.get(contact.agent_id) ?? []))
+  }
+
+  #machinesOf(contact: BookContact | undefined, seen: readonly SeenAgent[]): MachineId[] {
+    const newestFirst = seen.toSorted((a, b) => b.issued_at_ms - a.issued_at_ms).map((one) => one.machine_id)
+    if (contact === undefined) return [...new Set(newestFirst)]
+    const machines = [...new Set([...newestFirst, ...this.#cardOf(contact).keys(), ...contact.machines])]
+    return contact.machines.length === 0 ? machines : machines.filter((machine) => contact.machines.includes(machine))
+  }
+
+  /** Of the contacts as they are, until there are others. */
+  #index(): ContactIndex {
+    const contacts = this.#contacts()
+    if (this.#indexed?.contacts === contacts) return this.#indexed
+    const byAgent = new Map(contacts.map((contact) => [contact.agent_id, contact]))
+    const addresses = new Map<MachineId, string[]>()
+    for (const contact of contacts)
+      for (const [machineId, texts] of this.#cardOf(contact)) addresses.set(machineId, [...(addresses.get(machineId) ?? []), ...texts])
+    this.#indexed = { contacts, byAgent, addresses }
+    return this.#indexed
   }
 
   #cardOf(contact: BookContact): ReadonlyMap<MachineId, readonly string[]> {
@@ -94,6 +116,13 @@ export class AddressBook {
     this.#cards.set(contact, card)
     return card
   }
+}
+
+interface ContactIndex {
+  readonly contacts: readonly BookContact[]
+  readonly byAgent: ReadonlyMap<AgentId, BookContact>
+  /** What the cards say of each machine. */
+  readonly addresses: ReadonlyMap<MachineId, readonly string[]>
 }
 
 const byMachine = (addresses: readonly string[]): Map<MachineId, string[]> => {

@@ -38,7 +38,8 @@ export class MeshView {
   peers(): PeerJson[] {
     const seen = this.#parts.announcements.list()
     const connected = new Set(this.#parts.node.connections().map((connection) => connection.machineId))
-    const silent = [...connected].filter((machineId) => !seen.some((agent) => agent.machine_id === machineId))
+    const speaking = new Set(seen.map((agent) => agent.machine_id))
+    const silent = [...connected].filter((machineId) => !speaking.has(machineId))
     return [...seen.map((agent) => this.#peer(agent.machine_id, agent)), ...silent.map((machineId) => this.#peer(machineId, null))]
   }
 

@@ -13,11 +13,12 @@ import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
+import type { SeenAgent } from '../../src/mesh/announcements.ts'
 import { forgetGonePeers } from '../../src/mesh/forget-peers.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
 import { FrameCutter, guardedMuxer, trafficMeterOf, type Traffic } from '../../src/mesh/muxer-guard.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { MAX_MUXER_FRAME } from '../../src/protocol/limits.ts'
+import { MAX_MUXER_FRAME, MAX_STRANGERS } from '../../src/protocol/limits.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { muxerHead as head, Stranger } from '../support/stranger.ts'
@@ -138,7 +139,43 @@ test('strangers that come once each are forgotten by the store of peers', LIMIT,
   assert.equal(await kept(), 0)
 })
 
-test('five hundred contacts are looked through again and again without holding the daemon', LIMIT, () => {
+test(
+  'two thousand contacts that announced themselves are looked through in one pass, beside all the strangers that are kept',
+  LIMIT,
+  () => {
+    const reads = { contacts: 0, seen: 0 }
+    /** Counts what is read of it. */
+    const counted = <T extends object>(kind: keyof typeof reads, value: T): T =>
+      new Proxy(value, {
+        get: (target, key) => {
+          reads[kind] += 1
+          return Reflect.get(target, key) as unknown
+        },
+      })
+    const idOf = (kind: string, i: number): string => toHex(sha256(Buffer.from(`${kind} ${i}`)))
+    const contacts = Array.from({ length: 2_000 }, (_, i) =>
+      counted('contacts', { agent_id: idOf('contact', i), trust: 'trusted' as const, machines: [], addresses: [] }),
+    )
+    const announced = (kind: string, i: number): SeenAgent =>
+      counted('seen', {
+        agent_id: idOf(kind, i),
+        machine_id: idOf('machine', i),
+        name: '',
+        addresses: ['/ip4/192.0.2.1/tcp/5483'],
+        issued_at_ms: 1,
+        expires_at_ms: 2,
+      })
+    const seen = [
+      ...contacts.map((_, i) => announced('contact', i)),
+      ...Array.from({ length: MAX_STRANGERS }, (_, i) => announced('stranger', i)),
+    ]
+    const book = new AddressBook({ contacts: () => contacts, seen: () => seen }, { bootstrap: [] })
+    for (let looks = 0; looks < 10; looks++) assert.equal(book.wanted().length, contacts.length)
+    assert.ok(reads.contacts + reads.seen < 10 * 20 * (contacts.length + seen.length), JSON.stringify(reads))
+  },
+)
+
+test('the addresses of five hundred cards are read once', LIMIT, () => {
   const machines = Array.from({ length: 500 }, () => machineKeyOf(randomBytes(32)).machineId)
   const contacts = machines.map((machineId, i) => ({
     agent_id: toHex(sha256(Buffer.from(String(i)))),
@@ -147,6 +184,6 @@ test('five hundred contacts are looked through again and again without holding t
     addresses: [`/ip4/192.0.2.${i % 250}/tcp/5483/p2p/${peerIdOf(machineId)}`],
   }))
   const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
-  // Once to read every address, and then as often as strangers can make us: parsing anew each time would take minutes.
+  // Parsing anew each time would take minutes.
   for (let looks = 0; looks < 20; looks++) assert.equal(book.wanted().length, machines.length)
 })

@@ -157,7 +157,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { ...components, clock: init.penaltyClock ?? clock },
     { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false, strangers: init.strangers ?? true },
   )
-  const isContact = (agentId: string): boolean => port.snapshot.contacts.some((contact) => contact.agent_id === agentId)
+  const isContact = (agentId: string): boolean => book.isContact(agentId)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })
   const book = new AddressBook(
     { contacts: () => port.snapshot.contacts, seen: () => announcements.list() },
