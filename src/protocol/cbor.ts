@@ -1,5 +1,5 @@
-// Not the package's main entry: that one loads a native decoder where it finds one, and foreign bytes are no business of native code.
-import { Decoder, Encoder } from 'cbor-x/encode'
+// Not the package's main entry, which loads native code where it finds any.
+import { Encoder } from 'cbor-x/encode'
 import { AppError } from '../base/errors.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from './limits.ts'
 
@@ -7,7 +7,8 @@ import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from './limits.ts'
 export type CborValue = number | bigint | string | boolean | null | Uint8Array | readonly CborValue[]
 
 const encoder = new Encoder({ useRecords: false, mapsAsObjects: false, tagUint8Array: false, largeBigIntToFloat: false })
-const decoder = new Decoder({ useRecords: false, mapsAsObjects: false })
+// A mark of byte order is a character like any other: a signature over bytes is one over meaning.
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** The bytes of a value. The result is never reused or overwritten. */
 export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value)
@@ -48,72 +49,62 @@ const malformed = (what: string): never => {
   throw new AppError('malformed', `cbor: ${what}`)
 }
 
-/** Walks foreign bytes once, without recursion or allocation, before the real decoder sees them. */
-class Scanner {
+/** Reads foreign bytes once. What it does not know in its one form it refuses, so that no two messages mean the same. */
+class Reader {
   readonly #bytes: Uint8Array
   readonly #view: DataView
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true })
   #at = 0
+  #items = 0
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   }
 
-  scan(): void {
-    const open: number[] = []
-    let items = 0
-    do {
-      if (++items > MAX_CBOR_ITEMS) malformed('too many items')
-      if (open.length > 0) open[open.length - 1]!--
-      const children = this.#item()
-      if (children > 0) {
-        if (open.length >= MAX_CBOR_DEPTH) malformed('nested too deeply')
-        open.push(children)
-      }
-      while (open.length > 0 && open.at(-1) === 0) open.pop()
-    } while (open.length > 0)
+  message(): CborValue {
+    const value = this.#item(0)
     if (this.#at !== this.#bytes.length) malformed('bytes after the end')
+    return value
   }
 
-  /** Steps over one item's head and, for strings, its body; answers how many items an array holds. */
-  #item(): number {
+  #item(depth: number): CborValue {
+    if (++this.#items > MAX_CBOR_ITEMS) malformed('too many items')
     if (this.#at >= this.#bytes.length) malformed('truncated')
     const head = this.#bytes[this.#at++]!
     const major = head >> 5
     const info = head & 0x1f
-    if (major === SIMPLE) {
-      if (info < 20 || info > 22) malformed('only false, true and null of the simple values are allowed')
-      return 0
-    }
-    const value = this.#argument(info)
+    if (major === SIMPLE) return simple(info)
+    const argument = this.#argument(info)
     switch (major) {
       case UNSIGNED:
+        return argument
       case NEGATIVE:
-        return 0
+        return argument === Number.MAX_SAFE_INTEGER ? malformed('integer too large') : -1 - argument
       case BYTES:
+        return this.#string(argument)
       case TEXT:
-        this.#string(value, major === TEXT)
-        return 0
+        return textOf(this.#string(argument))
       case ARRAY:
-        if (value > this.#bytes.length - this.#at) malformed('truncated')
-        return value
+        return this.#array(argument, depth)
       default:
         return malformed('maps and tags are not allowed')
     }
   }
 
-  #string(length: number, text: boolean): void {
+  #array(length: number, depth: number): CborValue[] {
+    if (length > this.#bytes.length - this.#at) malformed('truncated')
+    if (length > 0 && depth >= MAX_CBOR_DEPTH) malformed('nested too deeply')
+    const items: CborValue[] = []
+    while (items.length < length) items.push(this.#item(depth + 1))
+    return items
+  }
+
+  #string(length: number): Uint8Array {
     const end = this.#at + length
     if (end > this.#bytes.length) malformed('truncated')
-    if (text) {
-      try {
-        this.#utf8.decode(this.#bytes.subarray(this.#at, end))
-      } catch {
-        malformed('text is not valid UTF-8')
-      }
-    }
+    const string = this.#bytes.subarray(this.#at, end)
     this.#at = end
+    return string
   }
 
   /** Reads the argument and insists on its shortest form, so that a message has one encoding only. */
@@ -135,24 +126,22 @@ class Scanner {
 
 const atLeast = (value: number, least: number): number => (value < least ? malformed('integer not in its shortest form') : value)
 
-const narrow = (value: unknown): CborValue => {
-  if (typeof value === 'bigint') {
-    const number = Number(value)
-    return Number.isSafeInteger(number) ? number : malformed('integer too large')
+const simple = (info: number): boolean | null => {
+  if (info === 20 || info === 21) return info === 21
+  return info === 22 ? null : malformed('only false, true and null of the simple values are allowed')
+}
+
+const textOf = (bytes: Uint8Array): string => {
+  try {
+    return utf8.decode(bytes)
+  } catch {
+    return malformed('text is not valid UTF-8')
   }
-  return Array.isArray(value) ? value.map(narrow) : (value as CborValue)
 }
 
 /**
  * Decodes foreign bytes. Refuses tags, maps, floats, indefinite lengths, longer-than-needed heads,
- * depth above 4, excess counts, invalid UTF-8 and trailing bytes before the decoder runs; throws
- * only `malformed`. Byte strings in the result are views of the input.
+ * depth above 4, excess counts, invalid UTF-8 and trailing bytes; throws only `malformed`. What it
+ * takes is the encoding of its result. Byte strings in the result are views of the input.
  */
-export const decodeCbor = (bytes: Uint8Array): CborValue => {
-  new Scanner(bytes).scan()
-  try {
-    return narrow(decoder.decode(bytes))
-  } catch (error) {
-    throw new AppError('malformed', 'cbor: not decodable', { cause: error })
-  }
-}
+export const decodeCbor = (bytes: Uint8Array): CborValue => new Reader(bytes).message()

@@ -44,6 +44,21 @@ test('each gate of the ACL denies with its own reason', async (t) => {
   await denied(host, link, 'timeout_too_large', hello, { fields: { timeout_ms: 300_001 } })
 })
 
+test('what is matched and run is what was signed, to the last invisible character', async (t) => {
+  const word = 'x'.repeat(70)
+  const marked = `\ufeff${word}`
+  const { host, link } = await ExecutorHost.linked(t, {
+    commands: [
+      ['/bin/echo', word],
+      ['/usr/bin/printf', marked],
+    ],
+  })
+  await denied(host, link, 'argv_not_allowed', ['/bin/echo', marked])
+  const run = await link.ask(['/usr/bin/printf', marked])
+  assert.equal((await run.exit()).code, 0)
+  assert.equal(run.output().toString('hex'), Buffer.from(marked).toString('hex'))
+})
+
 test('a trusted peer without an entry in the ACL is not in it', async (t) => {
   const { host, network } = await ExecutorHost.linked(t, { scripts: HELLO })
   const other = newParty()

@@ -75,6 +75,56 @@ test('any bytes at all are decoded or refused as malformed, never anything else'
   )
 })
 
+/** As a schema writes it: the encoder takes numbers beyond 32 bits as bigints. */
+const encoded = (item: CborValue): CborValue => {
+  if (typeof item === 'number' && Math.abs(item) > 0xffff_ffff) return BigInt(item)
+  return Array.isArray(item) ? item.map(encoded) : item
+}
+
+const isOneOf = (bytes: Uint8Array): boolean => {
+  let item: CborValue
+  try {
+    item = decodeCbor(bytes)
+  } catch (error) {
+    assert.ok(isAppError(error, 'malformed'), String(error))
+    return false
+  }
+  assert.deepEqual(Buffer.from(encodeCbor(encoded(item))), Buffer.from(bytes))
+  return true
+}
+
+test('whatever is taken is the one encoding of its value, however a message was changed on the way', () => {
+  let taken = 0
+  const change = fc.tuple(fc.nat(), fc.nat({ max: 255 }), fc.constantFrom('set', 'insert', 'remove'))
+  const property = fc.property(value, fc.array(change, { minLength: 1, maxLength: 4 }), (item, changes) => {
+    const bytes = [...encodeCbor(item)]
+    for (const [at, byte, how] of changes)
+      bytes.splice(at % (bytes.length + 1), how === 'insert' ? 0 : 1, ...(how === 'remove' ? [] : [byte]))
+    if (isOneOf(new Uint8Array(bytes))) taken += 1
+  })
+  fc.assert(property, { seed: 20_260_503, numRuns: 20_000 })
+  // Bytes that begin with a head, so that more than a few are taken.
+  fc.assert(
+    fc.property(fc.uint8Array({ minLength: 1, maxLength: 12 }), (bytes) => void isOneOf(bytes)),
+    { seed: 20_260_504, numRuns: 20_000 },
+  )
+  assert.ok(taken > 2_000, `${taken} were taken`)
+})
+
+test('a mark of byte order is a character of its text, wherever it stands and however long the text is', () => {
+  for (const length of [0, 1, 23, 24, 62, 63, 64, 65, 70, 300, 70_000])
+    for (const text of [`\ufeff${'x'.repeat(length)}`, `\ufeff\ufeff${'ü'.repeat(length)}`, `${'x'.repeat(length)}\ufeff`])
+      assert.equal(decodeCbor(encodeCbor([text]))?.toString(), text)
+})
+
+test('a text comes as it was written, at every length and with every kind of character', () => {
+  const text = fc.string({ unit: 'binary', maxLength: 400 }).filter((one) => one.isWellFormed())
+  fc.assert(
+    fc.property(text, (one) => assert.equal(decodeCbor(encodeCbor(one)), one)),
+    { seed: 20_260_505, numRuns: 3_000 },
+  )
+})
+
 test('a head and the bytes of the last string are what the whole is encoded as, at every width of the length', () => {
   for (const length of [0, 1, 23, 24, 255, 256, 65_535, 65_536, 70_000]) {
     const bytes = new Uint8Array(length).fill(7)
