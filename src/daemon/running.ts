@@ -16,7 +16,7 @@ interface RunningAnswers {
   readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
   readonly exec: {
     readonly acl_summary: {
-      readonly loaded_from: string | null
+      readonly loaded_from: string
       readonly loaded_at: string | null
       readonly sha256: string | null
       readonly allow_entry_count: number
@@ -46,19 +46,19 @@ const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
 }
 
 /** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
-const checkExec = async (config: DaemonConfig, { acl_summary, journal }: RunningAnswers['exec']): Promise<Finding[]> => [
-  ...(await checkLoadedAcl(config, acl_summary)),
+const checkExec = async ({ acl_summary, journal }: RunningAnswers['exec']): Promise<Finding[]> => [
+  ...(await checkLoadedAcl(acl_summary)),
   ...checkJournal(journal),
 ]
 
 const RELOAD = 'restart x0xd to load it; x0xd --check says what it would load'
 
-const checkLoadedAcl = async (config: DaemonConfig, summary: RunningAnswers['exec']['acl_summary']): Promise<Finding[]> => {
+const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary']): Promise<Finding[]> => {
   const { loaded_from: path, loaded_at, sha256, disabled_reason } = summary
-  if (path === null) {
-    const found = ok('acl', 'the running daemon found no ACL file, so exec is disabled')
-    const { missing } = await inspectAcl(config.exec_acl)
-    return missing ? [found] : [found, warn('acl', `${config.exec_acl} has come since, and does not count yet`, RELOAD)]
+  if (disabled_reason === 'acl_missing') {
+    const found = ok('acl', `the running daemon found no ACL file at ${path}, so exec is disabled`)
+    const { missing } = await inspectAcl(path)
+    return missing ? [found] : [found, warn('acl', `${path} has come since, and does not count yet`, RELOAD)]
   }
   const counts = aclCounts(summary.allow_entry_count, summary.command_entry_count)
   const state = disabled_reason === null ? 'enabled' : `disabled (${disabled_reason})`
@@ -99,7 +99,7 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
       ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
-      ...(await checkExec(config, exec)),
+      ...(await checkExec(exec)),
       checkOutgoing(exec.outgoing_journal),
     ]
   } catch (error) {

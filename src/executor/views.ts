@@ -19,7 +19,7 @@ export interface ViewsComponents {
 /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
 export interface AclStatusView {
   readonly status: LoadedAcl['status']
-  readonly loaded_from: string | null
+  readonly loaded_from: string
   readonly loaded_at: string
   readonly sha256: string | null
   readonly allow_entry_count: number

@@ -16,8 +16,8 @@ export type AccountLookup = { readonly kind: 'found'; readonly account: Account 
 const refused = (detail: string): AccountLookup => ({ kind: 'refused', detail })
 
 /**
- * The user of this name in passwd(5), as it stands now. Root is refused under any name: what runs as
- * root runs as us. Users of other sources than the file are not found.
+ * The user of this name in passwd(5), as it stands now. Root is refused under any name, and so is root's
+ * group: what runs as root runs as us. Users of other sources than the file are not found.
  */
 export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup => {
   let entries: PasswdEntry[]
@@ -31,6 +31,7 @@ export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup =
   const { uid, gid, home } = entry
   if (uid === null || gid === null) return refused(`${file} gives ${JSON.stringify(name)} no valid uid and gid`)
   if (uid === 0) return refused(`${JSON.stringify(name)} is root (uid 0)`)
+  if (gid === 0) return refused(`${JSON.stringify(name)} has root's group (gid 0), which may write much that is root's`)
   return { kind: 'found', account: Object.freeze({ name, uid, gid, home: isAbsolute(home) ? home : '/' }) }
 }
 

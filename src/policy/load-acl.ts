@@ -14,8 +14,8 @@ export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_e
 export interface LoadedAcl {
   readonly acl: Acl
   readonly status: AclStatus
-  /** The file that was read; null where there was none. */
-  readonly loaded_from: string | null
+  /** The file that was read, or looked for where `status` is `acl_missing`. */
+  readonly loaded_from: string
   /** SHA-256 of the file as it was read, hex; null where there was none. */
   readonly sha256: string | null
   /** ISO 8601. */
@@ -81,7 +81,7 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
   const { path, acl, missing, sha256, problems, warnings } = await inspectAcl(init.path, init.judge)
   const loaded_at = new Date(clock.now()).toISOString()
-  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: null, sha256, loaded_at, warnings: [] }
+  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: path, sha256, loaded_at, warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
   if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
   return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings }

@@ -55,7 +55,12 @@ class AclReader {
   }
 
   read(): AclReading {
-    this.#toml.knownKeys([], this.#toml.document.value, ['exec'])
+    for (const key of Object.keys(this.#toml.document.value))
+      if (key !== 'exec')
+        this.#toml.problem(
+          [key],
+          'unknown key; known here: exec. This file is the ACL of exec alone; settings of the daemon are in config.toml',
+        )
     const exec = this.#toml.document.value['exec']
     const acl = exec === undefined ? null : deepFreeze(this.#exec(exec))
     return { acl, problems: this.#toml.problems, warnings: this.#toml.warnings }

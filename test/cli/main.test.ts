@@ -285,6 +285,22 @@ test('stdin of a file is announced, stdin of a pipe is sent as it comes', async 
   for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
 })
 
+test('acl check says that exec is off where the file does not turn it on', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  const file = join(dir, 'acl.toml')
+  const head = 'audit_log_path = "/var/log/x0x/exec.log"\n'
+  for (const [text, off] of [
+    [`[exec]\n${head}enabled = false\n`, true],
+    [`[exec]\n${head}`, true],
+    ['', true],
+    [`[exec]\n${head}enabled = true\n`, false],
+  ] as const) {
+    await writeFile(file, text, { mode: 0o600 })
+    const { status, stdout } = await runCli(['acl', 'check', file])
+    assert.deepEqual([status, stdout.includes('exec is off')], [0, off], text)
+  }
+})
+
 const provenBody = (request: SeenRequest | undefined): boolean => {
   const header = request?.headers['x-x0x-operator-proof']
   const [head = ''] = request?.body.split('\n') ?? []

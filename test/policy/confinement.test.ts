@@ -125,11 +125,11 @@ test('run_as is looked up for every permit, with HOME of that user; one that is 
 test('users of a file of users: found, missing, root under another name, and broken lines', async (t) => {
   const path = await fileWith(
     t,
-    'root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\nann:x:1000:100:Ann:/home/ann:/bin/sh\nshort:x:1:1\nword:x:one:1::/:/bin/sh\nhigh:x:4294967295:1::/:/bin/sh\nhomeless:x:7:7:::\nbelow:x:-1:1::/:\n',
+    'root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\nann:x:1000:100:Ann:/home/ann:/bin/sh\nshort:x:1:1\nword:x:one:1::/:/bin/sh\nhigh:x:4294967295:1::/:/bin/sh\nhomeless:x:7:7:::\nbelow:x:-1:1::/:\nops:x:1001:0::/home/ops:/bin/sh\n',
   )
   assert.deepEqual(findAccount('ann', path), { kind: 'found', account: { name: 'ann', uid: 1000, gid: 100, home: '/home/ann' } })
   assert.deepEqual(findAccount('homeless', path), { kind: 'found', account: { name: 'homeless', uid: 7, gid: 7, home: '/' } })
-  for (const name of ['root', 'toor', 'short', 'word', 'high', 'below', 'nobody', ''])
+  for (const name of ['root', 'toor', 'short', 'word', 'high', 'below', 'ops', 'nobody', ''])
     assert.equal(findAccount(name, path).kind, 'refused', name)
   assert.equal(findAccount('ann', `${path}.gone`).kind, 'refused')
 })

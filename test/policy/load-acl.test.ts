@@ -67,7 +67,7 @@ test('a disabled file and one without [exec] say so', async () => {
 
 test('a missing file at the default path disables exec', async () => {
   const { acl, status, loaded_from } = await loadAcl({ path, explicit: false })
-  assert.deepEqual([status, loaded_from, acl.enabled, acl.allow.length], ['acl_missing', null, false, 0])
+  assert.deepEqual([status, loaded_from, acl.enabled, acl.allow.length], ['acl_missing', path, false, 0])
 })
 
 test('a missing file at a path that was named is refused', async () => {

@@ -42,6 +42,11 @@ export const runAclCheck = async (context: CliContext, file: string): Promise<nu
       ? `${paint('green', 'ok')}       ${shownLine(file)}: ${counts}`
       : `${paint('red', 'refused')}  a daemon would not start with ${shownLine(file)}`,
   )
+  if (report.ok && !report.summary.enabled)
+    await printLine(
+      context,
+      `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so nothing of this runs`,
+    )
   return status
 }
 
