@@ -16,6 +16,7 @@ export const JOURNAL_EVENTS = [
   'file_read',
   'file_write',
   'refused',
+  'refusals_suppressed',
   'began',
   'head',
   'stopped',
@@ -66,9 +67,20 @@ export interface ExitEvent extends RunKey {
   readonly truncated: boolean
 }
 
+/** What is known of an argv of which only the beginning is written. */
+export interface ArgvCut {
+  readonly tokens: number
+  /** Of its UTF-8, and one for each empty token. */
+  readonly bytes: number
+  /** Of the whole argv as JSON, hex. */
+  readonly sha256: string
+}
+
 export interface DenialEvent extends RunKey {
   readonly event: 'denial'
   readonly argv: readonly string[]
+  /** Absent where argv is whole. */
+  readonly argv_cut?: ArgvCut
   readonly reason: DenialReason
   /** What the operator of this machine may know and the requester may not; null when there is no more to say. */
   readonly detail: string | null
@@ -152,9 +164,25 @@ export interface RefusedEvent extends LocalKey {
   readonly method: string
   /** What was to run; null where nothing was. */
   readonly argv: readonly string[] | null
+  /** Absent where argv is whole. */
+  readonly argv_cut?: ArgvCut
   /** A code of the error table. */
   readonly code: string
   readonly detail: string
+}
+
+/** What may be asked without end, and is written as far as a meter allows. */
+export type RefusalEvent = DenialEvent | RefusedEvent
+
+/** Refusals that were counted instead of written. */
+export interface RefusalsSuppressedEvent {
+  readonly event: 'refusals_suppressed'
+  readonly count: number
+  /** How many different sources they came from. */
+  readonly sources: number
+  /** Of the first and of the last; ISO 8601. */
+  readonly from: string
+  readonly to: string
 }
 
 export type LocalEvent =
@@ -171,7 +199,7 @@ export type LocalEvent =
 export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
 
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = MeshEvent | LocalEvent | LifeEvent
+export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent
 
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 

@@ -3,6 +3,7 @@ import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { AppError, errorText } from '../base/errors.ts'
+import { MIN_FREE_BYTES, MIN_FREE_SHARE } from '../protocol/local-limits.ts'
 
 /** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
 const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
@@ -87,11 +88,13 @@ export class JournalFile {
     await handle?.close()
   }
 
-  /** False when the disk below has no room for anybody but root, or for nobody. */
-  async hasRoom(): Promise<boolean> {
-    const { bavail, bfree, blocks } = await statfs(dirname(this.path))
+  /** The disk below has no room, or so little that the rest is for the ends of what runs. */
+  async room(): Promise<'enough' | 'low' | 'none'> {
+    const { bavail, bfree, blocks, bsize } = await statfs(dirname(this.path))
+    const free = process.geteuid?.() === 0 ? bfree : bavail
     // File systems without blocks of their own report none at all.
-    return blocks === 0 || (process.geteuid?.() === 0 ? bfree : bavail) > 0
+    if (blocks === 0 || free * bsize >= Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)) return 'enough'
+    return free > 0 ? 'low' : 'none'
   }
 
   #opened(): FileHandle {

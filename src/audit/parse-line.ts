@@ -20,6 +20,11 @@ const isSigner = (value: unknown): boolean =>
 const isLineRef = (value: unknown): boolean =>
   value === null || (isTable(value) && isText(value['chain']) && Number.isSafeInteger(value['n']) && isText(value['sha256'], HEX_64))
 
+const isCount = (line: Fields): boolean =>
+  line['event'] === 'refusals_suppressed' &&
+  ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
+  ['from', 'to'].every((key) => isText(line[key], TIME))
+
 const isOfLife = (line: Fields): boolean =>
   LIFE_EVENTS.some((event) => event === line['event']) &&
   isSigner(line['signer']) &&
@@ -44,7 +49,10 @@ const isLine = (value: unknown): value is JournalLine => {
     text('ts', TIME) &&
     text('prev', HEX_64) &&
     isId('chain') &&
-    (isOfLife(line) || isOfLocalSession() || (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
+    (isOfLife(line) ||
+      isCount(line) ||
+      isOfLocalSession() ||
+      (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )
 }
 

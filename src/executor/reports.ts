@@ -1,5 +1,4 @@
 import type { Journal } from '../audit/journal.ts'
-import type { JournalEvent } from '../audit/events.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { reach } from '../base/stages.ts'
@@ -36,7 +35,7 @@ export class Reports {
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
         counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
-        void this.#record({ event: 'warning', ...key, kind, bytes })
+        void this.#record(async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
       },
       denied: async (reason, detail) => this.denied(subject, reason, detail),
       ended: async (facts) => this.#ended(subject, facts),
@@ -52,7 +51,7 @@ export class Reports {
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
     const [frame] = await Promise.all([
       exits.write(subject, neverRan(reason)),
-      this.#record({ event: 'denial', ...key, argv, reason, detail }),
+      this.#record(async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
     ])
     return frame
   }
@@ -60,7 +59,7 @@ export class Reports {
   async #requested({ key, argv }: RunSubject, { matched_acl, caps }: Permit, stdinBytes: number): Promise<boolean> {
     reach('permitted', key.request_id)
     const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms }
-    const recorded = await this.#record({ event: 'request', ...key, ...facts })
+    const recorded = await this.#record(async (journal) => journal.append({ event: 'request', ...key, ...facts }))
     reach('journalled', key.request_id)
     return recorded
   }
@@ -68,7 +67,7 @@ export class Reports {
   #started({ key }: RunSubject, { pid, containment }: { pid: number; containment: Containment }): void {
     reach('spawned', key.request_id)
     this.#components.counters.sessionStarted(key.agent_id)
-    void this.#record({ event: 'started', ...key, pid, containment })
+    void this.#record(async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
   }
 
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
@@ -76,21 +75,24 @@ export class Reports {
     reach('ended', key.request_id)
     const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated } = facts
     const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
-    const [frame] = await Promise.all([this.#components.exits.write(subject, facts), this.#record({ event: 'exit', ...key, ...line })])
+    const [frame] = await Promise.all([
+      this.#components.exits.write(subject, facts),
+      this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...line })),
+    ])
     reach('exit_signed', key.request_id)
     return frame
   }
 
   /** Every failure is counted, unless there is no journal by intent. */
-  async #record(event: JournalEvent): Promise<boolean> {
+  async #record(write: (journal: Journal) => Promise<void>): Promise<boolean> {
     const { journal, counters, log } = this.#components
     if (journal === null) return false
     try {
-      await journal.append(event)
+      await write(journal)
       return true
     } catch (error) {
       counters.count('audit_write_failures')
-      log.error({ event: event.event, error: errorText(error) }, 'a line of the journal could not be written')
+      log.error({ error: errorText(error) }, 'a line of the journal could not be written')
       return false
     }
   }

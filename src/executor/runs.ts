@@ -13,7 +13,6 @@ import {
   MAX_PORT_RUNS,
   MAX_RUNS_PER_PEER,
   SHUTDOWN_KILL_MS,
-  STRANGER_ARGV_CHARS,
   STRANGERS_REQUEST_BURST,
   STRANGERS_REQUESTS_PER_SECOND,
 } from '../protocol/limits.ts'
@@ -204,7 +203,7 @@ export class Runs {
     const problem = this.#senderProblem(read, arrival, trust === 'accept')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: request.request_id }
-    const subject: RunSubject = { key, argv: trust === 'accept' ? request.argv : excerptOf(request.argv), requestSha256: read.sha256 }
+    const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
     const { argv, cwd, timeout_ms, clamp } = request
     const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
     const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
@@ -267,18 +266,4 @@ const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> |
     if (isAppError(error, 'malformed')) return null
     throw error
   }
-}
-
-/** What the journal keeps of a stranger's argv: enough to see what was tried, too little to fill a disk with. */
-const excerptOf = (argv: readonly string[]): readonly string[] => {
-  let room = STRANGER_ARGV_CHARS
-  const kept: string[] = []
-  for (const token of argv) {
-    const cut = token.length > room
-    kept.push(cut ? `${token.slice(0, room).toWellFormed()}…` : token)
-    // An empty token takes room in the journal too.
-    room -= token.length + 1
-    if (cut || room <= 0) break
-  }
-  return kept
 }

@@ -193,8 +193,6 @@ export const STRANGER_REQUESTS_PER_SECOND = 4
 /** … and of all such peers together, since each may make as many links as it likes. */
 export const STRANGERS_REQUEST_BURST = 128
 export const STRANGERS_REQUESTS_PER_SECOND = 8
-/** Of the argv of such a request the journal keeps this much. */
-export const STRANGER_ARGV_CHARS = 512
 
 // ---- penalties (as OpenSSH's PerSourcePenalties) ----
 /** What each offence adds to the time for which its source is refused. */

@@ -34,6 +34,25 @@ export const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
 export const NOTE_SYNC_MS = 100
 /** What is written is signed so long after its first line: a signature is 4.5 KiB in the file and a millisecond. */
 export const JOURNAL_HEAD_MS = 60_000
+/** Of an argv that was refused: whoever asked chose it. Its size and its hash are kept whole. */
+export const MAX_REFUSED_ARGV = 256
+/** Characters of the reason. */
+export const MAX_REFUSED_DETAIL = 512
+/** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
+export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
+/** … of all sources together: some 1 GB in a day. */
+export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
+/** Sources that are metered one by one; the oldest is forgotten. */
+export const MAX_REFUSAL_SOURCES = 1024
+/** How soon what was not written is told, in one line. */
+export const REFUSAL_SUMMARY_MS = 60_000
+/** What a captured network half can write into `requests.jsonl`: a thousand small Requests a second, and bursts of large ones. */
+export const ASKED_BYTES = { burst: 32 * 1024 * 1024, perSecond: 512 * 1024 }
+/** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
+export const MIN_FREE_BYTES = 64 * 1024 * 1024
+export const MIN_FREE_SHARE = 0.05
+/** How often that is looked at. */
+export const FREE_LOOK_MS = 1_000
 /** Problems that one verification lists; it goes on counting. */
 export const MAX_VERIFY_PROBLEMS = 100
 /** Lines that `audit tail` shows at most before it follows. */

@@ -3,12 +3,12 @@ import { test } from 'node:test'
 
 import { FrameStream } from '../../src/dm/frame-stream.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
+import { MAX_REFUSED_ARGV } from '../../src/protocol/local-limits.ts'
 import {
   MAX_LINK_FRAME,
   MAX_LINKS_PER_CONNECTION,
   MAX_RUNS_PER_PEER,
   MAX_STRANGER_STREAMS,
-  STRANGER_ARGV_CHARS,
   STRANGER_REQUEST_BURST,
   STRANGERS_REQUEST_BURST,
 } from '../../src/protocol/limits.ts'
@@ -48,8 +48,8 @@ test('a stranger cannot fill the journal with the longest argv, and the beginnin
   assert.equal(await many.denial(), 'trust_rejected')
   const [line, other] = await host.lines()
   assert.equal(line?.event === 'denial' && line.argv[0], 'id')
-  assert.ok(Buffer.byteLength(JSON.stringify(line)) < 6 * STRANGER_ARGV_CHARS + 1_024)
-  assert.ok(Buffer.byteLength(JSON.stringify(other)) < 6 * STRANGER_ARGV_CHARS + 1_024)
+  assert.ok(Buffer.byteLength(JSON.stringify(line)) < 6 * MAX_REFUSED_ARGV + 1_024)
+  assert.ok(Buffer.byteLength(JSON.stringify(other)) < 6 * MAX_REFUSED_ARGV + 1_024)
 })
 
 test('whom we trust and who is denied a thousand times a second leaves room for others', LIMIT, async (t) => {

@@ -12,6 +12,7 @@ import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counte
 import type { PortSession } from '../../src/executor/port-session.ts'
 import { Executor } from '../../src/executor/server.ts'
 import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
+import { ASKED_BYTES } from '../../src/protocol/local-limits.ts'
 import { loadAcl } from '../../src/policy/load-acl.ts'
 import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
@@ -133,7 +134,7 @@ export class ExecutorHost {
             { clock, log: silent },
             { path: acl.acl.audit_log_path, marks: new RunningMarks({ directory: join(this.dir, 'running') }) },
           )
-    this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, marks: null })
+    this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, marks: null, rate: ASKED_BYTES })
     await this.contacts.load()
     await this.revocations.load()
     await this.journal?.start()

@@ -119,7 +119,7 @@ export class LocalEngine implements Startable {
   /** What was tried and may not be is in the journal, whoever tried it. */
   async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
     if (!(error instanceof AppError)) return
-    await this.components.journal.note({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
+    await this.components.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
   }
 
   /** Takes no more sessions and ends every program. */

@@ -1,4 +1,4 @@
-import type { LocalEvent } from '../../audit/events.ts'
+import type { LocalEvent, RefusedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -21,8 +21,17 @@ export class LocalJournal {
 
   /** The same for what has happened already: a failure is logged. */
   async note(event: LocalEvent): Promise<void> {
+    return this.#logged(event, this.record(event))
+  }
+
+  /** The same for what was asked and may not be; beyond what a caller may write it is only counted. */
+  async refused(event: RefusedEvent): Promise<void> {
+    return this.#logged(event, this.#journal?.refuse(event))
+  }
+
+  async #logged(event: LocalEvent, writing: Promise<void> | undefined): Promise<void> {
     try {
-      await this.record(event)
+      await writing
     } catch (error) {
       this.#log.error({ event: event.event, error: errorText(error) }, 'a line of the journal could not be written')
     }

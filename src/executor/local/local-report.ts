@@ -55,7 +55,7 @@ export class LocalReport implements RunReport {
   }
 
   async denied(reason: DenialReason, detail: string | null): Promise<Uint8Array> {
-    await this.#journal.note({
+    await this.#journal.refused({
       event: 'refused',
       ...this.#init.key,
       method: 'exec.start',

@@ -87,7 +87,7 @@ export class TargetRun {
       return async () => this.#tell(head, parts)
     } catch (thrown) {
       const error = this.#givenUp.signal.aborted ? new AppError('unknown_session', 'its session was closed meanwhile') : thrown
-      await this.#components.journal.note({
+      await this.#components.journal.refused({
         event: 'refused',
         ...this.#init.key,
         method: 'exec.start',

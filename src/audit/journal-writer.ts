@@ -1,0 +1,180 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import type { AgentSigner } from '../identity/signing.ts'
+import { FREE_LOOK_MS, JOURNAL_HEAD_MS, NOTE_SYNC_MS } from '../protocol/local-limits.ts'
+import type { JournalEvent } from './events.ts'
+import { JournalFile } from './journal-file.ts'
+import { Life } from './life.ts'
+import type { SealEvent } from './life-events.ts'
+import type { EncodedLine, PreparedLine } from './line.ts'
+
+export interface JournalWriterComponents {
+  readonly clock: Clock
+  readonly signer: AgentSigner | null
+}
+
+export interface JournalWriterInit {
+  readonly path: string
+  readonly policySha256: string | null
+  readonly shared: boolean
+  /** Something is to be done that no line waits for: `doDue` wants to be called. */
+  onDue(): void
+}
+
+/** They announce no effect, so nobody waits for the disk to have them: the next line that does takes them along, or NOTE_SYNC_MS. */
+const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
+
+const FULL = 'no space left on the disk'
+
+/** One life of a journal on its way to the disk: written in batches, synced, sealed. One call at a time; each throws where the disk fails, and the next opens the file anew. */
+export class JournalWriter {
+  readonly #clock: Clock
+  readonly #file: JournalFile
+  readonly #life: Life
+  readonly #onDue: () => void
+  readonly #due = new Set<'sync' | 'head'>()
+  #syncTimer: Timer | null = null
+  #headTimer: Timer | null = null
+  /** In how many files we have said who signs. */
+  #introduced = 0
+  #low: Error | null = null
+  #lookedAt = -Infinity
+  #closed = false
+
+  constructor(components: JournalWriterComponents, init: JournalWriterInit) {
+    const { path, policySha256, shared } = init
+    this.#clock = components.clock
+    this.#file = new JournalFile({ path, shared })
+    this.#life = new Life(components, { path, policySha256 })
+    this.#onDue = init.onDue
+  }
+
+  get path(): string {
+    return this.#file.path
+  }
+
+  get isDue(): boolean {
+    return this.#due.size > 0
+  }
+
+  /** Why only ends are to be written; null: there is room. */
+  get low(): Error | null {
+    return this.#low
+  }
+
+  /** Looks whether a line could be written, as far as one can know without writing it. */
+  async look(): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      await this.#lookAtRoom()
+    })
+  }
+
+  /** To be called before a batch is chosen: opens the file and knows what room there is, as of a second ago where there was. */
+  async ready(): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      if (this.#low !== null || this.#clock.monotonic() - this.#lookedAt >= FREE_LOOK_MS) await this.#lookAtRoom()
+    })
+  }
+
+  /** How many of the lines went in, and are safe where one of them announces an effect. Fewer than all: the disk is full. */
+  async write(batch: readonly PreparedLine[]): Promise<number> {
+    return this.#orClose(async () => {
+      const opening = await this.#life.opening()
+      const lines = this.#life.chain.encode([...opening, ...batch])
+      const whole = await this.#append(lines)
+      const written = Math.max(0, whole - opening.length)
+      if (opening.length > 0 || batch.slice(0, written).some(({ event }) => !NOTES.has(event))) await this.#sync()
+      else if (written > 0) this.#syncTimer ??= this.#timer('sync', NOTE_SYNC_MS)
+      // `began` says who signs, and what stands before it is signed at once.
+      if (opening.length > 0 && whole > 0) this.#begun()
+      else if (written > 0 && this.#life.signs) this.#headTimer ??= this.#timer('head', JOURNAL_HEAD_MS)
+      if (whole < lines.length) await this.#file.close()
+      return written
+    })
+  }
+
+  /** A sync of notes, and a signature over what was written. */
+  async doDue(): Promise<void> {
+    if (this.#due.delete('sync')) await this.#orClose(async () => this.#sync())
+    if (this.#due.delete('head')) await this.#seal('head')
+  }
+
+  /** Says that this life ends, where it has begun, and closes. */
+  async close(): Promise<void> {
+    this.#closed = true
+    for (const timer of [this.#syncTimer, this.#headTimer]) timer?.cancel()
+    try {
+      if (!this.#life.chain.isNew) await this.#seal('stopped')
+    } finally {
+      await this.#file.close()
+    }
+  }
+
+  /** While the signature is made other lines wait: some milliseconds. */
+  async #seal(event: SealEvent['event']): Promise<void> {
+    await this.#orClose(async () => {
+      await this.#file.ready()
+      const { files } = this.#file
+      const line = await this.#life.seal(event, { introduce: files !== this.#introduced })
+      if ((await this.#append([line])) === 0) throw new Error(FULL)
+      await this.#sync()
+      this.#introduced = files
+    })
+  }
+
+  #begun(): void {
+    this.#introduced = this.#file.files
+    if (this.#life.signs) this.#due.add('head')
+  }
+
+  #timer(what: 'sync' | 'head', ms: number): Timer | null {
+    if (this.#closed) return null
+    const fire = (): void => {
+      if (what === 'sync') this.#syncTimer = null
+      else this.#headTimer = null
+      this.#due.add(what)
+      this.#onDue()
+    }
+    return this.#clock.setTimeout(fire, ms, { unref: true })
+  }
+
+  /** Notes that were written before are safe with the rest. */
+  async #sync(): Promise<void> {
+    this.#syncTimer?.cancel()
+    this.#syncTimer = null
+    await this.#file.ready()
+    await this.#file.sync()
+  }
+
+  async #lookAtRoom(): Promise<void> {
+    this.#lookedAt = this.#clock.monotonic()
+    const room = await this.#file.room()
+    this.#low = room === 'enough' ? null : new Error(room === 'none' ? FULL : 'too little space left on the disk')
+  }
+
+  /** How many whole lines went in; the chain goes on behind these. */
+  async #append(lines: readonly EncodedLine[]): Promise<number> {
+    if (lines.length === 0) return 0
+    const feed = Buffer.from('\n')
+    let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
+    let whole = 0
+    for (const { bytes } of lines) {
+      room -= bytes.length + 1
+      if (room < 0) break
+      whole += 1
+    }
+    this.#life.chain.commit(lines.slice(0, whole))
+    return whole
+  }
+
+  /** Lines may be in the file and yet not be safe: they keep their place in the chain, and count as not written. */
+  async #orClose<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      await this.#file.close().catch(() => {})
+      throw error
+    }
+  }
+}

@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { createHash, randomUUID } from 'node:crypto'
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent } from '../../src/audit/events.ts'
+import { Journal } from '../../src/audit/journal.ts'
+import { verifyJournal } from '../../src/audit/verify.ts'
+import { isAppError } from '../../src/base/errors.ts'
+import { ASKED_BYTES, MAX_REFUSED_ARGV, REFUSAL_LINES, REFUSAL_SUMMARY_MS, REFUSAL_TOTAL_LINES } from '../../src/protocol/local-limits.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
+import { LocalHost } from '../support/local-engine.ts'
+import { ruleText } from '../support/local-policy.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { silent, until } from '../support/processes.ts'
+
+const LONG = ['\u0001'.repeat(32_000)]
+
+const refusal = (n: number, source = 0, argv: readonly string[] = LONG): DenialEvent => ({
+  ...(denialEvent(n) as DenialEvent),
+  agent_id: source.toString(16).padStart(64, '0') as DenialEvent['agent_id'],
+  argv,
+})
+
+const suppressed = (lines: readonly (JournalLine | string)[]): RefusalsSuppressedEvent[] =>
+  ([...lines] as JournalEvent[]).filter((line) => line.event === 'refusals_suppressed')
+
+test('a refused argv is cut, and its size and its hash are kept', async (t) => {
+  const { journal, path } = await openJournal(t)
+  const argvs = [['ls', '-l'], LONG, ['id', 'é'.repeat(200)], Array.from({ length: 5_000 }, () => ''), ['x'.repeat(255), 'é']]
+  for (const [n, argv] of argvs.entries()) await journal.refuse(refusal(n, 0, argv))
+  const lines = (await linesOf(path)) as (JournalLine & DenialEvent)[]
+  assert.deepEqual([lines[0]!.argv, lines[0]!.argv_cut], [['ls', '-l'], undefined])
+  for (const [n, { argv, argv_cut }] of lines.entries()) {
+    if (n === 0) continue
+    assert.ok(argv.join('').length <= MAX_REFUSED_ARGV && argv.length <= MAX_REFUSED_ARGV, `${n}`)
+    assert.ok(
+      argv.every((token, at) => argvs[n]![at]!.startsWith(token)),
+      `${n}: a beginning`,
+    )
+    const sha256 = createHash('sha256').update(JSON.stringify(argvs[n])).digest('hex')
+    assert.deepEqual([argv_cut?.tokens, argv_cut?.sha256], [argvs[n]!.length, sha256])
+  }
+  assert.equal(lines[1]!.argv_cut?.bytes, 32_000)
+  assert.ok(Math.max(...lines.map((line) => JSON.stringify(line).length)) < 4_096)
+})
+
+test('a flood of refusals is a bounded number of lines and bytes, and the rest is counted', async (t) => {
+  const { journal, path, clock } = await openJournal(t)
+  const start = clock.now()
+  for (let n = 0; n < 2_000; n++) await journal.refuse(refusal(n))
+  const ofOne = (await linesOf(path)).length
+  assert.equal(ofOne, REFUSAL_LINES.burst)
+  // Another source is not silenced by the first.
+  await journal.refuse(refusal(1, 1, ['id']))
+  assert.equal((await linesOf(path)).length, ofOne + 1)
+  for (let n = 0; n < 20_000; n++) await journal.refuse(refusal(n, n % 5_000))
+  const written = (await linesOf(path)).length
+  assert.equal(written, REFUSAL_TOTAL_LINES.burst)
+  const { size } = await stat(path)
+  assert.ok(size < written * 4_096, `${size}`)
+  await clock.advance(REFUSAL_SUMMARY_MS)
+  await until(async () => suppressed(await linesOf(path)).length === 1)
+  const [line] = suppressed(await linesOf(path))
+  assert.equal(line!.count + written, 22_001)
+  assert.deepEqual([line!.from, line!.to], [new Date(start).toISOString(), new Date(start).toISOString()])
+  // And again, once there is something; what is left is told at the stop.
+  await clock.advance(10 * REFUSAL_SUMMARY_MS)
+  for (let n = 0; n < 1_000; n++) await journal.refuse(refusal(n))
+  await journal.stop()
+  const lines = await linesOf(path)
+  assert.equal(suppressed(lines).length, 2)
+  const counted = suppressed(lines).reduce((sum, { count }) => sum + count, 0)
+  assert.equal(counted + lines.length - 2, 23_001)
+  assert.equal((await verifyJournal([path])).ok, true)
+})
+
+test('the end of a run that was announced is written however much its source is refused', async (t) => {
+  const { journal, path } = await openJournal(t)
+  for (let n = 0; n < 1_000; n++) await journal.refuse(denialEvent(n) as DenialEvent)
+  await journal.append(requestEvent(5_000))
+  await journal.refuse({ ...(denialEvent(5_000, 'spawn_failed') as DenialEvent) })
+  const last = (await linesOf(path)).at(-1) as JournalLine & DenialEvent
+  assert.deepEqual([last.event, last.request_id, last.reason], ['denial', runKey(5_000).request_id, 'spawn_failed'])
+})
+
+test('a captured network half can fill no disk with what it has signed', { timeout: 120_000 }, async (t) => {
+  const clock = new ManualClock()
+  const { host, network } = await ExecutorHost.linked(t, { clock })
+  const call = { link: 0, stream_nonce: new Uint8Array(32), argv: LONG, stdin: null, timeout_ms: null, cwd: null, clamp: false }
+  const refused: unknown[] = []
+  for (let round = 0; round < 8; round++)
+    await Promise.all(
+      Array.from({ length: 50 }, async () =>
+        network.client.signRequest({ ...call, request_id: randomUUID() }).catch((error: unknown) => refused.push(error)),
+      ),
+    )
+  assert.ok(refused.length > 0 && refused.every((error) => isAppError(error, 'rate_limited')))
+  assert.ok((await stat(host.outgoingPath)).size <= ASKED_BYTES.burst + 64 * 1024)
+  await clock.advance(1_000)
+  await network.client.signRequest({ ...call, request_id: randomUUID(), argv: ['id'] })
+})
+
+test('a caller of rexd that is refused without end writes a bounded journal', { timeout: 120_000 }, async (t) => {
+  const host = await LocalHost.start(t, { rules: ruleText('allow_commands', ['/bin/true']) })
+  const session = await host.open()
+  for (let n = 0; n < 1_000; n++) await assert.rejects(host.run(session, ['/bin/echo', ...LONG]).then((run) => run.outcome()))
+  const { size } = await stat(host.journalPath!)
+  assert.ok(size < 2 * REFUSAL_LINES.burst * 4_096, `${size}`)
+  const written = (await host.lines()).filter(({ event }) => event === 'refused').length
+  await host.stop()
+  const told = (await host.lines()).flatMap((line) => (line.event === 'refusals_suppressed' ? [line.count] : []))
+  assert.deepEqual(told, [1_000 - written])
+})
+
+test('below the floor of free space what runs may end, and nothing begins', async (t) => {
+  const disk = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1024k', 'tmpfs', disk])
+  t.after(async () => {
+    if (status === 0) assert.equal(spawnSync('umount', ['-l', disk]).status, 0)
+    await rm(disk, { recursive: true })
+  })
+  if (status !== 0) return t.skip('a small file system cannot be mounted here')
+  const path = join(disk, 'exec.log')
+  const clock = new ManualClock()
+  const journal = new Journal({ clock, log: silent }, { path, marks: null })
+  await journal.start()
+  await journal.append(requestEvent(1))
+  await writeFile(join(disk, 'ballast'), Buffer.alloc(980 * 1024))
+  await clock.advance(1_000)
+  const low = { code: 'journal_unavailable', message: /too little space left/ }
+  await assert.rejects(journal.append(requestEvent(2)), low)
+  const { writable, problem } = await journal.status()
+  assert.deepEqual([writable, problem], [false, 'too little space left on the disk'])
+  await journal.append(startedEvent(1))
+  await journal.append(exitEvent(1))
+  const { size } = await stat(path)
+  for (let n = 0; n < 100; n++) await journal.refuse(refusal(n))
+  assert.equal((await stat(path)).size, size)
+  await rm(join(disk, 'ballast'))
+  await journal.append(requestEvent(2))
+  assert.equal((await journal.status()).writable, true)
+  await journal.append(exitEvent(2))
+  await journal.stop()
+  assert.deepEqual(
+    suppressed(await linesOf(path)).map(({ count }) => count),
+    [100],
+  )
+  assert.equal((await verifyJournal([path])).ok, true)
+})
