@@ -35,7 +35,7 @@ const answers = async (user: string): Promise<{ agent_id: string; machine_id: st
 const aclFor = ({ agent_id, machine_id }: { agent_id: string; machine_id: string }): string =>
   `[exec]
 enabled = true
-audit_log_path = "/var/log/x0x/exec.log"
+audit_log_path = "/var/lib/x0x/exec.log"
 [[exec.allow]]
 description = "this host itself"
 agent_id = "${agent_id}"

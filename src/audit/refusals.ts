@@ -10,7 +10,7 @@ import {
   REFUSAL_SUMMARY_MS,
   REFUSAL_TOTAL_LINES,
 } from '../protocol/local-limits.ts'
-import type { ArgvCut, DenialEvent, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
+import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 
 /** The beginning of an argv in so many bytes of UTF-8. */
 const beginningOf = (argv: readonly string[]): string[] => {
@@ -44,8 +44,7 @@ export const shortened = <E extends RefusalEvent>(event: E): E => {
 }
 
 /** Who is metered: a pair of the mesh, or a door of this host, whose callers are one principal. */
-export const sourceOf = (event: RefusalEvent): string =>
-  'agent_id' in event ? `${(event as DenialEvent).agent_id}.${(event as DenialEvent).machine_id}` : event.door
+export const sourceOf = (event: RefusalEvent): string => ('agent_id' in event ? `${event.agent_id}.${event.machine_id}` : event.door)
 
 interface Counted {
   count: number

@@ -157,8 +157,8 @@ export const readPrivateFile = async (path: string, options: PrivateFileOptions 
 /** The kernel's own bound on links in one path (path_resolution(7)). */
 const MAX_LINKS = 40
 
-const problemOf = (path: string, info: Stats): string | undefined => {
-  if (info.uid !== 0 && info.uid !== ourUid()) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${quoted(path)}`
+const problemOf = (path: string, info: Stats, owner: number): string | undefined => {
+  if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${quoted(path)}`
   if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
   // Sticky: others may add entries, but may not replace one that belongs to root or to us.
   if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
@@ -175,14 +175,24 @@ const standingAt = (path: string): Stats | undefined => {
 }
 
 /**
+ * Who else could take a journal away, or put another in its place: by its directory, and by those above it. No
+ * remedy that changes a directory of the system's.
+ */
+export const journalPlaceProblems = (path: string, owner?: number): string[] =>
+  writableByOthersSync(dirname(path), owner).map(
+    (problem) =>
+      `${problem.split('; mend it with: ')[0]}; name a file in a directory that only root and this user may write, up to the root`,
+  )
+
+/**
  * Who else could change what stands at this path: one sentence with its remedy for the file, every
- * directory above it, and every link on the way. Owners must be root or us. Empty when it is safe;
+ * directory above it, and every link on the way. Owners must be root or `owner`, by default us. Empty when it is safe;
  * parts that do not exist are not judged.
  */
 export const writableByOthers = async (path: string): Promise<string[]> => writableByOthersSync(path)
 
 /** The same at once, for a decision that must not be interrupted: a few calls of lstat, some microseconds each. */
-export const writableByOthersSync = (path: string): string[] => {
+export const writableByOthersSync = (path: string, owner: number = ourUid()): string[] => {
   const problems = new Set<string>()
   let rest = resolve(path).split(sep).filter(Boolean)
   let at = parsePath(resolve(path)).root
@@ -190,7 +200,7 @@ export const writableByOthersSync = (path: string): string[] => {
   for (;;) {
     const info = standingAt(at)
     if (!info) break
-    const problem = problemOf(at, info)
+    const problem = problemOf(at, info, owner)
     if (problem) problems.add(problem)
     if (info.isSymbolicLink()) {
       if (++links > MAX_LINKS) return [...problems, `${path} goes through too many links`]

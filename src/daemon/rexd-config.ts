@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { readToml, writableByOthers, type TomlDocument } from '../base/files.ts'
+import { journalPlaceProblems, readToml, writableByOthers, type TomlDocument } from '../base/files.ts'
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
 import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
 import type { LocalPolicy } from '../policy/local-policy.ts'
@@ -37,7 +37,7 @@ export interface RexdConfigReading {
 const SECTIONS = ['server', 'limits', 'security', 'audit']
 const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
 const AUDIT_KEYS = ['enabled', 'path']
-const DEFAULT_AUDIT = '/var/log/rexd/audit.log'
+const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
 
 /** Reads a file and everything about it: who may write it, its syntax, its meaning. */
 export const readRexdConfig = async (file: string, env: Environment): Promise<RexdConfigReading> => {
@@ -82,6 +82,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   const audit = section('audit', AUDIT_KEYS)
   const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
   const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
+  if (enabled) for (const problem of journalPlaceProblems(auditPath)) toml.problem(['audit', 'path'], problem)
   if (!enabled) toml.warning(['audit', 'enabled'], 'nothing that is done here is written down')
   return {
     path,

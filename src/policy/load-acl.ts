@@ -1,8 +1,9 @@
-import { resolve } from 'node:path'
+import { statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 
 import { systemClock, type Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { readToml, tomlError, writableByOthersSync, type TomlDocument } from '../base/files.ts'
+import { journalPlaceProblems, readToml, tomlError, writableByOthersSync, type TomlDocument } from '../base/files.ts'
 import { closedAcl, type Acl } from './acl.ts'
 import { unenforceable, type EnforcementJudge } from './enforceable.ts'
 import { findExecutable } from './executable.ts'
@@ -43,7 +44,7 @@ export interface AclInspection {
   /** Any of these keeps the daemon from starting. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
-  /** What entries ask for and this host cannot enforce; among the problems too. Empty where nobody looked. */
+  /** Of the problems, those of this user: what this host cannot enforce, and a journal's directory that is another's. */
   readonly unenforceable: readonly string[]
 }
 
@@ -62,15 +63,17 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
   }
   const reading = readAcl(document)
   const programs = judgePrograms(document, reading.acl)
+  const place = judgeJournal(document, reading.acl)
+  const ofAnyOwner = judgeJournal(document, reading.acl, ownerOf(reading.acl?.audit_log_path ?? null))
   const beyond = reading.acl === null || judge === null ? [] : await unenforceable(document, reading.acl, judge)
   return {
     path,
     acl: reading.acl,
     missing: false,
     sha256: document.sha256,
-    problems: [...problems, ...reading.problems, ...programs.problems, ...beyond],
+    problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings],
-    unenforceable: beyond,
+    unenforceable: [...beyond, ...place.filter((problem) => !ofAnyOwner.includes(problem))],
   }
 }
 
@@ -92,6 +95,21 @@ const permissionProblems = (path: string): string[] => {
     return writableByOthersSync(path)
   } catch (error) {
     return [`${path}: ${errorText(error)}`]
+  }
+}
+
+/** Of the directory of a file. */
+const ownerOf = (path: string | null): number | undefined =>
+  path === null ? undefined : statSync(dirname(path), { throwIfNoEntry: false })?.uid
+
+/** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
+const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
+  if (acl === null || acl.audit_log_path === null) return []
+  const told = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
+  try {
+    return journalPlaceProblems(acl.audit_log_path, owner).map(told)
+  } catch (error) {
+    return [told(errorText(error))]
   }
 }
 

@@ -22,7 +22,7 @@ const LONG = ['\u0001'.repeat(32_000)]
 
 const refusal = (n: number, source = 0, argv: readonly string[] = LONG): DenialEvent => ({
   ...(denialEvent(n) as DenialEvent),
-  agent_id: source.toString(16).padStart(64, '0') as DenialEvent['agent_id'],
+  agent_id: source.toString(16).padStart(64, '0'),
   argv,
 })
 

@@ -9,7 +9,7 @@ import { linesOf } from '../../src/base/toml-lines.ts'
 const ACL = `# who may run what
 [exec]
 enabled = true   # on
-audit_log_path = "/var/log/x0x/exec.log"
+audit_log_path = "/var/lib/x0x/exec.log"
 
 [[exec.allow]]
 agent_id = "aa"

@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
-import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
+import { readRexdConfig } from '../../src/daemon/rexd-config.ts'
+import { checkAclFile } from '../../src/policy/check-acl.ts'
+import { inspectAcl } from '../../src/policy/load-acl.ts'
 import { runDaemonCommand } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const ID = 'ab'.repeat(32)
 
-const acl = ({ agent = ID, argv = '["echo", "<INT>"]', head = 'enabled = true\naudit_log_path = "/var/log/x0x/exec.log"' } = {}): string =>
+const acl = ({ agent = ID, argv = '["echo", "<INT>"]', head = 'enabled = true\naudit_log_path = "/var/lib/x0x/exec.log"' } = {}): string =>
   `[exec]\n${head}\n\n[[exec.allow]]\ndescription = "somebody"\nagent_id = "${agent}"\nmachine_id = "${ID}"\n\n[[exec.allow.commands]]\nargv = ${argv}\n`
 
 const checkAcl = async (t: TestContext, text: string) => {
@@ -202,3 +205,53 @@ test('a journal of what is asked that cannot be written warns before a start and
     assert.match(finding.text, /requests\.jsonl cannot be written: .*; no other agent could be asked for anything/)
   }
 })
+
+test('a journal that others could take away keeps the daemon and rexd from starting', async (t) => {
+  const dir = await tempDir(t)
+  const [open, root] = [join(dir, 'open'), join(dir, 'root')]
+  for (const one of [open, join(open, 'private'), root]) await mkdir(one, { mode: 0o700 })
+  await chmod(open, 0o775)
+  const [file, rexd] = [join(dir, 'acl.toml'), join(dir, 'rexd.toml')]
+  // In it, below one that is private, and in one that would be made.
+  for (const path of ['exec.log', 'private/exec.log', 'private/new/exec.log'].map((name) => join(open, name))) {
+    await writeFile(file, acl({ head: `enabled = true\naudit_log_path = ${JSON.stringify(path)}` }))
+    await writeFile(rexd, `[[security.allowed_roots]]\npath = ${JSON.stringify(root)}\n[audit]\npath = ${JSON.stringify(path)}\n`)
+    const place = ['--data-dir', join(dir, 'data'), '--exec-acl', file]
+    const told = /audit_log_path: .*\/open is writable by others \(mode 0775\); name a file in a directory/
+    for (const flags of [['--check'], ['--doctor'], ['--api-port', '0']]) {
+      const { status, stdout, stderr } = await runDaemonCommand([...flags, ...place])
+      assert.notEqual(status, 0, flags.join())
+      assert.match(stdout + stderr, told)
+    }
+    assert.deepEqual((await checkAclFile(file)).problems.length, 1)
+    const { problems } = await readRexdConfig(rexd, {})
+    assert.equal(problems.length, 1)
+    assert.match(problems[0] ?? '', /rexd.toml:4: audit.path: .*\/open is writable by others/)
+  }
+  await chmod(open, 0o755)
+  assert.deepEqual((await checkAclFile(file)).problems, [])
+  assert.deepEqual((await readRexdConfig(rexd, {})).problems, [])
+})
+
+test(
+  'acl check knows that the daemon may be another user, whose directory it is',
+  { skip: process.geteuid?.() === 0 ? false : 'needs root, to give a directory away' },
+  async (t) => {
+    const dir = await tempDir(t)
+    await chown(dir, 1234, 1234)
+    const file = join(dir, 'acl.toml')
+    await mkdir(join(dir, 'log'), { mode: 0o700 })
+    await chown(join(dir, 'log'), 1234, 1234)
+    await writeFile(file, acl({ head: `enabled = true\naudit_log_path = ${JSON.stringify(join(dir, 'log', 'exec.log'))}` }))
+    const { problems, warnings } = await checkAclFile(file)
+    assert.ok(
+      problems.every((problem) => !problem.includes('audit_log_path')),
+      problems.join('\n'),
+    )
+    assert.ok(
+      warnings.some((text) => /audit_log_path: .*belongs to uid 1234.*as this user/.test(text)),
+      warnings.join('\n'),
+    )
+    assert.match((await inspectAcl(file)).problems.join('\n'), /audit_log_path: .*belongs to uid 1234/)
+  },
+)

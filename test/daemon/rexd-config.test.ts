@@ -51,7 +51,7 @@ test('a file that names a root and nothing else is a configuration', async (t) =
     stdio: true,
     log_level: 'warn',
     http: null,
-    audit_path: '/var/log/rexd/audit.log',
+    audit_path: '/var/lib/rexd/audit.log',
   })
   assert.deepEqual([policy.source, policy.roots.map(({ path }) => path)], [file, ['/usr']])
   assert.deepEqual(warnings, [])
@@ -62,7 +62,7 @@ test('the sample of the protocol is a configuration', async (t) => {
 [limits]\ndefault_timeout_ms = 30000\nhard_timeout_ms = 300000\nmax_output_bytes = 1048576\nmax_file_read_bytes = 1048576
 max_processes_per_session = 8\nmax_concurrent_sessions = 16\n
 [security]\nallow_shell = true\n\n[[security.allowed_roots]]\npath = "/usr"\n\n[[security.allowed_roots]]\npath = "/etc"\n
-[audit]\nenabled = true\npath = "/var/log/rexd/audit.log"\n`
+[audit]\nenabled = true\npath = "/var/lib/rexd/audit.log"\n`
   const { config } = await loadRexdConfig(await fileOf(t, text), {})
   assert.deepEqual([config.log_level, config.policy.roots.length, config.policy.granted.has('exec.shell')], ['info', 2, true])
 })
@@ -170,7 +170,7 @@ test('stdio is true or false, and the log is as loud as one of its levels', asyn
 
 test('the journal has a path of its own, or there is none and that is warned of', async (t) => {
   assert.equal((await configOf(t, '[audit]\npath = "/tmp/audit.log"')).audit_path, '/tmp/audit.log')
-  assert.equal((await configOf(t, '[audit]\nenabled = true')).audit_path, '/var/log/rexd/audit.log')
+  assert.equal((await configOf(t, '[audit]\nenabled = true')).audit_path, '/var/lib/rexd/audit.log')
   const off = await readText(t, '[audit]\nenabled = false\npath = "/tmp/audit.log"')
   assert.deepEqual([off.config?.audit_path, off.problems], [null, []])
   assert.match(off.warnings.join('\n'), /config\.toml:2: audit\.enabled: nothing that is done here is written down$/)

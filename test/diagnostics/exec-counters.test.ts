@@ -18,7 +18,7 @@ const state: ExecState = {
     command_entry_count: 2,
     disabled_reason: null,
   },
-  journal: { path: '/var/log/x0x/exec.log', writable: true },
+  journal: { path: '/var/lib/x0x/exec.log', writable: true },
 }
 
 test('a fresh snapshot has every counter at zero, in the published shape', () => {

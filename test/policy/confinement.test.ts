@@ -142,7 +142,7 @@ test('explain shows what a run would be confined by', () => {
 })
 
 test('what this host cannot enforce keeps the daemon from starting, is a warning of the check, and is not asked of an entry without', async (t) => {
-  const path = await fileWith(t, withLines('nice = 3', '').replace('/var/log', '/tmp'))
+  const path = await fileWith(t, withLines('nice = 3', '').replace('/var/lib', '/tmp'))
   const asked: Confinement[] = []
   const judge = async (confinement: Confinement) => {
     asked.push(confinement)

@@ -28,7 +28,7 @@ test('a well-formed file says what it says', () => {
     ),
   )
   assert.equal(acl.enabled, true)
-  assert.equal(acl.audit_log_path, '/var/log/x0x/exec.log')
+  assert.equal(acl.audit_log_path, '/var/lib/x0x/exec.log')
   assert.equal(acl.default_cwd, '/var/lib/x0x')
   assert.equal(acl.audit_tasklist_id, '01HZX')
   assert.deepEqual(acl.caps, { ...DEFAULT_CAPS, max_stdin_bytes: 10 })

@@ -24,7 +24,7 @@ export const entryText = (commands: readonly (readonly string[])[], keys: Record
 
 /** A whole file that is enabled; `keys` are lines of `[exec]`. */
 export const aclText = (entries: readonly string[], keys = ''): string =>
-  `[exec]\nenabled = true\naudit_log_path = "/var/log/x0x/exec.log"\n${keys}\n${entries.join('')}`
+  `[exec]\nenabled = true\naudit_log_path = "/var/lib/x0x/exec.log"\n${keys}\n${entries.join('')}`
 
 export const readText = (text: string): AclReading => readAcl(parseToml(text, 'acl.toml', 'bad_acl', { bigints: true }))
 

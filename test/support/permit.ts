@@ -27,7 +27,7 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     contain: 'best_effort',
     allow: [{ description: 'a test', agent_id: ALICE, machine_id: LAPTOP, commands: [command], limits, confinement, line: 1 }],
     default_cwd: options.cwd ?? '/',
-    audit_log_path: '/var/log/x0x/exec.log',
+    audit_log_path: '/var/lib/x0x/exec.log',
     audit_tasklist_id: null,
     source: 'acl.toml',
   }

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { verifyJournal } from '../../../src/audit/verify.ts'
+import { REFUSAL_SUMMARY_MS } from '../../../src/protocol/local-limits.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -120,6 +121,9 @@ test('hundreds of refused, failed and cancelled runs leave nothing behind either
   await many(700, once)
   await clock.advance(1_000)
   await asBefore(before)
+  // What was not written is counted in a line.
+  await clock.advance(REFUSAL_SUMMARY_MS)
+  await soon(async () => (await host.lines()).some(({ event }) => event === 'refusals_suppressed'))
   await clock.advance(1_000)
   assert.deepEqual([clock.pending, host.engine.session(session).slots.active, await host.close(session)], [0, 0, 0])
 })
