@@ -13,13 +13,14 @@ const READ: readonly Requirement[] = [
   requirement(
     'fs.read/answer',
     'a file, its size and its time',
-    'fs.read fs.read.session_id fs.read.path fs.read:path fs.read:size fs.read:mtime fs.read:encoding fs.read:content fs.read:truncated',
+    'fs.read fs.read.session_id fs.read.path fs.read:path fs.read:size fs.read:mtime fs.read:mtime_ms fs.read:encoding fs.read:content fs.read:truncated',
     async (peer) => {
       const session = await peer.session()
       await writeFile(session.path('file'), '\ufeffgrün 😀\r\n')
-      const { mtime, ...answer } = await session.call('fs.read', { path: 'file' })
+      const { mtime, mtime_ms, ...answer } = await session.call('fs.read', { path: 'file' })
       assert.deepEqual(answer, { path: 'file', size: 15, encoding: 'utf8', content: '\ufeffgrün 😀\r\n', truncated: false })
       assert.match(String(mtime), FILE_TIME)
+      assert.equal(mtime_ms, Date.parse(String(mtime)))
       const whole = await session.call('fs.read', { path: session.path('file') })
       assert.deepEqual([whole['path'], whole['mtime']], [session.path('file'), mtime])
       await writeFile(session.path('empty'), '')
@@ -44,15 +45,21 @@ const READ: readonly Requirement[] = [
     for (const params of [{ offset: -1 }, { length: -1 }, { offset: 0.5 }, { length: 2 ** 53 }])
       await session.failure(-32602, 'fs.read', { path: 'file', ...params })
   }),
-  requirement('fs.read/encoding', 'what is no UTF-8 is read as base64', 'fs.read.encoding fs.read:encoding -32602', async (peer) => {
-    const session = await peer.session()
-    const bytes = Buffer.from([0, 255, 13, 10, 195])
-    await writeFile(session.path('file'), bytes)
-    assert.equal((await session.failure(-32602, 'fs.read', { path: 'file' })).data['path'], 'file')
-    const { content, encoding } = await session.call('fs.read', { path: 'file', encoding: 'base64' })
-    assert.deepEqual([content, encoding], [bytes.toString('base64'), 'base64'])
-    await session.failure(-32602, 'fs.read', { path: 'file', encoding: 'latin1' })
-  }),
+  requirement(
+    'fs.read/encoding',
+    'what is no UTF-8 is read as base64, or with losses and told so',
+    'fs.read.encoding fs.read:encoding fs.read:lossy -32602',
+    async (peer) => {
+      const session = await peer.session()
+      const bytes = Buffer.from([0, 255, 13, 10, 195])
+      await writeFile(session.path('file'), bytes)
+      const text = await session.call('fs.read', { path: 'file' })
+      assert.deepEqual([text['content'], text['encoding'], text['lossy']], ['\0\ufffd\r\n\ufffd', 'utf8', true])
+      const { content, encoding, lossy } = await session.call('fs.read', { path: 'file', encoding: 'base64' })
+      assert.deepEqual([content, encoding, lossy], [bytes.toString('base64'), 'base64', undefined])
+      await session.failure(-32602, 'fs.read', { path: 'file', encoding: 'latin1' })
+    },
+  ),
   requirement(
     'fs.read/limit',
     'no more at once than the limit: what is asked beyond it is refused, what is not asked is cut',
@@ -143,7 +150,7 @@ const LIST: readonly Requirement[] = [
   requirement(
     'fs.list/answer',
     'what stands in a directory, sorted, hidden things too; links are entries',
-    'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime fs.list:truncated',
+    'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime fs.list:entries.mtime_ms fs.list:truncated',
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('d/e'), { recursive: true })
@@ -164,10 +171,11 @@ const LIST: readonly Requirement[] = [
           path: '.',
         },
       )
-      const { mtime, ...first } = entries[0]!
+      const { mtime, mtime_ms, ...first } = entries[0]!
       assert.deepEqual([path, truncated], ['.', false])
       assert.deepEqual(first, { name: '.hidden', path: session.path('.hidden'), type: 'file', size: 3 })
       assert.match(String(mtime), FILE_TIME)
+      assert.equal(mtime_ms, Date.parse(String(mtime)))
       await session.failure(-32009, 'fs.list', { path: 'missing' })
       assert.equal((await session.failure(-32010, 'fs.list', { path: '.hidden' })).data['errno'], 'ENOTDIR')
     },
@@ -214,6 +222,9 @@ const LIST: readonly Requirement[] = [
       assert.deepEqual(await matches('src/.*'), ['src/.e.ts'])
       assert.deepEqual(await matches('*/'), ['src'])
       assert.deepEqual(await matches('nothing*'), [])
+      assert.deepEqual(await matches(session.path('src/*.ts')), ['src/b.ts'])
+      assert.deepEqual(await matches(session.path('a.ts'), { cwd: 'src' }), ['a.ts'])
+      for (const pattern of ['/*', session.path('../*'), '/etc/pass*']) await session.failure(-32002, 'fs.glob', { pattern })
       const two = await session.call<{ matches: string[]; truncated: boolean }>('fs.glob', { pattern: '**', max_matches: 2 })
       assert.deepEqual([two.matches.length, two.truncated, two['path' as never]], [2, true, '.'])
       await session.failure(-32009, 'fs.glob', { pattern: '*', cwd: 'missing' })
@@ -223,15 +234,16 @@ const LIST: readonly Requirement[] = [
   requirement(
     'fs.stat/answer',
     'what stands at a path; of a link the link; where nothing stands, that',
-    'fs.stat fs.stat.session_id fs.stat.path fs.stat:path fs.stat:exists fs.stat:type fs.stat:size fs.stat:mtime fs.stat:mode fs.stat:uid fs.stat:gid fs.stat:symlink_target',
+    'fs.stat fs.stat.session_id fs.stat.path fs.stat:path fs.stat:exists fs.stat:type fs.stat:size fs.stat:mtime fs.stat:mtime_ms fs.stat:mode fs.stat:uid fs.stat:gid fs.stat:symlink_target',
     async (peer) => {
       const session = await peer.session()
       await writeFile(session.path('file'), 'abc')
       await chmod(session.path('file'), 0o640)
       await symlink('/nowhere/at/all', session.path('link'))
       const { uid, gid } = await lstat(session.path('file'))
-      const { mtime, ...file } = await session.call('fs.stat', { path: 'file' })
+      const { mtime, mtime_ms, ...file } = await session.call('fs.stat', { path: 'file' })
       assert.match(String(mtime), FILE_TIME)
+      assert.equal(mtime_ms, Date.parse(String(mtime)))
       assert.deepEqual(file, { path: 'file', exists: true, type: 'file', size: 3, mode: '0640', uid, gid, symlink_target: null })
       const link = await session.call('fs.stat', { path: 'link' })
       assert.deepEqual([link['type'], link['symlink_target']], ['symlink', '/nowhere/at/all'])

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { link, lstat, mkdir, readFile, readdir, symlink, writeFile } from 'node:fs/promises'
+import { link, lstat, mkdir, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 
 import { MAX_FILE_CHUNK } from '../../src/protocol/rexd-limits.ts'
 import type { Session } from './peer.ts'
@@ -11,12 +11,13 @@ const WRITE: readonly Requirement[] = [
   requirement(
     'fs.write/answer',
     'a file has the content then, whether it was there or not',
-    'fs.write fs.write.session_id fs.write.path fs.write.content fs.write.mode fs.write:path fs.write:bytes_written fs.write:mtime fs.write:created',
+    'fs.write fs.write.session_id fs.write.path fs.write.content fs.write.mode fs.write:path fs.write:bytes_written fs.write:mtime fs.write:mtime_ms fs.write:created',
     async (peer) => {
       const session = await peer.session()
-      const { mtime, ...first } = await session.call('fs.write', { path: 'file', content: 'grün\r\n' })
-      assert.deepEqual(first, { path: 'file', bytes_written: 7, created: true })
+      const { mtime, mtime_ms, ...first } = await session.call('fs.write', { path: 'file', content: 'grün\r\n' })
+      assert.deepEqual(first, { path: 'file', bytes_written: 7, created: true, atomic: true })
       assert.match(String(mtime), FILE_TIME)
+      assert.equal(mtime_ms, Date.parse(String(mtime)))
       assert.equal((await session.call('fs.stat', { path: 'file' }))['mtime'], mtime)
       assert.equal(await content(session), 'grün\r\n')
       const second = await session.call('fs.write', { path: session.path('file'), content: '', mode: 'replace' })
@@ -77,20 +78,22 @@ const WRITE: readonly Requirement[] = [
   ),
   requirement(
     'fs.write/atomic',
-    'a new file takes the place of the old with its permissions, or with atomic: false the old is written over',
-    'fs.write.atomic',
+    'what is there is written over and keeps its names and permissions; with atomic: true a new file takes its place where it keeps them too',
+    'fs.write.atomic fs.write:atomic',
     async (peer) => {
       const session = await peer.session()
       await writeFile(session.path('file'), 'old', { mode: 0o755 })
       await link(session.path('file'), session.path('second'))
-      await session.call('fs.write', { path: 'file', content: 'new' })
-      assert.deepEqual([await content(session), await content(session, 'second')], ['new', 'old'])
-      assert.equal((await lstat(session.path('file'))).mode & 0o777, 0o755)
-      await session.call('fs.write', { path: 'second', content: 'over', atomic: false })
-      await link(session.path('second'), session.path('third'))
-      await session.call('fs.write', { path: 'third', content: 'o', atomic: false })
-      assert.equal(await content(session, 'second'), 'o')
-      assert.deepEqual((await readdir(session.dir)).sort(), ['file', 'second', 'third'])
+      for (const atomic of [undefined, false, true]) {
+        const answer = await session.call('fs.write', { path: 'file', content: `${atomic}`, ...(atomic === undefined ? {} : { atomic }) })
+        assert.deepEqual([answer['atomic'], await content(session), await content(session, 'second')], [false, `${atomic}`, `${atomic}`])
+      }
+      await rm(session.path('second'))
+      const { ino, mode } = await lstat(session.path('file'))
+      assert.equal((await session.call('fs.write', { path: 'file', content: 'new', atomic: true }))['atomic'], true)
+      const now = await lstat(session.path('file'))
+      assert.deepEqual([now.mode, now.ino === ino], [mode, false])
+      assert.deepEqual(await readdir(session.dir), ['file'])
     },
   ),
   requirement(
@@ -100,7 +103,9 @@ const WRITE: readonly Requirement[] = [
     async (peer) => {
       const session = await peer.session()
       const { mtime } = await session.call('fs.write', { path: 'file', content: 'one' })
-      const { mtime: next } = await session.call('fs.write', { path: 'file', content: 'two', expected_mtime: mtime })
+      const { mtime_ms } = await session.call('fs.write', { path: 'file', content: 'one', expected_mtime: mtime })
+      const { mtime: next } = await session.call('fs.write', { path: 'file', content: 'two', expected_mtime: mtime_ms })
+      await session.failure(-32006, 'fs.write', { path: 'file', content: 'three', expected_mtime: mtime_ms })
       const { data } = await session.failure(-32006, 'fs.write', { path: 'file', content: 'three', expected_mtime: mtime })
       assert.deepEqual([data['reason'], data['mtime'], data['expected_mtime']], ['changed', next, mtime])
       for (const mode of ['replace', 'append'])
@@ -161,14 +166,15 @@ const EDIT: readonly Requirement[] = [
   requirement(
     'fs.edit/answer',
     'one text is replaced by another, in exactly one place unless all are meant',
-    'fs.edit fs.edit.session_id fs.edit.path fs.edit.old_string fs.edit.new_string fs.edit.replace_all fs.edit:replacements fs.edit:mtime fs.edit:path fs.edit:bytes_written -32006',
+    'fs.edit fs.edit.session_id fs.edit.path fs.edit.old_string fs.edit.new_string fs.edit.replace_all fs.edit:replacements fs.edit:mtime fs.edit:mtime_ms fs.edit:path fs.edit:bytes_written fs.edit:created -32006',
     async (peer) => {
       const session = await peer.session()
       await writeFile(session.path('file'), 'a.b.c $& ü')
       const edit = { path: 'file', old_string: '.b.', new_string: '$&$1' }
-      const { mtime, ...answer } = await session.call('fs.edit', edit)
-      assert.deepEqual(answer, { path: 'file', bytes_written: 12, replacements: 1 })
+      const { mtime, mtime_ms, ...answer } = await session.call('fs.edit', edit)
+      assert.deepEqual(answer, { path: 'file', bytes_written: 12, replacements: 1, created: false })
       assert.match(String(mtime), FILE_TIME)
+      assert.equal(mtime_ms, Date.parse(String(mtime)))
       assert.equal(await content(session), 'a$&$1c $& ü')
       assert.deepEqual((await session.failure(-32006, 'fs.edit', edit)).data['reason'], 'no_match')
       const twice = { path: 'file', old_string: '$&', new_string: '' }
@@ -176,9 +182,24 @@ const EDIT: readonly Requirement[] = [
       assert.deepEqual([data['reason'], data['matches']], ['ambiguous', 2])
       assert.equal((await session.call('fs.edit', { ...twice, replace_all: true }))['replacements'], 2)
       assert.equal(await content(session), 'a$1c  ü')
-      await session.failure(-32602, 'fs.edit', { ...twice, old_string: '' })
       await session.failure(-32602, 'fs.edit', { ...twice, old_string: 'a', new_string: 'a' })
       await session.failure(-32009, 'fs.edit', { ...twice, path: 'missing' })
+    },
+  ),
+  requirement(
+    'fs.edit/whole',
+    'an empty old text stands for the whole file, which need not be there',
+    'fs.edit.old_string fs.edit:created',
+    async (peer) => {
+      const session = await peer.session()
+      const edit = { path: 'new/dir/file', old_string: '', new_string: 'one\n' }
+      const made = await session.call('fs.edit', edit)
+      assert.deepEqual([made['created'], made['replacements'], made['bytes_written']], [true, 1, 4])
+      assert.equal((await session.call('fs.edit', { ...edit, new_string: '2', expected_mtime: made['mtime_ms'] }))['created'], false)
+      assert.equal(await content(session, 'new/dir/file'), '2')
+      await session.failure(-32006, 'fs.edit', { ...edit, expected_mtime: made['mtime'] })
+      await session.failure(-32002, 'fs.edit', { ...edit, path: '../outside' })
+      await session.failure(-32602, 'fs.edit', { ...edit, new_string: '' })
     },
   ),
   requirement('fs.edit/expected_mtime', 'a file that changed since is not edited', 'fs.edit.expected_mtime -32006', async (peer) => {
@@ -228,6 +249,9 @@ const EDIT: readonly Requirement[] = [
       assert.equal(await content(session, 'sub/update'), 'one\n2\nthree\n')
       assert.equal(await content(session, 'sub/new/file'), 'hello\n')
       assert.deepEqual((await readdir(session.path('sub'))).sort(), ['moved', 'new', 'update'])
+      await session.call('fs.patch', { patch_text: '```\n*** Begin Patch\n*** Update File: sub/update\n-2\n+  two\n*** End Patch\n```' })
+      await session.call('fs.patch', { patch_text: '*** Begin Patch\n*** Update File: sub/update\n-two\n+2\n*** End Patch' })
+      assert.equal(await content(session, 'sub/update'), 'one\n2\nthree\n')
       for (const patch_text of ['', 'nonsense', '*** Begin Patch\n*** End Patch']) await session.failure(-32602, 'fs.patch', { patch_text })
     },
   ),

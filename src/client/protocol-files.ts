@@ -2,8 +2,12 @@ import type { Encoding, SessionParams } from './protocol-processes.ts'
 
 /**
  * The file methods of REXD/1, under the names that they have in the messages. Sizes are bytes; what has a `?` may be
- * left out. A time of a file is ISO 8601 with nine digits behind the point, so that equal texts are equal times.
+ * left out. A time of a file is ISO 8601 with nine digits behind the point, so that equal texts are equal times; the same
+ * in whole milliseconds since 1970 is `mtime_ms`.
  */
+
+/** `mtime` of an answer, or its `mtime_ms`. */
+export type FileTime = string | number
 
 export type FileType = 'file' | 'dir' | 'symlink' | 'other'
 
@@ -25,8 +29,11 @@ export interface FsReadResult {
   /** Of the whole file. */
   readonly size: number
   readonly mtime: string
+  readonly mtime_ms: number
   readonly encoding: Encoding
   readonly content: string
+  /** What was read is no UTF-8: bytes that are none became U+FFFD. */
+  readonly lossy?: true
   /** The file goes on behind the content. */
   readonly truncated: boolean
 }
@@ -42,18 +49,24 @@ export interface FsWriteParams extends PathParams {
   readonly mode?: WriteMode
   /** Make the directories that are missing on the way. */
   readonly mkdir_parents?: boolean
-  /** Others see the file before or after, nothing between; true unless told. Means nothing to `append`. */
+  /**
+   * A new file in the place of one that is there, where that keeps all of its rights: see `docs/rexd.md`. False unless
+   * told: it is written over in its place. Means nothing to `append`, nor to a file that is not there.
+   */
   readonly atomic?: boolean
   /** The file must be there and have changed last at exactly this time. */
-  readonly expected_mtime?: string
+  readonly expected_mtime?: FileTime
 }
 
 export interface FsWriteResult {
   readonly path: string
   readonly bytes_written: number
   readonly mtime: string
+  readonly mtime_ms: number
   /** It was not there before. */
   readonly created: boolean
+  /** Nobody could see anything between what was there and what is. */
+  readonly atomic: boolean
 }
 
 export interface FsListParams extends PathParams {
@@ -67,9 +80,10 @@ export interface FsEntry {
   /** Whole. */
   readonly path: string
   readonly type: FileType
-  /** Null where the system would not tell, as `mtime`. */
+  /** Null where the system would not tell, as the times. */
   readonly size: number | null
   readonly mtime: string | null
+  readonly mtime_ms: number | null
 }
 
 export interface FsListResult {
@@ -81,6 +95,7 @@ export interface FsListResult {
 }
 
 export interface FsGlobParams extends SessionParams {
+  /** One that begins at `/` is below a root, and has no `cwd`. */
   readonly pattern: string
   /** Where the pattern begins: the first root unless told. */
   readonly cwd?: string
@@ -103,6 +118,7 @@ export interface FsStatResult {
   readonly type: FileType | null
   readonly size: number | null
   readonly mtime: string | null
+  readonly mtime_ms: number | null
   /** Permission bits as octal text: `0644`. */
   readonly mode: string | null
   readonly uid: number | null
@@ -112,11 +128,12 @@ export interface FsStatResult {
 }
 
 export interface FsEditParams extends PathParams {
+  /** Empty: all that is there, if anything; the file is made where there is none. */
   readonly old_string: string
   readonly new_string: string
   /** Every place; else the old text must be there exactly once. */
   readonly replace_all?: boolean
-  readonly expected_mtime?: string
+  readonly expected_mtime?: FileTime
 }
 
 export interface FsEditResult {
@@ -125,10 +142,13 @@ export interface FsEditResult {
   readonly bytes_written: number
   readonly replacements: number
   readonly mtime: string
+  readonly mtime_ms: number
+  /** It was not there before. */
+  readonly created: boolean
 }
 
 export interface FsPatchParams extends SessionParams {
-  /** From `*** Begin Patch` to `*** End Patch`. */
+  /** From `*** Begin Patch` to `*** End Patch`; what stands around it means nothing. */
   readonly patch_text: string
   /** Where relative paths of the patch begin: the first root unless told. */
   readonly cwd?: string

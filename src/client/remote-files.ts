@@ -16,6 +16,7 @@ import type {
   FsReadResult,
   FsStatResult,
   FsWriteResult,
+  FileTime,
   WriteMode,
 } from './protocol-files.ts'
 import type { SessionLink } from './session-link.ts'
@@ -37,18 +38,19 @@ export interface WriteOptions extends CallOptions {
   readonly mode?: WriteMode
   /** Make the directories that are missing on the way. */
   readonly mkdirParents?: boolean
-  /** True unless told. */
+  /** A new file in the place of one that is there, where that keeps all of its rights; false unless told. */
   readonly atomic?: boolean
-  /** The `mtime` that the file must have, else it is a `conflict`. */
-  readonly expectedMtime?: string
+  /** The `mtime` or `mtimeMs` that the file must have, else it is a `conflict`. */
+  readonly expectedMtime?: FileTime
 }
 
 export interface EditOptions extends CallOptions {
+  /** Empty: all that is there, if anything; the file is made where there is none. */
   readonly oldString: string
   readonly newString: string
   /** Every place; else the old text must be there exactly once. */
   readonly replaceAll?: boolean
-  readonly expectedMtime?: string
+  readonly expectedMtime?: FileTime
 }
 
 export interface FileContent {
@@ -118,9 +120,8 @@ export class RemoteFiles {
   }
 
   /**
-   * Writes a file. What fits into one message (1 MiB) is written as a whole: with `atomic`, others see the file as it was or
-   * as it will be. What is larger, the first chunk creates or replaces the file and the rest is appended to it, so that
-   * `atomic` is true of the first chunk alone: others see the file grow, and a failure or an abort leaves the beginning.
+   * Writes a file. What fits into one message (1 MiB) is written at once. What is larger, the first chunk creates or replaces
+   * the file and the rest is appended to it: others see the file grow, and a failure or an abort leaves the beginning.
    * Somebody else's change in between is a `conflict`. What must not be seen half-written is written under another name
    * and moved by a command.
    */

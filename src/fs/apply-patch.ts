@@ -1,11 +1,18 @@
+import { isUtf8 } from 'node:buffer'
+
+import { AppError } from '../base/errors.ts'
+import type { TimeShare } from '../base/time-sharing.ts'
 import type { FileAccess, FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
-import { decodeText, readWhole } from './content.ts'
-import { MAX_EDIT_BYTES, MAX_PATCH_BYTES, MAX_PATCH_FILES } from './limits.ts'
-import { carryOut, type Effect, type Standing } from './patch-effects.ts'
+import { readWhole } from './content.ts'
+import { unchanging } from './exclusive.ts'
+import type { Standing } from './held.ts'
+import { MAX_EDIT_BYTES, MAX_PATCH_BYTES, MAX_PATCH_FILES, MAX_PATCH_LINES } from './limits.ts'
+import { carryOut, type Effect } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
 import { about, conflict, errnoOf, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+import { Sequence } from './sequence.ts'
 
 /** Throws `forbidden_path` for a path that may not be written. */
 export type PermitFor = (path: string, access: FileAccess) => FilePermit
@@ -24,17 +31,18 @@ type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; re
 
 /**
  * Applies a patch: everything is read and fitted together in memory first, so that nothing is written when anything does
- * not fit; then all files change at once, and when one cannot, those before it are brought back. What is added or moved
- * to may not be there yet; its directories are made. A link at the end of a path is followed to what is updated, is
- * itself what is deleted, and is not moved. Throws `conflict` where text is not found (`data.line`: the hunk in the
- * patch), something is there or changed meanwhile, or a path is named twice; `resource_limit` above MAX_PATCH_FILES,
- * MAX_PATCH_BYTES or MAX_EDIT_BYTES; and what reading and writing throw. `announce` is told every path, all of them
- * permitted, before anything is done.
+ * not fit; then one file after the other changes, in its place, and when one cannot, those before it are brought back.
+ * What is added or moved to may not be there yet; its directories are made. A link at the end of a path is followed to
+ * what is updated, is itself what is deleted, and is not moved. Throws `conflict` where text is not found (`data.line`:
+ * the hunk in the patch), something is there or changed meanwhile, or a file is named twice; `resource_limit` above
+ * MAX_PATCH_FILES, MAX_PATCH_BYTES, MAX_PATCH_LINES or MAX_EDIT_BYTES; what reading and writing throw; and the reason of
+ * the signal before anything is changed. `announce` is told every path, all of them permitted, before anything is done.
  */
 export const applyPatch = async (
   changes: readonly PatchChange[],
   permitFor: PermitFor,
   announce: (paths: readonly string[]) => Promise<void>,
+  share: TimeShare,
 ): Promise<PatchResult> => {
   if (changes.length > MAX_PATCH_FILES) throw tooMuch('patch_files', changes.length, MAX_PATCH_FILES)
   const permitted = changes.map((change) => permit(change, permitFor))
@@ -43,8 +51,10 @@ export const applyPatch = async (
   await announce(paths)
   using places = new DisposableStack()
   const effects: Effect[] = []
-  const memory = { bytes: 0 }
-  for (const one of permitted) effects.push(...(await about(one.permit, () => plan(one, places, memory))))
+  const planning: Planning = { places, share, bytes: 0 }
+  for (const one of permitted) effects.push(...(await about(one.permit, () => plan(one, planning))))
+  requireOneNameEach(effects)
+  share.signal.throwIfAborted()
   await carryOut(effects)
   return resultOf(permitted)
 }
@@ -63,39 +73,60 @@ const requireOnce = (paths: readonly string[]): void => {
   if (twice !== undefined) throw conflict(twice, 'named_twice', 'the patch names it twice')
 }
 
-interface Memory {
+/** The same file by two names: each change fits, and both together do not. */
+const requireOneNameEach = (effects: readonly Effect[]): void => {
+  const seen = new Set<string>()
+  for (const effect of effects) {
+    if (effect.kind === 'put' || effect.kind === 'move') continue
+    const { dev, ino } = effect.at.found.info
+    if (seen.has(`${dev}:${ino}`)) throw conflict(pathOf(effect.permit), 'named_twice', 'the patch names it twice, by two names')
+    seen.add(`${dev}:${ino}`)
+  }
+}
+
+interface Planning {
+  readonly places: DisposableStack
+  readonly share: TimeShare
+  /** In memory until everything is known to fit. */
   bytes: number
 }
 
-const account = (memory: Memory, data: Uint8Array): void => {
-  memory.bytes += data.length
-  if (memory.bytes > MAX_PATCH_BYTES) throw tooMuch('patch_bytes', memory.bytes, MAX_PATCH_BYTES)
+const account = (planning: Planning, data: Uint8Array): void => {
+  planning.bytes += data.length
+  if (planning.bytes > MAX_PATCH_BYTES) throw tooMuch('patch_bytes', planning.bytes, MAX_PATCH_BYTES)
 }
 
-const plan = async ({ change, permit, target }: Permitted, places: DisposableStack, memory: Memory): Promise<Effect[]> => {
-  if (change.kind === 'delete') return [{ kind: 'remove', permit, at: await standingAt(permit, places, false) }]
+const plan = async ({ change, permit, target }: Permitted, planning: Planning): Promise<Effect[]> => {
+  if (change.kind === 'delete') return [{ kind: 'remove', permit, at: await standingAt(permit, planning, false) }]
   if (change.kind === 'add') {
     const data = Buffer.from(change.content)
-    account(memory, data)
+    account(planning, data)
     await requireFree(permit)
-    return [{ kind: 'put', permit, data, like: null }]
+    return [{ kind: 'put', permit, data }]
   }
-  const at = await standingAt(permit, places, target === null)
+  const at = await standingAt(permit, planning, target === null)
   requireRegular(at.found.info, pathOf(permit))
   const old = await readWhole(at.found, 'edit_bytes', MAX_EDIT_BYTES)
-  account(memory, old)
-  const data = change.hunks.length === 0 ? old : patched(old, change.hunks, pathOf(permit))
-  account(memory, data)
-  if (target === null) return [{ kind: 'replace', permit, data, at }]
+  account(planning, old)
+  const data = change.hunks.length === 0 ? old : await patched(old, change.hunks, pathOf(permit), planning.share)
+  account(planning, data)
+  const content = { old, new: data }
+  if (target === null) return [{ kind: 'replace', permit, content, at }]
   await about(target, () => requireFree(target))
   return [
-    { kind: 'put', permit: target, data, like: at.found },
+    { kind: 'move', permit: target, content, at },
     { kind: 'remove', permit, at },
   ]
 }
 
-const patched = (old: Uint8Array, hunks: readonly Hunk[], path: string): Buffer => {
-  const result = applyHunks(decodeText(old, path), hunks)
+const NEWLINE = new Sequence(Buffer.from('\n'))
+
+const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share: TimeShare): Promise<Buffer> => {
+  if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
+  let lines = 0
+  await NEWLINE.each(old, 0, share, () => ++lines <= MAX_PATCH_LINES)
+  if (lines > MAX_PATCH_LINES) throw tooMuch('patch_lines', lines, MAX_PATCH_LINES)
+  const result = await applyHunks(old.toString(), hunks, share)
   if ('unmatched' in result) {
     const { line } = result.unmatched
     throw conflict(path, 'no_match', `the change at line ${line} of the patch fits nowhere`, { line })
@@ -106,12 +137,14 @@ const patched = (old: Uint8Array, hunks: readonly Hunk[], path: string): Buffer 
 }
 
 /** A file, or when it is not followed a link. */
-const standingAt = async (permit: FilePermit, places: DisposableStack, followLast: boolean): Promise<Standing> => {
+const standingAt = async (permit: FilePermit, { places }: Planning, followLast: boolean): Promise<Standing> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')
-  if (!found.info.isSymbolicLink()) requireRegular(found.info, pathOf(permit))
-  return { directory, name, found }
+  if (found.info.isSymbolicLink()) return { directory, name, found }
+  requireRegular(found.info, pathOf(permit))
+  await unchanging(found.info)
+  return { directory, name, found: { ...found, info: await found.held.stat() } }
 }
 
 /** Nothing stands there; its directory may be missing too. */

@@ -1,4 +1,4 @@
-import { mkdir, readlink } from 'node:fs/promises'
+import { mkdir, readlink, rmdir } from 'node:fs/promises'
 
 import { AppError } from '../base/errors.ts'
 import type { FilePermit, Root } from '../policy/file-permit.ts'
@@ -20,6 +20,11 @@ export interface WalkOptions {
 export interface Made {
   readonly parent: Held
   readonly name: string
+}
+
+/** Takes away the directories that a walk made, as far as nobody has put anything there. */
+export const removeMade = async (made: readonly Made[]): Promise<void> => {
+  for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
 }
 
 /** Where a permitted path leads: a directory that is held, a name in it, and what stands there. Dispose of it when done. */
@@ -105,6 +110,7 @@ class Walk {
         if (place !== null) return place
       }
     } catch (error) {
+      await removeMade(this.#made)
       this.#release()
       throw error
     }

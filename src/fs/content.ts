@@ -1,10 +1,8 @@
 import { constants } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 
-import { AppError } from '../base/errors.ts'
 import type { Found } from './held.ts'
 import { tooMuch } from './refusals.ts'
-import { utf8Text } from './utf8.ts'
 
 /** What is read at once of a file that does not say how long it is. */
 const CHUNK_BYTES = 64 * 1024
@@ -38,11 +36,4 @@ export const readWhole = async ({ held, info }: Found, name: string, max: number
   const data = await readFrom(file, 0, max + 1, size)
   if (data.length > max) throw tooMuch(name, data.length, max)
   return data
-}
-
-/** The text of a file that is to be changed, exactly: nothing may get lost on the way back, a byte order mark neither. */
-export const decodeText = (data: Uint8Array, path: string): string => {
-  const text = utf8Text(data)
-  if (text === null) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
-  return text
 }

@@ -1,72 +1,100 @@
+import { isUtf8 } from 'node:buffer'
+
 import { AppError } from '../base/errors.ts'
+import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
-import { decodeText, readWhole } from './content.ts'
+import { readWhole } from './content.ts'
+import { exclusively } from './exclusive.ts'
+import type { Standing } from './held.ts'
 import { MAX_EDIT_BYTES } from './limits.ts'
-import { mtimeText } from './mtime.ts'
+import { mtimeOf, type Mtime } from './mtime.ts'
+import { overwrite } from './overwrite.ts'
 import { about, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
-import { stage } from './staged.ts'
+import { Sequence } from './sequence.ts'
+import { writeFile } from './write-file.ts'
 
 export interface EditOptions {
+  /** Empty: everything that is there, if anything. */
   readonly oldString: string
   readonly newString: string
   /** Every place where the old string is; else it must be in exactly one. */
   readonly replaceAll: boolean
-  /** The file must have changed last at exactly this time. */
+  /** The file must have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
   readonly expectedMtime: string | null
 }
 
-export interface Edited {
+export interface Edited extends Mtime {
   readonly replacements: number
-  readonly mtime: string
   /** Of the whole file. */
   readonly bytesWritten: number
+  /** It was not there before. */
+  readonly created: boolean
 }
 
 /**
- * Replaces one text by another in a UTF-8 file, as exactly as it is given; others see the file before or after, nothing
- * between. Throws `conflict` when the text is not there, is there more than once, or the file changed meanwhile,
- * `bad_request` for a file that is no UTF-8, `resource_limit` above MAX_EDIT_BYTES, and what reading and writing throw.
+ * Replaces one text by another in a UTF-8 file, as exactly as it is given, in its place. An empty old text stands for the
+ * whole file, which need not be there, nor its directories. Throws `conflict` when the text is not there, is there more
+ * than once, or the file changed meanwhile, `bad_request` for a file that is no UTF-8, `resource_limit` above
+ * MAX_EDIT_BYTES, what reading and writing throw, and the reason of the signal before anything is changed.
  */
-export const editFile = async (permit: FilePermit, options: EditOptions): Promise<Edited> => {
+export const editFile = async (permit: FilePermit, options: EditOptions, share: TimeShare): Promise<Edited> => {
   requirePermit(permit, 'write')
-  const { oldString, newString } = options
-  if (oldString === '') throw new AppError('bad_request', 'old_string: empty')
+  const { oldString, newString, expectedMtime } = options
   if (oldString === newString) throw new AppError('bad_request', 'new_string: the same as old_string')
   if (!newString.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
-  return about(permit, () => edit(permit, options))
+  if (oldString !== '') return about(permit, () => edit(permit, options, share))
+  const whole = { data: Buffer.from(newString), mode: 'replace', mkdirParents: true, atomic: false, expectedMtime } as const
+  const { atomic: _, ...written } = await writeFile(permit, whole)
+  return { ...written, replacements: 1 }
 }
 
-const edit = async (permit: FilePermit, options: EditOptions): Promise<Edited> => {
-  const { oldString, newString, expectedMtime } = options
+const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare): Promise<Edited> => {
   const path = pathOf(permit)
   using place = await beneath(permit)
   const { directory, name, found } = place
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')
   requireRegular(found.info, path)
-  requireUnchangedSince(expectedMtime, found.info.mtimeNs, path)
-  const text = decodeText(await readWhole(found, 'edit_bytes', MAX_EDIT_BYTES), path)
-  const replacements = countOf(text, oldString)
-  requireMatches(replacements, options, path)
-  const grown = Buffer.byteLength(text) + replacements * (Buffer.byteLength(newString) - Buffer.byteLength(oldString))
-  if (grown > MAX_EDIT_BYTES) throw tooMuch('edit_bytes', grown, MAX_EDIT_BYTES)
-  const data = Buffer.from(text.replaceAll(oldString, () => newString))
-  const staged = await stage(directory, data, found)
-  try {
-    staged.replaceSame(name, found.info, path)
-  } catch (error) {
-    await staged.discard()
-    throw error
-  }
-  return { replacements, mtime: mtimeText(staged.info.mtimeNs), bytesWritten: data.length }
+  return await exclusively([found.info], async () => {
+    const standing: Standing = { directory, name, found: { ...found, info: await found.held.stat() } }
+    requireUnchangedSince(options.expectedMtime, standing.found.info.mtimeNs, path)
+    const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
+    if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
+    const { data, replacements } = await edited(old, options, path, share)
+    share.signal.throwIfAborted()
+    const info = await overwrite(standing, data, { path, old })
+    return { replacements, bytesWritten: data.length, created: false, ...mtimeOf(info) }
+  })
 }
 
-/** How often a text is in another, without overlaps. */
-const countOf = (text: string, wanted: string): number => {
-  let count = 0
-  for (let at = text.indexOf(wanted); at !== -1; at = text.indexOf(wanted, at + wanted.length)) count += 1
-  return count
+/** UTF-8 is searched as bytes: no character is the end or the middle of another. */
+const edited = async (
+  old: Buffer,
+  options: EditOptions,
+  path: string,
+  share: TimeShare,
+): Promise<{ readonly data: Buffer; readonly replacements: number }> => {
+  const { oldString, newString } = options
+  const wanted = new Sequence(Buffer.from(oldString))
+  const instead = Buffer.from(newString)
+  let replacements = 0
+  const count = (): boolean => ++replacements > 0
+  // What is no Unicode text is in no file of UTF-8.
+  if (oldString.isWellFormed()) await wanted.each(old, 0, share, count)
+  requireMatches(replacements, options, path)
+  const size = old.length + replacements * (instead.length - wanted.length)
+  if (size > MAX_EDIT_BYTES) throw tooMuch('edit_bytes', size, MAX_EDIT_BYTES)
+  const data = Buffer.allocUnsafeSlow(size)
+  let [from, to] = [0, 0]
+  await wanted.each(old, 0, share, (at) => {
+    to += old.copy(data, to, from, at)
+    to += instead.copy(data, to)
+    from = at + wanted.length
+    return true
+  })
+  old.copy(data, to, from)
+  return { data, replacements }
 }
 
 const requireMatches = (matches: number, { replaceAll }: EditOptions, path: string): void => {

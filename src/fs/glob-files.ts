@@ -1,10 +1,11 @@
 import { posix } from 'node:path'
 
+import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
-import { globOf, type GlobPosition } from './glob-pattern.ts'
-import { MAX_GLOB_LOOKS } from './limits.ts'
+import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
+import { MAX_GLOB_LOOKS, MAX_GLOB_STEPS } from './limits.ts'
 import { about, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow } from './tree.ts'
 
@@ -25,9 +26,14 @@ export interface Matches {
 /**
  * Paths of whatever kind below a directory that fit a pattern. Links are matched and not followed, directories in which
  * nothing can fit are not looked into. Throws `forbidden_path` for a pattern that begins at `/` or has a `..`,
- * `bad_request` for an empty one, `resource_limit` for one that is too long, `file_error` ENOTDIR for a file.
+ * `bad_request` for an empty one, `resource_limit` for one that is too long, `file_error` ENOTDIR for a file, and the
+ * reason of the signal. Where it takes too long, MAX_GLOB_LOOKS or MAX_GLOB_STEPS, the answer is truncated.
  */
-export const globFiles = async (permit: FilePermit, { pattern, maxMatches = MAX_LISTED }: GlobOptions): Promise<Matches> => {
+export const globFiles = async (
+  permit: FilePermit,
+  { pattern, maxMatches = MAX_LISTED }: GlobOptions,
+  share: TimeShare,
+): Promise<Matches> => {
   requirePermit(permit, 'read')
   requireCount('max_matches', maxMatches)
   if (maxMatches > MAX_LISTED) throw tooMuch('max_matches', maxMatches, MAX_LISTED)
@@ -39,14 +45,16 @@ export const globFiles = async (permit: FilePermit, { pattern, maxMatches = MAX_
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')
     const answer = new Answer<{ path: string }>(maxMatches)
     const onTooDeep = (): void => void (answer.truncated = true)
-    const enter = ({ carried, name }: { carried: GlobPosition; name: string }): GlobPosition | null => carried.below(name)
+    const work = new GlobWork({ share }, { max: MAX_GLOB_STEPS })
+    const enter = ({ carried, name }: { carried: GlobPosition; name: string }): Promise<GlobPosition | null> => carried.below(name, work)
     let looks = 0
-    for await (const { path, name, type, carried } of entriesBelow(place.found.held, { carried: glob, enter, onTooDeep })) {
-      if (++looks > MAX_GLOB_LOOKS) {
+    for await (const { path, name, type, carried } of entriesBelow(place.found.held, { carried: glob, enter, onTooDeep, share })) {
+      const isFit = await carried.fits(name, type === 'dir', work)
+      if (++looks > MAX_GLOB_LOOKS || work.isTooMuch) {
         answer.truncated = true
         break
       }
-      if (carried.fits(name, type === 'dir') && !answer.add({ path: posix.join(pathOf(permit), path) })) break
+      if (isFit && !answer.add({ path: posix.join(pathOf(permit), path) })) break
     }
     return { matches: answer.sorted().map(({ path }) => path), truncated: answer.truncated }
   })

@@ -1,4 +1,5 @@
 import { AppError } from '../base/errors.ts'
+import type { TimeShare } from '../base/time-sharing.ts'
 import { MAX_GLOB_PATTERN } from './limits.ts'
 import { expandBraces } from './braces.ts'
 import { tooMuch } from './refusals.ts'
@@ -24,6 +25,35 @@ interface Step {
   readonly onlyDirectory: boolean
 }
 
+/** What comparing may take, and what it has taken so far. */
+export class GlobWork {
+  readonly #share: TimeShare
+  readonly #max: number
+  #steps = 0
+
+  constructor(components: { share: TimeShare }, init: { max: number }) {
+    this.#share = components.share
+    this.#max = init.max
+  }
+
+  /** More than it may. */
+  get isTooMuch(): boolean {
+    return this.#steps > this.#max
+  }
+
+  /** Does a name fit one step? When that was too much, nothing fits any more. */
+  async fits(step: Step, characters: readonly string[]): Promise<boolean> {
+    if (this.isTooMuch) return false
+    if (this.#share.due) await this.#share.turn()
+    this.#steps += 1
+    if (characters[0] === '.' && step.tokens?.[0] !== '.') return false
+    if (step.tokens === null) return true
+    const { isFit, steps } = tokensFit(step.tokens, characters)
+    this.#steps += steps
+    return isFit
+  }
+}
+
 /** How far into a pattern a directory is: the steps that a name in it may be the next of. */
 export class GlobPosition {
   readonly #steps: ReadonlySet<Step>
@@ -33,20 +63,20 @@ export class GlobPosition {
   }
 
   /** Is what stands in the directory under this name meant? */
-  fits(name: string, isDirectory: boolean): boolean {
+  async fits(name: string, isDirectory: boolean, work: GlobWork): Promise<boolean> {
     const characters = [...name]
     for (const step of this.#steps)
-      if (step.next === null && (isDirectory || !step.onlyDirectory) && stepFits(step, characters)) return true
+      if (step.next === null && (isDirectory || !step.onlyDirectory) && (await work.fits(step, characters))) return true
     return false
   }
 
   /** The position in the directory of this name; null when nothing below it can be meant. */
-  below(name: string): GlobPosition | null {
+  async below(name: string, work: GlobWork): Promise<GlobPosition | null> {
     const characters = [...name]
     const steps: Step[] = []
     for (const step of this.#steps) {
       if (step.tokens !== null && step.next === null) continue
-      if (stepFits(step, characters)) steps.push(step.tokens === null ? step : step.next!)
+      if (await work.fits(step, characters)) steps.push(step.tokens === null ? step : step.next!)
     }
     return steps.length === 0 ? null : new GlobPosition(steps)
   }
@@ -60,12 +90,6 @@ const closed = (steps: Iterable<Step>): Set<Step> => {
   return all
 }
 
-/** A leading dot is met by a literal dot alone. */
-const stepFits = ({ tokens }: Step, characters: readonly string[]): boolean => {
-  if (characters[0] === '.' && tokens?.[0] !== '.') return false
-  return tokens === null || tokensFit(tokens, characters)
-}
-
 const tokenFits = (token: Token | undefined, character: string): boolean => {
   if (token === ONE || token === character) return true
   if (typeof token !== 'object') return false
@@ -73,10 +97,13 @@ const tokenFits = (token: Token | undefined, character: string): boolean => {
   return token.negated !== token.ranges.some(([from, to]) => from.codePointAt(0)! <= point && point <= to.codePointAt(0)!)
 }
 
+const costOf = (token: Token | undefined): number => (typeof token === 'object' ? token.ranges.length : 1)
+
 /** Goes back to the last `*` alone: an earlier one that took more could not help. So the steps are at most tokens times characters. */
-const tokensFit = (tokens: readonly Token[], characters: readonly string[]): boolean => {
-  let [at, token, lastMany, took] = [0, 0, -1, 0]
+const tokensFit = (tokens: readonly Token[], characters: readonly string[]): { readonly isFit: boolean; readonly steps: number } => {
+  let [at, token, lastMany, took, steps] = [0, 0, -1, 0, 0]
   while (at < characters.length) {
+    steps += costOf(tokens[token])
     if (tokens[token] === MANY) {
       lastMany = token++
       took = at
@@ -86,10 +113,10 @@ const tokensFit = (tokens: readonly Token[], characters: readonly string[]): boo
     } else if (lastMany !== -1) {
       token = lastMany + 1
       at = ++took
-    } else return false
+    } else return { isFit: false, steps }
   }
   while (tokens[token] === MANY) token += 1
-  return token === tokens.length
+  return { isFit: token === tokens.length, steps }
 }
 
 /** `[abc]`, `[a-z]`, `[!a]`, whose `[` is at `open`. Null when nothing closes it: then it is a plain character. */
@@ -158,4 +185,13 @@ export const globOf = (pattern: string): GlobPosition | null => {
   const real = steps.filter((step) => step !== null && step !== 'none')
   if (real.length === 0) throw new AppError('bad_request', 'pattern: it has no name in it')
   return new GlobPosition(real)
+}
+
+/** Divides a pattern that begins at `/`: the directory that its first names spell, and the pattern from there. Its last name stays one. */
+export const splitPattern = (pattern: string): { readonly path: string; readonly pattern: string } => {
+  const names = pattern.split('/')
+  const first = names.findIndex((name) => /[*?[{\\]/.test(name))
+  const last = names.findLastIndex((name) => name !== '')
+  const cut = Math.max(1, first === -1 ? last : Math.min(first, last))
+  return { path: names.slice(0, cut).join('/') || '/', pattern: names.slice(cut).join('/') }
 }

@@ -28,5 +28,12 @@ export interface Found {
   readonly info: BigIntStats
 }
 
+/** What was found at a name, held, and the directory that the name is in. */
+export interface Standing {
+  readonly directory: Held
+  readonly name: string
+  readonly found: Found
+}
+
 /** Null: what stands at the root's path now is not the root. */
 export type HoldRoot = (root: Root) => Promise<Held | null>

@@ -17,15 +17,21 @@ export const MAX_GLOB_PATTERN = 1_024
 export const MAX_GLOB_EXPANDED = 16_384
 /** Names that one pattern is held against: a large tree of sources has a tenth of that. */
 export const MAX_GLOB_LOOKS = 1_000_000
+/** Characters that one pattern compares with others: some seconds of computing, and a hundred times what a usual pattern takes for all those names. */
+export const MAX_GLOB_STEPS = 1_000_000_000
 
 // ---- changes ----
 /** A text that is edited or patched, before and after: it is held in memory as a whole. */
 export const MAX_EDIT_BYTES = 16 * MiB
 /** Times that a file which comes and goes is looked for again before a write gives up. */
 export const MAX_WRITE_TRIES = 8
+/** Milliseconds that a change waits for the file system's clock to go on; clocks of 10 ms are the coarsest in common use. */
+export const MAX_TIME_TRIES = 20
 /** Files that one patch names. */
 export const MAX_PATCH_FILES = 100
 /** All that one patch reads and writes: it is in memory until everything is known to fit. */
 export const MAX_PATCH_BYTES = 64 * MiB
-/** Lines of a file times places where a patch changes it: the search takes that many steps, some ten nanoseconds each. */
+/** Lines of a file that is patched: each costs some hundred bytes and a tenth of a microsecond while it is. */
+export const MAX_PATCH_LINES = 1_000_000
+/** Lines of a file times places where a patch changes it: the search takes up to three times as many steps, some ten nanoseconds each. */
 export const MAX_PATCH_STEPS = 50_000_000

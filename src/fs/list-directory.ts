@@ -1,11 +1,12 @@
 import { lstat } from 'node:fs/promises'
 import { posix } from 'node:path'
 
+import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
-import { mtimeText } from './mtime.ts'
+import { mtimeOf } from './mtime.ts'
 import { about, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow, type TreeEntry } from './tree.ts'
 
@@ -21,9 +22,10 @@ export interface ListEntry {
   /** Whole. */
   readonly path: string
   readonly type: EntryType
-  /** Bytes as the system counts them; null when it would not tell, as `mtime`. */
+  /** Bytes as the system counts them; null when it would not tell, as the times. */
   readonly size: number | null
   readonly mtime: string | null
+  readonly mtime_ms: number | null
 }
 
 export interface Listing {
@@ -35,9 +37,10 @@ export interface Listing {
 
 /**
  * What stands in a directory; links are entries and are not followed. A directory below that may not be read is an entry
- * without anything in it; a name that is no UTF-8 is left out. Throws `file_error` ENOTDIR for a file.
+ * without anything in it; a name that is no UTF-8 is left out. Throws `file_error` ENOTDIR for a file, and
+ * the reason of the signal.
  */
-export const listDirectory = async (permit: FilePermit, options: ListOptions = {}): Promise<Listing> => {
+export const listDirectory = async (permit: FilePermit, options: ListOptions, share: TimeShare): Promise<Listing> => {
   requirePermit(permit, 'read')
   const { recursive = false, maxEntries = MAX_LISTED } = options
   requireCount('max_entries', maxEntries)
@@ -49,7 +52,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions = {
     const answer = new Answer<ListEntry>(maxEntries)
     const onTooDeep = (): void => void (answer.truncated = true)
     const enter = (): true | null => (recursive ? true : null)
-    for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep })) {
+    for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep, share })) {
       const described = await describe(entry, pathOf(permit))
       if (described !== null && !answer.add(described)) break
     }
@@ -62,8 +65,8 @@ const describe = async ({ directory, name, path, type }: TreeEntry<unknown>, bas
   const whole = posix.join(base, path)
   try {
     const info = await lstat(directory.at(name), { bigint: true })
-    return { name, path: whole, type: entryTypeOf(info), size: Number(info.size), mtime: mtimeText(info.mtimeNs) }
+    return { name, path: whole, type: entryTypeOf(info), size: Number(info.size), ...mtimeOf(info) }
   } catch (error) {
-    return errnoOf(error) === 'ENOENT' ? null : { name, path: whole, type, size: null, mtime: null }
+    return errnoOf(error) === 'ENOENT' ? null : { name, path: whole, type, size: null, mtime: null, mtime_ms: null }
   }
 }

@@ -1,88 +1,130 @@
-import { linkSync, lstatSync, renameSync, unlinkSync } from 'node:fs'
-import { rmdir, unlink } from 'node:fs/promises'
+import { lstatSync, renameSync, unlinkSync, type BigIntStats } from 'node:fs'
+import { unlink } from 'node:fs/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
-import { beneath, type Made } from './beneath.ts'
-import type { Found, Held } from './held.ts'
-import { about, pathOf, refusalOf, systemError } from './refusals.ts'
-import { requireSame, stage, temporaryName, type Staged } from './staged.ts'
+import { beneath, removeMade, type Made } from './beneath.ts'
+import { exclusively } from './exclusive.ts'
+import type { Held, Standing } from './held.ts'
+import { overwrite } from './overwrite.ts'
+import { about, pathOf, requireSame, systemError } from './refusals.ts'
+import { isAt, requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
 
-/** What was found at a name, held. */
-export interface Standing {
-  readonly directory: Held
-  readonly name: string
-  readonly found: Found
+/** What a file has, and what it is to have; the same object where that does not change. */
+export interface Content {
+  readonly old: Uint8Array
+  readonly new: Uint8Array
 }
 
-/** One name that a patch changes, and everything that is needed for it. */
+/** One thing that a patch does, and everything that is needed for it. */
 export type Effect =
-  /** Nothing may stand there; missing directories are made. It takes after `like`. */
-  | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array; readonly like: Found | null }
-  | { readonly kind: 'replace'; readonly permit: FilePermit; readonly data: Uint8Array; readonly at: Standing }
+  /** Nothing may stand there; missing directories are made. */
+  | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }
+  /** Another name for what was found, where nothing may stand; its old name is an effect of its own. */
+  | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
+  | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
   | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: Standing }
 
 /** Done, and not yet for good. */
 interface Done {
   readonly path: string
-  undo(): void
+  undo(): void | Promise<void>
   /** Nothing is to be undone any more. */
-  settle(): Promise<void>
+  settle?(): Promise<void>
 }
 
-/** One effect, ready to be done at once. */
-interface Ready {
+/** One step, ready to be done. */
+interface Step {
   readonly permit: FilePermit
-  readonly staged: Staged | null
-  perform(): Done
+  perform(): Done | Promise<Done>
 }
 
-const prepare = async (effect: Effect, places: DisposableStack, allMade: Made[]): Promise<Ready> => {
-  const { permit } = effect
-  const path = pathOf(permit)
-  if (effect.kind === 'remove') return { permit, staged: null, perform: () => remove(effect.at, path) }
-  if (effect.kind === 'replace') {
-    const staged = await stage(effect.at.directory, effect.data, effect.at.found)
-    return { permit, staged, perform: () => replace(effect.at, staged, path) }
+/** Everything that a patch does: names first, which can be given back as they were, then contents in their places. */
+class Plan {
+  readonly #places = new DisposableStack()
+  readonly #made: Made[] = []
+  readonly #staged: Staged[] = []
+  readonly #names: Step[] = []
+  readonly #contents: Step[] = []
+  /** Files that are written over. */
+  readonly #written: BigIntStats[] = []
+
+  async prepare(effect: Effect): Promise<void> {
+    const { permit } = effect
+    const path = pathOf(permit)
+    if (effect.kind === 'remove') this.#names.push({ permit, perform: () => remove(effect.at, path) })
+    else if (effect.kind === 'replace') await this.#write(permit, effect.at, effect.content)
+    else {
+      const { directory, name, found, made } = this.#places.use(await beneath(permit, { followLast: false, makeParents: true }))
+      this.#made.push(...made)
+      if (directory === null || found !== null) throw systemError('EEXIST')
+      if (effect.kind === 'put') this.#put(permit, { directory, name }, await stage(directory, effect.data, null))
+      else await this.#move(permit, { directory, name, found: effect.at.found }, effect)
+    }
   }
-  const { directory, name, found, made } = places.use(await beneath(permit, { followLast: false, makeParents: true }))
-  allMade.push(...made)
-  if (directory === null || found !== null) throw systemError('EEXIST')
-  const staged = await stage(directory, effect.data, effect.like)
-  return { permit, staged, perform: () => put(directory, name, staged, path) }
+
+  /** The last done is the first undone. Answers the paths that could not be brought back. */
+  async carryOut(): Promise<void> {
+    const done: Done[] = []
+    await exclusively(this.#written, async () => {
+      try {
+        for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await about(permit, async () => perform()))
+      } catch (error) {
+        throw tellLeft(error, await undoAll(done))
+      }
+    })
+    // The patch is applied: a name that cannot be taken away now is no failure of it.
+    for (const { settle } of done) await settle?.().catch(() => {})
+  }
+
+  async withdraw(): Promise<void> {
+    for (const staged of this.#staged) await staged.discard()
+    await removeMade(this.#made)
+  }
+
+  release(): void {
+    this.#places.dispose()
+  }
+
+  #put(permit: FilePermit, at: { readonly directory: Held; readonly name: string }, staged: Staged): void {
+    this.#staged.push(staged)
+    this.#names.push({ permit, perform: async () => put(at, staged, pathOf(permit)) })
+  }
+
+  /** The file itself, with all that it has; only where another file system is to have it, a new one. */
+  async #move(permit: FilePermit, to: Standing, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
+    await requireWritable(at.found)
+    const same = await stageMove(to.directory, at)
+    this.#put(permit, to, same ?? (await stage(to.directory, content.new, at.found.info)))
+    if (same !== null && content.new !== content.old) await this.#write(permit, to, content)
+  }
+
+  async #write(permit: FilePermit, at: Standing, content: Content): Promise<void> {
+    await requireWritable(at.found)
+    this.#written.push(at.found.info)
+    this.#contents.push({ permit, perform: async () => replace(at, content, pathOf(permit)) })
+  }
 }
 
-const put = (directory: Held, name: string, staged: Staged, path: string): Done => {
-  staged.createNow(name)
+const put = async ({ directory, name }: { directory: Held; name: string }, staged: Staged, path: string): Promise<Done> => {
+  await staged.create(name)
   return {
     path,
     undo: () => {
-      requireSame(directory, name, staged.info, path)
+      // One name of several is nothing that somebody could lose.
+      if (staged.info.nlink === 1n) requireSame(directory, name, staged.info, path)
+      else if (!isAt(directory, name, staged.info)) throw systemError('ESTALE')
       unlinkSync(directory.at(name))
     },
-    settle: () => staged.discard(),
   }
 }
 
-/** The old file keeps a name until all is done, so that it can come back as it was. */
-const replace = ({ directory, name, found }: Standing, staged: Staged, path: string): Done => {
-  const backup = directory.at(temporaryName())
-  requireSame(directory, name, found.info, path)
-  linkSync(directory.at(name), backup)
-  try {
-    staged.replaceNow(name)
-  } catch (error) {
-    unlinkSync(backup)
-    throw error
+const replace = async (at: Standing, content: Content, path: string): Promise<Done> => {
+  const info = await overwrite(at, content.new, { path, old: content.old })
+  const undo = async (): Promise<void> => {
+    await overwrite({ ...at, found: { ...at.found, info } }, content.old, { path, old: null })
   }
-  return {
-    path,
-    undo: () => {
-      requireSame(directory, name, staged.info, path)
-      renameSync(backup, directory.at(name))
-    },
-    settle: () => unlink(backup),
-  }
+  return { path, undo }
 }
 
 const remove = ({ directory, name, found }: Standing, path: string): Done => {
@@ -99,59 +141,40 @@ const remove = ({ directory, name, found }: Standing, path: string): Done => {
   }
 }
 
-/** All at once, so that no other operation of ours sees a part. */
-const performAll = (ready: readonly Ready[], done: Done[]): void => {
-  for (const { permit, perform } of ready) {
+const undoAll = async (done: readonly Done[]): Promise<string[]> => {
+  const left: string[] = []
+  for (const { path, undo } of done.toReversed()) {
     try {
-      done.push(perform())
-    } catch (error) {
-      throw refusalOf(error, pathOf(permit))
+      await undo()
+    } catch {
+      left.push(path)
     }
   }
+  return left
 }
 
-/** The last first. Answers the paths that could not be brought back. */
-const undoAll = (done: readonly Done[]): string[] =>
-  done.toReversed().flatMap(({ path, undo }) => {
-    try {
-      undo()
-      return []
-    } catch {
-      return [path]
-    }
+const tellLeft = (error: unknown, left: readonly string[]): unknown => {
+  if (left.length === 0 || !(error instanceof AppError)) return error
+  const all = [...((error.data['left_changed'] as string[] | undefined) ?? []), ...left]
+  return new AppError(error.code, `${errorText(error)}; not brought back: ${all.join(', ')}`, {
+    cause: error,
+    data: { ...error.data, left_changed: all },
   })
-
-const withdraw = async (ready: readonly Ready[], made: readonly Made[]): Promise<void> => {
-  for (const { staged } of ready) await staged?.discard()
-  // Not when somebody put something there meanwhile.
-  for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
 }
-
-const tellLeft = (error: unknown, left: readonly string[]): unknown =>
-  left.length === 0 || !(error instanceof AppError)
-    ? error
-    : new AppError(error.code, `${errorText(error)}; not brought back: ${left.join(', ')}`, {
-        cause: error,
-        data: { ...error.data, left_changed: left },
-      })
 
 /**
- * Writes everything beside its place, then gives all of it its names at once. When something fails, what was done is
- * undone; `data.left_changed` names what could not be.
+ * Makes everything ready that can be made ready, then does it, one thing after the other. When something fails, what was
+ * done is undone; `data.left_changed` names what could not be. A crash in between leaves what was done until then.
  */
 export const carryOut = async (effects: readonly Effect[]): Promise<void> => {
-  using places = new DisposableStack()
-  const ready: Ready[] = []
-  const done: Done[] = []
-  const made: Made[] = []
+  const plan = new Plan()
   try {
-    for (const effect of effects) ready.push(await about(effect.permit, () => prepare(effect, places, made)))
-    performAll(ready, done)
+    for (const effect of effects) await about(effect.permit, () => plan.prepare(effect))
+    await plan.carryOut()
   } catch (error) {
-    const left = undoAll(done)
-    await withdraw(ready, made)
-    throw tellLeft(error, left)
+    await plan.withdraw()
+    throw error
+  } finally {
+    plan.release()
   }
-  // The patch is applied: a name that cannot be taken away now is no failure of it.
-  for (const { settle } of done) await settle().catch(() => {})
 }

@@ -1,53 +1,44 @@
+import type { TimeShare } from '../base/time-sharing.ts'
 import { MAX_PATCH_STEPS } from './limits.ts'
 import type { Hunk } from './patch-text.ts'
 import { tooMuch } from './refusals.ts'
+import { Sequence } from './sequence.ts'
 
 /** Either the new text, or the hunk that fits nowhere. */
 export type Patched = { readonly text: string } | { readonly unmatched: Hunk }
 
-/** Where these lines stand together, from a line on; -1 for nowhere. Takes a step per line (Knuth, Morris, Pratt). */
-const findLines = (lines: readonly string[], wanted: readonly string[], from: number): number => {
-  // How much of the beginning stands again at the end of each beginning.
-  const again = [0]
-  for (let at = 1, same = 0; at < wanted.length; at++) {
-    while (same > 0 && wanted[at] !== wanted[same]) same = again[same - 1]!
-    if (wanted[at] === wanted[same]) same += 1
-    again.push(same)
-  }
-  for (let at = from, same = 0; at < lines.length; at++) {
-    while (same > 0 && lines[at] !== wanted[same]) same = again[same - 1]!
-    if (lines[at] === wanted[same]) same += 1
-    if (same === wanted.length) return at - same + 1
-  }
-  return -1
-}
+/** Ways to read a line, from the strictest: as it is, without blanks at its end, without those at its beginning as well. */
+const READINGS: readonly ((line: string) => string)[] = [(line) => line, (line) => line.trimEnd(), (line) => line.trim()]
 
-/** The lines of a file, found exactly or else without regard to blanks at their ends. */
+/** The lines of a file, found by the strictest reading in which they are there. */
 class Lines {
-  readonly all: readonly string[]
-  #trimmed: readonly string[] | null = null
+  readonly #share: TimeShare
+  readonly #readings: (readonly string[])[]
 
-  constructor(all: readonly string[]) {
-    this.all = all
+  constructor(all: readonly string[], share: TimeShare) {
+    this.#share = share
+    this.#readings = [all]
   }
 
-  find(wanted: readonly string[], from: number): number {
-    const exact = findLines(this.all, wanted, from)
-    if (exact !== -1) return exact
-    this.#trimmed ??= this.all.map((line) => line.trimEnd())
-    return findLines(
-      this.#trimmed,
-      wanted.map((line) => line.trimEnd()),
-      from,
-    )
+  get all(): readonly string[] {
+    return this.#readings[0]!
+  }
+
+  async find(wanted: readonly string[], from: number): Promise<number> {
+    for (const [i, read] of READINGS.entries()) {
+      const lines = (this.#readings[i] ??= this.all.map(read))
+      const at = await new Sequence(wanted.map(read)).find(lines, from, this.#share)
+      if (at !== -1) return at
+    }
+    return -1
   }
 }
 
 /** Where a hunk goes, not before `from`; -1 for nowhere. Without lines to find: behind its context, else at the end. */
-const placeOf = (lines: Lines, { contexts, atEnd }: Hunk, before: readonly string[], from: number): number => {
+const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly string[], from: number): Promise<number> => {
   let start = from
   for (const context of contexts) {
-    const at = lines.find([context], start)
+    const at = await lines.find([context], start)
     if (at === -1) return -1
     start = at + 1
   }
@@ -59,9 +50,10 @@ const placeOf = (lines: Lines, { contexts, atEnd }: Hunk, before: readonly strin
 
 /**
  * Changes a text, one hunk after the other and each below the one before. What stays is kept as the file has it; line ends
- * are those of the file, and so is whether the last line has one. Throws `resource_limit` when the search would take too long.
+ * are those of the file, and so is whether the last line has one. Throws `resource_limit` when the search would take too long,
+ * and the reason of the signal.
  */
-export const applyHunks = (text: string, hunks: readonly Hunk[]): Patched => {
+export const applyHunks = async (text: string, hunks: readonly Hunk[], share: TimeShare): Promise<Patched> => {
   // As a whole or not at all: a single line that ends otherwise could not be told from its text.
   const end = text.includes('\r\n') && !/(^|[^\r])\n/.test(text) ? '\r\n' : '\n'
   const all = text.split(end)
@@ -69,21 +61,23 @@ export const applyHunks = (text: string, hunks: readonly Hunk[]): Patched => {
   if (hasEnd) all.pop()
   const steps = all.length * hunks.reduce((count, { contexts }) => count + contexts.length + 1, 0)
   if (steps > MAX_PATCH_STEPS) throw tooMuch('patch_steps', steps, MAX_PATCH_STEPS)
-  const lines = new Lines(all)
+  const lines = new Lines(all, share)
   const textOf = (line: { text: string }): string => (end === '\r\n' ? line.text.replace(/\r$/, '') : line.text)
-  const result: string[] = []
+  const result: string[][] = []
   let done = 0
   for (const hunk of hunks) {
     const before = hunk.lines.filter(({ kind }) => kind !== 'add').map(textOf)
-    const place = placeOf(lines, hunk, before, done)
+    const place = await placeOf(lines, hunk, before, done)
     if (place === -1) return { unmatched: hunk }
-    while (done < place) result.push(all[done++]!)
+    result.push(all.slice(done, place))
+    done = place
     for (const line of hunk.lines) {
-      if (line.kind === 'add') result.push(textOf(line))
-      else if (line.kind === 'keep') result.push(all[done++]!)
+      if (line.kind === 'add') result.push([textOf(line)])
+      else if (line.kind === 'keep') result.push([all[done++]!])
       else done += 1
     }
   }
-  while (done < all.length) result.push(all[done++]!)
-  return { text: result.join(end) + (hasEnd && result.length > 0 ? end : '') }
+  result.push(all.slice(done))
+  const changed = result.flat()
+  return { text: changed.join(end) + (hasEnd && changed.length > 0 ? end : '') }
 }

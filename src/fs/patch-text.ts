@@ -34,6 +34,8 @@ const KINDS: Readonly<Record<string, PatchLine['kind']>> = { ' ': 'keep', '-': '
 /** A carriage return belongs to the end of a line. */
 const isBlank = (line: string): boolean => line === '' || line === '\r'
 
+const isBegin = (line: string): boolean => line.trim() === BEGIN
+
 /** Reads a patch line by line; where it stands is what a complaint names. */
 class Parser {
   readonly #lines: readonly string[]
@@ -46,13 +48,15 @@ class Parser {
   parse(): PatchChange[] {
     const foreign = this.#lines.findIndex((line) => !line.isWellFormed())
     if (foreign !== -1) throw this.#wrong('not Unicode text', foreign)
-    this.#skipBlank()
-    if (!this.#take(BEGIN)) throw this.#wrong(`expected "${BEGIN}"`)
+    // What stands around a patch is how its author introduced or quoted it.
+    const begin = this.#lines.findIndex(isBegin)
+    if (begin === -1) throw this.#wrong(`expected "${BEGIN}"`)
+    this.#at = begin + 1
     const changes: PatchChange[] = []
     for (this.#skipBlank(); !this.#take(END); this.#skipBlank()) changes.push(this.#change())
     if (changes.length === 0) throw this.#wrong('the patch changes nothing', this.#at - 1)
-    this.#skipBlank()
-    if (this.#at < this.#lines.length) throw this.#wrong(`something stands behind "${END}"`)
+    const second = this.#lines.findIndex((line, at) => at >= this.#at && isBegin(line))
+    if (second !== -1) throw this.#wrong('a second patch: there is one at a time', second)
     return changes
   }
 
@@ -134,7 +138,7 @@ class Parser {
 
 /**
  * Reads a patch in an envelope: `*** Begin Patch`, then `*** Add File: P` with lines `+…`, `*** Delete File: P`, or
- * `*** Update File: P` with perhaps `*** Move to: P` and hunks, then `*** End Patch`. A hunk begins with `@@`, which the
+ * `*** Update File: P` with perhaps `*** Move to: P` and hunks, then `*** End Patch`; text around it is passed over. A hunk begins with `@@`, which the
  * first may lack, or several `@@ line` to go to first; its lines begin with a blank (stays), `-` (goes) or `+` (comes);
  * `*** End of File` behind it says that it is at the end. Throws nothing but `bad_request`, which names the line.
  */

@@ -3,7 +3,8 @@ import { constants } from 'node:fs'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
-import { mtimeText } from './mtime.ts'
+import { unchanging } from './exclusive.ts'
+import { mtimeOf, type Mtime } from './mtime.ts'
 import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 
 export interface ReadOptions {
@@ -13,11 +14,10 @@ export interface ReadOptions {
   readonly length?: number
 }
 
-export interface FileContent {
+/** `mtime`: when it was last changed before it was read; if it changes meanwhile, a write that expects this time fails. */
+export interface FileContent extends Mtime {
   /** Bytes of the whole file. */
   readonly size: number
-  /** When it was last changed before it was read: if it changes meanwhile, a write that expects this time fails. */
-  readonly mtime: string
   readonly data: Uint8Array
   /** The file goes on behind the data. */
   readonly truncated: boolean
@@ -37,13 +37,15 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}): P
   return about(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
-    const { held, info } = place.found
-    requireRegular(info, pathOf(permit))
+    const { held } = place.found
+    requireRegular(place.found.info, pathOf(permit))
+    await unchanging(place.found.info)
+    const info = await held.stat()
     const size = Number(info.size)
     await using file = await held.open(constants.O_RDONLY)
     // One byte more than is given tells whether there are more.
     const data = await readFrom(file, offset, length + 1, size - offset)
     const truncated = data.length > length
-    return { size, mtime: mtimeText(info.mtimeNs), data: truncated ? data.subarray(0, length) : data, truncated }
+    return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
   })
 }

@@ -1,11 +1,12 @@
-import type { BigIntStats } from 'node:fs'
+import { lstatSync, type BigIntStats } from 'node:fs'
 import { constants } from 'node:os'
 import { posix } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
 
 import { AppError } from '../base/errors.ts'
 import { isFilePermit, type FileAccess, type FilePermit } from '../policy/file-permit.ts'
-import { mtimeText } from './mtime.ts'
+import type { Held } from './held.ts'
+import { isTime, mtimeText } from './mtime.ts'
 
 /** The first line of every operation: nothing is done without a permit that policy made for just that. */
 export const requirePermit = (permit: FilePermit, access: FileAccess): void => {
@@ -46,10 +47,18 @@ export const conflict = (path: string, reason: string, text: string, data: Recor
 
 /** What a caller who has seen the file expects of it: changed last at exactly this time. Null expects nothing; a missing file fits no time. */
 export const requireUnchangedSince = (expected: string | null, actual: bigint | null, path: string): void => {
+  if (expected === null || (actual !== null && isTime(expected, actual))) return
   const mtime = actual === null ? null : mtimeText(actual)
-  if (expected === null || mtime === expected) return
   const text = mtime === null ? 'it is not there' : `it was changed at ${mtime}`
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
+}
+
+/** What was found at a name must still stand there, unchanged: else `conflict`. At once, so that nothing of ours comes between this and what follows. */
+export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): void => {
+  const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
+  if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return
+  const mtime = now === undefined ? null : mtimeText(now.mtimeNs)
+  throw conflict(path, 'changed', 'it was changed meanwhile', { expected_mtime: mtimeText(old.mtimeNs), mtime })
 }
 
 /** What the system says about a path becomes an error of ours; everything else stays what it is. */

@@ -1,45 +1,49 @@
 import { randomBytes } from 'node:crypto'
-import { constants, linkSync, lstatSync, renameSync, type BigIntStats } from 'node:fs'
-import { link, open, rename, unlink, type FileHandle } from 'node:fs/promises'
+import { constants, lstatSync, renameSync, type BigIntStats } from 'node:fs'
+import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
-import type { Found, Held } from './held.ts'
-import { mtimeText } from './mtime.ts'
-import { conflict, errnoOf } from './refusals.ts'
+import type { Found, Held, Standing } from './held.ts'
+import { errnoOf, requireSame, systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
+/** What file systems without hard links say to one (link(2)): vfat, exFAT, many in user space. */
+const NO_LINKS: readonly (string | undefined)[] = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
 /** A name that nobody can know before it is there. */
 export const temporaryName = (): string => `.x0x-${randomBytes(16).toString('hex')}.tmp`
 
 /** Makes a file that was not there: EEXIST for anything that stands at the name, a link that leads nowhere too. */
-export const openNew = (directory: Held, name: string, flags = 0, mode = 0o666): Promise<FileHandle> =>
-  open(directory.at(name), NEW_FILE | flags, mode)
+const openNew = (directory: Held, name: string, mode = 0o666): Promise<FileHandle> => open(directory.at(name), NEW_FILE, mode)
 
 /** Leaves the owner as it is, chown(2). */
 const SAME_OWNER = -1
 
-/** Owner and group, as far as we may give files away, then the permission bits; what makes a program run as its owner is not passed on. */
+/** Where the group would get more than all others have, it gets that: the bits may have been the mask of an ACL, which nobody has any more. */
+const narrowed = (mode: bigint): bigint => (mode & 0o707n) | (mode & 0o070n & ((mode & 0o007n) << 3n))
+
+/** Owner and group as far as we may give files away, then the permission bits, as far as nobody can do more by them than before. */
 const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   const { uid, gid } = await file.stat({ bigint: true })
   if (uid !== old.uid || gid !== old.gid) {
-    if (!(await given(file, Number(old.uid), Number(old.gid)))) await given(file, SAME_OWNER, Number(old.gid))
+    const isOurs = await allowed(() => file.chown(Number(old.uid), Number(old.gid)))
+    if (!isOurs) await allowed(() => file.chown(SAME_OWNER, Number(old.gid)))
   }
-  await file.chmod(Number(old.mode & 0o777n))
+  await allowed(() => file.chmod(Number(narrowed(old.mode))))
 }
 
-/** False: we may not, or that user is none of this namespace. */
-const given = async (file: FileHandle, uid: number, gid: number): Promise<boolean> => {
+/** False: we may not, the user is none of this namespace, or the file system has no such thing. */
+const allowed = async (change: () => Promise<void>): Promise<boolean> => {
   try {
-    await file.chown(uid, gid)
+    await change()
     return true
   } catch (error) {
-    if (errnoOf(error) === 'EPERM' || errnoOf(error) === 'EINVAL') return false
+    if (['EPERM', 'EINVAL', 'ENOTSUP', 'EOPNOTSUPP'].includes(errnoOf(error) ?? '')) return false
     throw error
   }
 }
 
-/** To take a file's place needs only its directory: that we might write to the file itself is asked here. */
-const requireWritable = async ({ held }: Found): Promise<void> => {
+/** To take a file's place or its name needs only its directory: that we might write to the file itself is asked here. */
+export const requireWritable = async ({ held }: Found): Promise<void> => {
   try {
     const file = await held.open(constants.O_WRONLY)
     await file.close()
@@ -49,15 +53,7 @@ const requireWritable = async ({ held }: Found): Promise<void> => {
   }
 }
 
-/** What was found at a name must still stand there, unchanged: else `conflict`. At once, so that nothing of ours comes between this and what follows. */
-export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): void => {
-  const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
-  if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return
-  const mtime = now === undefined ? null : mtimeText(now.mtimeNs)
-  throw conflict(path, 'changed', 'it was changed meanwhile', { expected_mtime: mtimeText(old.mtimeNs), mtime })
-}
-
-/** A file with its whole content on disk, under a name of its own beside the one that it is for. Discard it unless it was put there. */
+/** A file that is complete, under a name of its own beside the one that it is for. Discard it unless it was put there. */
 export class Staged {
   readonly #directory: Held
   readonly #temporary: string
@@ -72,25 +68,18 @@ export class Staged {
 
   /** Gives it its name, where nothing may stand: EEXIST. */
   async create(name: string): Promise<void> {
-    await link(this.#directory.at(this.#temporary), this.#directory.at(name))
+    try {
+      await link(this.#directory.at(this.#temporary), this.#directory.at(name))
+    } catch (error) {
+      if (!NO_LINKS.includes(errnoOf(error))) throw error
+      return this.#createByRename(name)
+    }
     await this.discard()
-  }
-
-  async replace(name: string): Promise<void> {
-    await rename(this.#directory.at(this.#temporary), this.#directory.at(name))
   }
 
   /** Takes the place of what was found at the name, if that is still there unchanged, else `conflict`: of two at once, one wins. */
   replaceSame(name: string, old: BigIntStats, path: string): void {
     requireSame(this.#directory, name, old, path)
-    this.replaceNow(name)
-  }
-
-  createNow(name: string): void {
-    linkSync(this.#directory.at(this.#temporary), this.#directory.at(name))
-  }
-
-  replaceNow(name: string): void {
     renameSync(this.#directory.at(this.#temporary), this.#directory.at(name))
   }
 
@@ -98,19 +87,31 @@ export class Staged {
   async discard(): Promise<void> {
     await unlink(this.#directory.at(this.#temporary)).catch(() => {})
   }
+
+  /** An empty file holds the name until this one takes its place. */
+  async #createByRename(name: string): Promise<void> {
+    await using file = await openNew(this.#directory, name)
+    if (!isAt(this.#directory, name, await file.stat({ bigint: true }))) throw systemError('EEXIST')
+    renameSync(this.#directory.at(this.#temporary), this.#directory.at(name))
+  }
+}
+
+/** Does that file stand at the name? At once, as `requireSame`. */
+export const isAt = (directory: Held, name: string, { dev, ino }: BigIntStats): boolean => {
+  const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
+  return now?.dev === dev && now.ino === ino
 }
 
 /**
- * Writes a file beside the place that it is for. It takes after the one that it is to replace, which we must be allowed
- * to write to (else EACCES); a new one gets what the umask leaves.
+ * Writes a file beside the place that it is for. A new one gets what the umask and the directory leave; one that is to be
+ * instead of another takes after it, and nobody can do more with it than with that.
  */
-export const stage = async (directory: Held, data: Uint8Array, old: Found | null): Promise<Staged> => {
-  if (old !== null) await requireWritable(old)
+export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
   const temporary = temporaryName()
-  const file = await openNew(directory, temporary, 0, old === null ? 0o666 : 0o600)
+  const file = await openNew(directory, temporary, old === null ? 0o666 : 0o600)
   try {
     await file.writeFile(data)
-    if (old !== null) await takeAfter(file, old.info)
+    if (old !== null) await takeAfter(file, old)
     await file.datasync()
     return new Staged(directory, temporary, await file.stat({ bigint: true }))
   } catch (error) {
@@ -119,4 +120,19 @@ export const stage = async (directory: Held, data: Uint8Array, old: Found | null
   } finally {
     await file.close()
   }
+}
+
+/** The very file that is to be moved, under one more name; null where the file system cannot give it one there. */
+export const stageMove = async (directory: Held, { directory: from, name, found }: Standing): Promise<Staged | null> => {
+  const temporary = temporaryName()
+  try {
+    await link(from.at(name), directory.at(temporary))
+  } catch (error) {
+    if (errnoOf(error) !== 'EXDEV' && errnoOf(error) !== 'EMLINK' && !NO_LINKS.includes(errnoOf(error))) throw error
+    return null
+  }
+  const staged = new Staged(directory, temporary, await lstat(directory.at(temporary), { bigint: true }))
+  if (isAt(directory, temporary, found.info)) return staged
+  await staged.discard()
+  throw systemError('ESTALE')
 }

@@ -4,7 +4,7 @@ import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
-import { mtimeText } from './mtime.ts'
+import { mtimeOf } from './mtime.ts'
 import { about, requirePermit } from './refusals.ts'
 
 /** Where `exists` is false, everything else is null. */
@@ -14,6 +14,7 @@ export interface PathStatus {
   /** Bytes as the system counts them, also of what is no file. */
   readonly size: number | null
   readonly mtime: string | null
+  readonly mtime_ms: number | null
   /** Permission bits as octal text: `0644`. */
   readonly mode: string | null
   readonly uid: number | null
@@ -27,6 +28,7 @@ const MISSING: PathStatus = Object.freeze({
   type: null,
   size: null,
   mtime: null,
+  mtime_ms: null,
   mode: null,
   uid: null,
   gid: null,
@@ -53,7 +55,7 @@ const look = async (permit: FilePermit): Promise<PathStatus> => {
     exists: true,
     type: entryTypeOf(info),
     size: Number(info.size),
-    mtime: mtimeText(info.mtimeNs),
+    ...mtimeOf(info),
     mode: (info.mode & 0o7777n).toString(8).padStart(4, '0'),
     uid: Number(info.uid),
     gid: Number(info.gid),

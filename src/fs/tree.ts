@@ -1,6 +1,7 @@
 import type { Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 
+import type { TimeShare } from '../base/time-sharing.ts'
 import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
 import type { Held } from './held.ts'
@@ -35,20 +36,24 @@ export interface TreeOptions<T> {
   /** What the beginning is entered with. */
   readonly carried: T
   /** What a directory is entered with; null: it is not. */
-  readonly enter: (entry: TreeEntry<T>) => T | null
+  readonly enter: (entry: TreeEntry<T>) => T | null | Promise<T | null>
   /** A directory would have been entered but is too deep. */
   readonly onTooDeep: () => void
+  readonly share: TimeShare
 }
 
 /**
  * What stands in a directory, one entry after the other in the system's order and never more than READ_AHEAD in memory.
  * Links are entries and never followed. A directory below that may not be read is passed by. A name that is no UTF-8 is
- * left out: no operation could be told it.
+ * left out: no operation could be told it. Throws the reason of the signal.
  */
-export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep }: TreeOptions<T>): AsyncGenerator<TreeEntry<T>> {
+export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep, share }: TreeOptions<T>): AsyncGenerator<TreeEntry<T>> {
   const levels: Level<T>[] = [{ held: start, reader: await readerOf(start), prefix: '', carried }]
   try {
     for (let level = levels.at(-1); level !== undefined; level = levels.at(-1)) {
+      share.signal.throwIfAborted()
+      // What is in memory already comes without the event loop going round.
+      if (share.due) await share.turn()
       const next = (await level.reader.read()) as Dirent<Buffer> | null
       if (next === null) {
         await leave(levels.pop()!, start)
@@ -58,7 +63,7 @@ export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep 
       if (name === null) continue
       const entry = { directory: level.held, name, path: level.prefix + name, type: entryTypeOf(next), carried: level.carried }
       yield entry
-      const onward = entry.type === 'dir' ? enter(entry) : null
+      const onward = entry.type === 'dir' ? await enter(entry) : null
       if (onward === null) continue
       if (levels.length >= MAX_TREE_DEPTH) onTooDeep()
       else await descend(levels, entry, onward)

@@ -1,12 +1,15 @@
-import { constants } from 'node:fs'
+import { constants, type BigIntStats } from 'node:fs'
 
+import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
-import { beneath, type Place } from './beneath.ts'
-import type { Held } from './held.ts'
+import { beneath, removeMade, type Place } from './beneath.ts'
+import { exclusively } from './exclusive.ts'
+import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
-import { mtimeText } from './mtime.ts'
+import { mtimeOf, type Mtime } from './mtime.ts'
+import { overwrite } from './overwrite.ts'
 import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
-import { openNew, stage } from './staged.ts'
+import { requireWritable, stage, type Staged } from './staged.ts'
 
 export interface WriteOptions {
   readonly data: Uint8Array
@@ -15,25 +18,28 @@ export interface WriteOptions {
   /** Make the directories that are missing on the way. */
   readonly mkdirParents: boolean
   /**
-   * Others see the file as it was or as it will be, nothing between: it is a new one in the place of the old, with its
-   * permission bits and, where we may, its owner. Else what is there is written over. Means nothing to `append`.
+   * A new file in the place of one that is there, where it can be seen to keep all of its rights: owner, group and
+   * permission bits, of which the group's are no more than everybody's, and no other name. Its ACL and extended attributes
+   * are lost. Else what is there is written over in its place and keeps them. Means nothing to `append`.
    */
   readonly atomic: boolean
-  /** The file must be there and have changed last at exactly this time. */
+  /** The file must be there and have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
   readonly expectedMtime: string | null
 }
 
-export interface Written {
+export interface Written extends Mtime {
   readonly bytesWritten: number
-  readonly mtime: string
   /** It was not there before. */
   readonly created: boolean
+  /** Nobody could see anything between what was there and what is. */
+  readonly atomic: boolean
 }
 
 /**
- * Writes a regular file; a link at the end leads to the file that is meant, except for `create`. Throws `conflict` when
- * there is something to `create` or the file is not as expected, `file_not_found` when a directory on the way is missing,
- * `forbidden_path`, `file_error`. Without `atomic` a failure may leave a part of the data.
+ * Writes a regular file; a link at the end leads to the file that is meant, except for `create`. A new file has its whole
+ * content before it has its name. Throws `conflict` when there is something to `create` or the file is not as expected,
+ * `file_not_found` when a directory on the way is missing, `forbidden_path`, `file_error`. Where a failure left something
+ * else than there was, `data.left_changed` says so.
  */
 export const writeFile = async (permit: FilePermit, options: WriteOptions): Promise<Written> => {
   requirePermit(permit, 'write')
@@ -42,23 +48,33 @@ export const writeFile = async (permit: FilePermit, options: WriteOptions): Prom
       try {
         return await writeOnce(permit, options)
       } catch (error) {
-        // It was not there, and then it was: look again what it is. To `create` that is an answer.
-        if (options.mode === 'create' || errnoOf(error) !== 'EEXIST' || tries === MAX_WRITE_TRIES) throw error
+        if (tries === MAX_WRITE_TRIES || !isToTryAgain(error, options)) throw error
       }
     }
   })
 }
 
+/** The name has come to mean something else: look again what that is. To `create`, and to who expects a time, it is an answer. */
+const isToTryAgain = (error: unknown, { mode, expectedMtime }: WriteOptions): boolean =>
+  mode !== 'create' &&
+  expectedMtime === null &&
+  (errnoOf(error) === 'EEXIST' || (isAppError(error, 'conflict') && !error.data['left_changed']))
+
 const writeOnce = async (permit: FilePermit, options: WriteOptions): Promise<Written> => {
-  const { mode, expectedMtime, atomic } = options
+  const { mode, expectedMtime, data } = options
   using place = await findPlace(permit, options)
-  const { directory, found } = place
+  const { directory, name, found } = place
   if (mode === 'create' && found !== null) throw systemError('EEXIST')
   if (found !== null) requireRegular(found.info, pathOf(permit))
   requireUnchangedSince(expectedMtime, found && found.info.mtimeNs, pathOf(permit))
   if (directory === null) throw systemError('EISDIR')
-  const write = atomic && mode !== 'append' ? writeWhole : writeInto
-  return { ...(await write(permit, directory, place, options)), bytesWritten: options.data.length, created: found === null }
+  if (found === null) return { ...mtimeOf(await create(directory, place, data)), bytesWritten: data.length, created: true, atomic: true }
+  return await exclusively([found.info], async () => {
+    const info = await found.held.stat()
+    requireUnchangedSince(expectedMtime, info.mtimeNs, pathOf(permit))
+    const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
+    return { ...mtimeOf(written.info), bytesWritten: data.length, created: false, atomic: written.atomic }
+  })
 }
 
 const findPlace = async (permit: FilePermit, { mode, mkdirParents, expectedMtime }: WriteOptions): Promise<Place> => {
@@ -70,28 +86,52 @@ const findPlace = async (permit: FilePermit, { mode, mkdirParents, expectedMtime
   }
 }
 
-type Write = (permit: FilePermit, directory: Held, place: Place, options: WriteOptions) => Promise<Pick<Written, 'mtime'>>
-
-/** Complete before it gets its name. */
-const writeWhole: Write = async (permit, directory, { name, found }, { data, mode, expectedMtime }) => {
-  const staged = await stage(directory, data, found)
+/** Complete before it gets its name. Directories that were made for it do not stay without it. */
+export const create = async (directory: Held, { name, made }: Pick<Place, 'name' | 'made'>, data: Uint8Array): Promise<BigIntStats> => {
+  let staged: Staged | null = null
   try {
-    if (mode === 'create') await staged.create(name)
-    else if (found !== null && expectedMtime !== null) staged.replaceSame(name, found.info, pathOf(permit))
-    else await staged.replace(name)
+    staged = await stage(directory, data, null)
+    await staged.create(name)
+    return staged.info
+  } catch (error) {
+    await staged?.discard()
+    await removeMade(made)
+    throw error
+  }
+}
+
+interface Changed {
+  readonly info: BigIntStats
+  readonly atomic: boolean
+}
+
+const writeStanding = async (standing: Standing, { mode, data, atomic }: WriteOptions, path: string): Promise<Changed> => {
+  if (mode === 'append') return { info: await append(standing, data), atomic: false }
+  const info = atomic ? await replace(standing, data, path) : null
+  if (info !== null) return { info, atomic: true }
+  return { info: await overwrite(standing, data, { path, old: null }), atomic: false }
+}
+
+/** Null: a new file would not have all the rights of the old one, or not all of its names. */
+const replace = async ({ directory, name, found }: Standing, data: Uint8Array, path: string): Promise<BigIntStats | null> => {
+  const { info } = found
+  if (info.nlink !== 1n) return null
+  await requireWritable(found)
+  const staged = await stage(directory, data, info)
+  try {
+    const { uid, gid, mode } = staged.info
+    const isLike = uid === info.uid && gid === info.gid && (mode & 0o777n) === (info.mode & 0o777n)
+    if (isLike) staged.replaceSame(name, info, path)
+    else await staged.discard()
+    return isLike ? staged.info : null
   } catch (error) {
     await staged.discard()
     throw error
   }
-  return { mtime: mtimeText(staged.info.mtimeNs) }
 }
 
-/** The very file that is there, or a new one. */
-const writeInto: Write = async (permit, directory, { name, found }, { data, mode, expectedMtime }) => {
-  const flags = mode === 'append' ? constants.O_APPEND : 0
-  await using file = found === null ? await openNew(directory, name, flags) : await found.held.open(constants.O_WRONLY | flags)
-  if (expectedMtime !== null) requireUnchangedSince(expectedMtime, (await file.stat({ bigint: true })).mtimeNs, pathOf(permit))
-  if (found !== null && mode === 'replace') await file.truncate(0)
+const append = async ({ found }: Standing, data: Uint8Array): Promise<BigIntStats> => {
+  await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
   await file.writeFile(data)
-  return { mtime: mtimeText((await file.stat({ bigint: true })).mtimeNs) }
+  return file.stat({ bigint: true })
 }

@@ -15,6 +15,8 @@ export const MAX_COMMAND_JSON = 192 * 1024
 /** Variables that a command may be given, and one of them. */
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
+/** Calls about files of one session that work at once, the others wait: what a client reads ahead, twice over. Each may hold 128 descriptors. */
+export const MAX_FILE_CALLS = 8
 /** Entries or matches that one answer holds: what fits into a message of the port with paths of a usual length. */
 export const MAX_LISTED = 10_000
 /** All of them together, as JSON. */

@@ -33,7 +33,15 @@ class File {
     const { bytes } = this
     const data = bytes.subarray(offset, offset + Math.min(length, this.#most))
     const truncated = offset + data.length < bytes.length
-    return { path: 'a', size: bytes.length, mtime: `${bytes.length}`, encoding: 'base64', content: data.toString('base64'), truncated }
+    return {
+      path: 'a',
+      size: bytes.length,
+      mtime: `${bytes.length}`,
+      mtime_ms: bytes.length,
+      encoding: 'base64',
+      content: data.toString('base64'),
+      truncated,
+    }
   }
 
   parts(chunk: number, options: ReadOptions = {}): ReturnType<typeof fileParts> {

@@ -16,7 +16,9 @@ test('a file is written, read, looked at and found', async (t) => {
   const { session, root } = await connected(t)
   const { files } = session
   const written = await files.write('notes/a.txt', 'grüße\n', { mkdirParents: true })
-  assert.deepEqual({ ...written, mtime: '' }, { path: 'notes/a.txt', bytesWritten: 8, mtime: '', created: true })
+  const { mtime, mtimeMs, ...rest } = written
+  assert.deepEqual(rest, { path: 'notes/a.txt', bytesWritten: 8, created: true, atomic: true })
+  assert.equal(mtimeMs, Date.parse(mtime))
   assert.equal(await files.readText('notes/a.txt'), 'grüße\n')
   assert.deepEqual(await files.readAll('notes/a.txt'), { data: Buffer.from('grüße\n'), size: 8, mtime: written.mtime })
   assert.equal(await files.readText('notes/a.txt', { offset: 1, length: 3 }), 'rü')

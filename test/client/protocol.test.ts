@@ -138,12 +138,23 @@ const RESULTS: { readonly [M in Method]: Fields<Result<M>> } = {
   'pty.input': { accepted_bytes: true },
   'pty.resize': { ok: true },
   'pty.close': { ok: true },
-  'fs.read': { path: true, size: true, mtime: true, encoding: true, content: true, truncated: true },
-  'fs.write': { path: true, bytes_written: true, mtime: true, created: true },
+  'fs.read': { path: true, size: true, mtime: true, mtime_ms: true, encoding: true, content: true, lossy: false, truncated: true },
+  'fs.write': { path: true, bytes_written: true, mtime: true, mtime_ms: true, created: true, atomic: true },
   'fs.list': { path: true, entries: true, truncated: true },
   'fs.glob': { path: true, matches: true, truncated: true },
-  'fs.stat': { path: true, exists: true, type: true, size: true, mtime: true, mode: true, uid: true, gid: true, symlink_target: true },
-  'fs.edit': { path: true, bytes_written: true, replacements: true, mtime: true },
+  'fs.stat': {
+    path: true,
+    exists: true,
+    type: true,
+    size: true,
+    mtime: true,
+    mtime_ms: true,
+    mode: true,
+    uid: true,
+    gid: true,
+    symlink_target: true,
+  },
+  'fs.edit': { path: true, bytes_written: true, replacements: true, mtime: true, mtime_ms: true, created: true },
   'fs.patch': { path: true, added: true, updated: true, deleted: true, moved: true },
 }
 const OUTPUT = { session_id: true, process_id: true, seq: true, data: true, encoding: true, cursor: false } as const
@@ -168,7 +179,7 @@ const EVENTS: { readonly [E in keyof Events]: Fields<Events[E]> } = {
   'pty.exit': { ...EXIT, pty_id: true },
   'session.gap': { session_id: true, from: true, to: true },
 }
-const ENTRY: Fields<FsEntry> = { name: true, path: true, type: true, size: true, mtime: true }
+const ENTRY: Fields<FsEntry> = { name: true, path: true, type: true, size: true, mtime: true, mtime_ms: true }
 const SUMMARY: Fields<ProcessSummary> = { ...RESULTS['exec.wait'], process_id: true, argv: true, started_at: true, cwd: true }
 
 type Assert<T extends true> = T

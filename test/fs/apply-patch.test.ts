@@ -6,13 +6,14 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import { applyPatch, type PatchResult, type PermitFor } from '../../src/fs/apply-patch.ts'
+import type { PatchResult, PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
 import { MAX_EDIT_BYTES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
 import { carryOut } from '../../src/fs/patch-effects.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { systemError } from '../../src/fs/refusals.ts'
 import { asNobody, everythingIn, fileScene, refuses, type Scene } from '../support/file-permit.ts'
+import { applyPatch } from '../support/files.ts'
 
 const scene = async (
   t: TestContext,
@@ -254,7 +255,7 @@ test('what cannot be brought back is named', async (t) => {
     },
   }
   const work = carryOut([
-    { kind: 'put', permit: permit('new', 'write'), data: Buffer.from('new'), like: null },
+    { kind: 'put', permit: permit('new', 'write'), data: Buffer.from('new') },
     { kind: 'remove', permit: permit('a', 'write'), at: tampering },
   ])
   await refuses(work, 'file_error', { path: join(inside, 'a'), errno: 'EIO', left_changed: [join(inside, 'new')] })

@@ -5,11 +5,12 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import { editFile, type EditOptions } from '../../src/fs/edit-file.ts'
+import type { EditOptions } from '../../src/fs/edit-file.ts'
 import { MAX_EDIT_BYTES } from '../../src/fs/limits.ts'
 import { stage } from '../../src/fs/staged.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
+import { editFile } from '../support/files.ts'
 
 const options = (oldString: string, newString: string, more: Partial<EditOptions> = {}): EditOptions => ({
   oldString,
@@ -37,7 +38,8 @@ test('one text is replaced by another, exactly as given', async (t) => {
     await chmod(join(inside, 'a'), 0o754)
     const edited = await editFile(permit('a', 'write'), edit)
     assert.equal(await readFile(join(inside, 'a'), 'utf8'), after)
-    assert.deepEqual(edited, { replacements, bytesWritten: Buffer.byteLength(after), mtime: (await statPath(permit('a'))).mtime })
+    const { mtime, mtime_ms } = await statPath(permit('a'))
+    assert.deepEqual(edited, { replacements, bytesWritten: Buffer.byteLength(after), created: false, mtime, mtime_ms })
     assert.equal((await stat(join(inside, 'a'))).mode & 0o777, 0o754)
   }
   assert.deepEqual(await everythingIn(inside), ['a'])
@@ -57,7 +59,7 @@ test('a text that is not there, or in more than one place, changes nothing', asy
 test('what could not be meant is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'one')
-  for (const edit of [options('', 'x'), options('one', 'one'), options('one', '\ud800')])
+  for (const edit of [options('', ''), options('one', 'one'), options('one', '\ud800'), options('', '\ud800')])
     await refuses(editFile(permit('a', 'write'), edit), 'bad_request')
   await writeFile(join(inside, 'binary'), Buffer.from([0x6f, 0x6e, 0x65, 0xff]))
   await refuses(editFile(permit('binary', 'write'), options('one', 'two')), 'bad_request', { path: join(inside, 'binary') })
@@ -97,7 +99,7 @@ test('another file that was changed at the same time is another file', async (t)
   }
   using place = await beneath(permit('a', 'write'))
   await rename(join(inside, 'b'), join(inside, 'a'))
-  const staged = await stage(place.directory!, Buffer.from('new'), place.found)
+  const staged = await stage(place.directory!, Buffer.from('new'), place.found!.info)
   assert.throws(
     () => staged.replaceSame('a', place.found!.info, 'a'),
     (error) => isAppError(error, 'conflict'),

@@ -3,9 +3,9 @@ import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { globFiles } from '../../src/fs/glob-files.ts'
 import { MAX_LISTED } from '../../src/protocol/rexd-limits.ts'
 import { asNobody, fileScene, refuses, type Scene } from '../support/file-permit.ts'
+import { globFiles } from '../support/files.ts'
 
 const scene = async (t: TestContext): Promise<Scene & { glob(pattern: string, path?: string): Promise<string[]> }> => {
   const it = await fileScene(t)

@@ -3,18 +3,21 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { globOf } from '../../src/fs/glob-pattern.ts'
+import { globOf, GlobWork } from '../../src/fs/glob-pattern.ts'
 import { MAX_GLOB_EXPANDED, MAX_GLOB_PATTERN } from '../../src/fs/limits.ts'
 import { isAppError } from '../../src/base/errors.ts'
+import { alone } from '../support/files.ts'
+
+const WORK = new GlobWork({ share: alone() }, { max: Infinity })
 
 /** Whether a path fits, told as a walk finds out: directory by directory. A slash at its end makes it one of a directory. */
-const fits = (pattern: string, path: string): boolean => {
+const fits = async (pattern: string, path: string): Promise<boolean> => {
   const names = path.split('/')
   const isDirectory = names.at(-1) === '' && names.pop() === ''
   let position = globOf(pattern)
   assert.notEqual(position, null)
-  for (const name of names.slice(0, -1)) position = position && position.below(name)
-  return position?.fits(names.at(-1)!, isDirectory) ?? false
+  for (const name of names.slice(0, -1)) position = position && (await position.below(name, WORK))
+  return (await position?.fits(names.at(-1)!, isDirectory, WORK)) ?? false
 }
 
 const CASES: Readonly<Record<string, { yes: string; no: string }>> = {
@@ -70,9 +73,9 @@ const CASES: Readonly<Record<string, { yes: string; no: string }>> = {
 }
 
 for (const [pattern, { yes, no }] of Object.entries(CASES)) {
-  test(`the pattern ${pattern}`, () => {
-    for (const path of yes.split(' ').filter(Boolean)) assert.equal(fits(pattern, path), true, path)
-    for (const path of no.split(' ').filter(Boolean)) assert.equal(fits(pattern, path), false, path)
+  test(`the pattern ${pattern}`, async () => {
+    for (const path of yes.split(' ').filter(Boolean)) assert.equal(await fits(pattern, path), true, path)
+    for (const path of no.split(' ').filter(Boolean)) assert.equal(await fits(pattern, path), false, path)
   })
 }
 
@@ -106,26 +109,26 @@ test('a pattern that has no name in it is refused', () => {
   for (const pattern of ['', '.', './', '{,}', '{.,./}']) fails(pattern, 'bad_request')
 })
 
-test('a pattern may be as long as the limit, and its braces stand for as much', () => {
+test('a pattern may be as long as the limit, and its braces stand for as much', async () => {
   assert.notEqual(globOf('a'.repeat(MAX_GLOB_PATTERN)), null)
   fails('a'.repeat(MAX_GLOB_PATTERN + 1), 'resource_limit')
   // 2^n of n characters and one between: 2^10 * 11 is within, 2^11 * 12 is not.
   assert.ok(2 ** 10 * 11 <= MAX_GLOB_EXPANDED && 2 ** 11 * 12 > MAX_GLOB_EXPANDED)
-  assert.equal(fits('{a,b}'.repeat(10), 'abababbbaa'), true)
+  assert.equal(await fits('{a,b}'.repeat(10), 'abababbbaa'), true)
   fails('{a,b}'.repeat(11), 'resource_limit')
   fails('{a,b}'.repeat(200), 'resource_limit')
   fails('{,}'.repeat(300), 'resource_limit')
   fails(`${'{a,'.repeat(30)}${'{b,c}'.repeat(40)}${'}'.repeat(30)}`, 'resource_limit')
 })
 
-test('no pattern makes a comparison explode', () => {
+test('no pattern makes a comparison explode', async () => {
   // Each would take longer than the universe has been there if every way to share out the characters were tried.
   const name = 'a'.repeat(255)
   for (const pattern of ['*a'.repeat(500) + 'b', '**/'.repeat(300) + 'b', '*?'.repeat(500), '[!b]*'.repeat(200) + 'b'])
-    assert.equal(fits(pattern, name), false)
-  assert.equal(fits('**/'.repeat(300) + 'b', `${'a/'.repeat(60)}b`), true)
-  assert.equal(fits('{'.repeat(1_024), 'x'), false)
-  assert.equal(fits('{a,'.repeat(341), 'x'), false)
+    assert.equal(await fits(pattern, name), false)
+  assert.equal(await fits('**/'.repeat(300) + 'b', `${'a/'.repeat(60)}b`), true)
+  assert.equal(await fits('{'.repeat(1_024), 'x'), false)
+  assert.equal(await fits('{a,'.repeat(341), 'x'), false)
 })
 
 /** The same as the pattern says it, by the engine of regular expressions. */
@@ -138,29 +141,29 @@ const asExpression = (pattern: string): RegExp =>
     'u',
   )
 
-test('stars and question marks mean what they mean in an expression', () => {
+test('stars and question marks mean what they mean in an expression', async () => {
   const pattern = fc.string({ unit: fc.constantFrom('a', 'b', '*', '?'), minLength: 1, maxLength: 8 })
   const name = fc.string({ unit: fc.constantFrom('a', 'b', 'c'), minLength: 1, maxLength: 8 })
-  fc.assert(
-    fc.property(pattern, name, (pattern, name) => {
+  await fc.assert(
+    fc.asyncProperty(pattern, name, async (pattern, name) => {
       if (pattern === '**') return
-      assert.equal(fits(pattern, name), asExpression(pattern).test(name))
+      assert.equal(await fits(pattern, name), asExpression(pattern).test(name))
     }),
     { seed: 7, numRuns: 3_000 },
   )
 })
 
-test('any text is a pattern, none, or refused', () => {
+test('any text is a pattern, none, or refused', async () => {
   const unit = fc.constantFrom('a', '.', '/', '*', '?', '[', ']', '!', '-', '{', '}', ',', '\\', '💚')
-  fc.assert(
-    fc.property(
+  await fc.assert(
+    fc.asyncProperty(
       fc.string({ unit, maxLength: 40 }),
       fc.string({ unit: fc.constantFrom('a', '.', '💚'), minLength: 1, maxLength: 5 }),
-      (text, name) => {
+      async (text, name) => {
         try {
           const position = globOf(text)
-          position?.fits(name, true)
-          position?.below(name)?.fits(name, false)
+          await position?.fits(name, true, WORK)
+          await (await position?.below(name, WORK))?.fits(name, false, WORK)
         } catch (error) {
           assert.ok(isAppError(error, 'bad_request') || isAppError(error, 'resource_limit'), String(error))
         }

@@ -6,9 +6,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { MAX_LISTED, MAX_LISTED_BYTES } from '../../src/protocol/rexd-limits.ts'
-import { listDirectory } from '../../src/fs/list-directory.ts'
-import { mtimeText } from '../../src/fs/mtime.ts'
+import { mtimeOf } from '../../src/fs/mtime.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
+import { listDirectory } from '../support/files.ts'
 
 test('the entries of a directory are told by path, links as links', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
@@ -31,7 +31,7 @@ test('the entries of a directory are told by path, links as links', async (t) =>
     ],
   )
   const { mtimeNs } = await stat(join(inside, 'a b.txt'), { bigint: true })
-  assert.deepEqual(entries[1], { name: 'a b.txt', path: join(inside, 'a b.txt'), type: 'file', size: 5, mtime: mtimeText(mtimeNs) })
+  assert.deepEqual(entries[1], { name: 'a b.txt', path: join(inside, 'a b.txt'), type: 'file', size: 5, ...mtimeOf({ mtimeNs }) })
   assert.deepEqual(
     (await listDirectory(permit('d'))).entries.map(({ path }) => path),
     [join(inside, 'd/below')],
@@ -166,7 +166,7 @@ test('entries of a directory that may be read and not searched have no size', as
   if (process.geteuid?.() !== 0) return t.skip('needs root')
   await asNobody(async () => {
     const { entries } = await listDirectory(permit('d'))
-    assert.deepEqual(entries, [{ name: 'f', path: join(inside, 'd/f'), type: 'file', size: null, mtime: null }])
+    assert.deepEqual(entries, [{ name: 'f', path: join(inside, 'd/f'), type: 'file', size: null, mtime: null, mtime_ms: null }])
   })
 })
 

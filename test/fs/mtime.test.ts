@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { mtimeText } from '../../src/fs/mtime.ts'
+import { isTime, mtimeMs, mtimeText } from '../../src/fs/mtime.ts'
 
 test('a time is written with all its nanoseconds', () => {
   const cases: [bigint, string][] = [
@@ -20,6 +20,20 @@ test('a time is written with all its nanoseconds', () => {
 test('a time that no calendar has is the last that there is, and no error', () => {
   assert.equal(mtimeText(2n ** 63n * 1_000_000_000n), '+275760-09-13T00:00:00.000000000Z')
   assert.equal(mtimeText(-(2n ** 63n) * 1_000_000_000n), '-271821-04-20T00:00:00.000000000Z')
+})
+
+test('a time in milliseconds is the whole ones that have passed; either form is the time', () => {
+  const cases: [bigint, number][] = [
+    [0n, 0],
+    [999_999n, 0],
+    [-1n, -1],
+    [1_772_013_600_123_456_789n, 1_772_013_600_123],
+  ]
+  for (const [nanoseconds, ms] of cases) {
+    assert.equal(mtimeMs(nanoseconds), ms)
+    for (const expected of [String(ms), mtimeText(nanoseconds)]) assert.ok(isTime(expected, nanoseconds))
+    for (const other of [String(ms + 1), mtimeText(nanoseconds + 1n), '', 'null']) assert.ok(!isTime(other, nanoseconds))
+  }
 })
 
 test('different times are different texts', () => {

@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
 import { applyHunks } from '../../src/fs/patch-hunks.ts'
 import { parsePatch, type Hunk, type PatchLine } from '../../src/fs/patch-text.ts'
+import { alone } from '../support/files.ts'
 
 const lines = (text: string): PatchLine[] =>
   text.split('|').map((line) => ({ kind: line[0] === '-' ? 'remove' : line[0] === '+' ? 'add' : 'keep', text: line.slice(1) }))
@@ -72,11 +73,17 @@ test('what does not matter may be otherwise', () => {
   assert.deepEqual(parsePatch('*** Begin Patch\n*** Add File: empty\n*** End Patch'), [{ kind: 'add', path: 'empty', content: '' }])
 })
 
+test('text around a patch is passed over', () => {
+  const patch = '*** Begin Patch\n*** Delete File: a\n*** End Patch'
+  for (const text of [`Here it is:\n\n\`\`\`\n${patch}\n\`\`\`\nDone.`, `apply_patch <<'EOF'\n${patch}\nEOF`, `  ${patch}\nmore`])
+    assert.deepEqual(parsePatch(text), [{ kind: 'delete', path: 'a' }], text)
+})
+
 test('what is no patch is refused, and the line is named', () => {
   const begin = '*** Begin Patch\n'
   const end = '*** End Patch'
   const cases: [text: string, line: number, why: RegExp][] = [
-    ['', 2, /Begin Patch/],
+    ['', 1, /Begin Patch/],
     ['hello', 1, /Begin Patch/],
     [begin, 3, /End Patch/],
     [`${begin}${end}`, 2, /changes nothing/],
@@ -94,8 +101,8 @@ test('what is no patch is refused, and the line is named', () => {
     [`${begin}*** Update File: a\n@@\n-x\n*** Move to: b\n${end}`, 5, /expected a file/],
     [`${begin}*** Update File: a\n*** Move to:\n${end}`, 3, /path is missing/],
     [`${begin}*** Update File: a\n@@\n-x`, 5, /End Patch/],
-    [`${begin}*** Delete File: a\n${end}\nmore`, 4, /behind/],
-    [`${begin}*** Delete File: a\n${end}\n${begin}`, 4, /behind/],
+    [`text\n${begin}*** Delete File: a\n${end}\nmore\n${begin}`, 6, /second patch/],
+    [`text\n${end}`, 1, /Begin Patch/],
     [`${begin}*** Rename File: a\n${end}`, 2, /expected a file/],
     [`${begin}*** Add File: a\n+\ud800\n${end}`, 3, /Unicode/],
   ]
@@ -123,7 +130,7 @@ const onlyBadRequest = (text: string): boolean => {
   }
 }
 
-test('a patch that is damaged is read or refused, whatever the damage', () => {
+test('a patch that is damaged is read or refused, whatever the damage', async () => {
   const all = WHOLE.split('\n')
   const piece = fc.oneof(
     fc.constantFrom(...all, '@@', '@@ x', '*** ', '***', '+', '-', ' ', '', '\r', '*** End of File', '\ud800', '\0'),
@@ -154,12 +161,12 @@ test('a patch that is damaged is read or refused, whatever the damage', () => {
 })
 
 const FILE = 'a\nb\nc\nd\na\nb\nc\n'
-const patched = (text: string, ...hunks: Hunk[]): string | number => {
-  const result = applyHunks(text, hunks)
+const patched = async (text: string, ...hunks: Hunk[]): Promise<string | number> => {
+  const result = await applyHunks(text, hunks, alone())
   return 'text' in result ? result.text : result.unmatched.line
 }
 
-test('hunks go where their lines stand, each below the one before', () => {
+test('hunks go where their lines stand, each below the one before', async () => {
   const cases: [hunks: Hunk[], result: string | number][] = [
     [[hunk(1, ' a|-b|+B| c')], 'a\nB\nc\nd\na\nb\nc\n'],
     [[hunk(1, '-d|+D1|+D2')], 'a\nb\nc\nD1\nD2\na\nb\nc\n'],
@@ -184,44 +191,53 @@ test('hunks go where their lines stand, each below the one before', () => {
     [[hunk(7, '-c', { atEnd: true, contexts: ['c', 'c'] })], 7],
     [[hunk(7, '-x| a| b| c| d| a| b| c')], 7],
   ]
-  for (const [hunks, result] of cases) assert.equal(patched(FILE, ...hunks), result, JSON.stringify(hunks))
+  for (const [hunks, result] of cases) assert.equal(await patched(FILE, ...hunks), result, JSON.stringify(hunks))
 })
 
-test('blanks at the end of a line do not matter where nothing fits exactly, and what stays is as it was', () => {
-  assert.equal(patched('a \nb\nb \n', hunk(1, '-b |+c')), 'a \nb\nc\n')
-  assert.equal(patched('a \nb\t\nc', hunk(1, ' a|-b| c |+d ')), 'a \nc\nd ')
-  assert.equal(patched('x  \ny\n', hunk(1, '-y', { contexts: ['x'] })), 'x  \n')
-  assert.equal(patched(' a\n', hunk(1, '-a')), 1)
+test('blanks at the end of a line do not matter where nothing fits exactly, and what stays is as it was', async () => {
+  assert.equal(await patched('a \nb\nb \n', hunk(1, '-b |+c')), 'a \nb\nc\n')
+  assert.equal(await patched('a \nb\t\nc', hunk(1, ' a|-b| c |+d ')), 'a \nc\nd ')
+  assert.equal(await patched('x  \ny\n', hunk(1, '-y', { contexts: ['x'] })), 'x  \n')
+  assert.equal(await patched(' a\n', hunk(1, '-b')), 1)
 })
 
-test('line ends are those of the file, and so is whether the last line has one', () => {
-  assert.equal(patched('a\r\nb\r\n', hunk(1, ' a|-b|+c')), 'a\r\nc\r\n')
-  assert.equal(patched('a\r\nb\r\n', hunk(1, ' a\r|-b\r|+c\r')), 'a\r\nc\r\n')
-  assert.equal(patched('a\r\nb', hunk(1, ' a|-b|+c')), 'a\r\nc')
-  assert.equal(patched('a\r\nb\nc\n', hunk(1, ' a|-b|+B')), 'a\r\nB\nc\n')
-  assert.equal(patched('a\nb', hunk(1, '+c')), 'a\nb\nc')
-  assert.equal(patched('a\nb', hunk(1, '-b')), 'a')
-  assert.equal(patched('a', hunk(1, '-a')), '')
-  assert.equal(patched('', hunk(1, '+a')), 'a\n')
-  assert.equal(patched('\n', hunk(1, '+a')), '\na\n')
-  assert.equal(patched('\n\n', hunk(1, '-|+a')), 'a\n\n')
+test('blanks at the beginning of a line do not matter where nothing fits otherwise, and what stays is as it was', async () => {
+  assert.equal(await patched('  if (a)\n\t\tb\n  c\n', hunk(1, ' if (a)|-b|+  d| c')), '  if (a)\n  d\n  c\n')
+  assert.equal(await patched('\tone\n\ttwo\n', hunk(1, '-two', { contexts: ['one'] })), '\tone\n')
+  // Stricter readings first, wherever they are.
+  assert.equal(await patched('  a\na \na\n', hunk(1, '-a')), '  a\na \n')
+  assert.equal(await patched('  a\na \n', hunk(1, '-a')), '  a\n')
+  assert.equal(await patched('ab\n', hunk(1, '-a b')), 1)
 })
 
-test('a search takes as many steps as there are lines, and no more than a limit', () => {
+test('line ends are those of the file, and so is whether the last line has one', async () => {
+  assert.equal(await patched('a\r\nb\r\n', hunk(1, ' a|-b|+c')), 'a\r\nc\r\n')
+  assert.equal(await patched('a\r\nb\r\n', hunk(1, ' a\r|-b\r|+c\r')), 'a\r\nc\r\n')
+  assert.equal(await patched('a\r\nb', hunk(1, ' a|-b|+c')), 'a\r\nc')
+  assert.equal(await patched('a\r\nb\nc\n', hunk(1, ' a|-b|+B')), 'a\r\nB\nc\n')
+  assert.equal(await patched('a\nb', hunk(1, '+c')), 'a\nb\nc')
+  assert.equal(await patched('a\nb', hunk(1, '-b')), 'a')
+  assert.equal(await patched('a', hunk(1, '-a')), '')
+  assert.equal(await patched('', hunk(1, '+a')), 'a\n')
+  assert.equal(await patched('\n', hunk(1, '+a')), '\na\n')
+  assert.equal(await patched('\n\n', hunk(1, '-|+a')), 'a\n\n')
+})
+
+test('a search takes as many steps as there are lines, and no more than a limit', async () => {
   const many = 'a\n'.repeat(1_000_000)
-  assert.equal(patched(many, hunk(3, `${' a|'.repeat(50_000)}-b`)), 3)
+  assert.equal(await patched(many, hunk(3, `${' a|'.repeat(50_000)}-b`)), 3)
   const hunks = Array.from({ length: 51 }, (_, i) => hunk(i, '-a'))
-  assert.equal(patched(many, ...hunks.slice(0, 50)), 'a\n'.repeat(1_000_000 - 50))
-  assert.throws(
-    () => applyHunks(many, hunks),
+  assert.equal(await patched(many, ...hunks.slice(0, 50)), 'a\n'.repeat(1_000_000 - 50))
+  await assert.rejects(
+    applyHunks(many, hunks, alone()),
     (error) => isAppError(error, 'resource_limit') && error.data['asked'] === 51_000_000,
   )
 })
 
-test('a patch made of any two texts turns the one into the other', () => {
+test('a patch made of any two texts turns the one into the other', async () => {
   const text = fc.array(fc.constantFrom('a', 'b', '', ' c', '+d', '*** e', '@@'), { maxLength: 12 })
-  fc.assert(
-    fc.property(text, fc.array(fc.tuple(fc.nat(11), fc.nat(2), text), { minLength: 1, maxLength: 3 }), (before, changes) => {
+  await fc.assert(
+    fc.asyncProperty(text, fc.array(fc.tuple(fc.nat(11), fc.nat(2), text), { minLength: 1, maxLength: 3 }), async (before, changes) => {
       // Whole files as one hunk: every line stays, goes or comes.
       const all: PatchLine[] = before.map((text) => ({ kind: 'keep', text }))
       for (const [at, take, put] of changes) {
@@ -235,7 +251,7 @@ test('a patch made of any two texts turns the one into the other', () => {
       const [change] = parsePatch(`*** Begin Patch\n*** Update File: f\n@@\n${body}\n*** End Patch`)
       assert.ok(change?.kind === 'update')
       const after = all.flatMap(({ kind, text }) => (kind === 'remove' ? [] : [`${text}\n`])).join('')
-      assert.equal(patched(before.map((line) => `${line}\n`).join(''), ...change.hunks), after)
+      assert.equal(await patched(before.map((line) => `${line}\n`).join(''), ...change.hunks), after)
     }),
     { seed: 6, numRuns: 2_000 },
   )

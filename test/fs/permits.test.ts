@@ -4,17 +4,14 @@ import { mkdir, rename, stat, symlink, writeFile as put } from 'node:fs/promises
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { applyPatch } from '../../src/fs/apply-patch.ts'
-import { editFile } from '../../src/fs/edit-file.ts'
-import { globFiles } from '../../src/fs/glob-files.ts'
 import { holdDirectory } from '../../src/fs/hold-directory.ts'
-import { listDirectory } from '../../src/fs/list-directory.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { readFile } from '../../src/fs/read-file.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import type { FilePermit } from '../../src/policy/file-permit.ts'
 import { asNobody, everythingIn, fileScene, refuses, type Scene } from '../support/file-permit.ts'
+import { applyPatch, editFile, globFiles, listDirectory } from '../support/files.ts'
 import { hasProc } from '../support/processes.ts'
 
 const data = Buffer.from('new')

@@ -5,15 +5,12 @@ import { test, type TestContext } from 'node:test'
 import { Worker } from 'node:worker_threads'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { applyPatch } from '../../src/fs/apply-patch.ts'
-import { editFile } from '../../src/fs/edit-file.ts'
-import { globFiles } from '../../src/fs/glob-files.ts'
-import { listDirectory } from '../../src/fs/list-directory.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { readFile } from '../../src/fs/read-file.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
+import { applyPatch, editFile, globFiles, listDirectory } from '../support/files.ts'
 
 const SECRET = 'from outside'
 const onLinux = { skip: process.platform !== 'linux' && 'elsewhere there are no descriptors to walk from' }

@@ -4,11 +4,21 @@ import { chmod, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { mtimeText } from '../../src/fs/mtime.ts'
+import { mtimeOf } from '../../src/fs/mtime.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 
-const NOTHING = { exists: false, type: null, size: null, mtime: null, mode: null, uid: null, gid: null, symlink_target: null }
+const NOTHING = {
+  exists: false,
+  type: null,
+  size: null,
+  mtime: null,
+  mtime_ms: null,
+  mode: null,
+  uid: null,
+  gid: null,
+  symlink_target: null,
+}
 
 test('a file, a directory and the root itself are told as they are', async (t) => {
   const { inside, permit } = await fileScene(t)
@@ -27,7 +37,7 @@ test('a file, a directory and the root itself are told as they are', async (t) =
       exists: true,
       type,
       size: Number(size),
-      mtime: mtimeText(mtimeNs),
+      ...mtimeOf({ mtimeNs }),
       mode,
       uid: Number(uid),
       gid: Number(gid),

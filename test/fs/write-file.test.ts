@@ -40,7 +40,8 @@ for (const [mode, atomic] of WAYS) {
     const umask = process.umask(0o027)
     try {
       const written = await writeFile(permit('a', 'write'), options(mode, atomic))
-      assert.deepEqual(written, { bytesWritten: 3, created: true, mtime: (await statPath(permit('a'))).mtime })
+      const { mtime, mtime_ms } = await statPath(permit('a'))
+      assert.deepEqual(written, { bytesWritten: 3, created: true, atomic: true, mtime, mtime_ms })
     } finally {
       process.umask(umask)
     }
@@ -185,7 +186,7 @@ test('to replace keeps the permission bits; a program does not stay one that run
   }
 })
 
-test('to replace keeps owner and group, or as much of them as we may give', needs.root, async (t) => {
+test('to replace keeps owner and group, in place where we may not give them', needs.root, async (t) => {
   const { inside, permit } = await fileScene(t)
   await chmod(inside, 0o777)
   await put(join(inside, 'theirs'), 'old', { mode: 0o666 })
@@ -198,20 +199,37 @@ test('to replace keeps owner and group, or as much of them as we may give', need
     await writeFile(permit('theirs', 'write'), options('replace', true))
   })
   const after = await stat(join(inside, 'theirs'))
-  assert.deepEqual([after.uid, after.mode & 0o7777], [65_534, 0o666])
+  assert.deepEqual([after.uid, after.gid, after.mode & 0o7777], [54_321, 54_322, 0o666])
 })
 
-test('atomic makes a new file, not atomic writes over the old one', async (t) => {
+test('atomic makes a new file where that keeps all rights and names; else the old one is written over', async (t) => {
   const { inside, permit } = await fileScene(t)
-  await put(join(inside, 'a'), 'long old content')
-  await link(join(inside, 'a'), join(inside, 'also'))
-  const { ino } = await stat(join(inside, 'a'))
-  await writeFile(permit('a', 'write'), options('replace', false))
+  const a = join(inside, 'a')
+  const write = async (atomic: boolean) => {
+    const { ino } = await stat(a)
+    const written = await writeFile(permit('a', 'write'), options('replace', atomic))
+    assert.equal(await readFile(a, 'utf8'), 'new')
+    const isNew = (await stat(a)).ino !== ino
+    assert.equal(written.atomic, isNew)
+    return isNew
+  }
+  for (const [mode, isNew] of [
+    [0o644, true],
+    [0o600, true],
+    [0o757, true],
+    // What the group has more than others may be the mask of an ACL.
+    [0o640, false],
+    [0o664, false],
+  ] as const) {
+    await put(a, 'long old content')
+    await chmod(a, mode)
+    assert.deepEqual([await write(false), await write(true)], [false, isNew], mode.toString(8))
+    assert.equal(await modeOf(a), mode)
+  }
+  await chmod(a, 0o644)
+  await link(a, join(inside, 'also'))
+  assert.equal(await write(true), false)
   assert.equal(await readFile(join(inside, 'also'), 'utf8'), 'new')
-  assert.equal((await stat(join(inside, 'a'))).ino, ino)
-  await writeFile(permit('a', 'write'), options('replace', true, { data: Buffer.from('newer') }))
-  assert.equal(await readFile(join(inside, 'also'), 'utf8'), 'new')
-  assert.equal(await readFile(join(inside, 'a'), 'utf8'), 'newer')
 })
 
 test('to append is behind what is there, also for many at once', async (t) => {

@@ -1,3 +1,5 @@
+import { isUtf8 } from 'node:buffer'
+
 import type { z } from 'zod'
 
 import { AppError } from '../../base/errors.ts'
@@ -31,14 +33,14 @@ const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: n
   return bytes
 }
 
-const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64', path: string): string | Base64 => {
-  if (encoding === 'base64') return new Base64(bytes)
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch (error) {
-    throw new AppError('bad_request', `${path}: what was read is not UTF-8; ask for base64`, { cause: error, data: { path } })
-  }
+/** Bytes that are no UTF-8 become U+FFFD, and `lossy` says so. */
+const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64'): { content: string | Base64; lossy?: true } => {
+  if (encoding === 'base64') return { content: new Base64(bytes) }
+  const content = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
+  return isUtf8(bytes) ? { content } : { content, lossy: true }
 }
+
+const timeText = (time: string | number | undefined): string | null => (time === undefined ? null : String(time))
 
 /** The methods of REXD/1 for one connection, and the sessions that it has opened. Each is one call of the executor, or an answer from what its events said. */
 export class Methods {
@@ -101,23 +103,23 @@ export class Methods {
       return { result: { ok: true } }
     },
     'fs.read': async (params) => this.#read(params),
-    'fs.write': async ({ session_id, path, content, encoding, expected_mtime = null, ...rest }) => {
+    'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
       const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
-      return this.#file('file_write', { session: session_id, path, ...rest, expected_mtime, data })
+      return this.#file('file_write', { session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data })
     },
     'fs.list': async ({ session_id, path, recursive, max_entries = null }) =>
       this.#file('file_list', { session: session_id, path, recursive, max_entries }),
     'fs.glob': async ({ session_id, pattern, cwd = '.', max_matches = null }) =>
       this.#file('file_glob', { session: session_id, path: cwd, pattern, max_matches }),
     'fs.stat': async ({ session_id, path }) => this.#file('file_stat', { session: session_id, path }),
-    'fs.edit': async ({ session_id, path, old_string, new_string, replace_all, expected_mtime = null }) =>
+    'fs.edit': async ({ session_id, path, old_string, new_string, replace_all, expected_mtime }) =>
       this.#file('file_edit', {
         session: session_id,
         path,
         old_string: decode(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
         new_string: decode(new_string, 'utf8', 'new_string', MAX_FILE_CHUNK),
         replace_all,
-        expected_mtime,
+        expected_mtime: timeText(expected_mtime),
       }),
     'fs.patch': async ({ session_id, patch_text, cwd = '.' }) =>
       this.#file('file_patch', { session: session_id, path: cwd, patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK) }),
@@ -188,13 +190,13 @@ export class Methods {
   async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
     const call = { session: this.#session(session_id).id, path, offset, length: asked ?? null }
     const { json, data } = await this.#components.client.call('file_read', call)
-    const { size, mtime, truncated } = JSON.parse(json) as { size: number; mtime: string; truncated: boolean }
+    const { truncated, ...rest } = JSON.parse(json) as { size: number; mtime: string; mtime_ms: number; truncated: boolean }
     // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.
     const whole = encoding === 'utf8' && truncated ? data.subarray(0, data.length - unfinished(data)) : data
     // An answer without a byte of it would be asked for again for ever.
     if (whole.length === 0 && data.length > 0)
       throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`, { data: { path } })
-    return { result: { path, size, mtime, encoding, content: encode(whole, encoding, path), truncated } }
+    return { result: { path, ...rest, encoding, ...encode(whole, encoding), truncated } }
   }
 
   async #file<C extends Exclude<LocalCall, 'file_read'>>(

@@ -8,7 +8,8 @@ const positive = z.int().min(1)
 const path = z.string().min(1).max(MAX_PATH)
 const name = z.string().min(1).max(MAX_NAME)
 const encoding = z.enum(['utf8', 'base64']).default('utf8')
-const mtime = z.string().max(MAX_NAME)
+/** A time of a file in either form, `mtime` or `mtime_ms`. */
+const mtime = z.union([z.string().max(MAX_NAME), z.int()])
 const session = { session_id: name }
 const process = { ...session, process_id: name }
 
@@ -83,7 +84,7 @@ export const PARAMS = {
     encoding,
     mode: z.enum(['create', 'replace', 'append']).default('replace'),
     mkdir_parents: z.boolean().default(false),
-    atomic: z.boolean().default(true),
+    atomic: z.boolean().default(false),
     expected_mtime: mtime.optional(),
   }),
   'fs.list': z.strictObject({ ...session, path, recursive: z.boolean().default(false), max_entries: positive.optional() }),
@@ -97,7 +98,7 @@ export const PARAMS = {
   'fs.edit': z.strictObject({
     ...session,
     path,
-    old_string: z.string().min(1),
+    old_string: z.string(),
     new_string: z.string(),
     replace_all: z.boolean().default(false),
     expected_mtime: mtime.optional(),

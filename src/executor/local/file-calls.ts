@@ -1,7 +1,9 @@
 import { AppError, isAppError } from '../../base/errors.ts'
+import type { TimeShare } from '../../base/time-sharing.ts'
 import { applyPatch, type PermitFor } from '../../fs/apply-patch.ts'
 import { editFile } from '../../fs/edit-file.ts'
 import { globFiles } from '../../fs/glob-files.ts'
+import { splitPattern } from '../../fs/glob-pattern.ts'
 import { listDirectory } from '../../fs/list-directory.ts'
 import { parsePatch } from '../../fs/patch-text.ts'
 import { readFile } from '../../fs/read-file.ts'
@@ -50,25 +52,39 @@ const text = (bytes: Uint8Array, name: string): string => {
   }
 }
 
+/** What a call about files may ask on its way. */
+interface Asking {
+  readonly permitFor: PermitFor
+  readonly announce: (paths: readonly string[]) => Promise<void>
+  readonly share: TimeShare
+}
+
+/** A pattern that begins at the root of all begins at the directory that it names. */
+const placed = (call: FileCall): FileCall =>
+  call.type === 'file_glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
+
 /** Looks at files, or changes them, within the rights of the session; in the journal first. */
-export const answerFileCall = async (engine: LocalEngine, session: LocalSession, call: FileCall): Promise<FileAnswer> => {
+export const answerFileCall = async (engine: LocalEngine, session: LocalSession, asked: FileCall): Promise<FileAnswer> => {
   const { key, rights } = session
+  const call = placed(asked)
   const access: FileAccess = CHANGES.includes(call.type) ? 'write' : 'read'
-  const permit = (path: string, wanted: FileAccess): FilePermit => {
+  const permitFor = (path: string, wanted: FileAccess): FilePermit => {
     const verdict = authorizeFile({ path, access: wanted }, rights)
     if (verdict.kind === 'refused') throw errorOf(verdict)
     return verdict.permit
   }
+  const event = access === 'write' ? 'file_write' : 'file_read'
+  const record = async (path: string, bytes: number | null): Promise<void> =>
+    engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes })
+  // What a patch changes is known when it is read.
+  const announce = async (paths: readonly string[]): Promise<void> =>
+    void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
-    const first = permit(call.path, access)
-    const event = access === 'write' ? 'file_write' : 'file_read'
-    const record = async (path: string, bytes: number | null): Promise<void> =>
-      engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes })
-    await record(call.path, contentOf(call))
-    // What a patch changes is known when it is read.
-    const announce = async (paths: readonly string[]): Promise<void> =>
-      void (await Promise.all(paths.map(async (path) => record(path, null))))
-    return await perform(call, first, { permitFor: permit, announce })
+    return await session.aboutFiles(async (share) => {
+      const permit = permitFor(call.path, access)
+      await record(call.path, contentOf(call))
+      return perform(call, permit, { permitFor, announce, share })
+    })
   } catch (error) {
     if (isAppError(error, 'forbidden_path') || isAppError(error, 'unsupported_capability'))
       await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
@@ -76,11 +92,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   }
 }
 
-const perform = async (
-  call: FileCall,
-  permit: FilePermit,
-  { permitFor, announce }: { permitFor: PermitFor; announce: (paths: readonly string[]) => Promise<void> },
-): Promise<FileAnswer> => {
+const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce, share }: Asking): Promise<FileAnswer> => {
   switch (call.type) {
     case 'file_read': {
       const { data, ...result } = await readFile(permit, { offset: call.offset, ...(call.length === null ? {} : { length: call.length }) })
@@ -91,25 +103,27 @@ const perform = async (
       const { bytesWritten: bytes_written, ...rest } = await writeFile(permit, { data, mode, mkdirParents, atomic, expectedMtime })
       return plain({ bytes_written, ...rest })
     }
-    case 'file_list':
-      return plain(
-        await listDirectory(permit, { recursive: call.recursive, maxEntries: Math.min(call.max_entries ?? MAX_LISTED, MAX_LISTED) }),
-      )
-    case 'file_glob':
-      return plain(await globFiles(permit, { pattern: call.pattern, maxMatches: Math.min(call.max_matches ?? MAX_LISTED, MAX_LISTED) }))
+    case 'file_list': {
+      const maxEntries = Math.min(call.max_entries ?? MAX_LISTED, MAX_LISTED)
+      return plain(await listDirectory(permit, { recursive: call.recursive, maxEntries }, share))
+    }
+    case 'file_glob': {
+      const maxMatches = Math.min(call.max_matches ?? MAX_LISTED, MAX_LISTED)
+      return plain(await globFiles(permit, { pattern: call.pattern, maxMatches }, share))
+    }
     case 'file_stat':
       return plain(await statPath(permit))
     case 'file_edit': {
       const { replace_all: replaceAll, expected_mtime: expectedMtime } = call
       const [oldString, newString] = [text(call.old_string, 'old_string'), text(call.new_string, 'new_string')]
-      const { bytesWritten: bytes_written, ...rest } = await editFile(permit, { oldString, newString, replaceAll, expectedMtime })
+      const { bytesWritten: bytes_written, ...rest } = await editFile(permit, { oldString, newString, replaceAll, expectedMtime }, share)
       return plain({ bytes_written, ...rest })
     }
     case 'file_patch': {
       const base = call.path
       const from = (path: string): string => (path.startsWith('/') ? path : `${base}/${path}`)
       const changes = parsePatch(text(call.patch_text, 'patch_text'))
-      return plain(await applyPatch(changes, (path, access) => permitFor(from(path), access), announce))
+      return plain(await applyPatch(changes, (path, access) => permitFor(from(path), access), announce, share))
     }
   }
 }

@@ -5,6 +5,7 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
+import { TimeSharing } from '../../base/time-sharing.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { authorizeFile, authorizeSession } from '../../policy/authorize-local.ts'
@@ -48,10 +49,12 @@ export class LocalEngine implements Startable {
   /** Programs that outlive their sessions. */
   readonly detached: { readonly runs: RunSet; readonly slots: Slots }
   readonly #sessions = new Map<string, LocalSession>()
+  readonly #timeSharing: TimeSharing
   #stopping = false
 
   constructor(components: LocalEngineComponents) {
     this.components = components
+    this.#timeSharing = new TimeSharing(components)
     const max = components.policy.limits.max_detached_processes
     this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
     this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
@@ -60,11 +63,12 @@ export class LocalEngine implements Startable {
   /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
   async open(opening: SessionOpening): Promise<LocalSession> {
     const { policy, journal, clock } = this.components
+    const timeSharing = this.#timeSharing
     const { door, client_name } = opening
     const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
     try {
       const rights = await this.#rights(opening)
-      const session = this.#place(new LocalSession({ clock }, { key, rights }), policy.limits.max_concurrent_sessions)
+      const session = this.#place(new LocalSession({ clock, timeSharing }, { key, rights }), policy.limits.max_concurrent_sessions)
       await journal.record({
         event: 'session',
         ...key,

@@ -1,22 +1,33 @@
 import type { LocalKey } from '../../audit/events.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
+import { Turnstile } from '../../base/turnstile.ts'
 import type { SessionRights } from '../../policy/local-intent.ts'
 import { Slots } from '../../policy/slots.ts'
+import { MAX_FILE_CALLS, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
 import type { EndCause } from '../run.ts'
 import { RunSet } from './run-set.ts'
 
-/** What one caller may do, and what it has running. */
+/** What one caller may do, what it has running, and its part of the time. */
 export class LocalSession {
   readonly key: LocalKey
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunSet
+  readonly #clock: Clock
+  readonly #share: TimeShare
+  readonly #ending = new AbortController()
+  readonly #fileTurns = new Turnstile({ limit: MAX_FILE_CALLS })
+  readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
-  constructor(components: { clock: Clock }, init: { key: LocalKey; rights: SessionRights }) {
+  constructor(components: { clock: Clock; timeSharing: TimeSharing }, init: { key: LocalKey; rights: SessionRights }) {
     this.key = init.key
     this.rights = init.rights
     this.runs = new RunSet(components)
+    this.#clock = components.clock
+    this.#share = components.timeSharing.share(this.#ending.signal)
     const max = init.rights.limits.max_processes_per_session
     this.slots = new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max })
   }
@@ -25,9 +36,36 @@ export class LocalSession {
     return this.#closing !== null
   }
 
+  /** A call about files, of which only so many work at once. Closing the session gives it up, unless it changes something already. */
+  async aboutFiles<T>(work: (share: TimeShare) => Promise<T>): Promise<T> {
+    const leave = await this.#fileTurns.enter(this.#ending.signal)
+    const call = work(this.#share)
+    this.#fileCalls.add(call)
+    try {
+      return await call
+    } finally {
+      this.#fileCalls.delete(call)
+      leave()
+    }
+  }
+
   /** Ends every program that is its own, and answers when all are over; how many there were. A second call waits for the first. */
   async close(cause: EndCause): Promise<number> {
-    this.#closing ??= this.runs.end(cause)
+    this.#closing ??= this.#end(cause)
     return this.#closing
+  }
+
+  async #end(cause: EndCause): Promise<number> {
+    this.#ending.abort(new AppError('unknown_session', 'the session was closed meanwhile'))
+    const [ended] = await Promise.all([this.runs.end(cause), this.#filesDone()])
+    return ended
+  }
+
+  /** What is being written is not left half-written, unless the file system does not answer. */
+  async #filesDone(): Promise<void> {
+    const late = Promise.withResolvers<void>()
+    const timer = this.#clock.setTimeout(late.resolve, SESSION_CLOSE_MS)
+    await Promise.race([Promise.allSettled(this.#fileCalls), late.promise])
+    timer.cancel()
   }
 }

@@ -1,0 +1,90 @@
+import type { Clock } from './clock.ts'
+
+/** How long long works may compute, all of them together, before the event loop does what else there is to do. */
+const SLICE_MS = 10
+
+interface Waiter {
+  readonly signal: AbortSignal
+  readonly go: () => void
+  readonly stop: (reason: unknown) => void
+}
+
+/**
+ * Divides the one thread that all callers share: what computes for long asks now and then whether a turn is `due`, and
+ * then waits for its next. Between two turns the event loop goes round, and those who wait come one after the other, a
+ * caller with many works no more often than one with a single work.
+ */
+export class TimeSharing {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  /** Works that wait, of each caller; whose turn is next comes first. */
+  readonly #waiting = new Map<TimeShare, Waiter[]>()
+  /** When this round of the event loop began to compute; null: nothing has in this one. */
+  #began: number | null = null
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+  }
+
+  /** For one caller. What waits is given up with the signal's reason. */
+  share(signal: AbortSignal): TimeShare {
+    return new TimeShare(this, signal)
+  }
+
+  /** For a share alone. */
+  get due(): boolean {
+    if (this.#began !== null) return this.#clock.monotonic() - this.#began >= SLICE_MS
+    this.#begin()
+    return false
+  }
+
+  /** For a share alone. */
+  wait(share: TimeShare, signal: AbortSignal): Promise<void> {
+    const { promise, resolve: go, reject: stop } = Promise.withResolvers<void>()
+    const waiters = this.#waiting.get(share) ?? []
+    waiters.push({ signal, go, stop })
+    this.#waiting.set(share, waiters)
+    if (this.#began === null) this.#begin()
+    return promise
+  }
+
+  #begin(): void {
+    this.#began = this.#clock.monotonic()
+    setImmediate(() => this.#next())
+  }
+
+  /** Behind everything that has happened in this round: the next. */
+  #next(): void {
+    this.#began = null
+    for (const [share, waiters] of this.#waiting) {
+      const waiter = waiters.shift()!
+      this.#waiting.delete(share)
+      if (waiters.length > 0) this.#waiting.set(share, waiters)
+      this.#begin()
+      if (waiter.signal.aborted) waiter.stop(waiter.signal.reason)
+      else waiter.go()
+      return
+    }
+  }
+}
+
+/** One caller's part of the time. */
+export class TimeShare {
+  readonly #sharing: TimeSharing
+  readonly signal: AbortSignal
+
+  constructor(sharing: TimeSharing, signal: AbortSignal) {
+    this.#sharing = sharing
+    this.signal = signal
+  }
+
+  /** Has this round had its time? Then `await turn()`. */
+  get due(): boolean {
+    return this.#sharing.due
+  }
+
+  /** Waits for the next turn. Throws the signal's reason. */
+  async turn(): Promise<void> {
+    this.signal.throwIfAborted()
+    return this.#sharing.wait(this, this.signal)
+  }
+}

@@ -1,0 +1,24 @@
+import { systemClock } from '../../src/base/clock.ts'
+import { TimeSharing, type TimeShare } from '../../src/base/time-sharing.ts'
+import * as patch from '../../src/fs/apply-patch.ts'
+import * as edit from '../../src/fs/edit-file.ts'
+import * as glob from '../../src/fs/glob-files.ts'
+import * as list from '../../src/fs/list-directory.ts'
+import type { FilePermit } from '../../src/policy/file-permit.ts'
+
+/** The time of a caller who is alone. */
+export const alone = (signal: AbortSignal = new AbortController().signal): TimeShare =>
+  new TimeSharing({ clock: systemClock }).share(signal)
+
+/** The operations that take time, for a caller who is alone. */
+export const editFile = (permit: FilePermit, options: edit.EditOptions): Promise<edit.Edited> => edit.editFile(permit, options, alone())
+export const globFiles = (permit: FilePermit, options: glob.GlobOptions): Promise<glob.Matches> => glob.globFiles(permit, options, alone())
+export const listDirectory = (permit: FilePermit, options: list.ListOptions = {}): Promise<list.Listing> =>
+  list.listDirectory(permit, options, alone())
+export const applyPatch = (...args: PatchArguments): Promise<patch.PatchResult> => patch.applyPatch(...args, alone())
+
+type PatchArguments = [
+  changes: Parameters<typeof patch.applyPatch>[0],
+  permitFor: patch.PermitFor,
+  announce: (paths: readonly string[]) => Promise<void>,
+]
