@@ -1,3 +1,6 @@
+import type { BigIntStats } from 'node:fs'
+import { stat } from 'node:fs/promises'
+
 import { isFilePermit, type FilePermit } from '../policy/file-permit.ts'
 import { AppError } from '../base/errors.ts'
 import { beneath } from './beneath.ts'
@@ -26,10 +29,18 @@ export const holdDirectory = async (permit: FilePermit): Promise<HeldDirectory> 
       if (!info.isDirectory()) throw systemError('ENOTDIR')
       const { dev, ino } = info
       const { descriptor } = held
-      return { path: pathOf(permit), real: await held.real(), dev, ino, descriptor, [Symbol.dispose]: () => place[Symbol.dispose]() }
+      const real = await held.real()
+      await requireAt(real, info)
+      return { path: pathOf(permit), real, dev, ino, descriptor, [Symbol.dispose]: () => place[Symbol.dispose]() }
     } catch (error) {
       place[Symbol.dispose]()
       throw error
     }
   })
+}
+
+/** A directory that was taken away meanwhile has no path, though the system tells one. */
+const requireAt = async (real: string, { dev, ino }: BigIntStats): Promise<void> => {
+  const there = await stat(real, { bigint: true })
+  if (there.dev !== dev || there.ino !== ino) throw systemError('ENOENT')
 }

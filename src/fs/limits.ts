@@ -17,8 +17,8 @@ export const MAX_GLOB_PATTERN = 1_024
 export const MAX_GLOB_EXPANDED = 16_384
 /** Names that one pattern is held against: a large tree of sources has a tenth of that. */
 export const MAX_GLOB_LOOKS = 1_000_000
-/** Characters that one pattern compares with others: some seconds of computing, and a hundred times what a usual pattern takes for all those names. */
-export const MAX_GLOB_STEPS = 1_000_000_000
+/** Characters that one pattern compares with others: a second or two of computing, and ten times what a usual pattern takes for all those names. */
+export const MAX_GLOB_STEPS = 200_000_000
 
 // ---- changes ----
 /** A text that is edited or patched, before and after: it is held in memory as a whole. */

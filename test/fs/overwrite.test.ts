@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { appendFile, mkdir, readFile, rename, rm, stat, writeFile as put } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { beneath } from '../../src/fs/beneath.ts'
+import type { Held, Standing } from '../../src/fs/held.ts'
+import { holdDirectory } from '../../src/fs/hold-directory.ts'
+import { mtimeMs } from '../../src/fs/mtime.ts'
+import { overwrite } from '../../src/fs/overwrite.ts'
+import { parsePatch } from '../../src/fs/patch-text.ts'
+import { readFile as read } from '../../src/fs/read-file.ts'
+import { systemError } from '../../src/fs/refusals.ts'
+import { writeFile } from '../../src/fs/write-file.ts'
+import { needs } from '../support/containment.ts'
+import { everythingIn, fileScene, refuses, type Scene } from '../support/file-permit.ts'
+import { applyPatch, editFile } from '../support/files.ts'
+import { straceNeeds } from '../support/strace.ts'
+
+const KiB = 1024
+const strace = straceNeeds()
+
+/** A file as it was found, of which writing fails after so many calls. */
+const standing = async (t: TestContext, scene: Scene, failing: { after: number }): Promise<Standing> => {
+  const place = await beneath(scene.permit('f', 'write'))
+  t.after(() => place[Symbol.dispose]())
+  const { directory, name, found } = place
+  const open: Held['open'] = async (flags) => {
+    const file = await found!.held.open(flags)
+    const whole = file.write.bind(file)
+    const write = async (...args: [Uint8Array, number, number, number]) => {
+      if (failing.after-- === 0) throw systemError('EIO')
+      return whole(...args)
+    }
+    return Object.assign(file, { write })
+  }
+  const held = new Proxy(found!.held, { get: (target, key) => (key === 'open' ? open : (Reflect.get(target, key, target) as unknown)) })
+  return { directory: directory!, name, found: { held, info: found!.info } }
+}
+
+test('what cannot be written to its end leaves what was there, where that is known', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  const old = Buffer.alloc(200 * KiB, 'o')
+  for (const size of [100, 200, 400]) {
+    await put(file, old)
+    // The first piece is written, the next is not.
+    const at = await standing(t, scene, { after: 0 })
+    const work = overwrite(at, Buffer.alloc(size * KiB, 'n'), { path: file, old })
+    await assert.rejects(work, (error: NodeJS.ErrnoException) => error.code === 'EIO' && !isAppError(error))
+    assert.ok((await readFile(file)).equals(old), `${size}`)
+  }
+})
+
+test('what is longer is written first behind the old end: when that fails nothing is lost', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  await put(file, 'old')
+  const at = await standing(t, scene, { after: 0 })
+  await assert.rejects(overwrite(at, Buffer.alloc(200 * KiB, 'n'), { path: file, old: null }))
+  assert.equal(await readFile(file, 'utf8'), 'old')
+})
+
+test('a file that is not as it was is named', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  await put(file, Buffer.alloc(200 * KiB, 'o'))
+  const at = await standing(t, scene, { after: 0 })
+  const work = overwrite(at, Buffer.alloc(100 * KiB, 'n'), { path: file, old: null })
+  await refuses(work, 'file_error', { path: file, errno: 'EIO', left_changed: [file] })
+})
+
+test('a file that is not as it was found, or not at its name, is not written', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  await put(file, 'old')
+  const at = await standing(t, scene, { after: Infinity })
+  await appendFile(file, 'er')
+  await refuses(overwrite(at, Buffer.from('new'), { path: file, old: null }), 'conflict', { reason: 'changed' })
+  const other = await standing(t, scene, { after: Infinity })
+  await rename(file, join(scene.inside, 'g'))
+  await put(file, 'another')
+  await refuses(overwrite(other, Buffer.from('new'), { path: file, old: null }), 'conflict', { reason: 'changed' })
+  assert.deepEqual([await readFile(file, 'utf8'), await readFile(join(scene.inside, 'g'), 'utf8')], ['another', 'older'])
+})
+
+test('every change has a time of its own, in milliseconds too', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const times = new Set<number>()
+  await put(join(inside, 'f'), '0')
+  for (let i = 1; i <= 20; i++) {
+    await editFile(permit('f', 'write'), { oldString: `${i - 1}`, newString: `${i}`, replaceAll: false, expectedMtime: null })
+    times.add(mtimeMs((await stat(join(inside, 'f'), { bigint: true })).mtimeNs))
+  }
+  assert.equal(times.size, 20)
+})
+
+test('who reads or edits through us never sees a part of a change', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const contents = ['a', 'b'].map((letter) => letter.repeat(1024 * KiB - 1))
+  await put(join(inside, 'f'), contents[0]!)
+  const write = async (i: number) =>
+    writeFile(permit('f', 'write'), {
+      data: Buffer.from(contents[i % 2]!),
+      mode: 'replace',
+      atomic: false,
+      mkdirParents: false,
+      expectedMtime: null,
+    })
+  let seen = Promise.withResolvers<void>()
+  const state = { isOver: false }
+  const writing = (async () => {
+    for (let i = 1; i <= 20; i++) {
+      await write(i)
+      // Until it was seen whole between two changes.
+      seen = Promise.withResolvers()
+      await seen.promise
+    }
+    state.isOver = true
+  })()
+  while (!state.isOver) {
+    const { data, mtime } = await read(permit('f'))
+    // One that began to change while it was read has another time by then.
+    if ((await read(permit('f'))).mtime !== mtime) continue
+    assert.ok(contents.includes(Buffer.from(data).toString()))
+    seen.resolve()
+  }
+  await writing
+})
+
+test('directories that were made for a file do not stay without it', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const options = { data: Buffer.from('x'), mode: 'replace', atomic: false, mkdirParents: true, expectedMtime: null } as const
+  await refuses(writeFile(permit(`a/b/${'n'.repeat(256)}`, 'write'), options), 'file_error', { errno: 'ENAMETOOLONG' })
+  await refuses(writeFile(permit(`a/${'n'.repeat(256)}/c`, 'write'), options), 'file_error', { errno: 'ENAMETOOLONG' })
+  assert.deepEqual(await everythingIn(inside), [])
+})
+
+test('a full disk costs nothing of what is there', needs.bwrap, async (t) => {
+  const { outside } = await fileScene(t)
+  const program = `
+    import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+    import { writeFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/write-file.ts'))}
+    import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const permit = await rootPermits(process.argv[1])
+    writeFileSync(process.argv[1] + '/old', 'old')
+    const options = { data: Buffer.alloc(1_000_000), mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null }
+    const error = await writeFile(permit('old', 'write'), options).catch((error) => error)
+    console.log(error.code, error.data.errno, error.data.left_changed, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
+  `
+  const args = ['--dev-bind', '/', '/', '--size', '100000', '--tmpfs', outside]
+  const node = [process.execPath, '--input-type=module', '--eval', program, outside]
+  const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
+  assert.equal(stdout, 'file_error ENOSPC undefined old old\n', stderr)
+})
+
+test(
+  'without hard links, as on vfat, files are made, moved and patched all the same',
+  { skip: strace !== null && `needs ${strace}` },
+  async (t) => {
+    const { inside } = await fileScene(t)
+    await mkdir(join(inside, 'd'))
+    for (const name of ['a', 'b']) await put(join(inside, name), 'one\n')
+    const program = `
+    import { applyPatch, editFile } from ${JSON.stringify(import.meta.resolve('../support/files.ts'))}
+    import { writeFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/write-file.ts'))}
+    import { parsePatch } from ${JSON.stringify(import.meta.resolve('../../src/fs/patch-text.ts'))}
+    import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const permit = await rootPermits(process.argv[1])
+    const create = { data: Buffer.from('new'), mode: 'create', atomic: false, mkdirParents: false, expectedMtime: null }
+    await writeFile(permit('c', 'write'), create)
+    const error = await writeFile(permit('c', 'write'), create).catch((error) => error)
+    const patch = '*** Begin Patch\\n*** Add File: e\\n+e\\n*** Update File: a\\n*** Move to: d/a\\n-one\\n+two\\n*** Update File: b\\n-one\\n+two\\n*** End Patch'
+    await applyPatch(parsePatch(patch), (path) => permit(path, 'write'), async () => undefined)
+    console.log(error.code, error.data.reason)
+  `
+    const node = [process.execPath, '--input-type=module', '--eval', program, inside]
+    const args = ['-f', '-qq', '-o', join(inside, '../strace'), '-e', 'trace=link,linkat', '-e', 'inject=link,linkat:error=EPERM']
+    const { stdout, stderr } = spawnSync('strace', [...args, ...node], { encoding: 'utf8' })
+    assert.equal(stdout, 'conflict exists\n', stderr)
+    assert.match(await readFile(join(inside, '../strace'), 'utf8'), /EPERM .*INJECTED/)
+    assert.deepEqual(await everythingIn(inside), ['b', 'c', 'd', 'd/a', 'e'])
+    for (const [name, content] of [
+      ['b', 'two\n'],
+      ['c', 'new'],
+      ['d/a', 'two\n'],
+      ['e', 'e\n'],
+    ] as const)
+      assert.equal(await readFile(join(inside, name), 'utf8'), content)
+  },
+)
+
+test('a directory that is taken away while it is held is none to start in', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await mkdir(join(inside, 'd'))
+  for (let round = 0; round < 50; round++) {
+    const removed = rm(join(inside, 'd'), { recursive: true })
+    const held = await holdDirectory(permit('d')).catch((error: unknown) => error)
+    if (held instanceof Error) assert.ok(isAppError(held, 'file_not_found'), String(held))
+    else {
+      const { real, [Symbol.dispose]: release } = held as Awaited<ReturnType<typeof holdDirectory>>
+      assert.equal(real, join(inside, 'd'))
+      release.call(held)
+    }
+    await removed
+    await mkdir(join(inside, 'd'))
+  }
+})
+
+test('of two patches at once one is made, and the other leaves nothing', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  for (const name of ['a', 'b']) await put(join(inside, name), 'one\n')
+  const patch = '*** Begin Patch\n*** Update File: a\n-one\n+two\n*** Update File: b\n-one\n+two\n*** Add File: n/new\n+x\n*** End Patch'
+  const works = [0, 1].map(() =>
+    applyPatch(
+      parsePatch(patch),
+      (path) => permit(path, 'write'),
+      async () => undefined,
+    ).catch((error: unknown) => error),
+  )
+  const [one, other] = await Promise.all(works)
+  assert.deepEqual([isAppError(one), isAppError(other)].toSorted(), [false, true])
+  for (const name of ['a', 'b']) assert.equal(await readFile(join(inside, name), 'utf8'), 'two\n')
+  assert.deepEqual(await everythingIn(inside), ['a', 'b', 'n', 'n/new'])
+})
