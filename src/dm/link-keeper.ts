@@ -4,7 +4,7 @@ import type { Logger } from '../base/log.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import { REVOCATIONS_PREFIX, revocationList } from '../protocol/dm.ts'
 import { shortId, type AgentId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_RENEW_GRACE_MS, LINK_RENEW_MS, MAX_FRAME_DATA } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_RENEW_GRACE_MS, LINK_RENEW_MS, MAX_FRAME_DATA, MAX_HANDSHAKES } from '../protocol/limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import { newRequestId } from './request-id.ts'
 import { DmChannel } from './channel.ts'
@@ -162,7 +162,14 @@ export class LinkKeeper {
   #about(number: number, tell: (entry: TableLink) => void): void {
     const entry = this.#parts.table.byNumber(number)
     if (entry !== undefined) tell(entry)
-    else if (this.#handshakes > 0) this.#early.set(number, [...(this.#early.get(number) ?? []), tell])
+    else if (this.#handshakes > 0) this.#keepEarly(number, tell)
+  }
+
+  /** A stranger can see to it that a handshake always runs: what is kept for links that never come is bounded. */
+  #keepEarly(number: number, tell: (entry: TableLink) => void): void {
+    this.#early.set(number, [...(this.#early.get(number) ?? []), tell])
+    const [oldest] = this.#early.keys()
+    if (this.#early.size > MAX_HANDSHAKES && oldest !== undefined) this.#early.delete(oldest)
   }
 
   async #sendRevocations(entry: TableLink, items: readonly Uint8Array[]): Promise<void> {

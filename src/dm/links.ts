@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { SharedWork } from '../base/shared-work.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { Primitives } from '../identity/primitives-interface.ts'
@@ -52,7 +53,7 @@ export class Links implements Startable {
   readonly #acceptor: StreamAcceptor
   readonly #stop = new AbortController()
   /** Links being made, by agent, or by agent and machine. */
-  readonly #underway = new Map<string, Promise<TableLink>>()
+  readonly #underway = new SharedWork<TableLink>()
   #standings: ReadonlyMap<MachineId, Standing> = new Map()
 
   constructor(components: LinksComponents) {
@@ -138,7 +139,8 @@ export class Links implements Startable {
     const { agentId, machineId } = to
     if (silent) this.#giveUpOn(machineId)
     const existing = this.#table.between(agentId, machineId)
-    const entry = existing ?? (await withSignal(this.#once(`${agentId}:${machineId}`, this.#rejoin.bind(this, agentId, machineId)), signal))
+    const rejoin = async (wanted: AbortSignal): Promise<TableLink> => this.#rejoin(agentId, machineId, wanted)
+    const entry = existing ?? (await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal))
     return this.#channelOn(entry, signal)
   }
 
@@ -152,8 +154,8 @@ export class Links implements Startable {
     }
   }
 
-  async #rejoin(agentId: AgentId, machineId: MachineId): Promise<TableLink> {
-    return this.#linkTo(agentId, { machineId, addresses: this.#parts.book.addressesOf(machineId) }, RESUME_ATTEMPT_MS)
+  async #rejoin(agentId: AgentId, machineId: MachineId, wanted: AbortSignal): Promise<TableLink> {
+    return this.#linkTo(agentId, { machineId, addresses: this.#parts.book.addressesOf(machineId) }, wanted, RESUME_ATTEMPT_MS)
   }
 
   /** On the handshake's own stream when that is free. */
@@ -168,40 +170,31 @@ export class Links implements Startable {
     const existing = this.#table.to(agentId)
     if (existing !== undefined) return existing
     if (agentId === this.#parts.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
-    return withSignal(
-      this.#once(agentId, async () => this.#establish(agentId)),
-      signal,
-    )
+    return this.#underway.join(agentId, async (wanted) => this.#establish(agentId, wanted), signal)
   }
 
-  /** Who needs the same link waits for the same attempt. */
-  async #once(key: string, establish: () => Promise<TableLink>): Promise<TableLink> {
-    const underway = this.#underway.get(key)
-    if (underway !== undefined) return underway
-    const attempt = establish().finally(() => this.#underway.delete(key))
-    attempt.catch(() => undefined)
-    this.#underway.set(key, attempt)
-    return attempt
-  }
-
-  async #establish(agentId: AgentId): Promise<TableLink> {
+  async #establish(agentId: AgentId, wanted: AbortSignal): Promise<TableLink> {
     const candidates = this.#parts.book.candidates(agentId)
     if (candidates.length === 0) throw noAddress(agentId)
     const errors: AppError[] = []
     for (const candidate of candidates) {
       try {
-        return await this.#linkTo(agentId, candidate)
+        return await this.#linkTo(agentId, candidate, wanted)
       } catch (error) {
         errors.push(asAppError(error))
+        wanted.throwIfAborted()
         this.#stop.signal.throwIfAborted()
       }
     }
     throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
   }
 
-  /** Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once. */
-  async #linkTo(agentId: AgentId, candidate: Candidate, withinMs: number | null = null): Promise<TableLink> {
-    const limit = withinMs === null ? this.#stop.signal : AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
+  /**
+   * Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once.
+   * A handshake that has begun is finished, wanted or not: to begin and leave it would be an offence.
+   */
+  async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, withinMs: number | null = null): Promise<TableLink> {
+    const limit = AbortSignal.any([wanted, this.#stop.signal, ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])])
     const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit)
     const entry = await this.#initiate(connection, Math.min(withinMs ?? LINK_HANDSHAKE_MS, LINK_HANDSHAKE_MS))
     if (entry.link.agentId === agentId) return entry
@@ -276,16 +269,5 @@ export class Links implements Startable {
       ...named.map((machineId) => [machineId, 'named'] as const),
       ...accepted.map((machineId) => [machineId, 'accepted'] as const),
     ])
-  }
-}
-
-const withSignal = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
-  const { promise, reject } = Promise.withResolvers<never>()
-  const abort = (): void => reject(signal.reason as Error)
-  signal.addEventListener('abort', abort, { once: true })
-  try {
-    return await Promise.race([work, promise])
-  } finally {
-    signal.removeEventListener('abort', abort)
   }
 }

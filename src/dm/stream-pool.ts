@@ -9,6 +9,7 @@ import {
   MAX_SPARE_STREAMS,
   MAX_UNUSED_STREAMS,
   NONCE_BYTES,
+  PEAK_MS,
   REFILL_MS,
   SPARE_STREAMS,
 } from '../protocol/limits.ts'
@@ -52,6 +53,7 @@ export class StreamPool {
   /** Asked for and not done with. */
   #inUse = 0
   #refill: Timer | null = null
+  #trim: Timer | null = null
 
   constructor(components: StreamPoolComponents, init: { self: AgentId }) {
     this.#parts = components
@@ -82,6 +84,7 @@ export class StreamPool {
   close(): void {
     this.#closed.abort()
     this.#refill?.cancel()
+    this.#trim?.cancel()
     for (const spare of this.#spares) void spare.frames.close()
     this.#spares = []
   }
@@ -112,12 +115,29 @@ export class StreamPool {
     try {
       const spare = await this.#open(this.#closed.signal)
       if (this.#closed.signal.aborted) await spare.frames.close()
-      else this.#spares.push(spare)
+      else this.#keep(spare)
     } catch (error) {
       this.#parts.log.debug({ err: errorText(error) }, 'no spare stream')
     } finally {
       this.#opening -= 1
     }
+  }
+
+  #keep(spare: Spare): void {
+    this.#spares.push(spare)
+    if (this.#spares.length > SPARE_STREAMS) this.#trim ??= this.#parts.clock.setTimeout(() => this.#shrink(), PEAK_MS, { unref: true })
+  }
+
+  /** What a burst has left is let go as the burst is forgotten. */
+  #shrink(): void {
+    this.#trim = null
+    const kept = this.#spares.splice(0, this.#wanted)
+    const [surplus] = [this.#spares, (this.#spares = [])]
+    for (const spare of surplus) {
+      spare.leave()
+      void spare.frames.close()
+    }
+    for (const spare of kept) this.#keep(spare)
   }
 
   async #openNow(signal: AbortSignal): Promise<Spare> {

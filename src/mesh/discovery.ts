@@ -4,14 +4,13 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
+import { ANNOUNCE_BURST, OWN_ANNOUNCES_PER_MINUTE } from '../protocol/discovery-limits.ts'
 import {
-  ANNOUNCE_BURST,
   ANNOUNCE_MAX_MS,
   ANNOUNCE_MIN_MS,
   ANNOUNCE_SPACING_MS,
   ANNOUNCE_SPACING_PER_PEER_MS,
   MAX_CARD_ADDRESSES,
-  OWN_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'

@@ -241,9 +241,6 @@ export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
 export const ANNOUNCE_SPACING_MS = 1_000
 /** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
 export const ANNOUNCE_SPACING_PER_PEER_MS = 50
-/** Announcements of our own: a burst and a rate, together no more than others accept of one source in any minute. */
-export const ANNOUNCE_BURST = 4
-export const OWN_ANNOUNCES_PER_MINUTE = ANNOUNCES_PER_MINUTE - ANNOUNCE_BURST
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
@@ -264,11 +261,6 @@ export const ADDRESS_DIAL_MS = 4_000
 export const DIAL_MS = 12_000
 /** Addresses of one peer that are tried, wherever they were learnt. */
 export const MAX_DIAL_ADDRESSES = 16
-/** Reconnecting to a contact: first wait, and the longest. */
-export const RECONNECT_MIN_MS = 500
-export const RECONNECT_MAX_MS = 60_000
-/** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
-export const SETTLED_CONNECTION_MS = 5_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */

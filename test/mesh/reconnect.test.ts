@@ -5,6 +5,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
+import { RECONNECT_MAX_MS, RECONNECT_MIN_MS, SETTLED_CONNECTION_MS } from '../../src/protocol/discovery-limits.ts'
 import {
   DIAL_MS,
   FOUND_STRANGERS_PER_MINUTE,
@@ -12,9 +13,6 @@ import {
   MAX_BACKGROUND_DIALS,
   MAX_STRANGER_CONNECTIONS,
   MAX_STRANGER_DIALS,
-  RECONNECT_MAX_MS,
-  RECONNECT_MIN_MS,
-  SETTLED_CONNECTION_MS,
 } from '../../src/protocol/limits.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
