@@ -4,13 +4,14 @@ import { isAbsolute, join } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import { SCRUBBED_PATH } from './environment.ts'
+import { interpreterProblems } from './interpreters.ts'
 import type { Executable } from './permit.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }
   /** No such program, or it may not be executed. */
   | { readonly kind: 'missing'; readonly detail: string }
-  /** Somebody else could put another program in its place. */
+  /** Somebody else could put another program in its place, or in that of an interpreter that runs it. */
   | { readonly kind: 'unsafe'; readonly detail: string }
 
 /**
@@ -22,7 +23,7 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   if (name === '' || (name.includes('/') && !isAbsolute(name))) return { kind: 'missing', detail: `${JSON.stringify(name)} is no program` }
   for (const candidate of candidates) {
     const executable = executableAt(candidate)
-    if (executable) return judged(executable)
+    if (executable) return judged(executable, path)
   }
   const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${path}`
   return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
@@ -54,9 +55,14 @@ const executableAt = (path: string): Executable | undefined => {
   }
 }
 
-const judged = (executable: Executable): ExecutableLookup => {
+const judged = (executable: Executable, path: string): ExecutableLookup => {
+  const find = (name: string): string | null =>
+    path
+      .split(':')
+      .map((directory) => executableAt(join(directory, name)))
+      .find((found) => found !== undefined)?.path ?? null
   try {
-    const problems = writableByOthersSync(executable.path)
+    const problems = [...writableByOthersSync(executable.path), ...interpreterProblems(executable.path, find)]
     return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', detail: problems.join('; ') }
   } catch (error) {
     return { kind: 'unsafe', detail: errorText(error) }

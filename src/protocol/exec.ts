@@ -3,14 +3,12 @@ import {
   MAX_ARGV_BYTES,
   MAX_ARGV_TOKENS,
   MAX_FRAME_DATA,
-  MAX_STDIN_BYTES,
-  MAX_STDIN_PIECES,
   MAX_TEXT,
   MAX_WARNING_TEXT,
   AGENT_SIGNATURE_BYTES,
   NONCE_BYTES,
-  STDIN_PIECE_BYTES,
 } from './limits.ts'
+import { MAX_STDIN_BYTES, MAX_STDIN_PIECES, STDIN_PIECE_BYTES } from './stdin-limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
 import {
   bool,

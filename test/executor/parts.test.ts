@@ -13,14 +13,8 @@ import { randomBytes } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
 import type { StdinSink } from '../../src/process/stdin.ts'
-import {
-  ACK_EVERY_MS,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  MAX_NONCES_PER_PEER,
-  MAX_STDIN_UNACKED,
-  STDIN_PIECE_BYTES,
-} from '../../src/protocol/limits.ts'
+import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
+import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
 import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
