@@ -69,6 +69,7 @@ export class Run {
   #outlet: RunOutlet | null
   #process: RunningProcess | null = null
   #cause: EndCause | null = null
+  #killed = false
   /** The program is gone, or never was. */
   #over = false
   /** The Exit is written. */
@@ -197,6 +198,7 @@ export class Run {
 
   /** SIGKILL, and no more waiting for a reader. */
   kill(): void {
+    this.#killed = true
     this.#process?.kill()
     this.#outbox.close()
   }
@@ -274,7 +276,8 @@ export class Run {
     this.#outbox.note(execFrame.encode({ type: 'started', request_id: requestId, pid: process.pid }))
     if (permit.caps.timeout_clamped) this.#warn('timeout_clamped', null)
     // It was given up while it was being started.
-    if (this.#cause !== null) process.terminate()
+    if (this.#killed) process.kill()
+    else if (this.#cause !== null) process.terminate()
     if (process.stdin !== null) this.#stdin?.attach(process.stdin)
     process.resume()
   }

@@ -2,13 +2,15 @@ import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ProcessTree } from './process-tree.ts'
-import { send, type ProcessSignal } from './signals.ts'
+import { mayNotSignal, send, type ProcessSignal } from './signals.ts'
 
 /** What a run lives in. */
 export interface CellInit {
   readonly containment: Containment
   /** Holds the run, or limits it, or both; null: neither. */
   readonly leaf: CgroupLeaf | null
+  /** What the environment of its processes carries; null: they need not be looked for. */
+  readonly mark: string | null
 }
 
 /** All processes of one run, from before the first to after the last. */
@@ -29,7 +31,20 @@ export class Cell {
     return leaf?.isStuck === true && containment === 'cgroup' ? 'group' : containment
   }
 
-  /** After `end`: something was seen that had left its process group, or could not be killed. */
+  get mark(): string | null {
+    return this.#init.mark
+  }
+
+  /** The child lives, and no signal of ours reaches it. */
+  get refusesSignals(): boolean {
+    return this.leaderLives && mayNotSignal(this.#pid)
+  }
+
+  get leaderLives(): boolean {
+    return this.#tree?.leaderLives === true
+  }
+
+  /** After `end`: something could not be killed, or could not be looked at. */
   get mayLeak(): boolean {
     return this.#mayLeak
   }
@@ -43,7 +58,7 @@ export class Cell {
   /** The child that `enter` has started; it leads a group of its own. Throws where its limits cannot be set. */
   adopt(pid: number, namespace: PidNamespace | null): void {
     this.#pid = pid
-    this.#tree = new ProcessTree(pid)
+    this.#tree = new ProcessTree(pid, this.#init.mark)
     this.#namespace = namespace
     this.#init.leaf?.confine()
   }
@@ -56,12 +71,13 @@ export class Cell {
       leaf?.kill()
       this.#namespace?.kill()
       this.#tree.signal(signal)
-    } else if (signal !== 'SIGTERM') this.#tree.signal(signal)
-    else if (this.#namespace !== null) this.#namespace.terminate()
+    } else if (this.#namespace !== null) this.#namespace.signal(signal)
     else if (leaf !== null && containment === 'cgroup' && !leaf.isStuck) {
       send(-this.#pid, signal)
-      leaf.terminate(this.#pid)
+      leaf.signal(signal, this.#pid)
     } else this.#tree.signal(signal)
+    // What is stopped hears of nothing else.
+    if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
   }
 
   /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */
@@ -70,7 +86,7 @@ export class Cell {
     const tree = this.#tree
     this.#tree = null
     tree?.end()
-    const ended = [await this.#namespace?.end(), await leaf?.end()]
-    this.#mayLeak = ended.includes(false) || (this.containment === 'group' && tree?.wasLeft === true)
+    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await tree?.gone() : true]
+    this.#mayLeak = ended.includes(false)
   }
 }

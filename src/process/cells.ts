@@ -26,6 +26,7 @@ import {
 import type { Guardian } from './guardian.ts'
 import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
+import { newMarkPrefix } from './run-mark.ts'
 
 const REMEDIES: Readonly<Record<Containment, string>> = {
   cgroup: 'run the daemon as root, or in a unit with Delegate=yes and without ProtectControlGroups=; or set containment = "auto"',
@@ -41,7 +42,7 @@ export type CellOpening =
   | { readonly kind: 'failed'; readonly detail: string }
 
 export interface CellsComponents {
-  readonly guardian: Pick<Guardian, 'watchCells'> | null
+  readonly guardian: Pick<Guardian, 'watchCells' | 'watchMarks'> | null
   readonly log: Pick<Logger, 'warn'>
 }
 
@@ -58,6 +59,8 @@ export class Cells implements Startable {
   readonly #components: CellsComponents
   readonly #file: string | null
   readonly #cgroups: Cgroups
+  readonly #markPrefix = newMarkPrefix()
+  #next = 1
   #inForce: Containment = 'group'
   #stronger: readonly NotInForce[] = []
 
@@ -134,7 +137,8 @@ export class Cells implements Startable {
     }
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
-    return { kind: 'cell', cell: new Cell({ containment, leaf }), inNamespace }
+    const mark = containment === 'group' ? `${this.#markPrefix}-${this.#next++}` : null
+    return { kind: 'cell', cell: new Cell({ containment, leaf, mark }), inNamespace }
   }
 
   /** Takes the groups away; those that are not empty are left to the next start. */
@@ -187,6 +191,7 @@ export class Cells implements Startable {
       await this.#record(left)
     }
     guardian?.watchCells(this.#cgroups.parents)
+    guardian?.watchMarks(this.#markPrefix)
   }
 
   /** Written before the first leaf is made, so that every leaf is found again. */

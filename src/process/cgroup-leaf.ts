@@ -106,11 +106,11 @@ export class CgroupLeaf {
     }
   }
 
-  /** SIGTERM to every member outside of this process group, which gets its own. */
-  terminate(group: number): void {
+  /** To every member outside of this process group, which gets its own. */
+  signal(signal: NodeJS.Signals, group: number): void {
     if (this.#stuck) return
     const pids = new Set(this.#places.flatMap(({ directory }) => membersOf(directory)))
-    for (const pid of pids) if (groupOf(pid) !== group) send(pid, 'SIGTERM')
+    for (const pid of pids) if (groupOf(pid) !== group) send(pid, signal)
   }
 
   /** SIGKILL to every member. */

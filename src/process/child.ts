@@ -14,7 +14,7 @@ export interface ProcessExit {
 export interface Child {
   readonly pid: number
   /** What its processes live in. */
-  readonly cell: Pick<Cell, 'containment' | 'mayLeak'>
+  readonly cell: Pick<Cell, 'containment' | 'mayLeak' | 'leaderLives' | 'refusesSignals'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable

@@ -5,11 +5,12 @@ import { Socket } from 'node:net'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { GUARDIAN_GRACE_SECONDS } from '../protocol/local-limits.ts'
+import { GUARDIAN_GRACE_SECONDS, GUARDIAN_LIVED_MS } from '../protocol/local-limits.ts'
+import { MARK_VARIABLE } from './run-mark.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 
 /**
- * Reads `+ GROUP`, `- GROUP` and `= CELLS` (a control group that holds those of runs) until our end of
+ * Reads `+ GROUP`, `- GROUP`, `= CELLS` (a control group that holds those of runs) and `? MARKS` (what the marks of runs begin with) until our end of
  * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. Of the members of a
  * control group, which the kernel lists by thread, each process is asked once; one that our PID namespace does not show
  * is listed as 0, which in a kill would be ourselves. A constant text: nothing that
@@ -20,9 +21,11 @@ trap '' HUP INT QUIT TERM
 set -f
 groups=
 cells=
+marks=
 while read -r change group; do
   case $change in
     =) cells="$cells $group" ;;
+    '?') marks="$marks $group" ;;
     +) groups="$groups $group" ;;
     -) left=
        for other in $groups; do [ "$other" = "$group" ] || left="$left $other"; done
@@ -45,19 +48,33 @@ sweep() {
   done 2>/dev/null
   return $swept
 }
+marked() {
+  for mark in $marks; do
+    set +f
+    for environ in $(timeout 5 grep -l "${MARK_VARIABLE}=$mark-" /proc/[0-9]*/environ 2>/dev/null); do
+      set -f
+      member=\${environ#/proc/}
+      kill "$1" "\${member%/environ}"
+    done
+    set -f
+  done 2>/dev/null
+}
 found=
 for cell in $cells; do
   set +f
   for members in "$cell"/*/cgroup.threads; do
     [ -e "$members" ] || continue
-    while read -r member; do leads "$member" && kill -TERM "$member" && found=1; done <"$members"
+    while read -r member; do leads "$member" && kill -TERM "$member" && kill -CONT "$member" && found=1; done <"$members"
   done
   set -f
 done 2>/dev/null
 if [ -z "$groups$found" ]; then sweep; exit 0; fi
-for group in $groups; do kill -TERM "-$group" 2>/dev/null; done
+for group in $groups; do kill -TERM "-$group" && kill -CONT "-$group"; done 2>/dev/null
+marked -TERM
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
+for round in 1 2 3; do marked -STOP; done
+marked -KILL
 for cell in $cells; do
   [ -e "$cell/cgroup.kill" ] && echo 1 >"$cell/cgroup.kill" && continue
   [ -e "$cell/cgroup.freeze" ] && echo 1 >"$cell/cgroup.freeze"
@@ -74,6 +91,9 @@ done 2>/dev/null
 sweep || { sleep ${GUARDIAN_GRACE_SECONDS}; sweep; }
 `
 
+/** The last word of its command line, by which it is told from other shells. */
+export const GUARDIAN_NAME = 'x0x-guardian'
+
 /** What `findCgroupPlaces` finds: an absolute path without blanks or anything that a shell would expand. */
 const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
@@ -83,13 +103,18 @@ const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
  */
 export class Guardian implements Startable {
   readonly #log: Logger
+  readonly #shell: string
   readonly #groups = new Set<number>()
   readonly #cells = new Set<string>()
+  readonly #marks = new Set<string>()
   #helper: ChildProcess | null = null
+  #launchedAt = 0
   #running = false
 
-  constructor(components: { log: Logger }) {
+  /** `shell`: another than the system's, for a test. */
+  constructor(components: { log: Logger; shell?: string }) {
     this.#log = components.log
+    this.#shell = components.shell ?? '/bin/sh'
   }
 
   /** Also makes this process fit to have children: none of them gets a descriptor that we were left with. */
@@ -124,6 +149,13 @@ export class Guardian implements Startable {
     this.#tell('+', group)
   }
 
+  /** What carries a mark that begins so ends with us, if anything still runs. */
+  watchMarks(prefix: string): void {
+    if (!/^[0-9a-f]+$/.test(prefix)) throw new RangeError(`not the beginning of a mark: ${prefix}`)
+    this.#marks.add(prefix)
+    this.#tell('?', prefix)
+  }
+
   /** What lives in the groups below these when we die ends with us. */
   watchCells(parents: readonly string[]): void {
     for (const path of parents) {
@@ -139,13 +171,14 @@ export class Guardian implements Startable {
     if (this.#groups.delete(group)) this.#tell('-', group)
   }
 
-  #tell(change: '+' | '-' | '=', group: number | string): void {
+  #tell(change: '+' | '-' | '=' | '?', group: number | string): void {
     this.#helper?.stdin?.write(`${change} ${group}\n`)
   }
 
   #launch(): void {
-    const helper = spawn('/bin/sh', ['-c', SCRIPT], {
-      argv0: 'x0x-guardian',
+    // Its name stands behind the script: by the first word a shell may be told apart from what else its file is (busybox).
+    const helper = spawn(this.#shell, ['-c', SCRIPT, GUARDIAN_NAME], {
+      argv0: 'sh',
       cwd: '/',
       env: { PATH: '/usr/bin:/bin' },
       stdio: ['pipe', 'ignore', 'ignore'],
@@ -153,6 +186,7 @@ export class Guardian implements Startable {
       detached: true,
     })
     this.#helper = helper
+    this.#launchedAt = performance.now()
     // It must not keep us alive: it is there for the moment when we are not.
     helper.unref()
     if (helper.stdin instanceof Socket) helper.stdin.unref()
@@ -161,13 +195,16 @@ export class Guardian implements Startable {
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
     for (const path of this.#cells) this.#tell('=', path)
+    for (const prefix of this.#marks) this.#tell('?', prefix)
     for (const group of this.#groups) this.#tell('+', group)
   }
 
-  /** The next run starts it again, and tells it of all that still run. */
+  /** Another takes its place at once, and is told of all that run. One that did not live at all is not followed before the next run. */
   #lost(helper: ChildProcess, reason: string): void {
     if (this.#helper !== helper) return
     this.#helper = null
-    if (this.#running) this.#log.warn({ reason }, 'the guardian of running processes is gone')
+    if (!this.#running) return
+    this.#log.warn({ reason }, 'the guardian of running processes is gone')
+    if (performance.now() - this.#launchedAt >= GUARDIAN_LIVED_MS) this.#launch()
   }
 }

@@ -4,6 +4,7 @@ import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
 import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
+import { MARK_VARIABLE } from './run-mark.ts'
 import { terminalWords } from './terminal-program.ts'
 
 /** Programs of the system that confine another before they become it, or hold it. */
@@ -67,10 +68,19 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 
 /** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
 export const planLaunch = (
-  { argv, executable, cwd, confinement, terminal }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'confinement' | 'terminal'>,
+  {
+    argv,
+    executable,
+    cwd,
+    cwd_descriptor,
+    confinement,
+    terminal,
+  }: Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'confinement' | 'terminal'>,
   namespaceForAll: boolean,
 ): LaunchPlan | { readonly problem: string } => {
   const inNamespace = namespaceForAll || needsNamespace(confinement)
+  // bwrap goes to its directory by the path, which may lead elsewhere by then.
+  if (inNamespace && cwd_descriptor !== null) return { problem: 'a directory that is held open cannot be kept in a namespace' }
   const wrappers = wrappersOf(confinement)
   if (inNamespace) wrappers.push(['bwrap', namespaceArguments(confinement, cwd)])
   const words: string[] = []
@@ -93,11 +103,11 @@ export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_d
 export const launch = (
   plan: LaunchPlan,
   permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account'>,
-  stdin: boolean,
+  { stdin, mark }: { readonly stdin: boolean; readonly mark: string | null },
 ): ChildProcess => {
-  const { argv, env, account } = permit
-  // A namespace has a /proc of its own, where our descriptors are not.
-  const cwd = plan.inNamespace ? permit.cwd : directoryOf(permit)
+  const { argv, account } = permit
+  const env = mark === null ? permit.env : { ...permit.env, [MARK_VARIABLE]: mark }
+  const cwd = directoryOf(permit)
   const extra = [plan.inNamespace, plan.control !== null].filter(Boolean).map(() => 'pipe' as const)
   const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...extra]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }

@@ -53,10 +53,10 @@ export class PidNamespace {
     return this.#over && this.#status === null
   }
 
-  /** SIGTERM to all that runs inside; not to bwrap, which would take everything with it at once. */
-  terminate(): void {
-    this.#sent.add('SIGTERM')
-    if (this.#init !== null && isLiving(this.#init)) for (const { pid } of descendantsOf(this.#init.pid)) send(pid, 'SIGTERM')
+  /** To all that runs inside; not to bwrap, which would take everything with it at once. */
+  signal(signal: NodeJS.Signals): void {
+    if (signal === 'SIGTERM') this.#sent.add(signal)
+    if (this.#init !== null && isLiving(this.#init)) for (const { pid } of descendantsOf(this.#init.pid)) send(pid, signal)
   }
 
   kill(): void {

@@ -2,7 +2,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
-import { FRAME_COST, KILL_GRACE_MS, MAX_LEFT_IN_PIPES } from '../protocol/limits.ts'
+import { FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
+import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
+import { KILL_DEAF_MS, KILL_REFUSED_MS } from '../protocol/containment-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import type { Child, ProcessExit } from './child.ts'
 import { drain, type DrainOutcome } from './drain.ts'
@@ -19,7 +21,7 @@ export interface ProcessHandlers {
   onWarning(kind: WarningKind, bytes: number | null): void
 }
 
-/** How a run ended, with everything that its Exit says. */
+/** How a run ended, with everything that its Exit says. Neither code nor signal: it could not be killed, and lives. */
 export interface ProcessEnd extends ProcessExit {
   readonly duration_ms: number
   readonly stdout: OutputTotals
@@ -64,6 +66,8 @@ export class RunningProcess {
   #leftover = 0
   #outOfTime = false
   #killTimer: Timer | null = null
+  #lookTimer: Timer | null = null
+  readonly #abandoned = Promise.withResolvers<null>()
 
   constructor(components: ProcessComponents, init: { child: Child; caps: Permit['caps'] }) {
     const { child, caps } = init
@@ -138,6 +142,7 @@ export class RunningProcess {
     if (this.#exited) return
     this.#terminating = true
     this.#child.signal('SIGKILL')
+    this.#lookTimer ??= this.#clock.setTimeout(() => this.#afterKill(KILL_REFUSED_MS), KILL_REFUSED_MS)
   }
 
   #pump(stream: 'stdout' | 'stderr', limits: OutputLimits): OutputPump {
@@ -167,11 +172,13 @@ export class RunningProcess {
   }
 
   async #watch(began: number): Promise<ProcessEnd> {
-    const exit = await this.#child.exited
+    const exit = await Promise.race([this.#child.exited, this.#abandoned.promise])
     const duration = Math.max(0, Math.round(this.#clock.monotonic() - began))
     this.#exited = true
     this.#duration.stop()
     this.#killTimer?.cancel()
+    this.#lookTimer?.cancel()
+    if (exit === null) return this.#abandon(duration)
     // Whoever started it is told that before its output comes.
     if (this.#paused) await nextTurn()
     this.resume()
@@ -185,10 +192,26 @@ export class RunningProcess {
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
   }
 
-  /** A group that was ended by force, or that somebody is known to have left: nobody can say that all of it is dead. */
+  /** Whoever holds its output, and is not in a group that was emptied, was not found. */
   #maySurvive(outcome: DrainOutcome): boolean {
     const { containment, mayLeak } = this.#child.cell
-    return mayLeak || (containment === 'group' && (this.#terminating || outcome !== 'ended'))
+    return mayLeak || (containment === 'group' && outcome !== 'ended')
+  }
+
+  /** It lives, and nothing that we could do would end it: the run ends without it, and says so. */
+  #abandon(duration_ms: number): ProcessEnd {
+    this.#handlers.onWarning('descendants_may_survive', null)
+    this.#closePipes()
+    const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]
+    return { code: null, signal: null, duration_ms, stdout, stderr, truncated: true }
+  }
+
+  /** Looks whether the program has died of SIGKILL, `waited` ms ago. */
+  #afterKill(waited: number): void {
+    const { leaderLives, refusesSignals } = this.#child.cell
+    if (this.#exited || !leaderLives) return
+    if (refusesSignals || waited >= KILL_DEAF_MS) return this.#abandoned.resolve(null)
+    this.#lookTimer = this.#clock.setTimeout(() => this.#afterKill(KILL_DEAF_MS), KILL_DEAF_MS - waited)
   }
 
   #drainSubject(): Parameters<typeof drain>[0] {

@@ -20,8 +20,18 @@ export const send = (target: number, signal: NodeJS.Signals): boolean => {
   try {
     return process.kill(target, signal)
   } catch {
-    // ESRCH: gone already. EPERM: it became another user's (setuid); nothing we could do.
+    // ESRCH: gone already. EPERM: it became another user's (setuid), which whoever kills looks at afterwards.
     return false
+  }
+}
+
+/** True where somebody is there, and is another user's by now (setuid): no signal of ours reaches it. */
+export const mayNotSignal = (target: number): boolean => {
+  try {
+    process.kill(target, 0)
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
   }
 }
 

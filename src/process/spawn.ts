@@ -93,7 +93,7 @@ const spawnIn = async (
   const problem = launchProblem(permit) ?? launchObstacle(permit.executable.path, plan.isWrapped ? permit.account : null)
   if (problem !== null) return failed(problem)
   guardian.ensure()
-  const child = cell.enter(() => launch(plan, permit, options.stdin))
+  const child = cell.enter(() => launch(plan, permit, { stdin: options.stdin, mark: cell.mark }))
   const { pid, stdin, stdout, stderr } = child
   if (pid === undefined || stdout === null || stderr === null) {
     const [error] = await once(child, 'error')

@@ -16,6 +16,7 @@ const MAX_TYPE_PAUSE_MS = 32
 const EXIT_FAILURE = 126
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
+const LINE_FEED = 10
 /** Sent to everything that runs here; it is the program whose answer counts. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 
@@ -77,8 +78,13 @@ const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promis
 }
 
 const passInput = async (fd: number, terminal: ReadStream): Promise<void> => {
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) await type(fd, chunk, terminal)
-  await type(fd, Buffer.from(END_OF_FILE), terminal)
+  let last = LINE_FEED
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+    last = chunk.at(-1) ?? last
+    await type(fd, chunk, terminal)
+  }
+  // Behind a line that is not finished the first only hands that over.
+  await type(fd, Buffer.from(last === LINE_FEED ? END_OF_FILE : END_OF_FILE.repeat(2)), terminal)
 }
 
 interface Ended {

@@ -5,6 +5,12 @@
 
 /** How often a control group without `cgroup.kill` is looked at in one go for members to kill. */
 export const CGROUP_KILL_ROUNDS = 32
+/** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
+export const FREEZE_ROUNDS = 16
+/** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */
+export const KILL_REFUSED_MS = 1_000
+/** The same for one that the kernel itself holds, or takes this long to take apart. */
+export const KILL_DEAF_MS = 10_000
 /** How long the end of a run waits for a killed process that the kernel does not let go of. */
 export const CELL_END_MS = 2_000
 /** How often it looks, in milliseconds. */

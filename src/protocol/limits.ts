@@ -113,10 +113,8 @@ export const DURATION_TERM_LEAD_MS = 5_000
 export const EXIT_WAIT_SLACK_MS = 15_000
 /** Warnings of one run that a requester accepts: every kind once is 16. */
 export const MAX_WARNINGS_PER_RUN = 64
-/** What is read of an ended program beyond the window: both pipes at twice the largest buffer of common systems, which is 0.2 MiB by default. */
-export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
-/** Output that may arrive beyond the window, because it was on its way when the pipe was paused, or left in it. */
-export const UNACKED_SLACK = MAX_LEFT_IN_PIPES + 1024 * 1024
+/** Output that may arrive beyond the window: 1 MiB that was on its way when the pipe was paused, and MAX_LEFT_IN_PIPES. */
+export const UNACKED_SLACK = 5 * 1024 * 1024
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 export const MAX_LOCAL_RUNS = 1_024
 /** Ended runs whose request id is remembered, on either side, so that it cannot be used again. */

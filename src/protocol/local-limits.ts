@@ -65,10 +65,14 @@ export const TAIL_POLL_MS = 200
 // ---- processes ----
 /** After exit, all the time that pipes may still be read while a descendant writes to them. */
 export const DRAIN_TOTAL_MS = 2_000
+/** What is read of an ended program beyond the window: both pipes, at ten times the 0.2 MiB that one holds by default of Linux. */
+export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
 /** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
 export const MAX_DESCENDANTS = 1_024
 /** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
 export const GUARDIAN_GRACE_SECONDS = 1
+/** A guardian that ended sooner cannot live here, and is not started again and again. */
+export const GUARDIAN_LIVED_MS = 100
 /** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
 export const MAX_NDJSON_LINE = 2 * 1024 * 1024
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */

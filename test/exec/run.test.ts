@@ -103,7 +103,7 @@ test('a cancel reaches the child, and its last words and signal come back', asyn
   await sink.saw('ready')
   pair.runner.cancel(pair.runner.sessions()[0]!.request_id)
   const { ok, code, warnings } = await outcome
-  assert.deepEqual([ok, code, warnings], [true, 9, ['cancelled', 'descendants_may_survive']])
+  assert.deepEqual([ok, code, warnings], [true, 9, ['cancelled']])
   await sink.saw('trapped')
 })
 

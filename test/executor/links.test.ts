@@ -183,7 +183,7 @@ test('a change of trust is told at once, with the runs that it costs ended first
   assert.ok(network.decisions.every((decision) => decision.link !== other.number))
   const exit = await run.exit()
   assert.deepEqual([exit.code, exit.denial_reason], [null, null])
-  assert.deepEqual(run.warnings(), ['access_revoked', 'descendants_may_survive'])
+  assert.deepEqual(run.warnings(), ['access_revoked'])
   assert.equal(await (await link.ask([host.program('waits')])).denial(), 'trust_rejected')
 })
 
@@ -193,5 +193,5 @@ test('taking the last pin of a trusted contact away ends its runs', async (t) =>
   await run.frame('stdout')
   await host.contacts.unpin(host.contacts.list()[0]!.name, link.peer.machine.machineId)
   await run.exit()
-  assert.deepEqual(run.warnings(), ['access_revoked', 'descendants_may_survive'])
+  assert.deepEqual(run.warnings(), ['access_revoked'])
 })

@@ -104,8 +104,8 @@ for (const [title, sent] of [
     run.send({ type: 'stdin', request_id: run.id, seq: 0, data: Buffer.from(sent), eof: true })
     const exit = await run.exit()
     assert.equal(exit.code, 9)
-    assert.deepEqual(run.warnings(), ['stdin_mismatch', 'descendants_may_survive'])
-    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'warning', 'exit'])
+    assert.deepEqual(run.warnings(), ['stdin_mismatch'])
+    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   })
 
 test('a child that does not read its stdin is no error: what it does not take is acknowledged and dropped', async (t) => {
@@ -125,7 +125,7 @@ test('Cancel ends the child with SIGTERM and the Exit tells the real end', async
   run.cancel()
   const exit = await run.exit()
   assert.deepEqual([exit.code, exit.signal], [null, constants.signals.SIGTERM])
-  assert.deepEqual(run.warnings(), ['cancelled', 'descendants_may_survive'])
+  assert.deepEqual(run.warnings(), ['cancelled'])
   assert.equal(existsSync(`/proc/${pid}`), false)
   assert.equal(host.totals().sessions_cancelled, 1)
 })
@@ -168,7 +168,7 @@ test('a peer that closes its stream in peace before the Exit ends the child at o
   while (existsSync(`/proc/${pid}`)) await new Promise(setImmediate)
   assert.ok(performance.now() - clock < LEASE_EXPIRES_MS - 1_000, 'before the lease')
   await host.executor.endRuns()
-  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'warning', 'exit'])
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   const warning = (await host.lines()).find((line) => line.event === 'warning')
   assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
 })
@@ -179,7 +179,7 @@ test('a requester that falls silent loses its run after the lease', async (t) =>
   await ready(run)
   const exit = await run.exit()
   assert.equal(exit.code, 9)
-  assert.deepEqual(run.warnings(), ['lease_expired', 'descendants_may_survive'])
+  assert.deepEqual(run.warnings(), ['lease_expired'])
 })
 
 test('the duration cap ends the run and the Exit is truncated', async (t) => {
@@ -237,7 +237,7 @@ test('the end of the port ends every run that it carried, when its lease is over
   assert.equal(existsSync(`/proc/${pid}`), true)
   while (existsSync(`/proc/${pid}`)) await new Promise((resolve) => setTimeout(resolve, 20))
   await host.executor.endRuns()
-  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'warning', 'exit'])
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   const warning = (await host.lines()).find((line) => line.event === 'warning')
   assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
 })
@@ -258,9 +258,9 @@ test('a stop ends every child within three seconds, also one that ignores SIGTER
   const [first, second] = [await polite.exit(), await deaf.exit()]
   assert.equal(first.code, 9)
   assert.equal(second.signal, constants.signals.SIGKILL)
-  const told = ['daemon_stopping', 'descendants_may_survive']
+  const told = ['daemon_stopping']
   assert.deepEqual([polite.warnings(), deaf.warnings()], [told, told])
   for (const pid of pids) assert.equal(existsSync(`/proc/${pid}`), false)
-  assert.deepEqual(await host.events(deaf.id), ['request', 'started', 'warning', 'warning', 'exit'])
+  assert.deepEqual(await host.events(deaf.id), ['request', 'started', 'warning', 'exit'])
   assert.equal((await readFile(host.journalPath, 'utf8')).endsWith('\n'), true)
 })

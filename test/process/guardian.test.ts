@@ -5,15 +5,23 @@ import { readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-import { Guardian } from '../../src/process/guardian.ts'
+import { statOf } from '../../src/base/proc-stat.ts'
+import { findExecutable } from '../../src/policy/executable.ts'
+import { Guardian, GUARDIAN_NAME } from '../../src/process/guardian.ts'
+import { GUARDIAN_LIVED_MS } from '../../src/protocol/local-limits.ts'
 import { hasProc, isAlive, run, script, silent, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
 const childrenOf = (pid: number): number[] =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
+
+const stateOf = (pid: number): string | undefined => statOf(pid)[0]
+
+const isGuardian = (pid: number): boolean => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${GUARDIAN_NAME}\0`)
 
 const ignoresTerm = (pid: number): boolean => {
   const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
@@ -63,17 +71,63 @@ test('a stopped guardian ends what still runs, and forgets what is over', linuxO
   assert.equal((await process.ended).signal, 15)
 })
 
-test('a guardian that was killed is replaced for the next run and is told of those before', linuxOnly, async (t) => {
+test('a guardian that was killed is replaced at once, and the next is told of those that run', linuxOnly, async (t) => {
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
   const guardian = startGuardian(t)
-  const helper = childrenOf(mine).find((pid) => !before.has(pid))!
+  const helpers = (): number[] => childrenOf(mine).filter((pid) => !before.has(pid) && isGuardian(pid))
   const first = await start(t, ['sleep', '1000'], { guardian })
-  globalThis.process.kill(helper, 'SIGKILL')
-  await until(() => !childrenOf(mine).includes(helper))
-  await run(t, ['true'], { guardian })
+  await until(() => helpers().length === 1)
+  const [helper] = helpers()
+  // One that ends at once is not followed.
+  await sleep(GUARDIAN_LIVED_MS)
+  globalThis.process.kill(helper!, 'SIGKILL')
+  await until(() => helpers().length === 1 && helpers()[0] !== helper)
   await guardian.stop()
   assert.equal((await first.process.ended).signal, 15)
+})
+
+test('a shell that is told by its first word what it is (busybox) can be the guardian', linuxOnly, async (t) => {
+  const busybox = findExecutable('busybox')
+  if (busybox.kind !== 'found') return t.skip('needs busybox')
+  const mine = globalThis.process.pid
+  const before = new Set(childrenOf(mine))
+  const guardian = new Guardian({ log: silent, shell: busybox.executable.path })
+  guardian.start()
+  const { process, printed } = await start(t, [await script(t, "trap '' TERM; echo up; while :; do sleep 0.05; done")], { guardian })
+  await printed('up')
+  const stray = await start(t, [await script(t, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")], { guardian })
+  await stray.printed('\n')
+  assert.ok(childrenOf(mine).some((pid) => !before.has(pid) && isGuardian(pid)))
+  await guardian.stop()
+  assert.equal((await process.ended).signal, 9)
+  await stray.process.ended
+  await until(() => !isAlive(Number(Buffer.concat(stray.output.stdout).toString())))
+})
+
+test('what left its group by a double fork does not outlive a killed daemon', linuxOnly, async (t) => {
+  const { daemon, pids } = await daemonRunning(
+    t,
+    '(setsid sh -c \'trap "" TERM; echo pid $$; while :; do sleep 0.05; done\' &); sleep 1000',
+    2,
+  )
+  daemon.kill('SIGKILL')
+  await until(() => pids.every((pid) => !isAlive(pid)))
+})
+
+test('a stopped program hears of its end', linuxOnly, async (t) => {
+  const guardian = startGuardian(t)
+  const path = await script(t, "trap 'echo bye; exit 3' TERM\necho up\nkill -STOP $$\nwhile :; do sleep 0.05; done")
+  const byUs = await start(t, [path], { guardian })
+  await byUs.printed('up')
+  await until(() => stateOf(byUs.process.pid) === 'T')
+  byUs.process.terminate()
+  assert.equal((await byUs.process.ended).code, 3)
+  const byTheGuardian = await start(t, [path], { guardian })
+  await byTheGuardian.printed('up')
+  await until(() => stateOf(byTheGuardian.process.pid) === 'T')
+  await guardian.stop()
+  assert.equal((await byTheGuardian.process.ended).code, 3)
 })
 
 test('a signal that was meant for the daemon and its session does not end the guardian', linuxOnly, async (t) => {

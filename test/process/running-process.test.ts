@@ -28,7 +28,7 @@ test('a name is found in the scrubbed PATH and keeps its name as argv[0]', linux
   assert.equal(stdout, 'cat\0/proc/self/cmdline\0')
 })
 
-test('the environment is the scrubbed one and nothing else', async (t) => {
+test('the environment is the scrubbed one and, in the weak mode, the mark of its run', async (t) => {
   process.env['X0X_TEST_LEAK'] = 'secret'
   t.after(() => delete process.env['X0X_TEST_LEAK'])
   const { stdout } = await run(t, ['env'])
@@ -38,8 +38,9 @@ test('the environment is the scrubbed one and nothing else', async (t) => {
       .split('\n')
       .map((line) => line.split('=')[0])
       .toSorted(),
-    ['HOME', 'LANG', 'LC_ALL', 'PATH'],
+    ['HOME', 'LANG', 'LC_ALL', 'PATH', 'X0X_RUN'],
   )
+  assert.match(stdout, /^X0X_RUN=[0-9a-f]{16}-1$/m)
 })
 
 test('the working directory is the permitted one', async (t) => {

@@ -10,7 +10,7 @@ guardian.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(
   permitFor(process.argv.slice(2)),
-  { cells: await groupCells(), clock: systemClock, guardian, handlers },
+  { cells: await groupCells(guardian), clock: systemClock, guardian, handlers },
   { stdin: false },
 )
 if (started.kind !== 'started') throw new Error(started.detail)

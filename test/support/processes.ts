@@ -33,7 +33,8 @@ export const startGuardian = (t: TestContext): Guardian => {
 }
 
 /** The weak mode, without looking at what else this host can do. */
-export const groupCells = async (): Promise<Cells> => Cells.open({ guardian: null, log: silent }, { choice: 'group', dataDir: null })
+export const groupCells = async (guardian: Guardian | null = null): Promise<Cells> =>
+  Cells.open({ guardian, log: silent }, { choice: 'group', dataDir: null })
 
 /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
 export const script = async (t: TestContext, text: string): Promise<string> => {
@@ -65,12 +66,13 @@ export const start = async (t: TestContext, argv: readonly string[], options: St
   const warnings: StartedProcess['warnings'] = []
   let waiting: { text: string; resolve: () => void }[] = []
   const text = (): string => Buffer.concat(output.stdout).toString()
+  const guardian = options.guardian ?? startGuardian(t)
   const result = await startProcess(
     permitFor(argv, options),
     {
-      cells: options.cells ?? (await groupCells()),
+      cells: options.cells ?? (await groupCells(guardian)),
       clock: options.clock ?? systemClock,
-      guardian: options.guardian ?? startGuardian(t),
+      guardian,
       handlers: {
         onOutput: (stream, data) => {
           output[stream].push(Buffer.from(data))
