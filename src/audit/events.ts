@@ -1,5 +1,5 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { Containment, DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
 import type { LifeEvent } from './life-events.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
@@ -16,6 +16,7 @@ export const JOURNAL_EVENTS = [
   'file_read',
   'file_write',
   'refused',
+  'authority',
   'refusals_suppressed',
   'began',
   'head',
@@ -36,8 +37,23 @@ export interface RequestEvent extends RunKey {
   /** Description of the ACL entry that allowed it. */
   readonly matched_acl: string | null
   readonly stdin_bytes: number
+  /** Of stdin, hex; above one mebibyte of the hashes of its pieces, one behind the other. Null: none was announced. */
+  readonly stdin_sha256: string | null
   /** The limit in force, in milliseconds. */
   readonly timeout_ms: number
+  /** Of the signed bytes that asked for it, hex; null: nobody signed. */
+  readonly request_sha256: string | null
+  /** What was found for argv[0], the very file; null: it does not run here. */
+  readonly executable: ExecutableFile | null
+  /** Whose name it runs under; null: the daemon's own user. */
+  readonly account: string | null
+}
+
+/** Device and inode as decimal text: they may not fit a number. */
+export interface ExecutableFile {
+  readonly path: string
+  readonly dev: string
+  readonly ino: string
 }
 
 export interface StartedEvent extends RunKey {
@@ -64,6 +80,9 @@ export interface ExitEvent extends RunKey {
   /** All bytes the child wrote, those beyond a cap included. */
   readonly stdout_bytes: number
   readonly stderr_bytes: number
+  /** Of the bytes that were sent, hex; null where they are not known here. */
+  readonly stdout_sha256: string | null
+  readonly stderr_sha256: string | null
   readonly truncated: boolean
 }
 
@@ -171,8 +190,22 @@ export interface RefusedEvent extends LocalKey {
   readonly detail: string
 }
 
+/** What an operator changes in whom this agent trusts, or what was to be one's word and is not. */
+export interface AuthorityEvent {
+  readonly event: 'authority'
+  /** As `Operation` of the executor's port, or `exec_run`. */
+  readonly operation: string
+  /** Whom it is about; null: not known, or this agent itself. */
+  readonly agent: AgentId | null
+  readonly machine: MachineId | null
+  readonly level: TrustLevel | null
+  /** A code of the error table: the proof was refused, and nothing is done. Null: it was proven, and is about to be done. */
+  readonly code: string | null
+  readonly detail: string | null
+}
+
 /** What may be asked without end, and is written as far as a meter allows. */
-export type RefusalEvent = DenialEvent | RefusedEvent
+export type RefusalEvent = DenialEvent | RefusedEvent | AuthorityEvent
 
 /** Refusals that were counted instead of written. */
 export interface RefusalsSuppressedEvent {
@@ -199,7 +232,7 @@ export type LocalEvent =
 export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
 
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent
+export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent
 
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 

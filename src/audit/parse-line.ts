@@ -25,6 +25,11 @@ const isCount = (line: Fields): boolean =>
   ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
   ['from', 'to'].every((key) => isText(line[key], TIME))
 
+const isAuthority = (line: Fields): boolean =>
+  line['event'] === 'authority' &&
+  isText(line['operation']) &&
+  ['agent', 'machine', 'level', 'code', 'detail'].every((key) => line[key] === null || isText(line[key]))
+
 const isOfLife = (line: Fields): boolean =>
   LIFE_EVENTS.some((event) => event === line['event']) &&
   isSigner(line['signer']) &&
@@ -51,6 +56,7 @@ const isLine = (value: unknown): value is JournalLine => {
     isId('chain') &&
     (isOfLife(line) ||
       isCount(line) ||
+      isAuthority(line) ||
       isOfLocalSession() ||
       (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )

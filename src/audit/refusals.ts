@@ -43,8 +43,9 @@ export const shortened = <E extends RefusalEvent>(event: E): E => {
   return { ...event, detail: short, ...('argv' in event && event.argv !== null ? cutOf(event.argv) : {}) }
 }
 
-/** Who is metered: a pair of the mesh, or a door of this host, whose callers are one principal. */
-export const sourceOf = (event: RefusalEvent): string => ('agent_id' in event ? `${event.agent_id}.${event.machine_id}` : event.door)
+/** Who is metered: a pair of the mesh, a door of this host, whose callers are one principal, or whoever speaks for operators. */
+export const sourceOf = (event: RefusalEvent): string =>
+  'agent_id' in event ? `${event.agent_id}.${event.machine_id}` : event.event === 'refused' ? event.door : event.event
 
 interface Counted {
   count: number

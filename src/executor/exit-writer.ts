@@ -1,8 +1,9 @@
-import type { RunKey } from '../audit/events.ts'
+import type { ExitEvent, RunKey } from '../audit/events.ts'
 import type { ProcessEnd } from '../process/running-process.ts'
 import { sha256 } from '../identity/hash.ts'
 import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecExit } from '../protocol/exec.ts'
-import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { Permit } from '../policy/permit.ts'
+import { toHex, type AgentId, type MachineId } from '../protocol/ids.ts'
 import type { DenialReason } from '../protocol/reasons.ts'
 import type { Signatures } from './signatures.ts'
 
@@ -45,6 +46,27 @@ export const factsOf = (end: ProcessEnd): ExitFacts => ({
   stderr_sha256: end.stderr.sha256,
   truncated: end.truncated,
   denial_reason: null,
+})
+
+/** What the journal says of the end. */
+export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey> => ({
+  code: facts.code,
+  signal: facts.signal,
+  duration_ms: facts.duration_ms,
+  stdout_bytes: facts.stdout_bytes_total,
+  stderr_bytes: facts.stderr_bytes_total,
+  stdout_sha256: toHex(facts.stdout_sha256),
+  stderr_sha256: toHex(facts.stderr_sha256),
+  truncated: facts.truncated,
+})
+
+/** What the journal says of that which a permit lets run. */
+export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
+  matched_acl,
+  stdin_sha256: stdin.length === 0 ? null : toHex(stdin.length === 1 ? stdin[0]! : sha256(...stdin)),
+  timeout_ms: caps.timeout_ms,
+  executable: { path, dev: `${dev}`, ino: `${ino}` },
+  account: account?.name ?? null,
 })
 
 /** Writes and signs the last frame of a run. */

@@ -7,12 +7,14 @@ import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import type { Contact } from '../trust/contact.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import { signRevocation, type Revocations } from '../trust/revocations.ts'
+import type { AuthorityJournal } from './authority-journal.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { ContactRecord, Operation } from './port/messages.ts'
 import type { Signatures } from './signatures.ts'
 
 export interface OperationsComponents {
+  readonly authority: AuthorityJournal
   readonly clock: Clock
   readonly contacts: Contacts
   readonly gate: OperatorGate
@@ -43,41 +45,58 @@ export class Operations {
 
   /** The JSON answer. Throws `operator_proof_required`, `bad_request`, and what the operation itself refuses. */
   async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
-    const { contacts, gate } = this.#components
-    gate.check(operation, body, proof)
+    const { authority, contacts, gate } = this.#components
+    try {
+      gate.check(operation, body, proof)
+    } catch (error) {
+      await authority.refused(operation, error)
+      throw error
+    }
     const json = new JsonBody(body)
     switch (operation) {
       case 'card_import':
         return this.#import(json.only('card', 'name', 'trust_level'))
       case 'contact_trust': {
         const { contact, level } = json.only('contact', 'level').all(['contact', 'level'])
-        if (levelOf(level) !== 'blocked') this.#refuseRevoked(contacts.find(contact).agent_id)
+        const { agent_id: agent } = contacts.find(contact)
+        if (levelOf(level) !== 'blocked') this.#refuseRevoked(agent)
+        await authority.announce({ operation, agent, machine: null, level: levelOf(level) }, { widens: level !== 'blocked' })
         return this.#shown(await contacts.setTrust(contact, levelOf(level)))
       }
       case 'contact_pin': {
         const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
-        this.#refuseRevoked(contacts.find(contact).agent_id, machine_id)
+        const { agent_id: agent } = contacts.find(contact)
+        this.#refuseRevoked(agent, machine_id)
+        if (isHexId(machine_id)) await authority.announce({ operation, agent, machine: machine_id, level: null }, { widens: true })
         return this.#shown(await contacts.pin(contact, machine_id))
       }
       case 'contact_unpin': {
         const { contact, machine_id } = json.only('contact', 'machine_id').all(['contact', 'machine_id'])
+        const { agent_id: agent } = contacts.find(contact)
+        if (isHexId(machine_id)) await authority.announce({ operation, agent, machine: machine_id, level: null }, { widens: false })
         return this.#shown(await contacts.unpin(contact, machine_id))
       }
-      case 'contact_remove':
-        return this.#shown(await contacts.remove(json.only('contact').text('contact')))
+      case 'contact_remove': {
+        const contact = json.only('contact').text('contact')
+        const { agent_id: agent } = contacts.find(contact)
+        await authority.announce({ operation, agent, machine: null, level: null }, { widens: false })
+        return this.#shown(await contacts.remove(contact))
+      }
       case 'identity_revoke':
         return this.#revoke(json.only('machine_id').textOrNull('machine_id'))
     }
   }
 
   async #import(json: JsonBody): Promise<unknown> {
-    const { clock, contacts, signatures } = this.#components
+    const { authority, clock, contacts, signatures } = this.#components
     const card = verifyCard(decodeCardLink(json.text('card')), CARD_DOMAIN, clock.now())
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
     const name = json.optionalText('name')
     const level = json.optionalText('trust_level')
     const wish = { ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
     this.#refuseRevoked(card.agentId, card.machineId)
+    const { agentId: agent, machineId: machine } = card
+    await authority.announce({ operation: 'card_import', agent, machine, level: wish.trust ?? null }, { widens: true })
     return this.#shown(await contacts.importCard(card, wish))
   }
 
@@ -97,7 +116,9 @@ export class Operations {
   async #revoke(machineId: MachineId | null): Promise<unknown> {
     if (machineId !== null && !isHexId(machineId))
       throw new AppError('bad_request', 'machine_id: expected 64 lower-case hex digits or null')
-    const { clock, revocations, signatures } = this.#components
+    const { authority, clock, revocations, signatures } = this.#components
+    const [agent, machine] = [signatures.agentId, machineId]
+    await authority.announce({ operation: 'identity_revoke', agent, machine, level: null }, { widens: false })
     const added = revocations.add(await signRevocation(signatures, machineId, clock.now()), () => true)
     this.#onRevoked()
     await added

@@ -4,9 +4,10 @@ import type { Logger } from '../base/log.ts'
 import { reach } from '../base/stages.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import type { Permit } from '../policy/permit.ts'
-import { shortId } from '../protocol/ids.ts'
+import type { ExecRequest } from '../protocol/exec.ts'
+import { shortId, toHex } from '../protocol/ids.ts'
 import type { Containment, DenialReason } from '../protocol/reasons.ts'
-import { neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
+import { endOf, evidenceOf, neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
 import type { RunReport } from './run-report.ts'
 
 export interface ReportsComponents {
@@ -25,12 +26,11 @@ export class Reports {
     this.#components = components
   }
 
-  /** `stdinBytes`: as announced. */
-  of(subject: RunSubject, stdinBytes: number): RunReport {
+  of(subject: RunSubject, stdin: ExecRequest['stdin']): RunReport {
     const { counters } = this.#components
     const { key, argv } = subject
     return {
-      requested: async (permit) => this.#requested(subject, permit, stdinBytes),
+      requested: async (permit) => this.#requested(subject, permit, stdin),
       allowed: () => counters.count('requests_allowed'),
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
@@ -56,9 +56,9 @@ export class Reports {
     return frame
   }
 
-  async #requested({ key, argv }: RunSubject, { matched_acl, caps }: Permit, stdinBytes: number): Promise<boolean> {
+  async #requested({ key, argv, requestSha256 }: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): Promise<boolean> {
     reach('permitted', key.request_id)
-    const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms }
+    const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
     const recorded = await this.#record(async (journal) => journal.append({ event: 'request', ...key, ...facts }))
     reach('journalled', key.request_id)
     return recorded
@@ -73,11 +73,9 @@ export class Reports {
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const { key } = subject
     reach('ended', key.request_id)
-    const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated } = facts
-    const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
     const [frame] = await Promise.all([
       this.#components.exits.write(subject, facts),
-      this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...line })),
+      this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
     ])
     reach('exit_signed', key.request_id)
     return frame

@@ -11,6 +11,7 @@ import { toHex, type MachineId, type RequestId } from '../protocol/ids.ts'
 import { NONCE_BYTES } from '../protocol/limits.ts'
 import { SIGN_AGAIN_MS } from '../protocol/resume-limits.ts'
 import type { Contacts } from '../trust/contacts.ts'
+import type { AuthorityJournal } from './authority-journal.ts'
 import type { PeerLink } from './links.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { RequestProof, ToExecutor } from './port/messages.ts'
@@ -18,6 +19,7 @@ import { checkProvenRequest } from './proven-request.ts'
 import type { Signatures } from './signatures.ts'
 
 export interface RequestsComponents {
+  readonly authority: AuthorityJournal
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
@@ -74,13 +76,23 @@ export class Requests {
       cwd,
       clamp,
     }
-    const proven = this.#check(request, call)
+    const proven = await this.#believed(request, call)
     // Before the line, too: the network's half must not fill the disk faster than it may have signatures.
     signatures.admit()
     const body = execRequest.encode(request)
     const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, proven)])
     reach('signed', request_id)
     return { body, signature }
+  }
+
+  /** As `#check`; a proof that is none leaves a line. */
+  async #believed(request: ExecRequest, proof: RequestProof): Promise<boolean> {
+    try {
+      return this.#check(request, proof)
+    } catch (error) {
+      await this.#components.authority.refused(RUN_OPERATION, error)
+      throw error
+    }
   }
 
   /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */

@@ -213,7 +213,7 @@ export class Runs {
     }
     const { permit, slot } = verdict
     const { request_id: requestId, stdin } = request
-    const report = this.#components.reports.of(subject, stdin?.len ?? 0)
+    const report = this.#components.reports.of(subject, stdin)
     return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
   }
 

@@ -18,6 +18,7 @@ import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
+import { AuthorityJournal } from './authority-journal.ts'
 import { Calls } from './calls.ts'
 import { ExitWriter } from './exit-writer.ts'
 import { Links } from './links.ts'
@@ -104,15 +105,16 @@ export class Executor implements Startable {
 
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
   async start(): Promise<void> {
-    const { clock, contacts, counters, outgoing, revocations } = this.#components
+    const { clock, contacts, counters, journal, log, outgoing, revocations } = this.#components
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     const signatures = this.#signatures
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
+    const authority = new AuthorityJournal({ counters, journal: journal ?? outgoing, log })
     this.#proven = {
-      operations: new Operations({ clock, contacts, gate, revocations, signatures }, { onRevoked: () => this.#ownRevoked() }),
-      requests: new Requests({ clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
+      operations: new Operations({ authority, clock, contacts, gate, revocations, signatures }, { onRevoked: () => this.#ownRevoked() }),
+      requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
     }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
   }

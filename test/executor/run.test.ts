@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { readFile, stat } from 'node:fs/promises'
 import { constants } from 'node:os'
 import { test } from 'node:test'
 
 import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, execRequest } from '../../src/protocol/exec.ts'
+import { toHex } from '../../src/protocol/ids.ts'
 import { KILL_GRACE_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, type ProbeRun } from '../support/fake-network.ts'
@@ -40,6 +41,13 @@ test('a permitted request runs: Started, output, signed Exit, and its lines in t
   assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(Buffer.from('out\n'))))
   assert.deepEqual([exit.to_agent, exit.to_machine], [host.peer.signer.agentId, host.peer.machine.machineId])
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
+  // What ran can be held against what was signed, and against what was sent.
+  const [asked, , ended] = (await host.lines()).filter((line) => line.request_id === run.id)
+  assert.ok(asked?.event === 'request' && ended?.event === 'exit')
+  const { dev, ino } = await stat(host.program('hello'), { bigint: true })
+  assert.deepEqual(asked.executable, { path: host.program('hello'), dev: `${dev}`, ino: `${ino}` })
+  assert.deepEqual([asked.request_sha256, asked.stdin_sha256, asked.account], [toHex(exit.request_sha256), null, null])
+  assert.deepEqual([ended.stdout_sha256, ended.stderr_sha256], [toHex(exit.stdout_sha256), toHex(exit.stderr_sha256)])
   const totals = host.totals()
   assert.deepEqual(
     [totals.requests_received, totals.requests_allowed, totals.requests_denied, totals.sessions_completed, host.counters.activeSessions],

@@ -17,11 +17,14 @@ export const runKey = (n: number): RunKey => ({
   machine_id: LAPTOP,
 })
 
+const EVIDENCE = { stdin_sha256: null, request_sha256: null, executable: null, account: null }
+
 export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}`]): JournalEvent => ({
   event: 'request',
   ...runKey(n),
   argv,
   matched_acl: 'alice on her laptop',
+  ...EVIDENCE,
   stdin_bytes: 0,
   timeout_ms: 30_000,
 })
@@ -29,7 +32,16 @@ export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}
 export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n, containment: 'group' })
 
 /** How every run here ends. */
-const END = { code: 0, signal: null, duration_ms: 3, stdout_bytes: 2, stderr_bytes: 0, truncated: false } as const
+const END = {
+  code: 0,
+  signal: null,
+  duration_ms: 3,
+  stdout_bytes: 2,
+  stderr_bytes: 0,
+  stdout_sha256: null,
+  stderr_sha256: null,
+  truncated: false,
+} as const
 
 export const exitEvent = (n: number): JournalEvent => ({ event: 'exit', ...runKey(n), ...END })
 
@@ -43,6 +55,7 @@ export const localRequest = (n: number): LocalEvent => ({
   ...localRunKey(n),
   argv: ['echo', `${n}`],
   matched_acl: 'security',
+  ...EVIDENCE,
   stdin_bytes: 0,
   timeout_ms: 30_000,
   cwd: '/srv/app',

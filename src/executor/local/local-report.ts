@@ -1,9 +1,10 @@
 import type { LocalRunKey } from '../../audit/events.ts'
 import { isAppError } from '../../base/errors.ts'
+import { pieceHashes } from '../../identity/piece-hashes.ts'
 import type { Permit } from '../../policy/permit.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import { neverRan, type ExitFacts } from '../exit-writer.ts'
+import { endOf, evidenceOf, neverRan, type ExitFacts } from '../exit-writer.ts'
 import { localFrame } from '../port/local-messages.ts'
 import type { RunReport } from '../run-report.ts'
 import type { LocalJournal } from './local-journal.ts'
@@ -13,7 +14,8 @@ export interface LocalReportInit {
   readonly argv: readonly string[]
   /** Names of the variables that the caller set. */
   readonly env: readonly string[]
-  readonly stdinBytes: number
+  /** What goes in before anything is typed. */
+  readonly stdin: Uint8Array
   /** It runs: what was held for its start is not needed any more. */
   onStarted(): void
   /** Output was dropped. */
@@ -30,9 +32,18 @@ export class LocalReport implements RunReport {
     this.#init = init
   }
 
-  async requested({ matched_acl, caps, cwd }: Permit): Promise<boolean> {
-    const { key, argv, env, stdinBytes } = this.#init
-    const facts = { argv, matched_acl, stdin_bytes: stdinBytes, timeout_ms: caps.timeout_ms, cwd, env, target: null }
+  async requested(permit: Permit): Promise<boolean> {
+    const { key, argv, env, stdin } = this.#init
+    const pieces = stdin.length === 0 ? [] : pieceHashes(stdin)
+    const facts = {
+      argv,
+      stdin_bytes: stdin.length,
+      cwd: permit.cwd,
+      env,
+      target: null,
+      request_sha256: null,
+      ...evidenceOf(permit, pieces),
+    }
     try {
       await this.#journal.record({ event: 'request', ...key, ...facts })
       return true
@@ -67,9 +78,7 @@ export class LocalReport implements RunReport {
   }
 
   async ended(facts: ExitFacts): Promise<Uint8Array> {
-    const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated } = facts
-    const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
-    await this.#journal.note({ event: 'exit', ...this.#init.key, ...line })
+    await this.#journal.note({ event: 'exit', ...this.#init.key, ...endOf(facts) })
     return this.#outcome(facts, null)
   }
 

@@ -114,7 +114,7 @@ const runOf = (
     key: { ...session.key, request_id: requestId },
     argv: start.argv,
     env: start.env.map(({ name }) => name),
-    stdinBytes: start.stdin.length,
+    stdin: start.stdin,
     onStarted,
     onCapHit: () => start.fail_on_limit && run.end('cancelled'),
   })

@@ -15,6 +15,10 @@ import { WARNING_TEXT } from '../warning-text.ts'
 import type { LocalJournal } from './local-journal.ts'
 import type { TargetRunner } from './target-runner.ts'
 
+/** What only the journal over there can say. */
+const NOT_HERE = { stdin_sha256: null, request_sha256: null, executable: null, account: null }
+const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
+
 export interface TargetRunComponents {
   readonly journal: LocalJournal
   readonly targets: TargetRunner
@@ -129,7 +133,16 @@ export class TargetRun {
   async #requested(): Promise<void> {
     const { key, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
-    const facts = { argv, matched_acl: 'security.allow_targets', stdin_bytes: stdin?.length ?? 0, timeout_ms, cwd: '', env: [], target }
+    const facts = {
+      argv,
+      matched_acl: 'security.allow_targets',
+      stdin_bytes: stdin?.length ?? 0,
+      timeout_ms,
+      cwd: '',
+      env: [],
+      target,
+      ...NOT_HERE,
+    }
     await this.#components.journal.record({ event: 'request', ...key, ...facts })
   }
 
@@ -189,7 +202,7 @@ export class TargetRun {
     const truncated = exit.truncated || this.#dropped
     this.#over = true
     const line = { code, signal, duration_ms, stdout_bytes: stdout_bytes_total, stderr_bytes: stderr_bytes_total, truncated }
-    await this.#components.journal.note({ event: 'exit', ...this.#init.key, ...line })
+    await this.#components.journal.note({ event: 'exit', ...this.#init.key, ...UNHASHED, ...line })
     this.#say({ code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total, truncated }, exit.incomplete ? lostText(exit) : null)
   }
 
@@ -197,7 +210,14 @@ export class TargetRun {
     this.#over = true
     const { stdout, stderr } = this.#came
     const line = { code: null, signal: null, duration_ms: 0, truncated: true }
-    await this.#components.journal.note({ event: 'exit', ...this.#init.key, ...line, stdout_bytes: stdout, stderr_bytes: stderr })
+    await this.#components.journal.note({
+      event: 'exit',
+      ...this.#init.key,
+      ...UNHASHED,
+      ...line,
+      stdout_bytes: stdout,
+      stderr_bytes: stderr,
+    })
     this.#say({ ...line, stdout_bytes_total: stdout, stderr_bytes_total: stderr }, why)
   }
 

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -139,10 +140,26 @@ test('the lines of a run say what ran, as what, where, and how it ended', async 
   const outcome = await run.outcome()
   const key = { door: 'stdio', session_id: session, client_name: 'a test', request_id: run.run.requestId }
   const lines = (await host.lines()).map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...line }) => line).slice(1)
-  const facts = { argv, matched_acl: 'allow_commands[0]', stdin_bytes: 4, timeout_ms: 5_000, cwd: host.root, env: ['CI'], target: null }
+  const hash = (text: string): string => createHash('sha256').update(text).digest('hex')
+  const [request] = lines
+  const executable = request?.event === 'request' ? request.executable : null
+  const info = await stat(executable!.path, { bigint: true })
+  assert.deepEqual([executable!.path.endsWith('/sh'), executable!.dev, executable!.ino], [true, `${info.dev}`, `${info.ino}`])
+  const evidence = { stdin_sha256: hash('four'), request_sha256: null, executable, account: null }
+  const facts = {
+    argv,
+    matched_acl: 'allow_commands[0]',
+    stdin_bytes: 4,
+    timeout_ms: 5_000,
+    cwd: host.root,
+    env: ['CI'],
+    target: null,
+    ...evidence,
+  }
   assert.deepEqual(lines[0], { event: 'request', ...key, ...facts })
   assert.ok(lines[1]?.event === 'started' && lines[1].pid > 1)
-  const totals = { stdout_bytes: 4, stderr_bytes: 6, truncated: false }
+  const hashes = { stdout_sha256: hash('out\n'), stderr_sha256: hash('error\n') }
+  const totals = { stdout_bytes: 4, stderr_bytes: 6, ...hashes, truncated: false }
   assert.deepEqual(lines[2], { event: 'exit', ...key, code: 3, signal: null, duration_ms: outcome.duration_ms, ...totals })
 })
 

@@ -1,0 +1,53 @@
+import type { AuthorityEvent } from '../audit/events.ts'
+import type { Journal } from '../audit/journal.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+
+export interface AuthorityJournalComponents {
+  readonly counters: ExecCounters
+  /** Of what runs here, or, where nothing may, of what is asked of others. */
+  readonly journal: Journal
+  readonly log: Logger
+}
+
+type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level'>
+
+/** Who was given trust, and who was not believed to be an operator. */
+export class AuthorityJournal {
+  readonly #components: AuthorityJournalComponents
+
+  constructor(components: AuthorityJournalComponents) {
+    this.#components = components
+  }
+
+  /**
+   * Settles when the line is on the disk. Throws `journal_unavailable` for what widens: then it must not be done. What
+   * takes trust away is done in any case.
+   */
+  async announce(change: Change, { widens }: { widens: boolean }): Promise<void> {
+    const { journal } = this.#components
+    try {
+      await journal.append({ event: 'authority', ...change, code: null, detail: null })
+    } catch (error) {
+      this.#failed(error)
+      if (!widens) return
+      throw new AppError('journal_unavailable', `nothing was changed, because ${journal.path} cannot be written (${errorText(error)})`, {
+        cause: error,
+      })
+    }
+  }
+
+  /** What somebody asked in an operator's name and is none. */
+  async refused(operation: string, error: unknown): Promise<void> {
+    if (!isAppError(error)) return
+    const { code, message } = error
+    const line = { event: 'authority', operation, agent: null, machine: null, level: null, code, detail: message } as const
+    await this.#components.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
+  }
+
+  #failed(error: unknown): void {
+    this.#components.counters.count('audit_write_failures')
+    this.#components.log.error({ error: errorText(error) }, 'a line of the journal could not be written')
+  }
+}
