@@ -32,7 +32,7 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port:
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const node = new MeshNode({ machineKey, clock, log }, { listen: settings.listen, announce: settings.announce, mdns: settings.mdns })
+  const node = new MeshNode({ machineKey, clock, log }, settings)
   const isContact = (id: AgentId): boolean => book.isContact(id)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })

@@ -125,10 +125,10 @@ const startHalves = async (
 
 /** All that the other half is told; it opens no file. */
 const networkSettings = async ({ config, machineKey }: Grounds): Promise<NetworkSettings> => {
-  const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, log_level } = config
+  const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, strangers, log_level } = config
   const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
   const api_token = await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config))
-  return { display_name, api_port, listen, announce, bootstrap, mdns, log_level, machine_seed: machineKey.seed, api_token }
+  return { display_name, api_port, listen, announce, bootstrap, mdns, strangers, log_level, machine_seed: machineKey.seed, api_token }
 }
 
 const composeNetworkSide = (

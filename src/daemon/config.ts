@@ -40,6 +40,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   announce: [],
   bootstrap: [],
   mdns: true,
+  strangers: true,
   containment: 'auto',
   log_level: 'warn',
   share_with_group: false,

@@ -153,6 +153,12 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
   )
 }
 
+/** Who may connect at all; what anybody may do who does is another question. */
+const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
+  strangers
+    ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
+    : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
+
 /** What a start would find. */
 const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
   ...(await tryContainment(config, async (finding, judge) => [
@@ -202,6 +208,7 @@ export const doctor = async ({ config, problems }: ConfigReading, examiner: Exam
     ...(await checkKeys(config)),
     await checkContacts(config.paths.contacts),
     await checkRevocations(config),
+    checkStrangers(config),
     await checkClock(config),
     ...(await checkServedRexd(config, { strict: true })),
     ...(await checkDaemon(config, env)),

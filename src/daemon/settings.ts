@@ -20,6 +20,8 @@ export interface Settings {
   readonly bootstrap: readonly string[]
   /** Find peers on the local network. */
   readonly mdns: boolean
+  /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */
+  readonly strangers: boolean
   /** What holds a run's processes together. */
   readonly containment: ContainmentChoice
   readonly log_level: LogLevel
@@ -113,6 +115,7 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
   announce: { parse: addresses, fromText: list, flag: null },
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  strangers: { parse: boolean, fromText: asBoolean, flag: null },
   network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },

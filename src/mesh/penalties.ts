@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../protocol/limits.ts'
+import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../protocol/meter-limits.ts'
 
 /** What a source is penalised for. */
 export type Offence = keyof typeof PENALTY_MS

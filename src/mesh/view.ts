@@ -50,6 +50,7 @@ export class MeshView {
     return {
       machine_id: node.machineId,
       listening: node.listening,
+      strangers: node.strangersMayCome,
       addresses: node.addresses(),
       connections: node.connections().map((connection) => ({
         machine_id: connection.machineId,

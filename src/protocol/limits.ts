@@ -182,30 +182,6 @@ export const STRANGER_REQUESTS_PER_SECOND = 4
 export const STRANGERS_REQUEST_BURST = 128
 export const STRANGERS_REQUESTS_PER_SECOND = 8
 
-// ---- penalties (as OpenSSH's PerSourcePenalties) ----
-/** What each offence adds to the time for which its source is refused. */
-export const PENALTY_MS = {
-  /** A link handshake whose signature or MAC is wrong: no accident. */
-  bad_signature: 10_000,
-  /** … whose messages make no sense. */
-  malformed: 5_000,
-  /** … that was begun and left. */
-  handshake_failed: 2_000,
-  /** A request or a message of somebody whom the trust rules do not accept. */
-  denied: 1_000,
-  /** More of something than its standing allows: see meter-limits.ts. */
-  flood: 10_000,
-  /** Gossip that is wrongly signed or no announcement: an honest neighbour has looked before it passed it on. */
-  bad_gossip: 5_000,
-  /** A connection that ended before it had said who it is. */
-  unfinished: 1_000,
-} as const
-/** Less than this together refuses nobody. */
-export const MIN_PENALTY_MS = 15_000
-/** Nobody is refused for longer than this at a time. */
-export const MAX_PENALTY_MS = 600_000
-/** Sources remembered, some 100 bytes each. */
-export const MAX_PENALISED_SOURCES = 4_096
 /** Denials answered to one accepted agent on one machine: more than any mistaken script needs to be told; each costs a signature and a line of the journal. */
 export const DENIAL_BURST = 512
 export const DENIALS_PER_SECOND = 32

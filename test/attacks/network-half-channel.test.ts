@@ -45,6 +45,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     announce: PUBLIC,
     bootstrap: SETTING,
     mdns: SETTING,
+    strangers: SETTING,
     log_level: SETTING,
     machine_seed: 'a secret: Noise proves the machine with it; it signs for no agent and decides nothing',
     api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',

@@ -130,6 +130,7 @@ test('the doctor names each part of an installation that is not there yet, and f
     'api token',
     'contacts',
     'revocations',
+    'strangers',
     'acl',
     'journal',
     'outgoing journal',

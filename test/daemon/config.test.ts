@@ -57,6 +57,14 @@ test('flags win over the environment, the environment over the file, the file ov
   assert.equal(config.config_file, join(dir, 'config.toml'))
 })
 
+test('strangers may come unless the file or the environment says that they may not', async (t) => {
+  const { dir } = await withFile(t, 'strangers = false\n')
+  assert.equal((await loadConfig(flags('--data-dir', dir), {})).strangers, false)
+  assert.equal((await loadConfig(flags('--data-dir', dir), { X0X_STRANGERS: 'true' })).strangers, true)
+  assert.equal((await readConfig(flags('--name', 'lab'), {})).config.strangers, true)
+  await assert.rejects(loadConfig(flags('--data-dir', dir), { X0X_STRANGERS: 'no' }), /X0X_STRANGERS: must be true or false/)
+})
+
 test('--exec-acl=path and --exec-acl path are the same', async () => {
   for (const argv of [['--exec-acl=/a.toml'], ['--exec-acl', '/a.toml']]) {
     const { config } = await readConfig(flags(...argv), {})

@@ -16,6 +16,7 @@ const SETTINGS: NetworkSettings = {
   announce: [],
   bootstrap: ['/dns4/bob.example/tcp/5483/p2p/12D3KooWHpwmeP8QTYRsP6DiFoAEKRmTNYjyViNgbozydCaDqwrh'],
   mdns: false,
+  strangers: true,
   log_level: 'info',
   machine_seed: Buffer.alloc(32, 1),
   api_token: Buffer.alloc(32, 2),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { Penalties } from '../../src/mesh/penalties.ts'
-import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/limits.ts'
+import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/meter-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 test('a source is refused when its offences come to the least time, and until all of it has passed', async () => {

@@ -199,6 +199,7 @@ export const toNetwork = union('to-network', {
       announce: list(address, MAX_CONFIG_ADDRESSES),
       bootstrap: list(address, MAX_CONFIG_ADDRESSES),
       mdns: bool,
+      strangers: bool,
       log_level: oneOf(LOG_LEVELS),
       /** The seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
