@@ -177,6 +177,8 @@ test('where we may not write nothing is changed', async (t) => {
   const { inside, patch, contents } = await scene(t)
   await chmod(inside, 0o777)
   for (const path of ['a', 'b']) await chmod(join(inside, path), 0o666)
+  await chmod(join(inside, 'd/c'), 0o444)
+  await chmod(join(inside, 'd'), 0o555)
   await asNobody(async () => {
     const before = await contents()
     const good = ['*** Update File: a', '-two a', '*** Delete File: b']
@@ -184,6 +186,7 @@ test('where we may not write nothing is changed', async (t) => {
       await refuses(patch(...good, '*** Add File: e/f', '+x', ...lines), 'file_error', { errno: 'EACCES' })
     assert.deepEqual(await contents(), before)
   })
+  await chmod(join(inside, 'd'), 0o755)
 })
 
 test('a link is followed to what is updated, and is itself what is deleted', async (t) => {
