@@ -14,10 +14,14 @@ export const statOf = (pid: number): string[] => {
 /** The moment a process began, in clock ticks since boot; undefined when it is gone or this system has no /proc. */
 export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
 
-/** The very process that began at that moment still lives; one that only waits to be reaped does not. */
+/**
+ * The very process that began at that moment still lives; one that only waits to be reaped does not. While other threads of
+ * it are dying it has its files and sockets, though its first thread is dead already.
+ */
 export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: string }): boolean => {
   const stat = statOf(pid)
-  return stat[19] === born && stat[0] !== 'Z' && stat[0] !== 'X'
+  const [state, threads] = [stat[0], Number(stat[17])]
+  return stat[19] === born && ((state !== 'Z' && state !== 'X') || threads > 1)
 }
 
 /** Another one at each start of the system (random(4)); null where there is no /proc. */

@@ -38,6 +38,11 @@ export class ExecRunner implements Startable {
     }
   }
 
+  /** Throws what `run` would throw for want of room, before anything is read for it. */
+  checkRoom(): void {
+    this.#sessions.checkRoom()
+  }
+
   /** Ends a run of ours; its caller still gets the outcome. Throws `unknown_run`. */
   cancel(requestId: RequestId): void {
     this.#sessions.cancel(requestId)

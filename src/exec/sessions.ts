@@ -56,12 +56,17 @@ export class Sessions {
     this.#clock = components.clock
   }
 
+  /** Throws `shutting_down`, or `rate_limited` when there are too many. */
+  checkRoom(): void {
+    if (this.#stopped !== null) throw new AppError('shutting_down')
+    if (this.#sessions.size >= MAX_LOCAL_RUNS) throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
+  }
+
   /** Throws `conflict` when the id is or was in use, `rate_limited` when there are too many, `shutting_down`. */
   open(requestId: RequestId, spec: RunSpec): Session {
-    if (this.#stopped !== null) throw new AppError('shutting_down')
+    this.checkRoom()
     if (this.#sessions.has(requestId)) throw inUse('has not ended')
     if (this.#used.has(requestId)) throw inUse('has ended')
-    if (this.#sessions.size >= MAX_LOCAL_RUNS) throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
     const info: RunSession = {
       request_id: requestId,
       agent_id: spec.agent_id,

@@ -6,6 +6,11 @@
 // ---- local doors ----
 /** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
 export const MAX_JSON_BODY = 96 * 1024 * 1024
+/**
+ * Bodies that are kept for all callers together while they come and until their answers are over: two of the largest, or
+ * one of 1 MiB for each of 192 runs. In memory they take up to three times as much, as bytes, text and value.
+ */
+export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 /** A JSON body where no stdin travels. */
 export const MAX_SMALL_BODY = 64 * 1024
 /** A JSON body with one direct message: its payload in base64 and the fields around it. */

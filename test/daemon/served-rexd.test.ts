@@ -162,8 +162,9 @@ test('a stop of x0xd ends REXD and its programs, and leaves no socket and no wor
   for (const one of [rexd, ...programs]) assert.ok(!isRunning(one), `${one} is gone before x0xd is`)
   assert.ok(!(await readdir(daemon.dir)).includes('rexd.pid'))
   assert.deepEqual(await readdir(join(mesh.root, 'sock')), [])
-  const events = (await readFile(join(dir, 'log', 'audit.log'), 'utf8')).trim().split('\n')
-  assert.ok(events.some((line) => line.includes('"event":"exit"')) && events.at(-1)?.includes('"state":"closed"'), 'its journal is whole')
+  const events = (await readFile(join(dir, 'log', 'audit.log'), 'utf8')).split('\n').filter(Boolean)
+  assert.ok(events.some((line) => line.includes('"event":"exit"')) && events.at(-2)?.includes('"state":"closed"'), 'its journal is whole')
+  assert.match(events.at(-1) ?? '', /"event":"stopped"/)
   assert.equal(await daemon.log(), '')
 })
 

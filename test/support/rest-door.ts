@@ -20,7 +20,13 @@ const refuse = (what: string) => (): never => {
 
 /** Components that answer nothing but who they are; a test replaces what it needs. */
 export const restComponents = (over: Partial<RestComponents> = {}): RestComponents => ({
-  runner: { run: refuse('a run'), cancel: refuse('a cancel'), sessions: () => [], diagnostics: () => ({ runs_requested: 0 }) },
+  runner: {
+    run: refuse('a run'),
+    checkRoom: () => undefined,
+    cancel: refuse('a cancel'),
+    sessions: () => [],
+    diagnostics: () => ({ runs_requested: 0 }),
+  },
   directory: { resolve: (agent) => agent },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },

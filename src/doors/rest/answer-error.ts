@@ -27,7 +27,7 @@ export const answerError = (log: Logger, thrown: unknown, reply: FastifyReply): 
   const error = toAppError(thrown as FastifyError, reply.request.routeOptions)
   if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
   else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
-  if (HANGS_UP.has(error.code)) reply.header('connection', 'close')
+  if (HANGS_UP.has(error.code) || !reply.request.raw.complete) reply.header('connection', 'close')
   if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
   reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')
   // Fastify would look for a schema of the answer; errors have one shape and need none.

@@ -13,6 +13,7 @@ import type { RestComponents, RestInit } from './components.ts'
 import { contactRoutes } from './contact-routes.ts'
 import type { Definition } from './definition.ts'
 import { execRoutes } from './exec-routes.ts'
+import { counted, HeldBodies, type HeldBody } from './held-bodies.ts'
 import { meshRoutes } from './mesh-routes.ts'
 import { parseJson } from './ndjson.ts'
 import { openapi, schemaOf } from './openapi.ts'
@@ -32,6 +33,7 @@ export interface RestAppInit extends RestInit {
 interface Bodies {
   readonly raw: WeakMap<FastifyRequest, Uint8Array>
   readonly streamed: WeakMap<FastifyRequest, StreamedBody>
+  readonly held: WeakMap<FastifyRequest, HeldBody>
   /** What a caller still sends when the answer is ready. */
   discardRest(body: StreamedBody | undefined): Promise<void>
 }
@@ -52,7 +54,12 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     ...meshRoutes(components, init.stopping),
     ...execRoutes(components),
   }
-  const bodies: Bodies = { raw: new WeakMap(), streamed: new WeakMap(), discardRest: async (body) => body?.discardRest(components.clock) }
+  const bodies: Bodies = {
+    raw: new WeakMap(),
+    streamed: new WeakMap(),
+    held: new WeakMap(),
+    discardRest: async (body) => body?.discardRest(components.clock),
+  }
   app.setValidatorCompiler(
     ({ schema }) =>
       (value: unknown) =>
@@ -64,6 +71,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     throw noRoute(request, reply)
   })
   addChecks(app, init, definitions)
+  addLimits(app, components, definitions, bodies)
   addJsonParser(app, bodies)
   await app.register(swagger, openapi(init))
   await app.register(async (scope) => {
@@ -103,6 +111,24 @@ const addChecks = (app: FastifyInstance, init: RestAppInit, definitions: Record<
   })
 }
 
+const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type']?.startsWith('application/x-ndjson') === true
+
+/** Before a byte of a body is read: whether there is room for what it asks for, for how much of it, and for how long. */
+const addLimits = (app: FastifyInstance, components: RestComponents, definitions: Record<string, Definition>, bodies: Bodies): void => {
+  const all = new HeldBodies(components)
+  app.addHook('preParsing', async (request, reply, payload) => {
+    if (definitions[`${request.method} ${request.routeOptions.url}`]?.takesLines === true) components.runner.checkRoom()
+    const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))
+    if (length === 0) return payload
+    const held = all.admit(request.raw, reply.raw)
+    bodies.held.set(request, held)
+    // Of lines only some are kept: their reader counts.
+    if (isLines(request)) return payload
+    request.raw.once('end', () => held.whole())
+    return length <= MAX_SMALL_BODY ? payload : payload.pipe(counted(held))
+  })
+}
+
 /** The only type of body, but for one route; its bytes are kept because operators prove them. */
 const addJsonParser = (app: FastifyInstance, bodies: Bodies): void => {
   app.removeAllContentTypeParsers()
@@ -115,11 +141,11 @@ const addJsonParser = (app: FastifyInstance, bodies: Bodies): void => {
 const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
   // A run may be over before its body is; what nobody will read then ends with the connection.
   scope.addHook('onRequest', async (request, reply) => {
-    if (request.headers['content-type']?.startsWith('application/x-ndjson') === true) reply.header('connection', 'close')
+    if (isLines(request)) reply.header('connection', 'close')
   })
   scope.addHook('onSend', async (request) => bodies.discardRest(bodies.streamed.get(request)))
   scope.addContentTypeParser('application/x-ndjson', async (request: FastifyRequest, payload: IncomingMessage) => {
-    const streamed = new StreamedBody({ body: payload })
+    const streamed = new StreamedBody({ body: payload, held: bodies.held.get(request) ?? null })
     bodies.streamed.set(request, streamed)
     const head = await streamed.head()
     bodies.raw.set(request, head.bytes)

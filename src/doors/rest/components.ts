@@ -12,6 +12,7 @@ import type { AgentId, RequestId } from '../../protocol/ids.ts'
 /** Of `ExecRunner`. */
 export interface RestRunner {
   run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome>
+  checkRoom(): void
   cancel(requestId: RequestId): void
   sessions(): RunSession[]
   diagnostics(): Record<string, number>

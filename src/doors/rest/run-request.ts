@@ -8,6 +8,7 @@ import { stdinPieces } from '../../protocol/exec.ts'
 import { fromHex, type AgentId } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import type { RestDirectory } from './components.ts'
+import type { HeldBody } from './held-bodies.ts'
 import { bodyLines, decodeBase64, parseJson } from './ndjson.ts'
 import { parseWith } from '../check-with.ts'
 import { stdinLine, type RunRequest } from './schemas.ts'
@@ -19,11 +20,15 @@ const DISCARD_MS = 2_000
 export class StreamedBody {
   readonly #body: Readable
   readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
+  readonly #held: HeldBody | null
+  /** What comes is kept here, and not passed on. */
+  #keeping = true
 
-  constructor(init: { body: Readable }) {
+  constructor(init: { body: Readable; held: HeldBody | null }) {
     this.#body = init.body
+    this.#held = init.held
     // A run that ends before its stdin does still owes its answer on the same connection.
-    this.#lines = bodyLines(init.body.iterator({ destroyOnReturn: false }))
+    this.#lines = bodyLines(this.#counted(init.body.iterator({ destroyOnReturn: false })))
   }
 
   /** The request object and its bytes as they came; null where the body is empty. */
@@ -49,6 +54,20 @@ export class StreamedBody {
     await promise
     timer.cancel()
     body.off('readable', discard).off('end', resolve).off('close', resolve)
+  }
+
+  /** From now on each line is passed on as it comes: the caller may take as long as its run. */
+  passOn(): void {
+    this.#keeping = false
+    this.#held?.whole()
+  }
+
+  async *#counted(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {
+    for await (const chunk of chunks) {
+      if (this.#keeping) this.#held?.keep(chunk.length)
+      yield chunk
+    }
+    this.#held?.whole()
   }
 
   /** The bytes of the lines after the head, as they come. */
@@ -94,6 +113,7 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
     const count = stdinPieces(stdin_len)
     if (stdin_sha256.length !== count)
       throw new AppError('bad_request', `stdin_sha256: ${stdin_len} bytes have ${count} hashes, one for each MiB or part of one`)
+    streamed.passOn()
     return { len: stdin_len, pieces: stdin_sha256.map(fromHex), chunks: streamed.stdin() }
   }
   if (stdin_len !== undefined || stdin_sha256 !== undefined) {

@@ -36,6 +36,7 @@ type Run = (spec: RunSpec, sink: RunSink, signal: AbortSignal) => Promise<RunOut
 
 const runnerOf = (run: Run): RestRunner => ({
   run: async (spec, sink, signal) => run(spec, sink, signal!),
+  checkRoom: () => undefined,
   cancel: () => undefined,
   sessions: () => [],
   diagnostics: () => ({}),

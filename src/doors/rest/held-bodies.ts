@@ -1,0 +1,63 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { Transform } from 'node:stream'
+
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { MAX_HELD_BODIES } from '../../protocol/local-limits.ts'
+import { HTTP_TRANSFER_MS } from '../../protocol/rexd-limits.ts'
+
+/** The body of one request, as far as it is kept here. */
+export interface HeldBody {
+  /** Counts bytes that are kept until the answer is over. Throws `rate_limited`. */
+  keep(bytes: number): void
+  /** All that has to come in time has come. */
+  whole(): void
+}
+
+/**
+ * What the door keeps for all of its callers together: bodies in JSON, and stdin whose length nobody announced. Whoever
+ * has the token could otherwise fill the memory of the process that carries everybody's runs.
+ */
+export class HeldBodies {
+  readonly #clock: Clock
+  #held = 0
+
+  constructor(components: { clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  /** Hangs up on who takes longer than `HTTP_TRANSFER_MS` until its body is whole. */
+  admit(request: IncomingMessage, response: ServerResponse): HeldBody {
+    const timer = this.#clock.setTimeout(() => request.destroy(), HTTP_TRANSFER_MS)
+    let own = 0
+    response.once('close', () => {
+      timer.cancel()
+      this.#held -= own
+      own = 0
+    })
+    const keep = (bytes: number): void => {
+      if (this.#held + bytes > MAX_HELD_BODIES)
+        throw new AppError(
+          'rate_limited',
+          `bodies of more than ${MAX_HELD_BODIES} bytes are being held for callers; announce stdin_len and stdin_sha256 to stream it, or try later`,
+        )
+      if (response.closed) return
+      own += bytes
+      this.#held += bytes
+    }
+    return { keep, whole: () => timer.cancel() }
+  }
+}
+
+/** Counts what passes. */
+export const counted = (held: HeldBody): Transform =>
+  new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      try {
+        held.keep(chunk.length)
+        done(null, chunk)
+      } catch (error) {
+        done(error as Error)
+      }
+    },
+  })
