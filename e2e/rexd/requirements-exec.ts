@@ -8,6 +8,20 @@ import { ONE_STREAM, requirement, TIME, type Requirement } from './requirement.t
 
 const ARGV: readonly Requirement[] = [
   requirement(
+    'exec.start/login',
+    'a login shell runs the argv as it is, where a shell is granted',
+    'exec.start.login -32007',
+    async (peer) => {
+      const session = await peer.session()
+      const log = await session.start({ argv: ['printf', '%s|', 'a b', '$HOME'], login: true })
+      await log.finished()
+      assert.equal(log.stdout.toString(), 'a b|$HOME|')
+      const { session_id } = await peer.call('session.open', { client_name: 'test', requested_capabilities: ['exec'] })
+      const { data } = await peer.failure(-32007, 'exec.start', { session_id, argv: ['true'], login: true })
+      assert.equal(data['capability'], 'exec.shell')
+    },
+  ),
+  requirement(
     'exec.start/argv',
     'the tokens reach the program as they are: nothing interprets them',
     'exec.start exec.start.argv exec.start:process_id exec.start:started_at',

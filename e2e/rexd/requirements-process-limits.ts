@@ -49,13 +49,23 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
       assert.deepEqual([(await given.finished())['timed_out'], (await session.wait(given))['exit_code']], [false, 0])
     },
   ),
-  requirement('exec.start/timeout-limit', 'no time above the hard limit of the session', 'exec.start.timeout_ms -32008', async (peer) => {
-    const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
-    const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'], timeout_ms: 60_001 })
-    assert.deepEqual([data['limit'], data['asked'], data['max']], ['timeout_ms', 60_001, 60_000])
-    await (await session.start({ argv: ['true'], timeout_ms: 60_000 })).finished()
-    await session.failure(-32602, 'exec.start', { argv: ['true'], timeout_ms: 0 })
-  }),
+  requirement(
+    'exec.start/timeout-limit',
+    'a time above the hard limit of the session is cut to it, and the answer says what counts; 0 is the usual one',
+    'exec.start.timeout_ms exec.start:timeout_ms',
+    async (peer) => {
+      const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
+      for (const [asked, counts] of [
+        [60_000, 60_000],
+        [60_001, 60_000],
+        [Number.MAX_SAFE_INTEGER, 60_000],
+        [0, 30_000],
+      ])
+        assert.equal((await session.call('exec.start', { argv: ['true'], timeout_ms: asked }))['timeout_ms'], counts)
+      const late = await peer.session({ limits: { hard_timeout_ms: 1_500 } })
+      assert.equal((await (await late.start({ argv: ['sleep', '1000'], timeout_ms: 600_000 })).finished())['timed_out'], true)
+    },
+  ),
   requirement(
     'timeout/no-error',
     'time that is up is told as a state: -32003 stays for what cannot be told so',
@@ -72,13 +82,14 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'exec.start/max_output_bytes',
     'output up to the limit is whole; beyond it it is counted and dropped, and the program goes on',
-    'exec.start.max_output_bytes exec.exit:truncated session.open.limits.max_output_bytes',
+    'exec.start.max_output_bytes exec.start:max_output_bytes exec.exit:truncated session.open.limits.max_output_bytes',
     async (peer) => {
       const session = await peer.session({ limits: { max_output_bytes: 2_000 } })
       for (const [bytes, params, kept] of [
         [1_000, { max_output_bytes: 1_000 }, 1_000],
         [1_001, { max_output_bytes: 1_000 }, 1_000],
         [300_000, {}, 2_000],
+        [300_000, { max_output_bytes: 2_001 }, 2_000],
       ] as const) {
         const log = await session.shell(`${bytesOn(bytes)}; exit 5`, params)
         const { exit_code, bytes_stdout, truncated } = await log.finished()
@@ -90,8 +101,8 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
       await writeFile(session.path('go'), '')
       const { bytes_stderr, truncated } = await both.finished()
       assert.deepEqual([both.stdout.length, both.stderr.length, bytes_stderr, truncated], [600, 400, 600, true])
-      const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'], max_output_bytes: 2_001 })
-      assert.equal(data['limit'], 'max_output_bytes')
+      const { max_output_bytes } = await session.call('exec.start', { argv: ['true'], max_output_bytes: 2_001 })
+      assert.equal(max_output_bytes, 2_000)
     },
   ),
   requirement(

@@ -23,13 +23,13 @@ const OPEN: readonly Requirement[] = [
   requirement(
     'pty.open/answer',
     'a command on a terminal of 80 by 24, whose output is one stream and whose end is told with it',
-    `pty.open pty.open.argv pty.open:pty_id pty.open:process_id pty.open:started_at pty.output pty.output:session_id pty.output:pty_id
+    `pty.open pty.open.argv pty.open:pty_id pty.open:process_id pty.open:started_at pty.open:timeout_ms pty.open:max_output_bytes pty.output pty.output:session_id pty.output:pty_id
      pty.output:process_id pty.output:seq pty.output:data pty.output:encoding pty.exit pty.exit:session_id pty.exit:pty_id pty.exit:process_id
      pty.exit:exit_code pty.exit:signal pty.exit:timed_out pty.exit:duration_ms pty.exit:bytes_stdout pty.exit:bytes_stderr pty.exit:truncated`,
     async (peer) => {
       const session = await peer.session()
       const answer = await session.call('pty.open', { argv: ['sh', '-c', 'stty size; echo $TERM; echo error >&2; exit 3'] })
-      assert.deepEqual(Object.keys(answer).sort(), ['process_id', 'pty_id', 'started_at'])
+      assert.deepEqual(Object.keys(answer).sort(), ['max_output_bytes', 'process_id', 'pty_id', 'started_at', 'timeout_ms'])
       assert.match(String(answer['pty_id']), /^t_[0-9a-f-]{36}$/)
       assert.match(String(answer['started_at']), TIME)
       const log = peer.log(answer['process_id'])
@@ -50,7 +50,7 @@ const OPEN: readonly Requirement[] = [
   requirement(
     'pty.open/fields',
     'the fields of a command hold on a terminal too, and its size',
-    'pty.open.shell pty.open.command pty.open.cwd pty.open.env pty.open.cols pty.open.rows -32602 -32001 -32002',
+    'pty.open.shell pty.open.login pty.open.command pty.open.cwd pty.open.env pty.open.cols pty.open.rows -32602 -32001 -32002',
     async (peer) => {
       const session = await peer.session()
       await mkdir(session.path('sub'))
@@ -58,19 +58,22 @@ const OPEN: readonly Requirement[] = [
       const { log } = await shell(session, 'pwd; echo $GREETING; stty size', params)
       assert.equal((await log.finished())['exit_code'], 0)
       assert.deepEqual(linesOf(log), [session.path('sub'), 'good day', '30 100', ''])
+      const login = await open(session, { argv: ['sh', '-c', 'stty size'], login: true })
+      await login.log.finished()
+      assert.deepEqual(linesOf(login.log), ['24 80', ''])
       const argv = ['true']
       for (const wrong of [{ cols: 0 }, { rows: 0 }, { cols: 65_536 }, { rows: 1.5 }, { shell: true }, { command: 'true' }])
         await session.failure(-32602, 'pty.open', { argv, ...wrong })
       await session.failure(-32002, 'pty.open', { argv, cwd: '/' })
       await session.failure(-32001, 'pty.open', { argv, env: { LD_PRELOAD: 'x' } })
-      assert.equal(((await session.call('session.info'))['processes'] as unknown[]).length, 1)
+      assert.equal(((await session.call('session.info'))['processes'] as unknown[]).length, 2)
     },
     TERMINAL,
   ),
   requirement(
     'pty.open/limits',
     'its time is up and its output is cut as those of any command',
-    'pty.open.timeout_ms pty.open.max_output_bytes pty.exit:timed_out pty.exit:truncated -32008',
+    'pty.open.timeout_ms pty.open.max_output_bytes pty.exit:timed_out pty.exit:truncated',
     async (peer) => {
       const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
       const late = await open(session, { argv: ['sleep', '1000'], timeout_ms: 1_500 })
@@ -80,8 +83,7 @@ const OPEN: readonly Requirement[] = [
       const { timed_out, exit_code } = await late.log.finished()
       assert.deepEqual([timed_out, exit_code], [true, null])
       assert.equal((await session.wait(late.log))['status'], 'timed_out')
-      const { data } = await session.failure(-32008, 'pty.open', { argv: ['true'], timeout_ms: 60_001 })
-      assert.deepEqual([data['limit'], data['max']], ['timeout_ms', 60_000])
+      assert.equal((await session.call('pty.open', { argv: ['true'], timeout_ms: 60_001 }))['timeout_ms'], 60_000)
     },
     TERMINAL,
   ),

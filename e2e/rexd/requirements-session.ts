@@ -34,7 +34,7 @@ const OPEN: readonly Requirement[] = [
       assert.match(String(answer['session_id']), /^s_[\w-]{22}$/)
       assert.equal(answer['protocol'], 'rexd/1')
       assert.match(String(answer['server_version']), /^\d+\.\d+\.\d+/)
-      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
+      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs', 'fs.read', 'fs.write'])
       assert.deepEqual(answer['limits'], { ...DEFAULTS, ...DETACHED })
       assert.deepEqual(answer['workspace_roots'], [peer.home.root])
     },
@@ -109,7 +109,9 @@ const OPEN: readonly Requirement[] = [
     'session.open.requested_capabilities session.open:capabilities -32007',
     async (peer) => {
       const { session_id, capabilities } = await opened(peer, { requested_capabilities: ['fs.read', 'events'] })
-      assert.deepEqual([...(capabilities as string[])].sort(), ['events', 'fs.read'])
+      assert.deepEqual([...(capabilities as string[])].sort(), ['events', 'fs', 'fs.read'])
+      const groups = await opened(peer, { requested_capabilities: ['exec', 'fs', 'events'] })
+      assert.deepEqual([...(groups['capabilities'] as string[])].sort(), ['events', 'exec', 'fs', 'fs.read', 'fs.write'])
       const used: readonly (readonly [string, string, Record<string, unknown>])[] = [
         ['exec', 'exec.start', { argv: ['true'] }],
         ['fs.write', 'fs.write', { path: 'x', content: '' }],
@@ -134,7 +136,7 @@ const OPEN: readonly Requirement[] = [
     'session.open.requested_capabilities',
     async (peer) => {
       const answer = await opened(peer, { requested_capabilities: [...CAPABILITY_NAMES] })
-      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
+      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs', 'fs.read', 'fs.write'])
     },
     { config: {} },
   ),

@@ -22,6 +22,8 @@ export interface ProgramParams extends SessionParams {
   /** A text for `/bin/sh`, together with `shell: true`. */
   readonly command?: string
   readonly shell?: boolean
+  /** By a login shell, which reads the profiles of the user there. */
+  readonly login?: boolean
   readonly cwd?: string
   /** Variables that are set beside those that the server sets. */
   readonly env?: Readonly<Record<string, string>>
@@ -45,6 +47,9 @@ export interface ExecStarted {
   readonly process_id: string
   /** ISO 8601. */
   readonly started_at: string
+  /** What counts, where more was asked for. */
+  readonly timeout_ms: number
+  readonly max_output_bytes: number
 }
 
 export interface ExecWaitParams extends ProcessParams {

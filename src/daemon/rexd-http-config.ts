@@ -47,7 +47,7 @@ const at = (key: HttpKey) => ['server', key]
 
 /** Null: there is no HTTP. */
 export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpConfig | null => {
-  const text = toml.text(at('http_listen'), server['http_listen'])
+  const text = server['http_listen'] === '' ? null : toml.text(at('http_listen'), server['http_listen'])
   const listen = text === null ? NOWHERE : readListen(toml, text)
   const wildcard = toml.boolean(at('http_wildcard'), server['http_wildcard']) ?? false
   const token_file = toml.absolutePath(at('token_file'), server['token_file'])
@@ -55,6 +55,8 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
   const texts = (name: 'allowed_hosts' | 'allowed_origins'): readonly string[] => toml.strings(at(name), server[name]) ?? []
   const [allowed_hosts, allowed_origins] = [texts('allowed_hosts'), texts('allowed_origins')]
   const given = HTTP_KEYS.filter((name) => server[name] !== undefined)
+  // Empty, as in configurations of others, is none.
+  if (server['http_listen'] === '') return null
   if (!given.includes('http_listen')) {
     for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
     return null
@@ -101,9 +103,6 @@ const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: 
       `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
     )
 }
-
-/** Whoever asks there is on this machine. */
-export const isLocal = (listen: ListenAddress): boolean => listen.kind === 'unix' || LOOPBACK.test(spelled(listen.host))
 
 /** PEM texts. */
 export interface TlsMaterial {

@@ -17,7 +17,7 @@ import { onMistake } from './mistakes.ts'
 import { inspectRexd, rexdFindings } from './rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from './rexd-config.ts'
 import { parseRexdFlags, type RexdFlags } from './rexd-flags.ts'
-import { isLocal, readTlsMaterial } from './rexd-http-config.ts'
+import { readTlsMaterial } from './rexd-http-config.ts'
 
 /** Configuration or flags are wrong. */
 const EXIT_BAD_CONFIG = 2
@@ -66,9 +66,7 @@ const overHttp: Serve = async ({ config, client, log }, signal) => {
   const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
   const tls = await readTlsMaterial(config.http)
   const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  // Paths of this machine are nothing to those of others.
-  const where = isLocal(listen) ? tokenFile : 'the token_file of this server'
-  const door = new RpcWebDoor({ client, clock: systemClock, log }, { listen, token, tokenFile: where, allowed: { hosts, origins }, tls })
+  const door = new RpcWebDoor({ client, clock: systemClock, log }, { listen, token, allowed: { hosts, origins }, tls })
   await door.start()
   process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
   if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))

@@ -55,6 +55,7 @@ export class LocalRun {
   #requestId: RequestId = ''
   #startedAt = ''
   #cwd: string | null = null
+  #caps = { timeout_ms: 0, max_output_bytes: 0 }
   #stdinOpen: boolean
   #outcome: LocalOutcome | null = null
 
@@ -76,6 +77,7 @@ export class LocalRun {
       run.#requestId = accepted.request_id
       run.#startedAt = accepted.started_at
       run.#cwd = accepted.cwd
+      run.#caps = { timeout_ms: accepted.timeout_ms, max_output_bytes: accepted.max_output_bytes }
       return run
     } catch (error) {
       components.client.forgetRun(run.#number)
@@ -95,6 +97,11 @@ export class LocalRun {
   /** Null: it runs on a target, which does not say. */
   get cwd(): string | null {
     return this.#cwd
+  }
+
+  /** What counts, where more was asked for: milliseconds, and bytes of both streams. */
+  get caps(): { readonly timeout_ms: number; readonly max_output_bytes: number } {
+    return this.#caps
   }
 
   /** Null when its program runs; how it ended where it never did. */

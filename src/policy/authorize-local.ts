@@ -1,6 +1,6 @@
 import { isAbsolute, posix } from 'node:path'
 
-import { CAPABILITY_NAMES, type Capability } from '../protocol/rexd-names.ts'
+import { capabilitiesAsked, type Capability } from '../protocol/rexd-names.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
 import { findExecutable, isCalled } from './executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
@@ -44,7 +44,7 @@ export const authorizeSession = (
   policy: LocalPolicy,
   available: ReadonlySet<Capability>,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
-  const unknown = intent.capabilities?.find((name) => !(CAPABILITY_NAMES as readonly string[]).includes(name))
+  const unknown = intent.capabilities?.find((name) => capabilitiesAsked(name).length === 0)
   if (unknown !== undefined)
     return refused('unsupported_capability', `there is no capability ${JSON.stringify(unknown)}`, { capability: unknown })
   const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
@@ -58,7 +58,8 @@ export const authorizeSession = (
   const roots = Object.freeze([...(intent.roots ?? policy.roots)])
   const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
   if (wider !== undefined) return outside(wider.path, policy.roots)
-  const { target, capabilities: wanted } = intent
+  const { target } = intent
+  const wanted = intent.capabilities === null ? null : withEvents(intent.capabilities.flatMap(capabilitiesAsked))
   if (target !== null) {
     const problem = forbiddenTarget(target, intent, policy, available)
     if (problem !== null) return problem
@@ -69,6 +70,10 @@ export const authorizeSession = (
   const rights = { roots: target === null ? roots : [], capabilities: new Set(capabilities), limits: Object.freeze(limits), target }
   return { kind: 'rights', rights: Object.freeze(rights) }
 }
+
+/** Whoever runs programs hears of them. */
+const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
+  wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
 /** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
 const namesBelow = (path: string, directory: string): string[] | null => {

@@ -95,17 +95,17 @@ export const missingCapability = (intent: LocalRunIntent, { capabilities, target
   return missing === undefined ? null : ungranted(missing[1], target)
 }
 
-/** The limits of a run: its caller's wishes, never above those of the session. */
+/** The limits of a run: its caller's wishes, cut to those of the session. */
 export const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
   const [longest, usual] = intent.detach
     ? ([limits.max_detached_ms, limits.max_detached_ms] as const)
     : ([limits.hard_timeout_ms, limits.default_timeout_ms] as const)
-  const timeout_ms = intent.timeout_ms ?? usual
-  const bytes = intent.max_output_bytes ?? limits.max_output_bytes
-  if (!isAmount(timeout_ms)) return noAmount('timeout_ms', timeout_ms)
-  if (!isAmount(bytes)) return noAmount('max_output_bytes', bytes)
-  if (timeout_ms > longest) return tooMuch('timeout_ms', timeout_ms, longest)
-  if (bytes > limits.max_output_bytes) return tooMuch('max_output_bytes', bytes, limits.max_output_bytes)
+  const timeout = intent.timeout_ms ?? usual
+  const output = intent.max_output_bytes ?? limits.max_output_bytes
+  if (!isAmount(timeout)) return noAmount('timeout_ms', timeout)
+  if (!isAmount(output)) return noAmount('max_output_bytes', output)
+  const timeout_ms = Math.min(timeout, longest)
+  const bytes = Math.min(output, limits.max_output_bytes)
   return {
     max_output_bytes: bytes,
     max_stdout_bytes: bytes,
@@ -124,6 +124,3 @@ export const isAmount = (value: number): boolean => Number.isSafeInteger(value) 
 
 export const noAmount = (name: string, value: number): Refused =>
   refused('bad_request', `${name}: ${value} is no whole number above 0`, { limit: name, asked: String(value) })
-
-const tooMuch = (limit: string, asked: number, max: number): Refused =>
-  refused('resource_limit', `${limit}: ${asked} is above the ${max} of this session`, { limit, asked, max })

@@ -11,3 +11,18 @@ export const CAPABILITY_NAMES = [
   'target',
 ] as const
 export type Capability = (typeof CAPABILITY_NAMES)[number]
+
+/** Names for several of them together, by which they may be asked for, and which are told where any of them is granted. */
+export const CAPABILITY_GROUPS = { fs: ['fs.read', 'fs.write'] } as const satisfies Record<string, readonly Capability[]>
+
+const GROUPS = Object.entries<readonly Capability[]>(CAPABILITY_GROUPS)
+
+/** What a session is told that it has. */
+export const capabilitiesTold = (granted: Iterable<Capability>): string[] => {
+  const all = [...granted]
+  return [...all, ...GROUPS.flatMap(([name, members]) => (members.some((one) => all.includes(one)) ? [name] : []))]
+}
+
+/** What a name asks for; nothing: there is no such capability. */
+export const capabilitiesAsked = (name: string): readonly Capability[] =>
+  GROUPS.find(([group]) => group === name)?.[1] ?? CAPABILITY_NAMES.filter((one) => one === name)

@@ -29,6 +29,10 @@ const hasProblem = (lines: string, problem: RegExp): void => {
   assert.match(problems[0] ?? '', problem)
 }
 
+test('an empty http_listen is none, whatever stands beside it', () => {
+  assert.deepEqual(readHttp(`http_listen = ""\n${TOKEN}`), { http: null, problems: [], warnings: [] })
+})
+
 test('without http_listen there is no HTTP, and every other key of it is a mistake', () => {
   assert.deepEqual(readHttp(''), { http: null, problems: [], warnings: [] })
   const values = {
@@ -91,7 +95,7 @@ test('what is no address with a port is refused', () => {
     )
   for (const value of ['7680', 'true', '["127.0.0.1:1"]'])
     hasProblem(`http_listen = ${value}\n${TOKEN}`, /http_listen: must be a string, not /)
-  hasProblem(`http_listen = ""\n${TOKEN}`, /http_listen: is empty$/)
+  hasProblem(`http_listen = " "\n${TOKEN}`, /is not an address and a port/)
 })
 
 test('nobody is heard without a token file', () => {

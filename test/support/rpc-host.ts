@@ -30,7 +30,6 @@ export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: Rexd
     {
       listen: { kind: 'tcp', host: '127.0.0.1', port: 0 },
       token,
-      tokenFile: place.tokenFile,
       allowed: { hosts: [], origins: [] },
       tls: null,
     },

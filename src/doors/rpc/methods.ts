@@ -152,15 +152,20 @@ export class Methods {
 
   async #start(params: Params<'exec.start'>): Promise<Answered> {
     const { process, run } = await this.#begin(params, null)
-    return { result: { process_id: process.id, started_at: run.startedAt }, afterwards: () => process.release() }
+    return { result: { process_id: process.id, started_at: run.startedAt, ...run.caps }, afterwards: () => process.release() }
   }
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
   async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>): Promise<Answered> {
     const longest = this.#session(rest.session_id).init.grant.limits['hard_timeout_ms']
-    const params = { ...NO_STDIN, ...rest, stdin_open: true, timeout_ms: timeout_ms ?? longest }
+    const params = {
+      ...NO_STDIN,
+      ...rest,
+      stdin_open: true,
+      timeout_ms: timeout_ms === undefined || timeout_ms === 0 ? longest : timeout_ms,
+    }
     const { process, run } = await this.#begin(params, { cols, rows })
-    const result = { pty_id: process.ptyId, process_id: process.id, started_at: run.startedAt }
+    const result = { pty_id: process.ptyId, process_id: process.id, started_at: run.startedAt, ...run.caps }
     return { result, afterwards: () => process.release() }
   }
 
@@ -209,15 +214,16 @@ export class Methods {
   }
 }
 
-/** A shell is only another program: its text becomes the third token. */
-const argvOf = ({ argv, command, shell }: Params<'exec.start'>): readonly string[] => {
+/** A shell is only another program: its text becomes the last token, or a text of ours is, and the tokens stand behind it as they are. */
+const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly string[] => {
+  const asLogin = login ? ['-l'] : []
   if (shell) {
     if (command === undefined || argv !== undefined) throw new AppError('bad_request', 'shell: true takes a command, and no argv')
-    return ['/bin/sh', '-c', command]
+    return ['/bin/sh', ...asLogin, '-c', command]
   }
+  if (command !== undefined) throw new AppError('bad_request', 'command: only with shell: true; without it, argv is a list of strings')
   if (argv === undefined) throw new AppError('bad_request', 'argv: missing; expected a list of strings')
-  if (command !== undefined) throw new AppError('bad_request', 'command: only with shell: true')
-  return argv
+  return login ? ['/bin/sh', ...asLogin, '-c', 'exec "$0" "$@"', ...argv] : argv
 }
 
 const runOf = (
@@ -239,12 +245,14 @@ const runOf = (
   return {
     session,
     argv: [...argv],
-    shell: params.shell,
+    // A login shell is one, whatever it starts.
+    shell: params.shell || params.login,
     cwd: params.cwd ?? null,
     env: Object.entries(params.env).map(([name, value]) => ({ name, value })),
     stdin: params.stdin === undefined ? NO_BYTES : decode(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
     input: params.stdin_open,
-    timeout_ms: params.timeout_ms ?? null,
+    // 0 asks for the usual time, as existing clients do.
+    timeout_ms: params.timeout_ms === undefined || params.timeout_ms === 0 ? null : params.timeout_ms,
     max_output_bytes: params.max_output_bytes ?? null,
     fail_on_limit: params.fail_on_limit,
     detach: params.detach,

@@ -5,8 +5,18 @@ import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_
 
 const whole = z.int().min(0)
 const positive = z.int().min(1)
-const path = z.string().min(1).max(MAX_PATH)
-const name = z.string().min(1).max(MAX_NAME)
+/** Half a character of JSON's escapes is none in UTF-8, which files, journal and programs have. */
+const unicode = [(text: string): boolean => text.isWellFormed(), 'not valid Unicode'] as const
+const path = z
+  .string()
+  .min(1)
+  .max(MAX_PATH)
+  .refine(...unicode)
+const name = z
+  .string()
+  .min(1)
+  .max(MAX_NAME)
+  .refine(...unicode)
 const encoding = z.enum(['utf8', 'base64']).default('utf8')
 /** A time of a file in either form, `mtime` or `mtime_ms`. */
 const mtime = z.union([z.string().max(MAX_NAME), z.int()])
@@ -21,6 +31,7 @@ const program = {
   argv: z.array(z.string()).min(1).max(MAX_ARGV_TOKENS).optional(),
   command: z.string().min(1).optional(),
   shell: z.boolean().default(false),
+  login: z.boolean().default(false),
   cwd: path.optional(),
   env: z
     .record(name, z.string())
@@ -57,7 +68,7 @@ export const PARAMS = {
     stdin: z.string().optional(),
     stdin_encoding: encoding,
     stdin_open: z.boolean().default(false),
-    timeout_ms: positive.optional(),
+    timeout_ms: whole.optional(),
     max_output_bytes: positive.optional(),
     fail_on_limit: z.boolean().default(false),
     detach: z.boolean().default(false),
@@ -67,7 +78,7 @@ export const PARAMS = {
     ...program,
     cols: side.default(80),
     rows: side.default(24),
-    timeout_ms: positive.optional(),
+    timeout_ms: whole.optional(),
     max_output_bytes: positive.optional(),
   }),
   'pty.input': z.strictObject({ ...pty, data: z.string(), encoding }),
@@ -90,7 +101,11 @@ export const PARAMS = {
   'fs.list': z.strictObject({ ...session, path, recursive: z.boolean().default(false), max_entries: positive.optional() }),
   'fs.glob': z.strictObject({
     ...session,
-    pattern: z.string().min(1).max(MAX_TEXT),
+    pattern: z
+      .string()
+      .min(1)
+      .max(MAX_TEXT)
+      .refine(...unicode),
     cwd: path.optional(),
     max_matches: positive.optional(),
   }),

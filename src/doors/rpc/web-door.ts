@@ -12,7 +12,7 @@ import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import type { BatchRoom } from './batch-answers.ts'
 import { CallPlaces } from './call-places.ts'
-import { parseFailure, parseMessage, tooLong } from './message.ts'
+import { failure, parseFailure, parseMessage, tooLong } from './message.ts'
 import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
@@ -31,8 +31,6 @@ export interface WebDoorComponents extends Omit<MethodsComponents, 'open' | 'sto
 export interface WebDoorInit {
   readonly listen: ListenAddress
   readonly token: string
-  /** Where whoever may have the token finds it. */
-  readonly tokenFile: string
   readonly allowed: AllowedNames
   readonly tls: Tls
 }
@@ -58,7 +56,7 @@ export class RpcWebDoor implements Startable {
     const { client, clock } = components
     this.#components = components
     this.#init = init
-    this.#token = new TokenCheck({ token: init.token, where: init.tokenFile })
+    this.#token = new TokenCheck({ token: init.token, where: 'the token_file of this server' })
     this.#store = new SessionStore({ clock })
     const open = new OpenSessions()
     this.#metrics = new RpcMetrics({ sessions: open })
@@ -226,13 +224,14 @@ const sendJson = (response: ServerResponse, status: number, value: object | stri
   response.writeHead(status, HEADERS).end(text)
 }
 
-/** What a refused caller still sends is not waited for. */
-const refuse = (request: IncomingMessage, response: ServerResponse, { code, message }: AppError): void => {
+/** With the status of HTTP, and in the words of the protocol. What a refused caller still sends is not waited for. */
+const refuse = (request: IncomingMessage, response: ServerResponse, error: AppError): void => {
+  const { code } = error
   if (code === 'unauthorized') response.setHeader('www-authenticate', 'Bearer')
   if (code === 'method_not_allowed') response.setHeader('allow', request.url === '/metrics' ? 'GET' : 'POST')
   if (!request.complete) {
     response.setHeader('connection', 'close')
     response.once('finish', () => request.socket.destroySoon())
   }
-  sendJson(response, ERROR_TABLE[code].status, { ok: false, error: code, message })
+  sendJson(response, ERROR_TABLE[code].status, failure(null, error))
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 
 import type { LocalKey } from '../../audit/events.ts'
 import type { Clock } from '../../base/clock.ts'
-import { AppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
@@ -41,6 +41,15 @@ type SessionOpening = Extract<ToLocalExecutor, { type: 'session_open' }>
 /** The error that a refusal is told as. */
 export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
 
+/** A directory below those of the policy. Throws `forbidden_path`, `file_not_found`, `file_error`. */
+const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
+  const allowed = authorizeFile({ path, access: 'read' }, whole)
+  if (allowed.kind === 'refused') throw errorOf(allowed)
+  using directory = await holdDirectory(allowed.permit)
+  const { path: named, real, dev, ino } = directory
+  return { path: named, real, dev, ino }
+}
+
 /** Callers of this host's own doors: what each may do, and what it has running. */
 export class LocalEngine implements Startable {
   readonly components: LocalEngineComponents
@@ -67,7 +76,7 @@ export class LocalEngine implements Startable {
     const { door, client_name } = opening
     const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
     try {
-      const rights = await this.#rights(opening)
+      const rights = await this.#rights(opening, key)
       const session = this.#place(new LocalSession({ clock, timeSharing }, { key, rights }), policy.limits.max_concurrent_sessions)
       await journal.record({
         event: 'session',
@@ -133,18 +142,23 @@ export class LocalEngine implements Startable {
     await Promise.all([this.detached.runs.end('daemon_stopping'), ...sessions])
   }
 
-  async #rights({ roots, available, capabilities, limits, target }: SessionOpening): Promise<SessionRights> {
+  async #rights({ roots, available, capabilities, limits, target }: SessionOpening, key: LocalKey): Promise<SessionRights> {
     const { policy, targets } = this.components
     const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) as Partial<LocalLimits>
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
+    const leftOut: unknown[] = []
+    // A wish: what is not there to be had is left out, and the answer says what there is.
     for (const path of roots ?? []) {
-      const allowed = authorizeFile({ path, access: 'read' }, whole)
-      if (allowed.kind === 'refused') throw errorOf(allowed)
-      using directory = await holdDirectory(allowed.permit)
-      const { path: named, real, dev, ino } = directory
-      narrowed.push({ path: named, real, dev, ino })
+      try {
+        narrowed.push(await rootAt(path, whole))
+      } catch (error) {
+        if (!isAppError(error, 'forbidden_path') && !isAppError(error, 'file_not_found')) throw error
+        leftOut.push(error)
+      }
     }
+    if (narrowed.length === 0 && leftOut.length > 0) throw leftOut[0]
+    for (const error of leftOut) await this.refused(key, { method: 'session.open', argv: null }, error)
     const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked, target }
     const carried = available.filter((one) => (one !== 'pty' || this.terminalProblem === null) && (one !== 'target' || targets !== null))
     const verdict = authorizeSession(intent, policy, new Set(carried))

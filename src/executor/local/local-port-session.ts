@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream'
 import { v7 as uuidv7 } from 'uuid'
 
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { capabilitiesTold } from '../../protocol/rexd-names.ts'
 import { isRequestId, type RequestId } from '../../protocol/ids.ts'
 import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import { PortChannel } from '../port/codec.ts'
@@ -91,7 +92,7 @@ export class LocalPortSession {
       if (this.#channel.closed) await this.#engine.closeAll([key.session_id], 'peer_disconnected')
       const { capabilities, limits, roots, target } = rights
       const where = { workspace_roots: roots.map((root) => root.path), ...(target === null ? {} : { target }) }
-      const json = JSON.stringify({ capabilities: [...capabilities], limits, ...where })
+      const json = JSON.stringify({ capabilities: capabilitiesTold(capabilities), limits, ...where })
       return { type: 'session_opened', id, session: key.session_id, json }
     }
     if (call.type === 'run_signal' || call.type === 'run_resize' || call.type === 'run_hang_up') return this.#speak(call)
@@ -137,10 +138,11 @@ export class LocalPortSession {
     try {
       const session = this.#engine.session(this.#own(call.session))
       const start = session.rights.target === null ? startRun : startTargetRun
-      const { run, cwd, begin } = await start(this.#engine, session, call, { requestId, outlet })
+      const { run, cwd, caps, begin } = await start(this.#engine, session, call, { requestId, outlet })
+      const { timeout_ms, max_output_bytes } = caps
       this.#runs.set(number, run)
       const started_at = new Date(this.#engine.components.clock.now()).toISOString()
-      this.#channel.send({ type: 'run_accepted', id, request_id: requestId, started_at, cwd })
+      this.#channel.send({ type: 'run_accepted', id, request_id: requestId, started_at, cwd, timeout_ms, max_output_bytes })
       begin()
     } catch (error) {
       this.#runs.delete(number)

@@ -3,6 +3,7 @@ import { constants } from 'node:os'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/authorize-local.ts'
+import type { TargetGrant } from '../../policy/authorize-target.ts'
 import type { LocalRunIntent } from '../../policy/local-intent.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
@@ -26,6 +27,8 @@ export interface Permitted {
   readonly run: SessionRun
   /** Where it runs; null: on a target, which says nothing of that. */
   readonly cwd: string | null
+  /** What counts, where more was asked for. */
+  readonly caps: Pick<TargetGrant, 'timeout_ms' | 'max_output_bytes'>
   /** On its way; what becomes of it is said at the outlet. */
   begin(): void
 }
@@ -44,6 +47,7 @@ export const startRun = async (
     return {
       run,
       cwd: directory.path,
+      caps: capsOf(allowed.permit),
       begin: () => begin(start.detach ? engine.detached.runs : session.runs, run, { closed: session.closed, release: directory.release }),
     }
   } catch (error) {
@@ -51,6 +55,8 @@ export const startRun = async (
     return refuse(engine, session, start, error)
   }
 }
+
+const capsOf = ({ caps }: Permit): Permitted['caps'] => ({ timeout_ms: caps.timeout_ms, max_output_bytes: caps.max_output_bytes ?? 0 })
 
 /** A session that was closed meanwhile has nothing started any more. */
 const begin = (runs: RunSet, run: Run, { closed, release }: { readonly closed: boolean; readonly release: () => void }): void => {

@@ -25,5 +25,5 @@ export const startTargetRun = async (
   const run = new TargetRun({ journal, targets, total }, { key, grant, slot, outlet, stdin, failOnLimit: start.fail_on_limit })
   session.runs.add(run, run.ended)
   const tell = await run.ask()
-  return { run, cwd: null, begin: () => void tell() }
+  return { run, cwd: null, caps: grant, begin: () => void tell() }
 }

@@ -116,7 +116,18 @@ export type ToLocalExecutor = ValueOf<typeof toLocalExecutor>
 export const toLocalDoor = union('to-local-door', {
   session_opened: [0, { ...call, ...session, json: text(MAX_PORT_MESSAGE) }],
   done: [1, { ...call, json: text(MAX_PORT_MESSAGE) }],
-  run_accepted: [2, { ...call, request_id: requestId, started_at: text(MAX_NAME), cwd: nullable(text(MAX_PATH)) }],
+  /** `timeout_ms`, `max_output_bytes`: what counts, where more was asked for. */
+  run_accepted: [
+    2,
+    {
+      ...call,
+      request_id: requestId,
+      started_at: text(MAX_NAME),
+      cwd: nullable(text(MAX_PATH)),
+      timeout_ms: uint(),
+      max_output_bytes: uint(),
+    },
+  ],
   file_done: [3, { ...call, json: text(MAX_PORT_MESSAGE), data: content }],
   /** A code of the error table, its text, and its data as JSON. */
   failed: [4, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],

@@ -45,7 +45,7 @@ test('without its token nobody is heard, whatever is said instead', TIMEOUT, asy
   const tellings = new Set<string>()
   for (const authorization of [...wrong, ...tokens]) {
     const { status, json, text, headers } = await hello(server, { token: null, headers: { authorization } })
-    assert.deepEqual([status, json.error], [401, 'unauthorized'], authorization)
+    assert.deepEqual([status, json.error.data.code], [401, 'unauthorized'], authorization)
     assert.equal(headers['www-authenticate'], 'Bearer')
     tellings.add(text)
   }
@@ -85,7 +85,7 @@ test('a name that is not ours is refused, as DNS rebinding would send it, and tw
   const authorization = `Bearer ${token}`
   for (const host of [...foreign, `localhost.:${port}`, `127.0.0.1:${port}, localhost:${port}`, `x@127.0.0.1:${port}`]) {
     const { status, json } = await hello(server, { headers: { host } })
-    assert.deepEqual([status, json.error], [403, 'forbidden_host'], host)
+    assert.deepEqual([status, json.id, json.error.code, json.error.data.code], [403, null, -32_001, 'forbidden_host'], host)
     assert.equal(await refusedSocket(server, { headers: { host, authorization } }), 403, host)
   }
   const own = `host: 127.0.0.1:${port}`
@@ -160,7 +160,7 @@ test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async (
     'application/jsonx',
   ]) {
     const { status, json } = await hello(server, { headers: { 'content-type': type } })
-    assert.deepEqual([status, json.error], [400, 'bad_request'], type)
+    assert.deepEqual([status, json.error.data.code], [400, 'bad_request'], type)
   }
   for (const method of ['GET', 'PUT', 'DELETE', 'HEAD', 'OPTIONS']) {
     const { status, headers } = await ask(server, { method })

@@ -24,7 +24,7 @@ test('a session is told what it was granted, and has an id that nobody guesses',
   const host = await LocalHost.start(t, { limits: 'max_output_bytes = 500' })
   const first = await grantedTo(host)
   assert.match(first.session, /^s_[A-Za-z0-9_-]{22}$/)
-  assert.deepEqual(first.capabilities.toSorted(), ['events', 'exec', 'exec.input', 'fs.read', 'fs.write'])
+  assert.deepEqual(first.capabilities.toSorted(), ['events', 'exec', 'exec.input', 'fs', 'fs.read', 'fs.write'])
   assert.deepEqual([first.limits, first.workspace_roots], [{ ...host.policy.limits }, [host.root]])
   const ids = await Promise.all(Array.from({ length: 10 }, () => host.open()))
   assert.equal(new Set([first.session, ...ids]).size, 11)
@@ -38,14 +38,20 @@ test('a session has what it asked for and no more', async (t) => {
     capabilities: ['fs.read', 'exec.shell'],
     limits: { max_output_bytes: 5, hard_timeout_ms: 1_000 },
   })
-  assert.deepEqual([capabilities, workspace_roots], [['fs.read'], [join(host.root, 'sub'), join(host.root, 'sub')]])
+  assert.deepEqual(
+    [capabilities, workspace_roots],
+    [
+      ['fs.read', 'fs'],
+      [join(host.root, 'sub'), join(host.root, 'sub')],
+    ],
+  )
   assert.deepEqual(limits, { ...host.policy.limits, max_output_bytes: 5, hard_timeout_ms: 1_000, default_timeout_ms: 1_000 })
 })
 
 test('a door grants only what it can carry', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_shell = true' })
   const { json } = await host.client.call('session_open', { ...openingOf(), available: ['exec', 'fs.read'] })
-  assert.deepEqual((JSON.parse(json) as Granted).capabilities, ['exec', 'fs.read'])
+  assert.deepEqual((JSON.parse(json) as Granted).capabilities, ['exec', 'fs.read', 'fs'])
 })
 
 test('a narrower session stays in its directory, whatever it was told before', async (t) => {
@@ -69,6 +75,10 @@ test('a root that a session asks for is a directory below those that there are',
   await symlink(join(host.dir, 'app2'), join(host.root, 'out'))
   for (const path of [`${host.root}2`, '/', host.dir, '../app2', `${host.root}/../app2`, 'out'])
     await refuses(host.open({ roots: [path] }), 'forbidden_path', { allowed_roots: [host.root] })
+  // What is there to be had is had.
+  await mkdir(join(host.root, 'sub'))
+  const asked = ['/', 'out', 'gone', 'sub', `${host.root}2`]
+  assert.deepEqual((await grantedTo(host, { roots: asked })).workspace_roots, [join(host.root, 'sub')])
   await refuses(host.open({ roots: ['gone'] }), 'file_not_found')
   await refuses(host.open({ roots: ['file'] }), 'file_error', { errno: 'ENOTDIR' })
   for (const path of ['', 'a\0b']) await refuses(host.open({ roots: [path] }), 'bad_request')
@@ -212,5 +222,5 @@ test('a session whose channel is lost before it is open does not stay open for e
 test('all that can be granted is granted where the configuration says so', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_shell = true\nallow_detach = true' })
   const names = CAPABILITY_NAMES.filter((name) => name !== 'pty' && name !== 'target')
-  assert.deepEqual((await grantedTo(host)).capabilities.toSorted(), names.toSorted())
+  assert.deepEqual((await grantedTo(host)).capabilities.toSorted(), [...names, 'fs'].toSorted())
 })
