@@ -170,7 +170,12 @@ export interface SessionEvent extends LocalKey {
 export interface FileEvent extends LocalKey {
   readonly event: 'file_read' | 'file_write'
   readonly method: string
+  /** Absolute, without `.`, `..` and doubled slashes. */
   readonly path: string
+  /** Of `fs.glob`, its first MAX_JOURNALLED_PATTERN characters. */
+  readonly pattern?: string
+  /** Of `fs.list`. */
+  readonly recursive?: boolean
   /** Content that goes in; null where nothing does. */
   readonly bytes: number | null
 }

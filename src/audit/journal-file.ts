@@ -2,7 +2,8 @@ import { constants, lstatSync, type Stats } from 'node:fs'
 import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
+import { syncDirectory } from '../base/files.ts'
 import { MIN_FREE_BYTES, MIN_FREE_SHARE } from '../protocol/local-limits.ts'
 
 /** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
@@ -135,17 +136,5 @@ export class JournalFile {
     }
     const { buffer, bytesRead } = await handle.read(Buffer.alloc(1), 0, 1, size - 1)
     this.#torn = bytesRead === 1 && buffer[0] !== LINE_FEED
-  }
-}
-
-/** A new file's name must survive a power cut as well as its content. */
-const syncDirectory = async (directory: string): Promise<void> => {
-  const handle = await open(directory, constants.O_RDONLY)
-  try {
-    await handle.sync()
-  } catch (error) {
-    throw new AppError('journal_unavailable', `${directory}: ${errorText(error)}`, { cause: error })
-  } finally {
-    await handle.close()
   }
 }

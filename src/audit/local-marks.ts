@@ -38,9 +38,9 @@ export const localMarksOf = (journal: string): string => `${journal}.running`
 
 const listMarks = async (directory: string): Promise<LocalMark[]> => (await readdir(directory)).flatMap((name) => parseName(name) ?? [])
 
-/** Those that run now, as far as one can know. */
+/** Those that run now, and those of which nobody can know from here. */
 export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
-  (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) === 'alive').map(({ key }) => key)
+  (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
 
 /**
  * One empty file for each run of this host's own doors. Several processes have one journal, so a mark names its

@@ -1,7 +1,7 @@
-import { open, readdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { open, readdir, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 
-import { ensurePrivateDir } from '../base/files.ts'
+import { ensurePrivateDir, syncDirectory } from '../base/files.ts'
 import { isMeshEvent, type AnyRunKey, type JournalEvent, type RunKey } from './events.ts'
 import type { RunMarks } from './run-marks.ts'
 
@@ -28,20 +28,27 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
 
 /**
  * One empty file for each run of another agent that goes on, so that a start after a crash finds what was running
- * without reading the journal. Not synced by itself: a crash of ours does not lose it, and the journal's
- * own sync, which follows, is what a power cut is answered with.
+ * without reading the journal. A crash of ours does not lose it. For a power cut the journal's own sync covers it, which
+ * follows on the same file system; on another the directory is synced for each.
  */
 export class RunningMarks implements RunMarks {
   readonly #directory: string
   readonly #ours = new Set<string>()
 
-  constructor(init: { directory: string }) {
+  readonly #journal: string
+  #syncs = false
+
+  /** `journal`: the file whose runs these are. */
+  constructor(init: { directory: string; journal: string }) {
     this.#directory = init.directory
+    this.#journal = init.journal
   }
 
   /** Answers the runs of a daemon that died. */
   async open(): Promise<RunKey[]> {
     await ensurePrivateDir(this.#directory)
+    const journal = await stat(dirname(this.#journal)).catch(() => null)
+    this.#syncs = journal?.dev !== (await stat(this.#directory)).dev
     return await listRunningMarks(this.#directory)
   }
 
@@ -55,6 +62,7 @@ export class RunningMarks implements RunMarks {
     const file = await open(join(this.#directory, name), 'wx', 0o600)
     this.#ours.add(name)
     await file.close()
+    if (this.#syncs) await syncDirectory(this.#directory)
   }
 
   has(key: AnyRunKey): boolean {

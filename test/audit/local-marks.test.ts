@@ -118,14 +118,16 @@ for (const [what, other] of [
   ['another PID namespace', { namespace: '1' }],
   ['another host', { boot: '1', machine: '1' }],
 ] as const)
-  test(`a run of ${what}, which nobody sees into, is neither called lost nor running`, async (t) => {
-    const { marks, open, lost, die } = await place(t)
+  test(`a run of ${what}, which nobody sees into, is called neither lost nor unfinished`, async (t) => {
+    const { path, marks, open, lost, die } = await place(t)
     await begin(await open(), 1)
     await die(other)
     for (const name of ['not a mark', `${runKey(1).request_id}.s_A.nowhere.YQ.1-1-1-1-1`]) await writeFile(join(marks, name), '')
     const names = await readdir(marks)
     await open()
-    assert.deepEqual([await lost(), await listLocalRuns(marks)], [[], []])
+    assert.deepEqual([await lost(), await listLocalRuns(marks)], [[], [localRunKey(1)]])
+    const report = await verifyJournal([path], { running: async () => listLocalRuns(marks) })
+    assert.deepEqual([report.ok, report.running], [true, 1])
     assert.deepEqual((await readdir(marks)).toSorted(), names.toSorted())
   })
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, mkdtemp, open, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -228,4 +228,18 @@ test('a socket in the place of a private file is refused', async () => {
   } finally {
     await new Promise((done) => server.close(done))
   }
+})
+
+test('a change that is told as failed is not on disk: a directory that cannot be synced is no failure', async (t) => {
+  const path = join(dir, 'f')
+  const handle = await open(dir)
+  const proto = Object.getPrototypeOf(handle) as typeof handle
+  await handle.close()
+  const { sync } = proto
+  t.mock.method(proto, 'sync', async function (this: typeof handle) {
+    if ((await this.stat()).isDirectory()) throw Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' })
+    return sync.call(this)
+  })
+  await writeFileAtomic(path, 'new')
+  assert.equal(await readFile(path, 'utf8'), 'new')
 })

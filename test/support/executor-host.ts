@@ -132,7 +132,10 @@ export class ExecutorHost {
         ? null
         : new Journal(
             { clock, log: silent },
-            { path: acl.acl.audit_log_path, marks: new RunningMarks({ directory: join(this.dir, 'running') }) },
+            {
+              path: acl.acl.audit_log_path,
+              marks: new RunningMarks({ directory: join(this.dir, 'running'), journal: acl.acl.audit_log_path }),
+            },
           )
     this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, marks: null, rate: ASKED_BYTES })
     await this.contacts.load()

@@ -89,7 +89,7 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   const file = path ?? join(place, 'log', 'exec.log')
   const runningDir = join(place, 'running')
   const clock = new ManualClock()
-  const journal = new Journal({ clock, log: silent }, { path: file, marks: new RunningMarks({ directory: runningDir }) })
+  const journal = new Journal({ clock, log: silent }, { path: file, marks: new RunningMarks({ directory: runningDir, journal: file }) })
   await journal.start()
   t.after(() => journal.stop())
   return { journal, clock, directory: place, path: file, runningDir }

@@ -73,7 +73,10 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   const journal =
     journalPath === null
       ? null
-      : new Journal({ clock, log }, { path: journalPath, marks: new RunningMarks({ directory: join(dataDir, 'runs') }) })
+      : new Journal(
+          { clock, log },
+          { path: journalPath, marks: new RunningMarks({ directory: join(dataDir, 'runs'), journal: journalPath }) },
+        )
   await journal?.start()
   const guardian = new Guardian({ log })
   if (journal !== null) guardian.start()

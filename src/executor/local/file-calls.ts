@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+
 import { AppError, isAppError } from '../../base/errors.ts'
 import type { TimeShare } from '../../base/time-sharing.ts'
 import { applyPatch, type PermitFor } from '../../fs/apply-patch.ts'
@@ -11,6 +13,7 @@ import { statPath } from '../../fs/stat-path.ts'
 import { writeFile } from '../../fs/write-file.ts'
 import { authorizeFile } from '../../policy/authorize-local.ts'
 import type { FileAccess, FilePermit } from '../../policy/file-permit.ts'
+import { MAX_JOURNALLED_PATTERN } from '../../protocol/local-limits.ts'
 import { MAX_LISTED } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import type { ToLocalExecutor } from '../port/local-messages.ts'
@@ -44,6 +47,12 @@ const contentOf = (call: FileCall): number | null => {
   return call.type === 'file_patch' ? call.patch_text.length : null
 }
 
+/** What a look into a directory asks for. */
+const lookedFor = (call: FileCall): { readonly pattern?: string; readonly recursive?: boolean } => {
+  if (call.type === 'file_glob') return { pattern: call.pattern.slice(0, MAX_JOURNALLED_PATTERN) }
+  return call.type === 'file_list' ? { recursive: call.recursive } : {}
+}
+
 const text = (bytes: Uint8Array, name: string): string => {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
@@ -75,19 +84,19 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   }
   const event = access === 'write' ? 'file_write' : 'file_read'
   const record = async (path: string, bytes: number | null): Promise<void> =>
-    engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes })
+    engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes, ...lookedFor(call) })
   // What a patch changes is known when it is read.
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
     return await session.aboutFiles(async (share) => {
       const permit = permitFor(call.path, access)
-      await record(call.path, contentOf(call))
+      await record(join(permit.root.path, ...permit.names), contentOf(call))
       return perform(call, permit, { permitFor, announce, share })
     })
   } catch (error) {
-    if (isAppError(error, 'forbidden_path') || isAppError(error, 'unsupported_capability'))
-      await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
+    // Without such a line it was done.
+    if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
     throw error
   }
 }

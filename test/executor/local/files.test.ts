@@ -60,7 +60,8 @@ for (const method of methods)
       session_id: session,
       client_name: 'a test',
       method: NAMES[method],
-      path: pathFor(method),
+      path: join(host.root, pathFor(method)),
+      ...(method === 'file_glob' ? { pattern: '*' } : method === 'file_list' ? { recursive: false } : {}),
       bytes: changes ? content[method as keyof typeof content] : null,
     })
   })
@@ -75,7 +76,7 @@ test('every path that a patch changes has its line before', async (t) => {
   const paths = ['new', 'file', 'dir/moved', 'dir/gone'].map((path) => ({ path: join(host.root, path), bytes: null }))
   assert.deepEqual(
     (lines as unknown as { path: string; bytes: number | null }[]).map(({ path, bytes }) => ({ path, bytes })),
-    [{ path: '.', bytes: patch_text.length }, ...paths],
+    [{ path: host.root, bytes: patch_text.length }, ...paths],
   )
 })
 
@@ -164,4 +165,23 @@ test('what is not there, or is in the way, is told with its own code', async (t)
   await refuses(call('file_list', 'file'), 'file_error', { errno: 'ENOTDIR' })
   await refuses(call('file_write', 'file', { mode: 'create' }), 'conflict')
   for (const method of methods) for (const path of ['', 'a\0b']) await refuses(call(method, path), 'bad_request')
+})
+
+test('what was asked of files and not done has a line that says why', async (t) => {
+  const { host, call } = await hostWith(t)
+  await refuses(call('file_write', './dir/../file', { mode: 'create' }), 'conflict')
+  await refuses(call('file_edit', 'file', { old_string: bytes('not there') }), 'conflict')
+  await refuses(call('file_read', 'gone'), 'file_not_found')
+  const lines = (await host.lines()) as unknown as { event: string; method: string; path?: string; code?: string }[]
+  assert.deepEqual(
+    lines.filter(({ event }) => event !== 'session').map(({ event, method, path, code }) => [event, method, code ?? path]),
+    [
+      ['file_write', 'fs.write', join(host.root, 'file')],
+      ['refused', 'fs.write', 'conflict'],
+      ['file_write', 'fs.edit', join(host.root, 'file')],
+      ['refused', 'fs.edit', 'conflict'],
+      ['file_read', 'fs.read', join(host.root, 'gone')],
+      ['refused', 'fs.read', 'file_not_found'],
+    ],
+  )
 })
