@@ -195,16 +195,39 @@ const DANGEROUS = `LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES BASH_ENV ENV SHELLO
   NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP PERL5OPT PERL5LIB RUBYOPT RUBYLIB
   JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS GIT_SSH_COMMAND GIT_CONFIG_COUNT GCONV_PATH`.split(/\s+/)
 
-test('no configuration leaves it to callers to say what code is loaded', async (t) => {
+test('names that are known to load code are left to callers by no configuration, and every other that is not harmless is warned of', async (t) => {
   const home = await Home.create()
   t.after(async () => home.remove())
-  await home.configure({ security: [`allow_env = ${JSON.stringify([...DANGEROUS, 'HARMLESS'])}`] })
+  await home.configure({ security: [`allow_env = ${JSON.stringify([...DANGEROUS, 'TAR_OPTIONS', 'HOME', 'CI'])}`] })
   const { status, stdout } = await runRexd(home, ['--check', '--config', home.configFile])
   assert.equal(status, 2)
   assert.deepEqual(
-    [...DANGEROUS, 'HARMLESS'].filter((name) => !stdout.includes(`: ${name} decides what is run`)),
-    ['HARMLESS'],
+    [...DANGEROUS, 'TAR_OPTIONS', 'HOME', 'CI'].filter((name) => !stdout.includes(`: ${name} decides what is run`)),
+    ['TAR_OPTIONS', 'HOME', 'CI'],
   )
+  await home.configure({ security: ['allow_env = ["TAR_OPTIONS", "HOME", "CI"]'] })
+  const warned = await runRexd(home, ['--check', '--config', home.configFile])
+  assert.equal(warned.status, 0)
+  assert.deepEqual(
+    ['TAR_OPTIONS', 'HOME', 'CI'].filter((name) => warned.stdout.includes(`: ${name} is not known to be harmless`)),
+    ['TAR_OPTIONS', 'HOME'],
+  )
+})
+
+test('with a list of commands, a program that callers could rewrite keeps rexd from starting', async (t) => {
+  const home = await Home.create()
+  t.after(async () => home.remove())
+  const program = join(home.root, 'run-tests.sh')
+  await writeFile(program, '#!/bin/sh\necho mine\n', { mode: 0o755 })
+  const security = [`allow_commands = [{ argv = [${JSON.stringify(program)}] }]`]
+  await home.configure({ security })
+  for (const how of ['--check', '--stdio']) {
+    const { status, stdout, stderr } = await runRexd(home, [how, '--config', home.configFile])
+    assert.equal(status, 2)
+    assert.match(stdout + stderr, /run-tests\.sh is below the root .*: callers could rewrite what this rule runs/)
+  }
+  await home.configure({ security: [...security, 'allow_write = false'] })
+  assert.equal((await runRexd(home, ['--check', '--config', home.configFile])).status, 0)
 })
 
 const RULES: ConfigOptions = {

@@ -2,7 +2,7 @@ import { isAbsolute, posix } from 'node:path'
 
 import { capabilitiesAsked, type Capability } from '../protocol/rexd-names.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
-import { findExecutable, isCalled } from './executable.ts'
+import { findExecutable, isApplet, isCalled } from './executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
 import {
   capsOf,
@@ -151,11 +151,17 @@ const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy):
 const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
 
-/** Denials also by the file that is meant, whatever name or link it is called by. */
+/**
+ * Denials also by the file that is meant, whatever name or link it is called by; but of one that is many programs,
+ * the name says which.
+ */
 const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
   if (fits(rule, argv)) return true
   const [name = '', ...rest] = rule.argv
-  const same = executable !== null && isCalled(executable, name, path)
+  const same =
+    executable !== null &&
+    isCalled(executable, name, path) &&
+    !(isApplet(executable, path) && posix.basename(executable.path) !== posix.basename(name))
   return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
 }
 

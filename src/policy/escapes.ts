@@ -2,7 +2,7 @@ import { realpathSync } from 'node:fs'
 import { posix } from 'node:path'
 
 import type { AllowedCommand } from './acl.ts'
-import { findExecutable } from './executable.ts'
+import { findExecutable, MULTI_CALL } from './executable.ts'
 
 /** A way in which a program does more than its name says, and what to allow instead. */
 export interface Escape {
@@ -215,7 +215,7 @@ export const ESCAPES: readonly Escape[] = [
 
 const KNOWN: ReadonlySet<string> = new Set(ESCAPES.flatMap((escape) => escape.programs))
 /** One file under many names: what it does depends on the name that it was called by. */
-const MULTI_CALL: readonly string[] = ['busybox', 'toybox', 'coreutils', 'systemctl']
+const MANY_NAMES: readonly string[] = [...MULTI_CALL, 'systemctl']
 
 /** The name that a program is known by: `/usr/bin/python3.12` is python, `nc.openbsd` is nc. */
 export const programName = (argv0: string): string => {
@@ -232,7 +232,7 @@ const resolvedName = (argv0: string): string | null => {
   const lookup = findExecutable(argv0)
   if (lookup.kind !== 'found') return null
   const name = programName(realpathSync(lookup.executable.path))
-  return MULTI_CALL.includes(name) || name === programName(argv0) ? null : name
+  return MANY_NAMES.includes(name) || name === programName(argv0) ? null : name
 }
 
 export const runsScripts = (argv0: string): boolean => {

@@ -1,10 +1,10 @@
-import { accessSync, constants, statSync, type BigIntStats } from 'node:fs'
-import { isAbsolute, join } from 'node:path'
+import { accessSync, constants, realpathSync, statSync, type BigIntStats } from 'node:fs'
+import { basename, dirname, isAbsolute, join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import { SCRUBBED_PATH } from './environment.ts'
-import { interpreterProblems } from './interpreters.ts'
+import { interpreterProblems, type FindProgram } from './interpreters.ts'
 import type { Executable } from './permit.ts'
 
 export type ExecutableLookup =
@@ -44,6 +44,18 @@ export const isCalled = (executable: Executable, name: string, path = SCRUBBED_P
     return info?.dev === executable.dev && info.ino === executable.ino
   })
 
+/** Programs that are many, told apart by the name that they are called by. */
+export const MULTI_CALL: readonly string[] = ['busybox', 'toybox', 'coreutils']
+
+/** True when this file is one of those under another name, which says what it does. */
+export const isApplet = (executable: Executable, path = SCRUBBED_PATH): boolean => {
+  if (MULTI_CALL.includes(basename(executable.path))) return false
+  return (
+    MULTI_CALL.some((name) => isCalled(executable, name, path) || isCalled(executable, join(dirname(executable.path), name))) ||
+    MULTI_CALL.includes(basename(realpathSync(executable.path)))
+  )
+}
+
 const executableAt = (path: string): Executable | undefined => {
   try {
     const info = statSync(path, { bigint: true, throwIfNoEntry: false })
@@ -56,15 +68,19 @@ const executableAt = (path: string): Executable | undefined => {
 }
 
 const judged = (executable: Executable, path: string): ExecutableLookup => {
-  const find = (name: string): string | null =>
-    path
-      .split(':')
-      .map((directory) => executableAt(join(directory, name)))
-      .find((found) => found !== undefined)?.path ?? null
   try {
-    const problems = [...writableByOthersSync(executable.path), ...interpreterProblems(executable.path, find)]
+    const problems = [...writableByOthersSync(executable.path), ...interpreterProblems(executable.path, finderIn(path))]
     return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', detail: problems.join('; ') }
   } catch (error) {
     return { kind: 'unsafe', detail: errorText(error) }
   }
 }
+
+/** Looks a bare name up in the directories of `path`, as execvp(3) does. */
+export const finderIn =
+  (path: string): FindProgram =>
+  (name) =>
+    path
+      .split(':')
+      .map((directory) => executableAt(join(directory, name)))
+      .find((found) => found !== undefined)?.path ?? null

@@ -10,6 +10,7 @@ import { scrubbedEnvironment } from './environment.ts'
 import type { Root } from './file-permit.ts'
 import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './local-policy.ts'
 import { parseToken } from './match.ts'
+import { judgeWritablePrograms } from './writable-programs.ts'
 
 /** Each key that grants something, and what. */
 const GRANTS = {
@@ -43,7 +44,9 @@ const RULE_KEYS = ['argv', 'args']
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
 /** Whoever sets these has other code run than what was allowed. */
 const DANGEROUS_VARIABLES =
-  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL|HOME)$/
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL)$/
+/** What these say is shown, not obeyed. Of every other name nobody can know what some program makes of it. */
+const HARMLESS_VARIABLES = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE)$/
 
 const MAX: Readonly<Record<keyof LocalLimits, number>> = {
   max_output_bytes: Number.MAX_SAFE_INTEGER,
@@ -66,7 +69,7 @@ export const readLocalPolicy = (toml: TomlReader, own: Readonly<Record<string, s
     if (toml.boolean(['security', key], security[key]) ?? GRANT_DEFAULTS[key]) granted.add(capability)
   const targets = readTargets(toml, security['allow_targets'])
   if (targets.length > 0) granted.add('target')
-  return {
+  const policy: LocalPolicy = {
     source,
     roots: readRoots(toml, security['allowed_roots']),
     granted,
@@ -78,6 +81,8 @@ export const readLocalPolicy = (toml: TomlReader, own: Readonly<Record<string, s
     env: readEnvironment(toml, security, own),
     limits,
   }
+  judgeWritablePrograms(toml, policy)
+  return policy
 }
 
 const readTargets = (toml: TomlReader, value: unknown): string[] => {
@@ -160,8 +165,14 @@ const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' |
   const names = toml.strings(['security', key], security[key]) ?? []
   for (const [index, name] of names.entries()) {
     if (!VARIABLE.test(name)) toml.problem(['security', key, index], `${JSON.stringify(name)} is no name of a variable`)
-    else if (key === 'allow_env' && DANGEROUS_VARIABLES.test(name))
+    else if (key === 'pass_env') continue
+    else if (DANGEROUS_VARIABLES.test(name))
       toml.problem(['security', key, index], `${name} decides what is run: it can be passed on (pass_env), not left to callers`)
+    else if (!HARMLESS_VARIABLES.test(name))
+      toml.warning(
+        ['security', key, index],
+        `${name} is not known to be harmless: callers set it for every program that they may run, and many programs load or start what a variable says`,
+      )
   }
   return names
 }

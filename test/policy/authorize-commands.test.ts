@@ -15,10 +15,10 @@ const verdictOf = (policy: LocalPolicy, argv: readonly string[]): string => {
 }
 
 const allowing = (...rules: (readonly [readonly string[], 'any'?])[]): LocalPolicy =>
-  policyOf(['/usr'], { rules: rules.map(([argv, args]) => ruleText('allow_commands', argv, args)).join('') })
+  policyOf(['/var'], { rules: rules.map(([argv, args]) => ruleText('allow_commands', argv, args)).join('') })
 
 const denying = (...rules: (readonly [readonly string[], 'any'?])[]): LocalPolicy =>
-  policyOf(['/usr'], { rules: rules.map(([argv, args]) => ruleText('deny_commands', argv, args)).join('') })
+  policyOf(['/var'], { rules: rules.map(([argv, args]) => ruleText('deny_commands', argv, args)).join('') })
 
 const program = async (directory: string, name: string): Promise<string> => {
   await mkdir(directory, { recursive: true })
@@ -41,11 +41,11 @@ const manyNames = async (t: TestContext) => {
 }
 
 test('without a list of allowed commands, whatever is not denied may run', () => {
-  assert.equal(verdictOf(policyOf(['/usr']), ['true', '--anything', ';']), 'permit security')
+  assert.equal(verdictOf(policyOf(['/var']), ['true', '--anything', ';']), 'permit security')
 })
 
 test('with an empty list nothing may run', () => {
-  const policy = policyOf(['/usr'], { security: 'allow_commands = []' })
+  const policy = policyOf(['/var'], { security: 'allow_commands = []' })
   refused(askRun(policy), 'command_denied', /^no entry of security\.allow_commands allows this command$/, { rule: 'allow_commands' })
 })
 
@@ -115,7 +115,7 @@ test('the first rule that allows is the one that is named', () => {
 })
 
 test('an argv without a program is no command', () => {
-  for (const argv of [[], ['']]) refused(askRun(policyOf(['/usr']), { argv }), 'bad_request', /^argv: it names at least the program$/, {})
+  for (const argv of [[], ['']]) refused(askRun(policyOf(['/var']), { argv }), 'bad_request', /^argv: it names at least the program$/, {})
 })
 
 test('what is not allowed is told so whether it is there or not; what is allowed and is not there is told that', () => {
@@ -134,7 +134,7 @@ test('what is not allowed is told so whether it is there or not; what is allowed
 test('a program that others could replace, or that may not be executed, is not run', async (t) => {
   const dir = await tempDir(t)
   const tool = await program(dir, 'tool')
-  const policy = policyOf(['/usr'])
+  const policy = policyOf(['/var'])
   permitted(askRun(policy, { argv: [tool] }))
   await chmod(tool, 0o777)
   refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by others.*chmod go-w/, { argv0: tool })
@@ -145,7 +145,7 @@ test('a program that others could replace, or that may not be executed, is not r
 test('a denial names its rule and goes before every allowance', () => {
   const rules =
     ruleText('allow_commands', ['echo'], 'any') + ruleText('deny_commands', ['false']) + ruleText('deny_commands', ['echo', 'x'])
-  const policy = policyOf(['/usr'], { rules })
+  const policy = policyOf(['/var'], { rules })
   assert.equal(verdictOf(policy, ['echo', 'y']), 'permit allow_commands[0]')
   refused(askRun(policy, { argv: ['echo', 'x'] }), 'command_denied', /^security\.deny_commands\[1\] forbids this command$/, {
     rule: 'deny_commands[1]',
@@ -191,7 +191,7 @@ test('a denied name is denied wherever the path has a program of that name, not 
   const dir = await tempDir(t)
   const [first, second] = [await program(join(dir, 'a'), 'tool'), await program(join(dir, 'b'), 'tool')]
   const rules = ruleText('deny_commands', ['tool'], 'any')
-  const policy = policyOf(['/usr'], { security: `path = ["${dir}/a", "${dir}/b"]`, rules })
+  const policy = policyOf(['/var'], { security: `path = ["${dir}/a", "${dir}/b"]`, rules })
   for (const name of ['tool', first, second]) assert.equal(verdictOf(policy, [name]), 'command_denied', name)
 })
 
@@ -202,6 +202,30 @@ test('a denial holds for the file also where others could replace it at the path
   await link(tool, join(dir, 'closed/tool'))
   await chmod(join(dir, 'open'), 0o777)
   assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'closed/tool')]), 'command_denied')
+})
+
+test('of a program that is many under many names, a denial means the name; the program itself stays denied, as does any other file', async (t) => {
+  const dir = await tempDir(t)
+  const busybox = await program(join(dir, 'bin'), 'busybox')
+  for (const name of ['rm', 'ls', 'cat']) await symlink('busybox', join(dir, 'bin', name))
+  const rules = ruleText('deny_commands', ['rm'], 'any')
+  const policy = policyOf(['/var'], { security: `path = ["${dir}/bin"]`, rules })
+  for (const name of ['ls', join(dir, 'bin/cat')]) assert.equal(verdictOf(policy, [name, '/']), 'permit security', name)
+  for (const name of ['rm', join(dir, 'bin/rm'), 'busybox', busybox]) assert.equal(verdictOf(policy, [name, 'rm']), 'command_denied', name)
+  await mkdir(join(dir, 'other'))
+  await symlink('../bin/rm', join(dir, 'other/rm'))
+  assert.equal(verdictOf(policy, [join(dir, 'other/rm')]), 'command_denied', 'a link of that name elsewhere')
+  // The same with hard links, and beside it a program that is one.
+  await mkdir(join(dir, 'hard'))
+  for (const name of ['busybox', 'rm', 'ls']) await link(busybox, join(dir, 'hard', name))
+  const hard = policyOf(['/var'], { security: `path = ["${dir}/hard"]`, rules })
+  assert.deepEqual(
+    [verdictOf(hard, ['ls']), verdictOf(hard, ['rm']), verdictOf(hard, ['busybox'])],
+    ['permit security', 'command_denied', 'command_denied'],
+  )
+  const tool = await program(join(dir, 'one'), 'tool')
+  await link(tool, join(dir, 'one/alias'))
+  assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'one/alias')]), 'command_denied')
 })
 
 test('a denied program that is not there denies nothing else', () => {
@@ -221,13 +245,13 @@ test('a denied program that cannot be looked at denies nothing else', async (t) 
   ]
   const policy = denying(...rules)
   await asNobody(async () => assert.equal(verdictOf(policy, ['true']), 'permit security'))
-  const looping = policyOf(['/usr'], { security: `path = ["/usr/bin", "${dir}"]`, rules: ruleText('deny_commands', ['loop'], 'any') })
+  const looping = policyOf(['/var'], { security: `path = ["/usr/bin", "${dir}"]`, rules: ruleText('deny_commands', ['loop'], 'any') })
   assert.equal(verdictOf(looping, ['true']), 'permit security')
 })
 
 test('a shell goes through the same lists as every other program', () => {
   const shell = (rules: string, text: string): string => {
-    const policy = policyOf(['/usr'], { security: EVERY_GRANT, rules })
+    const policy = policyOf(['/var'], { security: EVERY_GRANT, rules })
     const verdict = askRun(policy, { argv: ['/bin/sh', '-c', text], shell: true })
     return verdict.kind === 'permit' ? `permit ${verdict.permit.matched_acl}` : verdict.code
   }
@@ -240,7 +264,7 @@ test('a shell goes through the same lists as every other program', () => {
 })
 
 test('a shell that was not granted is refused before any list is looked at', () => {
-  const policy = policyOf(['/usr'], { rules: ruleText('deny_commands', ['sh'], 'any') })
+  const policy = policyOf(['/var'], { rules: ruleText('deny_commands', ['sh'], 'any') })
   const verdict = askRun(policy, { argv: ['/bin/sh', '-c', 'id'], shell: true }, { rights: rightsOf(policy) })
   refused(verdict, 'unsupported_capability', /security\.allow_shell grants it$/, { capability: 'exec.shell' })
 })

@@ -208,7 +208,7 @@ test('a refusal keeps no place among the programs of a session', () => {
 })
 
 test('the gates come in their order: each refusal hides those behind it', () => {
-  const policy = policyOf(['/usr'], { limits: 'max_processes_per_session = 1', rules: ruleText('allow_commands', ['no-such-program-x0x']) })
+  const policy = policyOf(['/var'], { limits: 'max_processes_per_session = 1', rules: ruleText('allow_commands', ['no-such-program-x0x']) })
   const slots = slotsOf(policy.limits)
   slots.reserve('')
   const wrong: Partial<LocalRunIntent>[] = [{ shell: true }, { env: { A: '1' } }, { timeout_ms: -1 }, { argv: ['other'] }]

@@ -40,7 +40,7 @@ for (const key of ['allow_env', 'pass_env'])
 /** Whoever sets one of these decides what code is run (seeds-2-to-5.md, B24). */
 const DANGEROUS = [
   ['the loader', ['LD_PRELOAD', 'LD_LIBRARY_PATH', 'LD_AUDIT', 'DYLD_INSERT_LIBRARIES', 'DYLD_LIBRARY_PATH']],
-  ['shells', ['BASH_ENV', 'ENV', 'BASH_FUNC_x', 'IFS', 'PATH', 'SHELL', 'HOME']],
+  ['shells', ['BASH_ENV', 'ENV', 'BASH_FUNC_x', 'IFS', 'PATH', 'SHELL']],
   ['interpreters', ['NODE_OPTIONS', 'PYTHONSTARTUP', 'PYTHONHOME', 'PYTHONPATH', 'PERL5LIB', 'PERL5OPT', 'PERLLIB', 'RUBYOPT', 'RUBYLIB']],
   ['git', ['GIT_SSH_COMMAND', 'GIT_EXEC_PATH', 'GIT_DIR', 'GIT_CONFIG_COUNT', 'GIT_EXTERNAL_DIFF']],
   ['Java', ['JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS']],
@@ -55,6 +55,19 @@ for (const [whose, names] of DANGEROUS)
       assert.deepEqual(problemsOf('pass_env', [name]), [], name)
     }
   })
+
+test('every name that is not known to be harmless is warned of, and HOME may be left to callers with that warning', () => {
+  const warningsOf = (...names: string[]): readonly string[] => readPolicy(['/usr'], { security: `allow_env = ${list(names)}` }).warnings
+  assert.deepEqual(warningsOf('CI', 'TERM', 'COLORTERM', 'TZ', 'LANG', 'LC_TIME', 'NO_COLOR', 'FORCE_COLOR', 'COLUMNS', 'LINES'), [])
+  const names =
+    'HOME TAR_OPTIONS RSYNC_RSH MAKEFLAGS XDG_CONFIG_HOME OPENSSL_CONF LUA_INIT DOTNET_STARTUP_HOOKS RUSTC_WRAPPER npm_config_script_shell VIMINIT SSH_ASKPASS KUBECONFIG CC LESS TERMINFO LANGX XLANG ci'
+  for (const name of names.split(' ')) {
+    const [warning = '', ...more] = warningsOf('CI', name)
+    assert.match(warning, new RegExp(`^rexd\\.toml:4: security\\.allow_env\\[1\\]: ${name} is not known to be harmless`))
+    assert.deepEqual([more, problemsOf('allow_env', [name])], [[], []])
+    assert.deepEqual(readPolicy(['/usr'], { security: `pass_env = ${list([name])}` }).warnings, [], 'passed on, it is ours')
+  }
+})
 
 test('variables that are less known decide what is run as well, and cannot be left to callers', () => {
   // zsh reads $ZDOTDIR/.zshenv at every start; java takes JDK_JAVA_OPTIONS as its own words and classes from CLASSPATH; glibc loads

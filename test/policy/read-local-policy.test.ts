@@ -13,7 +13,7 @@ import { policyOf, readPolicy, ruleText, type RulesText } from '../support/local
 import { tempDir } from '../support/temp-dir.ts'
 
 const MAX = Number.MAX_SAFE_INTEGER
-const ROOT = '/usr'
+const ROOT = '/var'
 
 /** With `/usr` as the root, the text has exactly this one problem. */
 const hasProblem = (text: RulesText, problem: RegExp): void => {
@@ -39,6 +39,7 @@ test('a file that names a root and nothing else grants what is of use and not da
     allow_commands: null,
     deny_commands: [],
     targets: [],
+    targets_as_operator: false,
     allow_env: [],
     env: scrubbedEnvironment(),
     limits: DEFAULT_LOCAL_LIMITS,

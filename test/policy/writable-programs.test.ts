@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { readPolicy, ruleText } from '../support/local-policy.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const program = async (path: string, text = '#!/bin/sh\nexit 0\n'): Promise<string> => {
+  await writeFile(path, text)
+  await chmod(path, 0o755)
+  return path
+}
+
+/** A root, and a directory beside it. */
+const places = async (t: TestContext): Promise<{ root: string; beside: string }> => {
+  const dir = await tempDir(t)
+  for (const name of ['root', 'beside']) await mkdir(join(dir, name))
+  return { root: join(dir, 'root'), beside: join(dir, 'beside') }
+}
+
+const problemsOf = (root: string, argv: readonly string[], security = ''): string =>
+  readPolicy([root], { security, rules: ruleText('allow_commands', argv, 'any') }).problems.join('\n')
+
+test('a rule whose program callers could rewrite keeps the configuration from counting', async (t) => {
+  const { root, beside } = await places(t)
+  const inside = await program(join(root, 'run-tests.sh'))
+  const problem = new RegExp(
+    `allow_commands\\[0\\]\\.argv\\[0\\]: ${inside} is below the root ${root}: callers could rewrite what this rule runs`,
+  )
+  assert.match(problemsOf(root, [inside]), problem)
+  assert.equal(problemsOf(root, [inside], 'allow_write = false'), '', 'who writes nothing rewrites nothing')
+  assert.equal(problemsOf(root, [await program(join(beside, 'tool'))]), '')
+  assert.equal(problemsOf(root, ['true']), '')
+  // Not there yet, so that callers could make it.
+  assert.match(problemsOf(root, [join(root, 'later')]), /later is below the root/)
+  const { problems } = readPolicy([root], { rules: ruleText('deny_commands', [inside], 'any') })
+  assert.deepEqual(problems, [], 'where anything may run, nothing is got around')
+})
+
+test('… by a link, an interpreter, a script that a shell is given, or a directory of PATH', async (t) => {
+  const { root, beside } = await places(t)
+  const inside = await program(join(root, 'inner'))
+  await symlink(inside, join(beside, 'out'))
+  assert.match(problemsOf(root, [join(beside, 'out')]), /inner is below the root|out is below the root/)
+  await symlink(await program(join(beside, 'tool')), join(root, 'link'))
+  assert.match(problemsOf(root, [join(root, 'link')]), /link is below the root/, 'the link can be replaced')
+  const script = await program(join(beside, 'script'), `#!${inside}\n`)
+  assert.match(problemsOf(root, [script]), /inner is below the root/)
+  assert.match(problemsOf(root, ['sh', inside]), /argv: .*inner is below the root .* the script that this rule runs/)
+  assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${root}"]`), /security\.path: .* could put programs there/)
+})
+
+test(
+  'a root that holds what only others may write is no problem',
+  { skip: process.getuid?.() === 0 && 'root may write everything' },
+  async (t) => {
+    const { beside } = await places(t)
+    assert.equal(problemsOf('/', ['true'], 'path = ["/usr/bin", "/bin"]'), '')
+    assert.match(problemsOf('/', [await program(join(beside, 'tool'))]), /tool is below the root/)
+  },
+)
