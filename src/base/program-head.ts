@@ -1,4 +1,4 @@
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs'
 
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
 const HEAD_BYTES = 4_096
@@ -20,13 +20,19 @@ const DIRECT: ProgramFormat = { kind: 'direct' }
 
 /** Reads the beginning of a file. Throws what open(2) and read(2) do; never blocks, whatever stands there. */
 export const programFormat = (path: string): ProgramFormat => {
-  const head = headOf(path)
-  if (head === null || MACH_O.test(head.toString('hex', 0, 4))) return DIRECT
-  return head.toString('latin1', 0, 4) === ELF_MAGIC ? loaderOf(head) : interpreterOf(head)
+  const beginning = beginningOf(path)
+  if (beginning === null || MACH_O.test(beginning.head.toString('hex', 0, 4))) return DIRECT
+  return beginning.head.toString('latin1', 0, 4) === ELF_MAGIC ? loaderOf(beginning) : interpreterOf(beginning.head)
+}
+
+interface Beginning {
+  readonly head: Buffer
+  /** Of the whole file, in bytes. */
+  readonly size: number
 }
 
 /** Null where we may not read what the kernel may still execute. */
-const headOf = (path: string): Buffer | null => {
+const beginningOf = (path: string): Beginning | null => {
   let file: number
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
@@ -35,17 +41,45 @@ const headOf = (path: string): Buffer | null => {
     throw error
   }
   try {
-    if (!fstatSync(file).isFile()) throw new Error(`${path} is not a regular file`)
+    const info = fstatSync(file)
+    if (!info.isFile()) throw new Error(`${path} is not a regular file`)
     const head = Buffer.alloc(HEAD_BYTES)
-    return head.subarray(0, readSync(file, head, 0, HEAD_BYTES, 0))
+    return { head: head.subarray(0, readSync(file, head, 0, HEAD_BYTES, 0)), size: info.size }
   } finally {
     closeSync(file)
   }
 }
 
-/** Of a 64-bit little-endian file; others are left to the kernel. */
-const loaderOf = (head: Buffer): ProgramFormat => {
-  if (head.length < 64 || head[4] !== 2 || head[5] !== 1) return DIRECT
+/** By `process.arch`: the machines (elf(5), e_machine) whose programs its kernel may run. */
+const MACHINES: Readonly<Record<string, readonly number[]>> = { x64: [62, 3], arm64: [183, 40], riscv64: [243] }
+
+/** Where the kernel lists further formats (binfmt_misc), such as those of emulated machines, beside two files of its own. */
+const FURTHER_FORMATS = '/proc/sys/fs/binfmt_misc'
+
+const hasFurtherFormats = (): boolean => {
+  try {
+    return readdirSync(FURTHER_FORMATS).length > 2
+  } catch {
+    return false
+  }
+}
+
+/** Little-endian, of a machine that runs here, with program headers inside the file: anything else the kernel does not know. */
+const isRunnable = (head: Buffer, size: number): boolean => {
+  const wide = head[4] === 2
+  if ((!wide && head[4] !== 1) || head[5] !== 1 || head.length < (wide ? 64 : 52)) return false
+  const [type, machine] = [head.readUInt16LE(16), head.readUInt16LE(18)]
+  if ((type !== 2 && type !== 3) || MACHINES[process.arch]?.includes(machine) === false) return false
+  const [table, each, count] = wide
+    ? [Number(head.readBigUInt64LE(32)), head.readUInt16LE(54), head.readUInt16LE(56)]
+    : [head.readUInt32LE(28), head.readUInt16LE(42), head.readUInt16LE(44)]
+  return each === (wide ? 56 : 32) && count > 0 && table + each * count <= size
+}
+
+/** Of a 64-bit file; others are left to the kernel. */
+const loaderOf = ({ head, size: bytes }: Beginning): ProgramFormat => {
+  if (!isRunnable(head, bytes)) return hasFurtherFormats() ? DIRECT : { kind: 'foreign' }
+  if (head[4] !== 2) return DIRECT
   const [table, size, count] = [Number(head.readBigUInt64LE(32)), head.readUInt16LE(54), head.readUInt16LE(56)]
   for (let at = table; at < table + size * count && at + 56 <= head.length; at += size || 56) {
     if (head.readUInt32LE(at) !== PT_INTERP) continue

@@ -33,7 +33,7 @@ export const launchObstacle = (path: string, account: Account | null, depth = 0)
   try {
     checkAccess(path, account)
     const format = programFormat(path)
-    if (format.kind === 'foreign') return `${path} is neither an ELF file nor a script that names its interpreter`
+    if (format.kind === 'foreign') return `${path} is neither an ELF file of this machine nor a script that names its interpreter`
     if (format.kind === 'direct') return null
     if (depth >= MAX_INTERPRETERS) return `${path} names too many interpreters`
     return launchObstacle(format.interpreter, account, depth + 1)

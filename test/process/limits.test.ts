@@ -145,7 +145,7 @@ test('a program that is gone, or is none, is a failure to start behind every wra
     const cells = await openCells(t, 'auto', confinement)
     const result = await spawnPermitted(permitFor([path], { confinement }), { cells, guardian: startGuardian(t) }, { stdin: false })
     assert.equal(result.kind, 'spawn_failed', JSON.stringify(confinement))
-    assert.match(result.detail, /neither an ELF file nor a script/)
+    assert.match(result.detail, /neither an ELF file of this machine nor a script/)
   }
 })
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { chmod, copyFile, rename, rm, writeFile } from 'node:fs/promises'
+import { existsSync, readdirSync } from 'node:fs'
+import { chmod, copyFile, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -82,4 +83,29 @@ test('a tree whose processes are gone is signalled in vain, without an error', (
   tree.end()
   tree.end()
   tree.signal('SIGKILL')
+})
+
+const FURTHER = '/proc/sys/fs/binfmt_misc'
+const skip = existsSync(FURTHER) && readdirSync(FURTHER).length > 2 && 'this kernel has further formats, and says itself what it knows'
+
+test('a file with nothing of a program but its magic, or of another machine, is not handed to a shell', { skip }, async (t) => {
+  const directory = await temporaryDirectory(t)
+  const node = (await readFile(process.execPath)).subarray(0, 4096)
+  const other = Buffer.from(node)
+  other.writeUInt16LE(0x1234, 18)
+  const noHeaders = Buffer.from(node)
+  noHeaders.writeUInt16LE(0, 56)
+  for (const [name, content] of [
+    ['magic', Buffer.from('\u007fELF\necho ran by a shell\n')],
+    ['machine', other],
+    ['headers', noHeaders],
+    // Its program headers would stand behind its end.
+    ['cut', node.subarray(0, 64)],
+  ] as const) {
+    const path = join(directory, name)
+    await writeFile(path, content, { mode: 0o755 })
+    const result = await spawnPermitted(permitFor([path]), { cells: await groupCells(), guardian: startGuardian(t) }, { stdin: false })
+    assert.equal(result.kind, 'spawn_failed', name)
+    assert.match(result.detail, /neither an ELF file of this machine nor/, name)
+  }
 })
