@@ -34,6 +34,9 @@ const REMEDIES: Readonly<Record<Containment, string>> = {
   group: '',
 }
 
+/** Others must leave a program that became another user's to the kernel, by cgroup.kill, which groups of threads do not have. */
+const mayKillAll = (): boolean => process.geteuid?.() === 0
+
 /** In the data directory; beside it `endLeftovers` finds nothing. */
 export const CONTAINMENT_FILE = 'containment.json'
 
@@ -74,7 +77,7 @@ export class Cells implements Startable {
   static async open(components: CellsComponents, { choice, dataDir, places = findCgroupPlaces() }: CellsInit): Promise<Cells> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
-    const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places }) })
+    const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
     await cells.#endLeftovers(names)
     try {
       await cells.#choose(choice)

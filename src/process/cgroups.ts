@@ -26,8 +26,8 @@ export class Cgroups {
   readonly #limiting: Partial<Record<LimitController, Hierarchy>> = {}
   #next = 1
 
-  /** `parentName`: what the parent of all leaves is called, in every hierarchy. */
-  constructor(init: { parentName: string; places: readonly CgroupPlace[] }) {
+  /** `parentName`: what the parent of all leaves is called, in every hierarchy. `whole`: leaves that the kernel kills, whoever their members are. */
+  constructor(init: { parentName: string; places: readonly CgroupPlace[]; whole?: boolean }) {
     this.#places = init.places.map((place) => new Hierarchy(place, init))
     this.#holding = this.#places.find(({ version }) => version === 2) ?? null
   }
