@@ -58,7 +58,7 @@ const run = async (config: DaemonConfig): Promise<number> => {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
-  const mistake = onMistake(log)
+  const mistake = onMistake(log, { strays: 'stop' })
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))
   const reason = await Promise.race([stopping, mistake])

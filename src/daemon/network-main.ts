@@ -69,7 +69,7 @@ const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<Networ
 
 const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number> => {
   const log = createLogger({ name: NAME })
-  const mistake = onMistake(log)
+  const mistake = onMistake(log, { strays: 'tell' })
   const stopping = stopSignal(standsAlone)
   const port = new ExecutorClient({ duplex: channel, log })
   // Without the executor nothing that we hold is worth anything, and its children are dead already.

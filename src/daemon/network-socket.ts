@@ -1,11 +1,10 @@
-import { chmod, rm } from 'node:fs/promises'
 import { createServer, type Server, type Socket } from 'node:net'
 
 import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { claimPrivateSocket, closeToOthers } from '../base/private-socket.ts'
 import type { Startable } from '../base/startable.ts'
-import { claimSocketPath } from '../base/unix-socket.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
 import type { Executor } from '../executor/server.ts'
@@ -34,20 +33,24 @@ export class NetworkSocket implements Startable {
     this.#init = init
   }
 
-  /** On the socket that systemd made and keeps, or else one of our own, 0600. */
+  /**
+   * On the socket that systemd made and keeps, or else one of our own in a directory that only we may enter: who connects
+   * first is told the machine's seed and the API's token. Throws `loose_permissions`, `conflict`.
+   */
   async start(): Promise<void> {
     const { path } = this.#init
-    if (this.#activated === null) await claimSocketPath(path)
+    if (this.#activated === null) await claimPrivateSocket(path)
     const server = createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket))
-    this.#server = server
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     server.once('error', reject)
     server.listen(this.#activated === null ? { path } : { fd: this.#activated }, resolve)
     await promise
+    this.#server = server
     server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
-    if (this.#activated === null) await chmod(path, 0o600)
+    if (this.#activated === null) await closeToOthers(path)
   }
 
+  /** The runtime takes the name away with the listener that bound it. */
   async stop(): Promise<void> {
     this.#server?.close()
     const session = this.#session
@@ -57,7 +60,6 @@ export class NetworkSocket implements Startable {
       await session.closed
       timer.cancel()
     }
-    if (this.#activated === null && this.#server !== null) await rm(this.#init.path, { force: true })
   }
 
   #accept(socket: Socket): void {

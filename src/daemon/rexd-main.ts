@@ -38,7 +38,7 @@ const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSigna
       controller.abort()
     })
   const afterMistake = async (): Promise<void> => {
-    await onMistake(log)
+    await onMistake(log, { strays: 'stop' })
     status ??= EXIT_FAILURE
     controller.abort()
   }

@@ -1,3 +1,4 @@
+import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
@@ -59,8 +60,14 @@ const string =
   (value: unknown): Parsed<T> =>
     typeof value === 'string' && test(value) ? { value: value as T } : { problem: `must be ${expected}` }
 
-const isAddress = (text: string): boolean =>
-  Buffer.byteLength(text) <= MAX_ADDRESS_TEXT && Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
+/** What the host of an address must be, by its first word; `net` knows which numbers are addresses. */
+const HOSTS: Readonly<Record<string, (host: string) => boolean>> = { ip4: isIPv4, ip6: isIPv6 }
+
+const isAddress = (text: string): boolean => {
+  const [, kind = '', host = ''] = text.split('/')
+  if (Buffer.byteLength(text) > MAX_ADDRESS_TEXT || HOSTS[kind]?.(host) === false) return false
+  return Number(MULTIADDR.exec(text)?.[1] ?? Number.NaN) <= 65_535
+}
 
 const addresses = (value: unknown): Parsed<readonly string[]> => {
   if (!Array.isArray(value)) return { problem: 'must be a list of addresses such as "/ip4/0.0.0.0/tcp/5483"' }

@@ -165,6 +165,18 @@ test('ports and addresses are refused just beyond their edges', async () => {
   for (const bad of ['/ip4/127.0.0.1/tcp/65536', '/ip4/127.0.0.1/udp/1', '127.0.0.1:1', '/ip4/127.0.0.1/tcp/1/ws']) {
     assert.equal((await problemsOf(['--data-dir', '/d', '--bootstrap', bad])).length, 1, bad)
   }
+  for (const host of ['ip4/999.1.1.1', 'ip4/1.2.3', 'ip4/1.2.3.4.5', 'ip6/:::', 'ip6/1.2.3.4', 'ip6/12345::', 'ip4/::1'])
+    assert.equal((await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`])).length, 1, host)
+  for (const host of ['ip4/0.0.0.0', 'ip6/::', 'ip6/::ffff:1.2.3.4', 'dns4/a.example'])
+    assert.deepEqual(await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`]), [], host)
+})
+
+test('an empty data directory is no directory, and not where we happen to be', async () => {
+  for (const [argv, env] of [
+    [['--data-dir', ''], {}],
+    [[], { X0X_DATA_DIR: '' }],
+  ] as const)
+    await assert.rejects(readConfig(parseDaemonFlags(argv, '1'), env), { code: 'bad_config', message: /is empty; leave it out/ })
 })
 
 test('a file that is no TOML is refused with its line and column', async (t) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -88,6 +88,20 @@ test('a network half that others start connects to the executor, one at a time, 
   executor.kill('SIGTERM')
   assert.equal(await ended(executor), 0)
   assert.equal(await ended(last), 0, 'it ends with the executor, in peace')
+})
+
+test('where others could reach its socket the executor does not start, and takes nothing away', async (t) => {
+  const { dir, socket, flags } = await placeOf(t)
+  const open = join(dir, 'open')
+  await mkdir(open)
+  await chmod(open, 0o755)
+  const path = join(open, 'executor.sock')
+  const { status, stderr } = spawnSync(process.execPath, [EXECUTOR, ...flags.map((word) => (word === socket ? path : word))], {
+    encoding: 'utf8',
+  })
+  assert.equal(status, 2, stderr)
+  assert.match(stderr, /open lets others in \(mode 0755\): the socket wants a directory of its own/)
+  assert.deepEqual(await readdir(open), [])
 })
 
 test('the network half ends at once when its executor is killed, and says how it is started', async (t) => {

@@ -53,11 +53,8 @@ export interface RestComponents {
   readonly log: Logger
 }
 
-/**
- * The unix socket: one that listens already, or the path of one to make, in a directory that only its
- * users may enter. `mode`: 0660 for a system daemon that is used by its group; default 0600.
- */
-export type ApiSocket = { readonly fd: number } | { readonly path: string; readonly mode?: number }
+/** The unix socket: one that listens already, or the path of one to make for us alone, in a directory that only we may enter. */
+export type ApiSocket = { readonly fd: number } | { readonly path: string }
 
 export interface RestInit {
   /** A loopback address; anything else is refused. Default 127.0.0.1. */

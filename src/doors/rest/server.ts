@@ -1,21 +1,18 @@
-import { chmod } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo, ListenOptions } from 'node:net'
 
 import type { FastifyInstance } from 'fastify'
 
 import { AppError, errorText } from '../../base/errors.ts'
+import { claimPrivateSocket, closeToOthers } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { SHUTDOWN_MS } from '../../protocol/limits.ts'
 import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../../protocol/local-limits.ts'
 import type { Listener } from '../access.ts'
 import { buildApp } from './app.ts'
 import type { RestComponents, RestInit } from './components.ts'
-import { claimSocketPath } from '../../base/unix-socket.ts'
 
 const LOOPBACK = new Set(['127.0.0.1', '::1'])
-/** Only its owner may connect. */
-const PRIVATE_SOCKET = 0o600
 
 /** The REST door: one application behind two listeners of this machine, TCP on loopback and a unix socket. */
 export class RestDoor implements Startable {
@@ -40,7 +37,7 @@ export class RestDoor implements Startable {
     return this.#port
   }
 
-  /** Errors: `bad_config` (host, token, path), `conflict` (the port or the socket belongs to another). */
+  /** Errors: `bad_config` (host, token, path), `conflict` (the port or the socket belongs to another), `loose_permissions` (others could reach the socket). */
   async start(): Promise<void> {
     const { host = '127.0.0.1', port, socket } = this.#init
     if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST door listens on loopback alone, not on ${host}`)
@@ -48,12 +45,12 @@ export class RestDoor implements Startable {
       this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
     const app = await buildApp(this.#components, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
     this.#app = app
-    if ('path' in socket) await claimSocketPath(socket.path)
+    if ('path' in socket) await claimPrivateSocket(socket.path)
     await this.#listen('path' in socket ? { path: socket.path } : { fd: socket.fd }, (request, response) => {
       this.#unixRequests.add(request)
       app.routing(request, response)
     })
-    if ('path' in socket) await chmod(socket.path, socket.mode ?? PRIVATE_SOCKET)
+    if ('path' in socket) await closeToOthers(socket.path)
     const tcp = await this.#listen({ host, port }, (request, response) => app.routing(request, response))
     this.#port = (tcp.address() as AddressInfo).port
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -47,12 +47,15 @@ test('both listeners answer with the same routes', async (t) => {
   }
 })
 
-test('the socket is open to its owner alone, or to the group when asked', async (t) => {
+test('the socket is open to its owner alone, in a directory that nobody else may enter', async (t) => {
   const own = await startDoor(t)
   assert.equal((await stat(own.socketPath)).mode & 0o777, 0o600)
-  const path = join(dirname(own.socketPath), 'shared.sock')
-  await startDoor(t, {}, { socket: { path, mode: 0o660 } })
-  assert.equal((await stat(path)).mode & 0o777, 0o660)
+  const open = join(dirname(own.socketPath), 'open')
+  await mkdir(open)
+  await chmod(open, 0o755)
+  const door = await doorAt(t, { socket: { path: join(open, 'api.sock') } })
+  await assert.rejects(door.start(), { code: 'loose_permissions', message: /open lets others in/ })
+  assert.deepEqual(await readdir(open), [])
 })
 
 test('a socket that a crash left behind is replaced', async (t) => {
