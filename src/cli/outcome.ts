@@ -65,12 +65,13 @@ const REASONS: Record<DenialReason, string> = {
 }
 
 const explainCommand = (facts: RunFacts): string => {
-  const ids = facts.own === null ? '--agent ID --machine ID' : `--agent ${facts.own.agent_id} --machine ${facts.own.machine_id}`
+  const ids =
+    facts.own === null ? '--agent ID --machine ID' : `--agent ${shellWord(facts.own.agent_id)} --machine ${shellWord(facts.own.machine_id)}`
   return `x0x acl explain /etc/x0x/exec-acl.toml ${ids} -- ${shellWords(facts.argv)}`
 }
 
 const trustCommands = (facts: RunFacts): string =>
-  `x0x contacts import LINK (what x0x card prints here), x0x contacts trust NAME trusted, x0x contacts pin NAME ${facts.own?.machine_id ?? 'MACHINE'}`
+  `x0x contacts import LINK (what x0x card prints here), x0x contacts trust NAME trusted, x0x contacts pin NAME ${facts.own === null ? 'MACHINE' : shellWord(facts.own.machine_id)}`
 
 /** The command that explains or mends a denial, and where to type it. */
 const denialNext = (reason: DenialReason, facts: RunFacts): string => {
@@ -123,7 +124,10 @@ const killedText = (by: WarningKind, exit: ExitEvent, facts: RunFacts): string =
 /** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason !== null) {
-    return [`denied: ${exit.denial_reason}: ${REASONS[exit.denial_reason]}`, denialNext(exit.denial_reason, facts)]
+    const reason = exit.denial_reason
+    // The daemon may be newer than this command.
+    if (!Object.hasOwn(REASONS, reason)) return [`denied: ${reason}`, `on ${shellWord(facts.agent)}: x0x audit tail`]
+    return [`denied: ${reason}: ${REASONS[reason]}`, denialNext(reason, facts)]
   }
   if (exit.incomplete) {
     const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`

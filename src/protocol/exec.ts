@@ -7,6 +7,8 @@ import {
   MAX_WARNING_TEXT,
   AGENT_SIGNATURE_BYTES,
   NONCE_BYTES,
+  MAX_EXIT_STATUS,
+  MAX_SIGNAL,
 } from './limits.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_PIECES, STDIN_PIECE_BYTES } from './stdin-limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
@@ -14,11 +16,11 @@ import {
   bool,
   bytes,
   id32,
-  int,
   list,
   literal,
   nullable,
   oneOf,
+  range,
   record,
   requestId,
   text,
@@ -91,9 +93,9 @@ export const execExit = record('exec-exit', {
   /** SHA-256 of the exact bytes of the Request. */
   request_sha256: sha256,
   /** Exit status; null when a signal ended the child or it never ran. */
-  code: nullable(int),
+  code: nullable(uint(MAX_EXIT_STATUS)),
   /** The Unix signal that really ended the child. */
-  signal: nullable(uint(255)),
+  signal: nullable(range(1, MAX_SIGNAL)),
   duration_ms: uint(),
   /** All bytes the child wrote, those beyond the cap included. */
   stdout_bytes_total: uint(),

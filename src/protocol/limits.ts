@@ -115,6 +115,9 @@ export const EXIT_WAIT_SLACK_MS = 15_000
 export const MAX_WARNINGS_PER_RUN = 64
 /** Output that may arrive beyond the window: 1 MiB that was on its way when the pipe was paused, and MAX_LEFT_IN_PIPES. */
 export const UNACKED_SLACK = 5 * 1024 * 1024
+/** What a process can end with (POSIX `wait`): anything else would be cut to its last byte where it is handed on, 256 to success. */
+export const MAX_EXIT_STATUS = 255
+export const MAX_SIGNAL = 127
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 export const MAX_LOCAL_RUNS = 1_024
 /** Ended runs whose request id is remembered, on either side, so that it cannot be used again. */

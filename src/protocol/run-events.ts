@@ -1,3 +1,4 @@
+import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
 import type { RawOutputJson, RunEventJson } from './run-json.ts'
 
 /** A line is an object without output; an error may carry more. */
@@ -15,6 +16,60 @@ export type RunPart = OutputPart | Exclude<RunEventJson, { data_b64: string }>
 
 type Line = RawOutputJson | Exclude<RunEventJson, { data_b64: string }>
 
+type Check = (value: unknown) => boolean
+
+const text: Check = (value) => typeof value === 'string'
+const flag: Check = (value) => typeof value === 'boolean'
+const within =
+  (low: number, high: number): Check =>
+  (value) =>
+    typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high
+const count = within(0, Number.MAX_SAFE_INTEGER)
+const orNull =
+  (check: Check): Check =>
+  (value) =>
+    value === null || check(value)
+const id: Check = (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value)
+/** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
+const name: Check = (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value)
+
+/** What every event must have; what else it has is not looked at. */
+const EVENT_FIELDS: Record<Line['type'], Record<string, Check>> = {
+  started: { request_id: id, agent_id: id, machine_id: id, pid: count },
+  stdout: { request_id: id, seq: count, data_bytes: count },
+  stderr: { request_id: id, seq: count, data_bytes: count },
+  warning: { request_id: id, kind: name, message: text },
+  exit: {
+    ok: flag,
+    request_id: id,
+    agent_id: id,
+    machine_id: id,
+    code: orNull(within(0, MAX_EXIT_STATUS)),
+    signal: orNull(within(1, MAX_SIGNAL)),
+    duration_ms: count,
+    stdout_bytes_total: count,
+    stderr_bytes_total: count,
+    truncated: flag,
+    incomplete: flag,
+    denial_reason: orNull(name),
+    warnings: (value) => Array.isArray(value) && value.every(name),
+    message: (value) => value === undefined || text(value),
+  },
+  error: { request_id: orNull(id), error: name, message: text },
+}
+
+const isEventType = (type: unknown): type is Line['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)
+
+/** Throws SyntaxError for what is no event. */
+const asEvent = (value: unknown): Line => {
+  const event = (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>
+  const { type } = event
+  if (!isEventType(type)) throw new SyntaxError('a line that is no event of a run')
+  const wrong = Object.entries(EVENT_FIELDS[type]).find(([field, fits]) => !fits(event[field]))
+  if (wrong !== undefined) throw new SyntaxError(`${type} with a wrong ${wrong[0]}`)
+  return event as unknown as Line
+}
+
 /** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
 class RunEventDecoder {
   #line: Uint8Array[] = []
@@ -27,7 +82,7 @@ class RunEventDecoder {
     this.#line.push(part)
   }
 
-  /** Throws SyntaxError for a line that is no JSON, RangeError for one without end or that announces no number of bytes. */
+  /** Throws SyntaxError for a line that is no event, RangeError for one without end. */
   *push(chunk: Uint8Array): Generator<RunPart, void, undefined> {
     for (let rest = chunk; rest.length > 0;) {
       if (this.#output !== null) {
@@ -56,11 +111,10 @@ class RunEventDecoder {
     const text = Buffer.concat(this.#line).toString('utf8')
     this.#line = []
     this.#lineLength = 0
-    return JSON.parse(text) as Line
+    return asEvent(JSON.parse(text))
   }
 
   #announced({ type, data_bytes }: RawOutputJson): void {
-    if (!Number.isSafeInteger(data_bytes) || data_bytes < 0) throw new RangeError('output of an unknown length')
     if (data_bytes > 0) this.#output = { type, left: data_bytes }
   }
 }

@@ -28,10 +28,15 @@ const integer = (value: CborValue | undefined, low: number, high: number): value
 /** The CBOR library writes numbers beyond 32 bits as floats, which we refuse; a bigint it writes as an integer. */
 const whole = (value: number): CborValue => (Math.abs(value) > 0xffff_ffff ? BigInt(value) : value)
 
-export const uint = (max: number = Number.MAX_SAFE_INTEGER): Field<number> => ({
-  cddl: max === Number.MAX_SAFE_INTEGER ? 'uint' : `0..${max}`,
+export const range = (low: number, high: number): Field<number> => ({
+  cddl: `${low}..${high}`,
   toCbor: whole,
-  fromCbor: (value, path) => (integer(value, 0, max) ? value : wrong(path, `an integer from 0 to ${max}`)),
+  fromCbor: (value, path) => (integer(value, low, high) ? value : wrong(path, `an integer from ${low} to ${high}`)),
+})
+
+export const uint = (max: number = Number.MAX_SAFE_INTEGER): Field<number> => ({
+  ...range(0, max),
+  ...(max === Number.MAX_SAFE_INTEGER && { cddl: 'uint' }),
 })
 
 export const int: Field<number> = {

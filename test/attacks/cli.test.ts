@@ -110,3 +110,38 @@ test('a journal shown as JSON keeps what is not of us from steering the terminal
     assert.doesNotMatch(out, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/)
   }
 })
+
+test('a daemon that lies cannot make the terminal obey, nor a failure look like success', async (t) => {
+  const dir = await dataDir(t)
+  const exit = { type: 'exit', ok: true, request_id: 'r', agent_id: 'a', machine_id: 'm', code: 0, signal: null, duration_ms: 1 }
+  const whole = {
+    ...exit,
+    stdout_bytes_total: 0,
+    stderr_bytes_total: 0,
+    truncated: false,
+    incomplete: false,
+    denial_reason: null,
+    warnings: [],
+  }
+  const obeyed = '\u001b]0;owned\u001b\\\u001b[2J'
+  const lies: object[][] = [
+    [{ type: 'warning', request_id: 'r', kind: obeyed, message: obeyed }, whole],
+    [{ ...whole, code: 256 }],
+    [{ ...whole, code: null, signal: 128 }],
+    [{ ...whole, code: null, denial_reason: '__proto__' }],
+    [{ ...whole, code: null, denial_reason: 'not_known_here' }],
+  ]
+  for (const lines of lies) {
+    const server = createServer((request, response) => {
+      request.resume()
+      response.setHeader('content-type', 'application/vnd.x0x.run').end(lines.map((line) => `${JSON.stringify(line)}\n`).join(''))
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as AddressInfo
+    const { status, err } = await x0x(['--data-dir', dir, '--api', `http://127.0.0.1:${port}`, 'exec', 'bob', '--', 'ls'])
+    server.close()
+    assert.equal(status, 255, err)
+    assert.ok(!err.includes('\u001b'), JSON.stringify(err))
+    assert.doesNotMatch(err, /TypeError|undefined/)
+  }
+})

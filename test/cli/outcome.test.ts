@@ -65,6 +65,21 @@ test('a denial by the ACL names the command that explains it, ready to be pasted
   )
 })
 
+test('what is to be pasted is quoted, whatever the daemon says of itself', () => {
+  const own = { agent_id: '$(touch /tmp/owned)', machine_id: "m'; id" }
+  const next = (denial_reason: DenialReason): string =>
+    outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, own })[1] ?? ''
+  assert.ok(next('argv_not_allowed').includes(`--agent '$(touch /tmp/owned)' --machine 'm'\\''; id' --`))
+  assert.ok(next('trust_rejected').endsWith(`pin NAME 'm'\\''; id'`))
+})
+
+test('a reason that this version does not know is shown as it is', () => {
+  for (const reason of ['too_late', 'constructor']) {
+    const denied = exit({ ok: false, code: null, denial_reason: reason as DenialReason })
+    assert.deepEqual([statusOf(denied), outcomeLines(denied, facts)], [255, [`denied: ${reason}`, 'on bob: x0x audit tail']])
+  }
+})
+
 test('a denial by a cap names the cap, and nothing that cannot explain it', () => {
   const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts)[1] ?? ''
   assert.match(next('stdin_too_large'), /max_stdin_bytes/)

@@ -25,6 +25,14 @@ test('every frame, Request and Exit survives its encoding', () => {
   fc.assert(fc.property(anyExecExit, same(execExit)), options)
 })
 
+test('an Exit has a status and a signal that a process can end with, for a larger one would be cut to success', () => {
+  const [exit] = fc.sample(anyExecExit, { numRuns: 1, seed: 7 })
+  for (const code of [0, 255, null]) assert.equal(execExit.decode(execExit.encode({ ...exit!, code })).code, code)
+  for (const signal of [1, 127, null]) assert.equal(execExit.decode(execExit.encode({ ...exit!, signal })).signal, signal)
+  for (const code of [256, -1, 512]) assert.throws(() => execExit.decode(execExit.encode({ ...exit!, code })), malformed)
+  for (const signal of [0, 128, 255]) assert.throws(() => execExit.decode(execExit.encode({ ...exit!, signal })), malformed)
+})
+
 test('one frame carries the data limit and not a byte more', () => {
   const frame = (size: number) => ({ type: 'stdout' as const, request_id: REQUEST_ID, seq: 0, data: new Uint8Array(size) })
   const largest = encodeExecBody(frame(MAX_FRAME_DATA))

@@ -67,5 +67,29 @@ test('a line without end, one that is no JSON, and output of an unknown length a
   await assert.rejects(collect(Buffer.alloc(17 * 1024 * 1024, 'x'), []), RangeError)
   await assert.rejects(collect(Buffer.from('{"type":\n'), []), SyntaxError)
   for (const data_bytes of [undefined, -1, 0.5, '5', 2 ** 53, null])
-    await assert.rejects(collect(line({ type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes }), []), RangeError)
+    await assert.rejects(collect(line({ type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes }), []), SyntaxError)
+})
+
+test('an event with a field that is missing, of another type, out of bounds, or that a terminal would obey is none', async () => {
+  const good = [
+    { type: 'started', request_id: RUN_ID, agent_id: 'a', machine_id: 'b', pid: 1 },
+    { type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes: 0 },
+    { type: 'warning', request_id: RUN_ID, kind: 'timeout_clamped', message: 'm' },
+    { type: 'error', request_id: null, error: 'internal', message: 'm' },
+    exitEvent(),
+    exitEvent({ code: 255, warnings: ['stdout_cap_hit'] }),
+    exitEvent({ code: null, signal: 127 }),
+  ]
+  for (const event of good) await collect(line(event), [])
+  const refused = async (event: object): Promise<void> => assert.rejects(collect(line(event), []), SyntaxError, JSON.stringify(event))
+  for (const event of good) for (const field of Object.keys(event)) await refused({ ...event, [field]: { any: 'thing' } })
+  for (const code of [256, -1, 512, 0.5, '0']) await refused({ ...exitEvent(), code })
+  for (const signal of [0, 128, -15, 'SIGTERM']) await refused({ ...exitEvent(), signal })
+  for (const name of ['\u001b[2J', '__proto__', 'A', '']) {
+    await refused({ ...exitEvent(), denial_reason: name })
+    await refused({ ...exitEvent(), warnings: [name] })
+    await refused({ type: 'warning', request_id: RUN_ID, kind: name, message: 'm' })
+    await refused({ ...exitEvent(), type: name })
+  }
+  for (const value of [null, [], 7, 'exit', {}]) await assert.rejects(collect(line(value), []), SyntaxError)
 })

@@ -24,8 +24,8 @@ export const anyExecRequest: fc.Arbitrary<ExecRequest> = fc.record({
 export const anyExecExit: fc.Arbitrary<ExecExit> = fc.record({
   ...ends,
   request_sha256: bytes32,
-  code: fc.option(fc.integer()),
-  signal: fc.option(fc.nat({ max: 255 })),
+  code: fc.option(fc.nat({ max: 255 })),
+  signal: fc.option(fc.integer({ min: 1, max: 127 })),
   duration_ms: uint,
   stdout_bytes_total: uint,
   stderr_bytes_total: uint,
