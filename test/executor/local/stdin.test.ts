@@ -6,6 +6,7 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { StdinFeed } from '../../../src/executor/stdin-feed.ts'
+import { terminalProblem } from '../../../src/process/terminal-program.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
 import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'
 import { MAX_INLINE_STDIN } from '../../../src/protocol/rexd-limits.ts'
@@ -240,3 +241,17 @@ test('a door that breaks the protocol of stdin loses that run, and no other', as
   assert.ok(await soon(() => host.engine.session(session).slots.active === 0))
   await until(async () => (await host.lines()).filter(({ event }) => event === 'exit').length === 4)
 })
+
+const problem = terminalProblem()
+
+for (const text of ['abc', 'abc\n', ''])
+  test(`the end of stdin ends a program on a terminal, behind ${JSON.stringify(text)} too`, { skip: problem ?? false }, async (t) => {
+    const host = await LocalHost.start(t, { security: 'allow_pty = true' })
+    const run = await host.run(await host.open(), ['cat'], {
+      terminal: { cols: 80, rows: 24 },
+      stdin: Buffer.from(text),
+      timeout_ms: 20_000,
+    })
+    const { code, signal } = await run.outcome()
+    assert.deepEqual([code, signal, run.text.includes(text.trim())], [0, null, true])
+  })
