@@ -5,7 +5,7 @@ import type { TimeShare } from '../base/time-sharing.ts'
 import type { FileAccess, FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readWhole } from './content.ts'
-import { unchanging } from './exclusive.ts'
+import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
 import { MAX_EDIT_BYTES, MAX_PATCH_BYTES, MAX_PATCH_FILES, MAX_PATCH_LINES } from './limits.ts'
 import { carryOut, type Effect } from './patch-effects.ts'
@@ -143,8 +143,9 @@ const standingAt = async (permit: FilePermit, { places }: Planning, followLast: 
   if (directory === null) throw systemError('EISDIR')
   if (found.info.isSymbolicLink()) return { directory, name, found }
   requireRegular(found.info, pathOf(permit))
-  await unchanging(found.info)
-  return { directory, name, found: { ...found, info: await found.held.stat() } }
+  // Not in the middle of a change. One that comes later is found out by its time.
+  const info = await exclusively([found.info], async () => found.held.stat())
+  return { directory, name, found: { ...found, info } }
 }
 
 /** Nothing stands there; its directory may be missing too. */

@@ -1,11 +1,11 @@
 import type { BigIntStats } from 'node:fs'
 
-/** Files that are being changed here, each with the last of those who change it or wait to. */
-const changing = new Map<string, Promise<void>>()
+/** Files that are being read or changed here, each with the last of those who do or wait to. */
+const busy = new Map<string, Promise<void>>()
 
 const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
-/** Does work that changes these files while nothing else of ours changes any of them. What is taken in one order cannot deadlock. */
+/** Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one order cannot deadlock. */
 export const exclusively = async <T>(files: readonly BigIntStats[], work: () => Promise<T>): Promise<T> => {
   const leaving: (() => void)[] = []
   try {
@@ -18,16 +18,11 @@ export const exclusively = async <T>(files: readonly BigIntStats[], work: () => 
 
 const enter = async (key: string): Promise<() => void> => {
   const { promise, resolve } = Promise.withResolvers<void>()
-  const before = changing.get(key)
-  changing.set(key, promise)
+  const before = busy.get(key)
+  busy.set(key, promise)
   await before
   return () => {
-    if (changing.get(key) === promise) changing.delete(key)
+    if (busy.get(key) === promise) busy.delete(key)
     resolve()
   }
-}
-
-/** Resolves when nothing of ours is changing the file: who reads it then does not see half of a change. */
-export const unchanging = async (file: BigIntStats): Promise<void> => {
-  for (let change = changing.get(keyOf(file)); change !== undefined; change = changing.get(keyOf(file))) await change
 }

@@ -3,7 +3,7 @@ import { constants } from 'node:fs'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
-import { unchanging } from './exclusive.ts'
+import { exclusively } from './exclusive.ts'
 import { mtimeOf, type Mtime } from './mtime.ts'
 import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 
@@ -39,13 +39,14 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}): P
     if (place.found === null) throw systemError('ENOENT')
     const { held } = place.found
     requireRegular(place.found.info, pathOf(permit))
-    await unchanging(place.found.info)
-    const info = await held.stat()
-    const size = Number(info.size)
-    await using file = await held.open(constants.O_RDONLY)
-    // One byte more than is given tells whether there are more.
-    const data = await readFrom(file, offset, length + 1, size - offset)
-    const truncated = data.length > length
-    return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
+    return await exclusively([place.found.info], async () => {
+      const info = await held.stat()
+      const size = Number(info.size)
+      await using file = await held.open(constants.O_RDONLY)
+      // One byte more than is given tells whether there are more.
+      const data = await readFrom(file, offset, length + 1, size - offset)
+      const truncated = data.length > length
+      return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
+    })
   })
 }
