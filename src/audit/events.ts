@@ -17,6 +17,7 @@ export const JOURNAL_EVENTS = [
   'file_write',
   'refused',
   'authority',
+  'http_refused',
   'refusals_suppressed',
   'began',
   'head',
@@ -209,8 +210,22 @@ export interface AuthorityEvent {
   readonly detail: string | null
 }
 
+/** A request that came to a listener without its token, or by another name or from another site. What it says of itself is cut. */
+export interface HttpRefusedEvent {
+  readonly event: 'http_refused'
+  /** A code of the error table. */
+  readonly code: string
+  readonly method: string
+  readonly path: string
+  readonly host: string | null
+  readonly origin: string | null
+  /** Address of who connected; null on a unix socket. */
+  readonly remote: string | null
+  readonly detail: null
+}
+
 /** What may be asked without end, and is written as far as a meter allows. */
-export type RefusalEvent = DenialEvent | RefusedEvent | AuthorityEvent
+export type RefusalEvent = DenialEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent
 
 /** Refusals that were counted instead of written. */
 export interface RefusalsSuppressedEvent {
@@ -230,6 +245,7 @@ export type LocalEvent =
   | OfLocalRun<ExitEvent>
   | OfLocalRun<LostEvent>
   | SessionEvent
+  | HttpRefusedEvent
   | FileEvent
   | RefusedEvent
 

@@ -25,6 +25,11 @@ const isCount = (line: Fields): boolean =>
   ['count', 'sources'].every((key) => Number.isSafeInteger(line[key])) &&
   ['from', 'to'].every((key) => isText(line[key], TIME))
 
+const isHttp = (line: Fields): boolean =>
+  line['event'] === 'http_refused' &&
+  ['code', 'method', 'path'].every((key) => isText(line[key])) &&
+  ['host', 'origin', 'remote'].every((key) => line[key] === null || isText(line[key]))
+
 const isAuthority = (line: Fields): boolean =>
   line['event'] === 'authority' &&
   isText(line['operation']) &&
@@ -57,6 +62,7 @@ const isLine = (value: unknown): value is JournalLine => {
     (isOfLife(line) ||
       isCount(line) ||
       isAuthority(line) ||
+      isHttp(line) ||
       isOfLocalSession() ||
       (text('agent_id', HEX_64) && text('machine_id', HEX_64) && isId('request_id')))
   )

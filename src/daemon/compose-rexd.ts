@@ -5,6 +5,7 @@ import { LocalMarks, localMarksOf } from '../audit/local-marks.ts'
 import { systemClock, type Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
+import type { HttpRefusal } from '../doors/access.ts'
 import { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { LocalEngine } from '../executor/local/local-engine.ts'
 import { LocalJournal } from '../executor/local/local-journal.ts'
@@ -22,6 +23,8 @@ import { DaemonTargets } from './rexd-targets.ts'
 export interface Rexd {
   /** The executor's end for one more door; every program that came by it ends with it. */
   connect(): LocalExecutorClient
+  /** In the journal: a request over HTTP that was refused before it could ask anything. */
+  refused(refusal: HttpRefusal): void
   stop(): Promise<readonly StopFailure[]>
 }
 
@@ -68,5 +71,7 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
     void session.closed
     return new LocalExecutorClient({ duplex: near, log })
   }
-  return { connect, stop: async () => stopAll(entries) }
+  const refused = (refusal: HttpRefusal): void =>
+    void engine.components.journal.refused({ event: 'http_refused', ...refusal, detail: null })
+  return { connect, refused, stop: async () => stopAll(entries) }
 }

@@ -10,7 +10,7 @@ import type { LocalExecutorClient } from '../executor/port/local-client.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { toHex } from '../protocol/ids.ts'
 import { CAPABILITY_NAMES } from '../protocol/rexd-names.ts'
-import { startRexd } from './compose-rexd.ts'
+import { startRexd, type Rexd } from './compose-rexd.ts'
 import type { Environment } from './config.ts'
 import { fail, findingsJson, findingsText, isWell } from './findings.ts'
 import { onMistake } from './mistakes.ts'
@@ -51,7 +51,7 @@ const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSigna
 }
 
 type Serve = (
-  door: { readonly config: RexdConfig; readonly client: LocalExecutorClient; readonly log: Logger },
+  door: { readonly config: RexdConfig; readonly client: LocalExecutorClient; readonly log: Logger; readonly rexd: Rexd },
   signal: AbortSignal,
 ) => Promise<void>
 
@@ -61,12 +61,15 @@ const overStdio: Serve = async ({ config, client, log }, signal) => {
   await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
 }
 
-const overHttp: Serve = async ({ config, client, log }, signal) => {
+const overHttp: Serve = async ({ config, client, log, rexd }, signal) => {
   if (config.http === null) throw withoutHttp(config)
   const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
   const tls = await readTlsMaterial(config.http)
   const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  const door = new RpcWebDoor({ client, clock: systemClock, log }, { listen, token, allowed: { hosts, origins }, tls })
+  const door = new RpcWebDoor(
+    { client, clock: systemClock, log },
+    { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
+  )
   await door.start()
   process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
   if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
@@ -81,7 +84,7 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   const rexd = await startRexd(config, env, log)
   const client = rexd.connect()
   try {
-    await serve({ config, client, log }, stop.signal)
+    await serve({ config, client, log, rexd }, stop.signal)
   } finally {
     client.stop()
     for (const { name, error } of await rexd.stop()) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')

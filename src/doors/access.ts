@@ -44,6 +44,28 @@ export const checkHost = (
     throw new AppError('forbidden_host', 'requests of other origins are refused')
 }
 
+/** A request that may not even ask, as the journal keeps it: whoever sent it chose the texts. */
+export interface HttpRefusal {
+  readonly code: 'unauthorized' | 'forbidden_host'
+  readonly method: string
+  readonly path: string
+  readonly host: string | null
+  readonly origin: string | null
+  readonly remote: string | null
+}
+
+const MAX_REFUSED_TEXT = 256
+
+/** Null: it was not refused at the gate. */
+export const httpRefusalOf = ({ method = '', url = '', headers, socket }: IncomingMessage, error: unknown): HttpRefusal | null => {
+  if (!(error instanceof AppError) || (error.code !== 'unauthorized' && error.code !== 'forbidden_host')) return null
+  const cut = (text: string | undefined): string | null => text?.slice(0, MAX_REFUSED_TEXT) ?? null
+  const [host, origin, remote] = [cut(headers.host), cut(headers.origin), cut(socket.remoteAddress)]
+  // Without its query: somebody may have put the token there.
+  const [path = ''] = url.split('?')
+  return { code: error.code, method, path: path.slice(0, MAX_REFUSED_TEXT), host, origin, remote }
+}
+
 /** Compares bearer tokens in constant time, whatever their lengths. */
 export class TokenCheck {
   readonly #expected: Uint8Array

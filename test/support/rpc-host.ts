@@ -32,6 +32,7 @@ export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: Rexd
       token,
       allowed: { hosts: [], origins: [] },
       tls: null,
+      onRefused: rexd.refused,
     },
   )
   place.ending.push(async () => {

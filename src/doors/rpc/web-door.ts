@@ -8,7 +8,7 @@ import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { checkHost, TokenCheck, type AllowedNames } from '../access.ts'
+import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import type { BatchRoom } from './batch-answers.ts'
 import { CallPlaces } from './call-places.ts'
@@ -33,6 +33,8 @@ export interface WebDoorInit {
   readonly token: string
   readonly allowed: AllowedNames
   readonly tls: Tls
+  /** Told of each request that has no token, or comes by another name or from another site. */
+  onRefused(refusal: HttpRefusal): void
 }
 
 /** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
@@ -99,8 +101,14 @@ export class RpcWebDoor implements Startable {
 
   /** Throws `forbidden_host`, `unauthorized`. */
   #admit(request: IncomingMessage, authorization: string | undefined): void {
-    checkHost(request, listenerOf(this.#listening, this.#init.listen), this.#init.allowed)
-    this.#token.check(authorization)
+    try {
+      checkHost(request, listenerOf(this.#listening, this.#init.listen), this.#init.allowed)
+      this.#token.check(authorization)
+    } catch (error) {
+      const refusal = httpRefusalOf(request, error)
+      if (refusal !== null) this.#init.onRefused(refusal)
+      throw error
+    }
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -1,4 +1,4 @@
-import type { LocalEvent, RefusedEvent } from '../../audit/events.ts'
+import type { HttpRefusedEvent, LocalEvent, RefusedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -25,7 +25,7 @@ export class LocalJournal {
   }
 
   /** The same for what was asked and may not be; beyond what a caller may write it is only counted. */
-  async refused(event: RefusedEvent): Promise<void> {
+  async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
     return this.#logged(event, this.#journal?.refuse(event))
   }
 

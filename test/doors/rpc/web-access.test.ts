@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { connect as connectTcp } from 'node:net'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
+import { verifyJournal } from '../../../src/audit/verify.ts'
+import { REFUSAL_LINES } from '../../../src/protocol/local-limits.ts'
+import { linesOf } from '../../support/journal.ts'
 import { ask, connect, refusedSocket, type Asking } from '../../support/rexd-callers.ts'
 import { startRexd, type RexdServer } from '../../support/rexd-server.ts'
 import { until } from '../../support/processes.ts'
@@ -204,3 +208,31 @@ for (const [what, lines] of [
     }
     await until(async () => t.signal.aborted || (await descriptors(server)) <= before)
   })
+
+test('who is not heard leaves a line, which holds no token, and a flood of them a bounded number', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { token, dir } = server
+  assert.equal((await hello(server, { token: null, path: `/rpc?token=${token}` })).status, 401)
+  assert.equal((await hello(server, { headers: { origin: 'https://evil.example' } })).status, 403)
+  assert.equal((await hello(server, { headers: { host: `${'x'.repeat(5_000)}.example` } })).status, 403)
+  await refusedSocket(server)
+  const path = join(dir, 'log', 'audit.log')
+  const refusals = async () =>
+    (await linesOf(path)).flatMap((line) => (typeof line !== 'string' && line.event === 'http_refused' ? [line] : []))
+  await until(async () => (await refusals()).length === 4)
+  assert.deepEqual(
+    (await refusals()).map(({ code, method, path, origin, host }) => [code, method, path, origin, host!.length <= 256]),
+    [
+      ['unauthorized', 'POST', '/rpc', null, true],
+      ['forbidden_host', 'POST', '/rpc', 'https://evil.example', true],
+      ['forbidden_host', 'POST', '/rpc', null, true],
+      ['unauthorized', 'GET', '/ws', null, true],
+    ],
+  )
+  assert.ok(!(await readFile(path, 'utf8')).includes(token))
+  for (let n = 0; n < REFUSAL_LINES.burst + 50; n++) await hello(server, { token: null })
+  await until(async () => (await refusals()).length >= REFUSAL_LINES.burst)
+  const written = (await refusals()).length
+  assert.ok(written < REFUSAL_LINES.burst + 50, `${written}`)
+  assert.equal((await verifyJournal([path])).ok, true)
+})
