@@ -73,6 +73,13 @@ export class Gate implements ConnectionGater {
     return this.#countByHost((guest) => this.#isStranger(guest)).size
   }
 
+  /** Machines that we know are there: whoever comes from there may be one of them. */
+  remember(host: string): void {
+    this.#hosts.delete(host)
+    this.#hosts.add(host)
+    if (this.#hosts.size > MAX_REMEMBERED_HOSTS) this.#hosts.delete(this.#hosts.keys().next().value!)
+  }
+
   denyDialMultiaddr(): boolean {
     return false
   }
@@ -105,7 +112,7 @@ export class Gate implements ConnectionGater {
     const reason = stranger ? this.#noRoomFor(guest) : null
     if (reason !== null) return this.#refuse(reason)
     this.#dropOldestOf(machineId, stranger ? MAX_CONNECTIONS_PER_STRANGER : MAX_CONNECTIONS_PER_MACHINE)
-    if (!stranger) this.#remember(host)
+    if (!stranger) this.remember(host)
     return false
   }
 
@@ -137,12 +144,6 @@ export class Gate implements ConnectionGater {
     guest.dropped = true
     this.#guests.delete(connection)
     connection.abort(new AppError('rate_limited', 'its place was needed'))
-  }
-
-  #remember(host: string): void {
-    this.#hosts.delete(host)
-    this.#hosts.add(host)
-    if (this.#hosts.size > MAX_REMEMBERED_HOSTS) this.#hosts.delete(this.#hosts.keys().next().value!)
   }
 
   #refuse(reason: Refusal): true {

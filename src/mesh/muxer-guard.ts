@@ -2,7 +2,7 @@ import type { MessageStream, StreamMessageEvent, StreamMuxer } from '@libp2p/int
 
 import { AppError } from '../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG, MAX_MUXER_FRAME } from '../protocol/limits.ts'
-import type { Metered } from '../protocol/meter-limits.ts'
+import { METER_EVERY_BYTES, METER_EVERY_FRAMES, type Metered } from '../protocol/meter-limits.ts'
 import { wrapMuxers } from './muxer-wrapper.ts'
 
 /** A frame's head in the yamux specification: version, type, flags, stream, and the length of what only data has behind it. */
@@ -14,8 +14,11 @@ const DATA = 0
 const PING = 2
 const [SYN, FIN, RST] = [1, 4, 8]
 
+/** Of what is metered, what a muxer sees. */
+const KINDS = ['bytes', 'frames', 'pings', 'streams', 'resets'] as const satisfies readonly Metered[]
+
 /** What a connection has received. */
-export type Traffic = { [K in Extract<Metered, 'bytes' | 'frames' | 'pings' | 'streams' | 'resets'>]: number }
+export type Traffic = { [K in (typeof KINDS)[number]]: number }
 
 const nothing = (): Traffic => ({ bytes: 0, frames: 0, pings: 0, streams: 0, resets: 0 })
 
@@ -110,22 +113,35 @@ const bodyOf = (bytes: Uint8Array, at: number): number => {
   return length
 }
 
-/** What one connection sends us, counted, and asked about before its muxer gets it. */
+/** What one connection sends us, counted, and asked about before its muxer gets it: each frame that makes work by itself, data a few frames at a time. */
 export class TrafficMeter {
   /** So far. */
   readonly total = nothing()
+  #unasked = nothing()
   #charge: ((traffic: Traffic) => boolean) | null = null
 
   /** From now on `charge` is asked about all that comes, what has come already included; when it says no, the connection ends. */
   set charge(charge: (traffic: Traffic) => boolean) {
     this.#charge = charge
-    charge({ ...this.total })
+    this.#ask()
   }
 
   /** Throws `rate_limited`. */
   note(traffic: Traffic): void {
-    for (const [what, count] of Object.entries(traffic)) this.total[what as keyof Traffic] += count
-    if (this.#charge?.(traffic) === false) throw new AppError('rate_limited', 'more than a peer of this standing may send')
+    for (const what of KINDS) {
+      this.total[what] += traffic[what]
+      this.#unasked[what] += traffic[what]
+    }
+    const { bytes, frames, pings, streams, resets } = this.#unasked
+    if (pings + streams + resets === 0 && bytes < METER_EVERY_BYTES && frames < METER_EVERY_FRAMES) return
+    if (!this.#ask()) throw new AppError('rate_limited', 'more than a peer of this standing may send')
+  }
+
+  #ask(): boolean {
+    if (this.#charge === null) return true
+    const asked = this.#unasked
+    this.#unasked = nothing()
+    return this.#charge(asked)
   }
 }
 

@@ -239,7 +239,6 @@ export class MeshNode implements Startable {
     }
   }
 
-  /** Of a neighbour that is no longer connected nothing is wanted. */
   #ofNeighbour(neighbour: string, ask: (connection: MeshConnection) => boolean): boolean {
     const machineId = machineIdOfText(neighbour)
     const [connection] = machineId === null ? [] : this.connectionsTo(machineId)
@@ -249,7 +248,9 @@ export class MeshNode implements Startable {
   #watch(libp2p: Libp2p<MeshServices>): void {
     libp2p.addEventListener('connection:open', (event) => {
       const connection = this.#wrap(event.detail)
-      if (connection !== null) for (const listener of this.#onConnected) listener(connection)
+      if (connection === null) return
+      if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host)
+      for (const listener of this.#onConnected) listener(connection)
     })
     libp2p.addEventListener('peer:discovery', ({ detail }) => {
       const machineId = machineIdOf(detail.id)

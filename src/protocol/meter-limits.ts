@@ -77,6 +77,9 @@ export type Standing = keyof typeof RATES
 export const CROWD_FACTOR = 4
 /** … and a connection from a host that is refused costs as much as so many others: who shares its address with one can still prove who it is. */
 export const REFUSED_CONNECTION_COST = 8
+/** Data is metered in portions: to ask for each frame would cost a run with much output more than it must. */
+export const METER_EVERY_BYTES = 256 * KIB
+export const METER_EVERY_FRAMES = 64
 /** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
 export const MAX_METERED_SOURCES = 4_096
 

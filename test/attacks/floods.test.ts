@@ -15,6 +15,7 @@ import {
   MAX_CONNECTIONS_PER_STRANGER,
   MAX_UNPROVEN_CONNECTIONS,
   RATES,
+  REFUSED_CONNECTION_COST,
 } from '../../src/protocol/meter-limits.ts'
 import { handshake, signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
@@ -62,6 +63,27 @@ test('questions of the muxer without end cost a stranger its connection, read or
   while (await push(wire, pings)) await sleep(0)
   assert.deepEqual(offences(bob), ['flood'])
   await unharmed()
+})
+
+test('a machine that we know comes from a host that is refused, where another one is that we have dialled', LIMIT, async (t) => {
+  const [bob, alice, late] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'alice' }),
+    await startPeer(t, { name: 'late' }),
+  ]
+  const [stranger, address] = [await Stranger.start(t), bob.node.addresses()[0]!]
+  await introduce(bob, alice, 'trusted')
+  await bob.links.link(alice.agentId, signalOf())
+  for (let again = 0; again < 2; again++) {
+    const { wire } = await stranger.connect(address)
+    for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
+  }
+  // More than a refused host has left.
+  for (let i = 0; i < RATES.stranger.connections.burst / REFUSED_CONNECTION_COST + 5; i++) await stranger.connect(address).catch(() => null)
+  await bob.contacts.importCard(await late.card(), { trust: 'trusted' })
+  await introduce(late, bob, 'trusted')
+  await late.links.link(bob.agentId, signalOf())
+  assert.equal(bob.node.refusals().refused.too_fast, 0)
 })
 
 test('bytes without end cost a stranger its connection, though none of them is kept', LIMIT, async (t) => {

@@ -3,6 +3,7 @@ import { LinkHandshake, type Handshake, type HandshakeComponents } from '../../s
 import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import type { Peer } from './peer.ts'
@@ -35,13 +36,19 @@ class TamperedFrames extends FrameStream {
 
 export const signalOf = (ms = 20_000): AbortSignal => AbortSignal.timeout(ms)
 
-export const connect = async (from: Peer, to: Peer): Promise<MeshConnection> =>
+/** As much of a peer as is dialled. */
+export interface Dialled {
+  readonly machineId: MachineId
+  readonly node: { addresses(): string[] }
+}
+
+export const connect = async (from: Peer, to: Dialled): Promise<MeshConnection> =>
   from.node.dial(to.machineId, to.node.addresses(), signalOf())
 
 /** A handshake of `from` with `to` by hand, on a stream of its own. */
 export const handshake = async (
   from: Peer,
-  to: Peer,
+  to: Dialled,
   tamper: Tamper = {},
   parts: Partial<HandshakeComponents> = {},
 ): Promise<Handshake & { frames: FrameStream; connection: MeshConnection }> => {

@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { ATTACKS, type Attack } from './attacks.ts'
+
+const ATTACK_MS = 10_000
+const MIB = 1024 * 1024
+/** What both halves may grow by, whatever is done to them: what the meters let in at once and what a young heap takes before it is cleaned. */
+const MAX_GROWTH = 256 * MIB
+
+/** Processor time of a process in milliseconds; the clock of /proc ticks a hundred times a second. */
+const processorMs = (pid: number): number => {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+  return (Number(fields[11]) + Number(fields[12])) * 10
+}
+
+interface Cost {
+  readonly network: number
+  readonly executor: number
+}
+
+const costOf = async (daemon: TestDaemon): Promise<Cost> => ({
+  network: processorMs(await daemon.networkPid()),
+  executor: processorMs(daemon.pid),
+})
+
+/** Memory of both halves at its most, looked at ten times a second. */
+const watchMemory = (daemon: TestDaemon, signal: AbortSignal): Promise<number> =>
+  (async () => {
+    let most = 0
+    while (!signal.aborted) {
+      most = Math.max(most, await daemon.memory())
+      await sleep(100)
+    }
+    return most
+  })()
+
+/** New commands start, also of who comes only in the middle. Answers how long the slowest took, in milliseconds. */
+const servedMeanwhile = async (name: string, alice: TestDaemon, charlie: TestDaemon, bob: TestDaemon, began: number): Promise<number> => {
+  const starting = charlie.start().then(async () => charlie.exec(bob, ['echo', '8']))
+  let slowest = 0
+  while (performance.now() - began < ATTACK_MS) {
+    const { status, stderr, ms } = await alice.exec(bob, ['echo', '7'])
+    assert.equal(status, 0, `a command beside ${name}: ${stderr}`)
+    slowest = Math.max(slowest, ms)
+    await sleep(200)
+  }
+  const late = await starting
+  assert.equal(late.status, 0, `the first command of a peer that came in the middle: ${late.stderr}`)
+  return slowest
+}
+
+/** A command of alice runs through the attack and ends well; meanwhile new ones start, also of who only comes then. */
+const besideAttack = async (t: TestContext, name: string, attack: Attack): Promise<void> => {
+  const mesh = await MeshOfDaemons.create('x0x-campaign-')
+  t.after(() => mesh.stop())
+  const ticks = await mesh.program('ticks', 'i=0; while [ $i -lt 140 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 7')
+  const { alice, bob, charlie } = await aliceBobCharlie(mesh, [[ticks], ['echo', '<INT>']])
+  await charlie.stop()
+  await bob.writeAcl([alice, charlie].map((agent) => ({ agent, commands: [[ticks], ['echo', '<INT>']] })))
+  await bob.restart()
+  const [address = ''] = (await bob.json<{ addresses: string[] }>('id')).addresses
+  const card = (await bob.ok('card')).trim()
+  const running = alice.startCli(['exec', 'bob', '--', ticks])
+  await running.printed('1\n')
+
+  const [before, memory] = [await costOf(bob), await bob.memory()]
+  const began = performance.now()
+  const over = new AbortController()
+  const most = watchMemory(bob, over.signal)
+  const attacking = attack(t, { address, card, signal: over.signal })
+  const served = await servedMeanwhile(name, alice, charlie, bob, began).finally(() => over.abort())
+  const [after, secs] = [await costOf(bob), (performance.now() - began) / 1000]
+  await attacking
+
+  const share = (half: keyof Cost): string => `${Math.round((after[half] - before[half]) / secs / 10)} %`
+  const growth = (await most) - memory
+  const { penalties, refused } = await bob.json<{ penalties: { offence: string }[]; refused: Record<string, number> }>(
+    'diagnostics',
+    'mesh',
+  )
+  const why = [
+    ...new Set(penalties.map(({ offence }) => offence)),
+    ...Object.entries(refused).flatMap(([reason, count]) => (count > 0 ? [reason] : [])),
+  ]
+  t.diagnostic(
+    `| ${name} | ${share('network')} | ${share('executor')} | ${Math.round(growth / MIB)} MiB | ${Math.round(served)} ms | ${why.join(', ')} |`,
+  )
+  const { status, stdout, stderr } = await running.finished
+  assert.equal(status, 7, `the command that ran through ${name}: ${stderr}`)
+  assert.equal(stdout.toString(), Array.from({ length: 140 }, (_, i) => `${i}\n`).join(''))
+  assert.ok(growth < MAX_GROWTH, `grew by ${Math.round(growth / MIB)} MiB`)
+}
+
+test('the table of attacks begins', (t) =>
+  t.diagnostic('| attack | network half | executor | memory | slowest command | held against it |'))
+for (const [name, attack] of Object.entries(ATTACKS))
+  test(`beside a stranger at full speed a trusted peer is served: ${name}`, { timeout: 120_000 }, async (t) =>
+    besideAttack(t, name, attack),
+  )
