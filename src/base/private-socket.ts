@@ -3,7 +3,7 @@ import { dirname } from 'node:path'
 
 import { AppError } from './errors.ts'
 import { writableByOthers } from './files.ts'
-import { claimSocketPath } from './unix-socket.ts'
+import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
 
 /** Where a server listens: on the network or on a unix socket. */
 export type ListenAddress =
@@ -39,6 +39,8 @@ const refuseOpenDirectory = async (path: string): Promise<void> => {
 
 /** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
 export const claimPrivateSocket = async (path: string): Promise<void> => {
+  // Before anything is made for it.
+  checkSocketPath(path)
   await refuseOpenDirectory(path)
   await mkdir(dirname(path), { recursive: true, mode: ONLY_US })
   // Somebody may have been faster: then it was not made, and is theirs.

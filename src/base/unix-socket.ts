@@ -22,14 +22,18 @@ export const answers = async (path: string): Promise<boolean> => {
   }
 }
 
+/** Throws `bad_config` for a path that the system cannot keep. */
+export const checkSocketPath = (path: string): void => {
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH) return
+  throw new AppError('bad_config', `${path}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter one`)
+}
+
 /**
  * Makes room for our socket: a socket that nobody answers on was left by a crash and is removed. A live
  * one, or anything that is no socket, is `conflict`: somebody else's is never taken away.
  */
 export const claimSocketPath = async (path: string): Promise<void> => {
-  if (Buffer.byteLength(path) > MAX_SOCKET_PATH) {
-    throw new AppError('bad_config', `${path}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter one`)
-  }
+  checkSocketPath(path)
   const info = await lstat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined
     throw error

@@ -30,9 +30,10 @@ const doctor = async (dir: string, ...more: string[]): Promise<string> =>
   (await runDaemonCommand(['--doctor', '--data-dir', dir, ...more])).stdout
 
 test('of the ACL it says what the daemon has loaded, and that the file has changed, gone or come since', TIMEOUT, async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
+  // One with a name has its ACL in its own directory, also where there is none yet.
+  const choice = ['--name', 'lab']
+  const daemon = (await meshOf(t)).add('alice', { flags: choice })
   await daemon.start()
-  const choice = ['--exec-acl', daemon.aclFile]
   assert.match(await doctor(daemon.dir, ...choice), /ok {4}acl +the running daemon found no ACL file/)
   await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
   assert.match(await doctor(daemon.dir, ...choice), /warn {2}acl +\S+ has come since, and does not count yet\n +-> restart x0xd/)
@@ -98,7 +99,7 @@ test(
     // The daemon becomes the child of a program that never waits.
     const line = [process.execPath, dist('x0xd.mjs'), '--data-dir', daemon.dir, ...quiet].map((word) => `'${word}'`).join(' ')
     const parent = spawn('sh', ['-c', `${line} & exec sleep 600`], { stdio: ['ignore', 'pipe', 'inherit'], env: env(), detached: true })
-    t.after(() => process.kill(-parent.pid!, 'SIGKILL'))
+    t.after(() => isRunning(parent.pid!) && process.kill(-parent.pid!, 'SIGKILL'))
     await once(parent.stdout, 'data')
     const pid = Number((await readFile(join(daemon.dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
     const network = await daemon.networkPid()

@@ -87,7 +87,9 @@ test('a file in the place of the socket is never taken away', async (t) => {
 })
 
 test('a path that no socket can have is a configuration error', async (t) => {
-  await assert.rejects((await doorAt(t, { socket: { path: `/tmp/${'x'.repeat(120)}/api.sock` } })).start(), { code: 'bad_config' })
+  const directory = join(tmpdir(), 'x'.repeat(120))
+  await assert.rejects((await doorAt(t, { socket: { path: join(directory, 'api.sock') } })).start(), { code: 'bad_config' })
+  await assert.rejects(stat(directory), { code: 'ENOENT' })
 })
 
 test('a port in use is a conflict, and a start that failed stops cleanly', async (t) => {
