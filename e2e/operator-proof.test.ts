@@ -6,7 +6,6 @@ import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { isLifeEvent } from '../src/audit/life-events.ts'
 import { aliceBobCharlie, MeshOfDaemons, type JournalLineJson, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
 import { rexdPlace } from '../test/support/rexd-server.ts'
@@ -32,7 +31,7 @@ const asked = async (daemon: TestDaemon): Promise<JournalLineJson[]> => {
   return text
     .split('\n')
     .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
-    .filter((line) => !isLifeEvent(line))
+    .filter(({ event }) => event === 'asked')
 }
 
 /** What a program does that has the bearer token and nothing else. */
