@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { chmod, copyFile, link, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST } from '../../src/protocol/local-limits.ts'
+import { until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
@@ -91,3 +93,15 @@ test(
     assert.ok(!said.some(({ name, outcome }) => name === 'x0xd' && outcome !== undefined), 'it cannot speak as the executor')
   },
 )
+
+test('whoever reads its ready line may leave before it is written: it lives on', async (t) => {
+  const dir = await tempDir(t)
+  const daemon = spawn(process.execPath, [dist('x0xd.mjs'), ...words(dir)], { stdio: ['ignore', 'pipe', 'pipe'], env })
+  t.after(() => daemon.kill('SIGKILL'))
+  const exited = once(daemon, 'exit')
+  daemon.stdout.destroy()
+  daemon.stderr.destroy()
+  await until('its network half listens', () => existsSync(join(dir, 'data', 'api.port')))
+  daemon.kill('SIGTERM')
+  assert.deepEqual(await exited, [0, null])
+})
