@@ -1,3 +1,4 @@
+import type { CapabilityName } from '../protocol/rexd-names.ts'
 import { Backoff, type ReconnectOptions } from './backoff.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { RexdProtocolError } from './errors.ts'
@@ -32,7 +33,7 @@ export interface OpenOptions extends CallOptions {
   /** Directories below those that the server allows; all of them unless told. */
   readonly workspaceRoots?: readonly string[]
   /** What it is to be able to do, as `exec`; it gets what the server grants of that. All of it unless told. */
-  readonly capabilities?: readonly string[]
+  readonly capabilities?: readonly CapabilityName[]
   /** Limits below those of the server. */
   readonly limits?: SessionLimits
   /** Where commands run and relative paths begin; the first root unless told. */

@@ -139,3 +139,21 @@ export class RunResult implements ProcessExit {
     return toText(this.stderr)
   }
 }
+
+/** Less is here than was written. */
+export const isCut = ({ stdout, stderr, bytesStdout, bytesStderr }: RunResult): boolean =>
+  stdout.length < bytesStdout || stderr.length < bytesStderr
+
+/** The server has cut off what a program wrote, at a limit that its caller did not ask for. */
+export class OutputCut extends Error {
+  override readonly name = 'OutputCut'
+  /** How it ended, and what is here of its output. */
+  readonly result: RunResult
+
+  constructor(result: RunResult) {
+    const here = result.stdout.length + result.stderr.length
+    const all = result.bytesStdout + result.bytesStderr
+    super(`of ${all} bytes of output ${here} came: the session passes on no more; say maxOutputBytes where less is meant to be enough`)
+    this.result = result
+  }
+}

@@ -1,3 +1,5 @@
+import { whenAborted } from './promises.ts'
+
 /** Bytes, or text in UTF-8. */
 export type Data = Uint8Array | string
 /** All at once, or as it comes. */
@@ -41,3 +43,37 @@ export async function* contentChunks(source: DataSource, size: number): AsyncGen
 }
 
 const join = (parts: readonly Uint8Array[]): Uint8Array => (parts.length === 1 ? parts[0]! : Buffer.concat(parts))
+
+/** What a source gives until the signal is aborted; then it is let go of, also while it is still to give something. */
+export async function* untilAborted(source: DataSource, signal: AbortSignal): AsyncGenerator<Data, void, undefined> {
+  if (isWhole(source)) {
+    yield source
+    return
+  }
+  const iterator = source[Symbol.asyncIterator]()
+  const over = new Promise<null>((resolve) => whenAborted(signal, () => resolve(null)))
+  let ended = false
+  try {
+    for (;;) {
+      const next = iterator.next()
+      // What it fails with when nobody listens any more is nobody's.
+      next.catch(() => undefined)
+      const given = await Promise.race([next, over])
+      ended = given?.done === true
+      if (given === null || ended) return
+      yield given.value as Data
+    }
+  } catch (error) {
+    ended = true
+    throw error
+  } finally {
+    if (!ended) letGo(source, iterator)
+  }
+}
+
+/** As a loop does that is left; a stream of Node.js that is still to give something would hear of that only behind it. */
+const letGo = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {
+  // Not waited for.
+  iterator.return?.().catch(() => undefined)
+  if ('destroy' in source && typeof source.destroy === 'function') source.destroy()
+}

@@ -1,17 +1,19 @@
 export type { ReconnectOptions } from './backoff.ts'
 export { streams } from './byte-transport.ts'
 export { connect, type ConnectOptions, type OpenOptions, type RexdClient, type SessionLimits } from './client.ts'
-export type { Command, ExecOptions, RunResult, TerminalOptions } from './commands.ts'
+export { OutputCut, type Command, type ExecOptions, type RunResult, type TerminalOptions } from './commands.ts'
+export type { ConnectionState } from './connection.ts'
 export type { Data, DataSource } from './data.ts'
-export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError } from './errors.ts'
+export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError, type RexdErrorName } from './errors.ts'
 export type { CamelCase } from './fields.ts'
 export type { ReadOptions } from './file-parts.ts'
 export type { OutputChunk, OutputName, RemoteOutput } from './output.ts'
 export type { ProcessExit } from './process-record.ts'
 export type { CallOptions } from './promises.ts'
 export { PROTOCOL, type Method, type Params, type Result } from './protocol.ts'
-export type { WriteMode } from './protocol-files.ts'
-export type { ProcessStatus } from './protocol-processes.ts'
+export type { FsEntry, WriteMode } from './protocol-files.ts'
+export type { Encoding, ProcessStatus, ProcessSummary } from './protocol-processes.ts'
+export type { CapabilityName, LimitName } from '../protocol/rexd-names.ts'
 export type { RexdEvent, SessionInfo } from './protocol-sessions.ts'
 export type {
   EditOptions,
@@ -27,7 +29,7 @@ export type {
   WriteOptions,
 } from './remote-files.ts'
 export type { RemoteProcess, RemoteProgram, RemoteTerminal, WaitOptions } from './remote-process.ts'
-export type { RexdSession, RunOptions } from './session.ts'
+export type { RexdSession, RunOptions, SessionState } from './session.ts'
 export { stdio, type StdioOptions } from './stdio.ts'
 export {
   TargetRouter,

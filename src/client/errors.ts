@@ -1,7 +1,35 @@
 import { MAX_QUOTED } from './limits.ts'
 
+/** What a server may refuse with, and what stands for it where it gives no name. */
+export type RexdErrorName =
+  | 'parse_error'
+  | 'invalid_request'
+  | 'method_not_found'
+  | 'bad_request'
+  | 'unauthorized'
+  | 'forbidden_host'
+  | 'unknown_session'
+  | 'command_denied'
+  | 'forbidden_path'
+  | 'timeout'
+  | 'output_limit_exceeded'
+  | 'unknown_process'
+  | 'conflict'
+  | 'unsupported_capability'
+  | 'resource_limit'
+  | 'file_not_found'
+  | 'file_error'
+  | 'journal_unavailable'
+  | 'shutting_down'
+  | 'daemon_unreachable'
+  | 'peer_unreachable'
+  | 'not_found'
+  | 'method_not_allowed'
+  | 'internal'
+  | 'rexd_error'
+
 /** Names for the codes of a server that gives none. */
-const NAMES: Readonly<Record<number, string>> = {
+const NAMES: Readonly<Record<number, RexdErrorName>> = {
   [-32_700]: 'parse_error',
   [-32_600]: 'invalid_request',
   [-32_601]: 'method_not_found',
@@ -24,7 +52,7 @@ export class RexdError extends Error {
   /** The number of JSON-RPC. */
   readonly code: number
   /** `data.code`, as `forbidden_path`: what to compare with. */
-  override readonly name: string
+  override readonly name: RexdErrorName
   readonly data: Readonly<Record<string, unknown>>
 
   constructor(init: { code: number; message: string; data?: Readonly<Record<string, unknown>> | undefined }) {
@@ -32,7 +60,8 @@ export class RexdError extends Error {
     this.code = init.code
     this.data = init.data ?? {}
     const { code: name } = this.data
-    this.name = typeof name === 'string' ? name : (NAMES[init.code] ?? 'rexd_error')
+    // What a newer server may have besides is a text as well.
+    this.name = typeof name === 'string' ? (name as RexdErrorName) : (NAMES[init.code] ?? 'rexd_error')
   }
 }
 

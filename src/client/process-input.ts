@@ -1,5 +1,5 @@
 import type { Connection } from './connection.ts'
-import { partsOf, toBase64, toBytes, type Data, type DataSource } from './data.ts'
+import { untilAborted, toBase64, toBytes, type Data, type DataSource } from './data.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { fieldsOf } from './incoming.ts'
 import { INPUT_CHUNK, INPUT_PAUSE_MS, INPUT_PROBE, MAX_INPUT_PAUSE_MS } from './limits.ts'
@@ -36,7 +36,8 @@ export class ProcessInput {
   /** Writes what a source gives for as long as the program takes it, before anything else is written. Rejects with the source's error. */
   async feed(source: DataSource, init: { end: boolean }): Promise<void> {
     return this.#inTurn(async () => {
-      for await (const part of partsOf(source)) if (!(await this.#offer(async () => this.#writeAll(toBytes(part), undefined)))) return
+      for await (const part of untilAborted(source, this.#record.over))
+        if (!(await this.#offer(async () => this.#writeAll(toBytes(part), undefined)))) return
       if (init.end) await this.#offer(async () => this.#close(undefined))
     }, undefined)
   }

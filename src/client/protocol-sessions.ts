@@ -1,3 +1,4 @@
+import type { CapabilityName, LimitName } from '../protocol/rexd-names.ts'
 import type { Encoding, ProcessParams, ProcessSummary, SessionParams, TerminalParams } from './protocol-processes.ts'
 
 /** The methods of REXD/1 for sessions, and its events. Times are milliseconds, sizes are bytes; what has a `?` may be left out. */
@@ -22,7 +23,7 @@ export interface SessionOpenParams {
   /** Directories below those that the server allows; it may touch nothing else. All of them unless told. */
   readonly workspace_roots?: readonly string[]
   /** Names such as `exec` and `fs.read`; it gets those of them that the server grants. All of them unless told. */
-  readonly requested_capabilities?: readonly string[]
+  readonly requested_capabilities?: readonly CapabilityName[]
   readonly limits?: LimitsParams
   /** It waits for its caller for a while when the connection is lost; not over standard input and output. */
   readonly resumable?: boolean
@@ -32,10 +33,9 @@ export interface SessionOpenParams {
 
 /** What a session was granted. */
 export interface SessionGrant {
-  /** Names: `exec`, `exec.input`, `exec.shell`, `exec.detach`, `fs.read`, `fs.write`, `pty`, `events`, `target`. */
-  readonly capabilities: readonly string[]
-  /** The limits in force, by the names of `LimitsParams`, and perhaps others. */
-  readonly limits: Readonly<Record<string, number>>
+  readonly capabilities: readonly CapabilityName[]
+  /** The limits in force. A server of others may lack some. */
+  readonly limits: Readonly<Partial<Record<LimitName, number>>>
   /** A relative path begins at the first of them. None where it is for an agent of the mesh. */
   readonly workspace_roots: readonly string[]
   /** The agent of the mesh that its commands run on; absent: they run on the server. */

@@ -1,6 +1,16 @@
 import { posix } from 'node:path'
 
-import { RunResult, startParams, terminalParams, type Command, type ExecOptions, type Starting, type TerminalOptions } from './commands.ts'
+import {
+  isCut,
+  OutputCut,
+  RunResult,
+  startParams,
+  terminalParams,
+  type Command,
+  type ExecOptions,
+  type Starting,
+  type TerminalOptions,
+} from './commands.ts'
 import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
 import { camelCase, type CamelCase } from './fields.ts'
@@ -26,6 +36,9 @@ export interface SessionInit {
   readonly cwd: string | null
 }
 
+/** How a session stands; limits have the names of the protocol. */
+export type SessionState = CamelCase<Omit<SessionInfo, 'limits'>> & Pick<SessionInfo, 'limits'>
+
 interface Started {
   readonly process: RemoteProcess
   readonly record: ProcessRecord
@@ -41,9 +54,9 @@ export class RexdSession {
   readonly id: string
   readonly serverVersion: string
   /** What it may do, as `exec` and `fs.write`. */
-  readonly capabilities: readonly string[]
+  readonly capabilities: SessionOpened['capabilities']
   /** In force, under the names that they have in the protocol. */
-  readonly limits: Readonly<Record<string, number>>
+  readonly limits: SessionOpened['limits']
   readonly workspaceRoots: readonly string[]
   /** The agent of the mesh that its commands run on; null: they run on the server. */
   readonly target: string | null
@@ -81,13 +94,18 @@ export class RexdSession {
     return (await this.#start(command, options)).process
   }
 
-  /** Runs a program to its end and collects what it writes. Rejects with a `RangeError`, and ends the program, when that is too much. */
+  /**
+   * Runs a program to its end and collects what it writes. Rejects with a `RangeError`, and ends the program, when that is
+   * too much; and with an `OutputCut`, which has the result, when the server cut output off that no `maxOutputBytes` named.
+   */
   async run(command: Command, { maxCollected = MAX_COLLECTED, ...options }: RunOptions = {}): Promise<RunResult> {
     const { process, record } = await this.#start(command, options)
     const { stdout, stderr, exited } = process
     try {
       const [out, err, exit] = await Promise.all([stdout.bytes(maxCollected), stderr.bytes(maxCollected), exited])
-      return new RunResult(exit, { stdout: out, stderr: err })
+      const result = new RunResult(exit, { stdout: out, stderr: err })
+      if (options.maxOutputBytes === undefined && isCut(result)) throw new OutputCut(result)
+      return result
     } catch (error) {
       record.abandon(error)
       throw error
@@ -115,8 +133,8 @@ export class RexdSession {
   }
 
   /** How it stands, and its processes. */
-  async info({ signal }: CallOptions = {}): Promise<CamelCase<SessionInfo>> {
-    const accept = (result: unknown): CamelCase<SessionInfo> => {
+  async info({ signal }: CallOptions = {}): Promise<SessionState> {
+    const accept = (result: unknown): SessionState => {
       const { limits, ...info } = fieldsOf(result, 'session.info', { session_id: 'string', processes: 'list' }) as unknown as SessionInfo
       return { ...camelCase(info), limits }
     }

@@ -1,6 +1,7 @@
 import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
 
+import { networkOf } from '../base/ip-network.ts'
 import { addressProblem } from '../identity/address.ts'
 import { peerIdOf } from '../identity/peer-id.ts'
 import type { MachineId } from '../protocol/ids.ts'
@@ -29,16 +30,6 @@ export const hostOf = (address: Multiaddr): string => {
   const [host] = address.getComponents()
   const value = host?.value ?? address.toString()
   return host?.name === 'ip6' ? networkOf(value) : value
-}
-
-/** The first four groups: one customer usually holds a whole /64. */
-const networkOf = (ip6: string): string => {
-  const [head = '', tail] = ip6.split('::')
-  const left = head === '' ? [] : head.split(':')
-  if (tail === undefined) return left.slice(0, 4).join(':')
-  const right = tail === '' ? [] : tail.split(':')
-  const zeros = Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0')
-  return [...left, ...zeros, ...right].slice(0, 4).join(':')
 }
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')

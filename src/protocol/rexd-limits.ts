@@ -55,6 +55,9 @@ export const CONFIRM_EVERY_BYTES = 256 * 1024
 export const MAX_RPC_WAITS = 1_024
 /** How long a question by POST may be on its way, and its answer with who does not read it: both have a place among those in work. */
 export const HTTP_TRANSFER_MS = 120_000
+/** Connections whose callers have not shown the token, in all and from one address of a network: half of all that may be, so that callers have theirs; of more the oldest is hung up. */
+export const MAX_UNPROVEN_CONNECTIONS = 1_024
+export const MAX_UNPROVEN_PER_ADDRESS = 64
 /** Events of one session that are kept for a caller who comes back, or who asks for them. */
 export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
 /** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */

@@ -15,6 +15,20 @@ export type Capability = (typeof CAPABILITY_NAMES)[number]
 /** Names for several of them together, by which they may be asked for, and which are told where any of them is granted. */
 export const CAPABILITY_GROUPS = { fs: ['fs.read', 'fs.write'] } as const satisfies Record<string, readonly Capability[]>
 
+/** What a session may ask for, and is told. */
+export type CapabilityName = Capability | keyof typeof CAPABILITY_GROUPS
+
+/** A limit in force, by its name in the protocol. */
+export type LimitName =
+  | 'max_output_bytes'
+  | 'max_file_read_bytes'
+  | 'max_processes_per_session'
+  | 'default_timeout_ms'
+  | 'hard_timeout_ms'
+  | 'max_concurrent_sessions'
+  | 'max_detached_processes'
+  | 'max_detached_ms'
+
 const GROUPS = Object.entries<readonly Capability[]>(CAPABILITY_GROUPS)
 
 /** What a session is told that it has. */

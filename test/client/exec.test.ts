@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
+import { once } from 'node:events'
 import { readFile, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 
+import { OutputCut } from '../../src/client/commands.ts'
 import { RexdError } from '../../src/client/errors.ts'
 import { OUTPUT_BRIM } from '../../src/client/limits.ts'
 import { connected, watch, type Watched } from './real-server.ts'
@@ -84,10 +87,36 @@ test('a stream that is longer than was expected is an error, and does not hold t
   await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
 })
 
-test('output above the limit is cut off, or ends the program', async (t) => {
+test('a source of stdin is let go of when the program is over, also while it gives nothing', async (t) => {
   const { session } = await connected(t)
+  const silent = new PassThrough()
+  const closed = once(silent, 'close')
+  assert.equal((await session.run(['true'], { stdin: silent })).exitCode, 0)
+  await closed
+  let returned = false
+  const endless: AsyncIterable<string> = {
+    [Symbol.asyncIterator]: () => ({
+      next: async () => new Promise(() => undefined),
+      return: async () => {
+        returned = true
+        return { done: true, value: undefined }
+      },
+    }),
+  }
+  await session.run(['true'], { stdin: endless })
+  await until(() => returned)
+})
+
+test('output above the limit is cut off, or ends the program', async (t) => {
+  const { client, session } = await connected(t)
   const cut = await session.run(['head', '-c', '5000', '/dev/urandom'], { maxOutputBytes: 1000 })
   assert.deepEqual([cut.truncated, cut.stdout.length, cut.bytesStdout], [true, 1000, 5000])
+  // Cut at a limit that nobody asked for, it does not look whole.
+  const narrow = await client.open({ clientName: 'narrow', limits: { maxOutputBytes: 1000 } })
+  const usual = await narrow.run(['head', '-c', '1001', '/dev/zero']).catch((error: unknown) => error)
+  assert.ok(usual instanceof OutputCut)
+  assert.deepEqual([usual.result.exitCode, usual.result.stdout.length, usual.result.bytesStdout], [0, 1000, 1001])
+  assert.equal((await narrow.run(['head', '-c', '1000', '/dev/zero'])).stdout.length, 1000)
   const process = await session.exec(['yes'], { maxOutputBytes: 1000, failOnLimit: true })
   process.discard()
   await assert.rejects(process.exited, named('output_limit_exceeded'))

@@ -121,7 +121,7 @@ test('an end that counts more than came is no success; but output that was cut o
   line.event('exec.stdout', output(1, 'abc'))
   line.event('exec.exit', { ...OF_1, ...EXIT, bytes_stdout: 5 })
   await assert.rejects(missing, protocolError(/wrote 5 and 0 bytes, of which 3 and 0 came/))
-  const cut = session.run(['two'])
+  const cut = session.run(['two'], { maxOutputBytes: 3 })
   await startNext(line)
   line.event('exec.stdout', output(1, 'abc'))
   line.event('exec.exit', { ...OF_1, ...EXIT, bytes_stdout: 5, truncated: true })

@@ -1,4 +1,5 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
@@ -20,6 +21,7 @@ import { OpenSessions } from './open-sessions.ts'
 import type { MethodsComponents } from './own-sessions.ts'
 import { SessionStore } from './session-store.ts'
 import { Turns } from './turns.ts'
+import { Unproven } from './unproven.ts'
 import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
@@ -52,6 +54,7 @@ export class RpcWebDoor implements Startable {
   readonly #places = new CallPlaces()
   readonly #room: BatchRoom = { taken: 0 }
   readonly #turns = new Turns()
+  readonly #unproven = new Unproven()
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {
@@ -75,6 +78,7 @@ export class RpcWebDoor implements Startable {
   /** Errors: `conflict` where the place belongs to another, `loose_permissions` where others could reach a socket, `bad_config` where the certificates are none. */
   async start(): Promise<void> {
     const server = makeServer(this.#init.tls)
+    server.on('connection', (socket: Socket) => this.#unproven.add(socket))
     server.on('request', (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response))
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
     // Before anybody can ask.
@@ -104,6 +108,7 @@ export class RpcWebDoor implements Startable {
     try {
       checkHost(request, listenerOf(this.#listening, this.#init.listen), this.#init.allowed)
       this.#token.check(authorization)
+      this.#unproven.prove(request.socket)
     } catch (error) {
       const refusal = httpRefusalOf(request, error)
       if (refusal !== null) this.#init.onRefused(refusal)
@@ -218,7 +223,7 @@ const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
 
 const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
   try {
-    return parseMessage(new TextDecoder('utf-8', { fatal: true }).decode(body))
+    return parseMessage(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(body))
   } catch {
     return parseFailure('not valid UTF-8')
   }

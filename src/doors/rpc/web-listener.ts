@@ -12,7 +12,13 @@ export type Tls = { readonly cert: string; readonly key: string; readonly client
 
 /** Listens to nobody yet. Throws `bad_config` where the certificates are none. */
 export const makeServer = (tls: Tls): Server => {
-  const options = { requestTimeout: 0, headersTimeout: REST_HEADERS_MS, keepAliveTimeout: LOCAL_KEEP_ALIVE_MS }
+  const options = {
+    requestTimeout: 0,
+    headersTimeout: REST_HEADERS_MS,
+    // How often one looks for those whose time is over.
+    connectionsCheckingInterval: REST_HEADERS_MS / 2,
+    keepAliveTimeout: LOCAL_KEEP_ALIVE_MS,
+  }
   const server = tls === null ? createServer(options) : makeTlsServer(tls, options)
   server.maxConnections = MAX_LOCAL_CONNECTIONS
   return server

@@ -5,6 +5,8 @@ import { connect as connectTcp, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
+import { sourceOf } from '../../../src/doors/rpc/unproven.ts'
+import { MAX_LOCAL_CONNECTIONS } from '../../../src/protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
 import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
@@ -136,6 +138,28 @@ test('what has waited is answered in its turn, for what it is told may be long',
   sockets.pop()?.destroy()
   assert.equal((await events).events.at(-1).method, 'exec.exit')
   for (const socket of sockets) socket.destroy()
+})
+
+test('connections of who has no token keep nobody out: of too many the oldest is hung up', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { hostname, port } = new URL(host.url)
+  const silent: Socket[] = []
+  t.after(() => silent.forEach((socket) => socket.destroy()))
+  const first = Promise.withResolvers<void>()
+  for (let at = 0; at < MAX_LOCAL_CONNECTIONS; at++) {
+    const socket = connectTcp(Number(port), hostname)
+    socket.on('error', () => undefined)
+    if (at === 0) socket.once('close', () => first.resolve()).resume()
+    silent.push(socket)
+    if (at % 64 === 0) await once(socket, 'connect')
+  }
+  await first.promise
+  assert.match((await post(host, 'session.open', { client_name: 'a' })).session_id, /^s_/)
+})
+
+test('addresses of a network count as one, those of this machine not at all', () => {
+  const sources = ['127.0.0.1', '127.9.9.9', '::1', undefined, '10.0.0.1', '2001:db8:1:2::7', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1']
+  assert.deepEqual(sources.map(sourceOf), [null, null, null, null, '10.0.0.1', '2001:db8:1:2', '2001:db8:1:2', '::ffff:10.0.0.1'])
 })
 
 test('an argv that the journal could not hold as it writes it is too much', TIMEOUT, async (t) => {
