@@ -34,7 +34,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   failed: { id: NUMBER, code: 'of the table of errors', message: SHOWN, data: SHOWN },
   run_frame: { run: NUMBER, frame: PEERS },
   run_closed: { run: NUMBER },
-  snapshot: { json: SHOWN },
+  snapshot: { part: SHOWN, last: 'whether more follows' },
   link_decision: { link: NUMBER, decision: 'of five words' },
   link_revocations: { link: NUMBER, items: PUBLIC },
   settings: {

@@ -22,11 +22,11 @@ const rowsOf = (markdown: string): Row[] =>
     return [{ attack, defence, file, title }]
   })
 
-/** Titles as they stand in the source, in whichever quotes. */
+/** Whatever stands in quotes and may be a title: of a test by itself, of a table of tests, or of one that is made for each `${way}: `. */
 const titlesOf = (source: string): Set<string> =>
   new Set(
-    [...source.matchAll(/\btest\(\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g)].map(([, one, two, three]) =>
-      (one ?? two ?? three ?? '').replaceAll(/\\(.)/g, '$1'),
+    [...source.matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*,/g)].map(([, one, two, three]) =>
+      (one ?? two ?? (three ?? '').replace(/^\$\{\w+\}: /, '')).replaceAll(/\\(.)/g, '$1'),
     ),
   )
 
@@ -53,5 +53,6 @@ test('a row without its test would be found', () => {
   assert.deepEqual(rowsOf('| attack | what stops it | test |\n|---|---|---|\n| a | b | `f.ts`: t: u |'), [
     { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
   ])
-  assert.deepEqual([...titlesOf(`test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)`)], ['a', "b's", "c's"])
+  const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)`
+  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd'])
 })
