@@ -10,7 +10,7 @@ import { JournalWriter } from './journal-writer.ts'
 import { LineQueue, type WaitingLine } from './line-queue.ts'
 import { prepareLine } from './line.ts'
 import { MarkKeeper } from './mark-keeper.ts'
-import { Refusals, shortened, sourceOf } from './refusals.ts'
+import { Refusals, shortened } from './refusals.ts'
 import type { RunMarks } from './run-marks.ts'
 
 export interface JournalInit {
@@ -125,10 +125,9 @@ export class Journal implements Startable {
    * The end of a run of ours is written in any case.
    */
   async refuse(event: RefusalEvent): Promise<void> {
-    const source = sourceOf(event)
     if (this.#marks.isEndOfOurs(event)) return this.append(shortened(event))
-    if (this.#writer.low !== null) return this.#refusals.suppress(source)
-    if (this.#refusals.admits(source)) await this.append(shortened(event))
+    if (this.#writer.low !== null) return this.#refusals.suppress(event)
+    if (this.#refusals.admits(event)) await this.append(shortened(event))
   }
 
   /** Whether a line could be written now, as far as one can know without writing it. */
@@ -151,10 +150,12 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    if (this.#rate?.take(size) === false) return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
+    // What an operator does is not for others to keep out.
+    if (event.event !== 'authority' && this.#rate?.take(size) === false)
+      return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
     if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {
-      this.#queue.push({ line, size, resolve, reject })
+      this.#queue.push({ line, size, ends: ENDS.has(event.event) || this.#marks.isEndOfOurs(event), resolve, reject })
       this.#kick()
     })
   }
@@ -187,7 +188,7 @@ export class Journal implements Startable {
     let failure: unknown = null
     try {
       await this.#writer.ready()
-      if (this.#writer.low !== null) batch = all.filter(({ line }) => ENDS.has(line.event))
+      if (this.#writer.low !== null) batch = all.filter(({ ends }) => ends)
       written = await this.#writer.write(batch.map(({ line }) => line))
       if (written < batch.length) failure = new Error('no space left on the disk')
     } catch (error) {

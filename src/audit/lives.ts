@@ -44,6 +44,8 @@ export class Lives {
   readonly #continued: boolean
   readonly #chains: ReadonlyMap<string, ChainState>
   readonly #agents = new Set<string>()
+  /** The chain of each key whose line was read last. */
+  readonly #newest = new Map<string, ChainState>()
   /** The chain before those that were given, which a file may go on from. */
   #outside: string | null = null
   #begun = 0
@@ -96,11 +98,14 @@ export class Lives {
    * agent, which has one daemon, does not.
    */
   #between(chain: string, key: string | null, at: number): Finding[] {
-    const others = [...this.#chains.values()].filter((state) => key !== null && state.signer?.public_key === key && state.at > at)
-    return others.map(({ id }) => ({
-      kind: 'out_of_place',
-      message: `lines of chain ${id} stand before chain ${chain}, which does not know of them`,
-    }))
+    const newest = key === null ? undefined : this.#newest.get(key)
+    if (newest === undefined || newest.at <= at) return []
+    return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} stand before chain ${chain}, which does not know of them` }]
+  }
+
+  /** `state`: with its line. */
+  read(state: ChainState): void {
+    if (state.signer !== null) this.#newest.set(state.signer.public_key, state)
   }
 
   #judgeSigner(signer: JournalSigner | null, chain: string): Finding[] {

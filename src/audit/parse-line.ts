@@ -17,8 +17,11 @@ const isText = (value: unknown, form = /^/): boolean => typeof value === 'string
 const isSigner = (value: unknown): boolean =>
   value === null || (isTable(value) && isText(value['agent_id'], HEX_64) && isText(value['public_key']))
 
+/** A place in a chain, from 0. */
+const isPlace = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0
+
 const isLineRef = (value: unknown): boolean =>
-  value === null || (isTable(value) && isText(value['chain']) && Number.isSafeInteger(value['n']) && isText(value['sha256'], HEX_64))
+  value === null || (isTable(value) && isText(value['chain']) && isPlace(value['n']) && isText(value['sha256'], HEX_64))
 
 const isCount = (line: Fields): boolean =>
   line['event'] === 'refusals_suppressed' &&
@@ -55,7 +58,7 @@ const isLine = (value: unknown): value is JournalLine => {
       : line['request_id'] === undefined)
   return (
     JOURNAL_EVENTS.some((event) => event === line['event']) &&
-    Number.isSafeInteger(line['n']) &&
+    isPlace(line['n']) &&
     text('ts', TIME) &&
     text('prev', HEX_64) &&
     isId('chain') &&

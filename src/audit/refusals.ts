@@ -10,6 +10,7 @@ import {
   REFUSAL_SUMMARY_MS,
   REFUSAL_TOTAL_LINES,
 } from '../protocol/local-limits.ts'
+import { isOfStranger } from '../protocol/reasons.ts'
 import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 
 /** The beginning of an argv in so many bytes of UTF-8. */
@@ -44,7 +45,7 @@ export const shortened = <E extends RefusalEvent>(event: E): E => {
 }
 
 /** Who is metered: a pair of the mesh, a door of this host, whose callers are one principal, or whoever speaks for operators. */
-export const sourceOf = (event: RefusalEvent): string =>
+const sourceOf = (event: RefusalEvent): string =>
   'agent_id' in event ? `${event.agent_id}.${event.machine_id}` : event.event === 'refused' ? event.door : event.event
 
 interface Counted {
@@ -58,7 +59,9 @@ interface Counted {
 export class Refusals {
   readonly #clock: Clock
   readonly #write: (event: RefusalsSuppressedEvent) => Promise<void>
-  readonly #total: TokenBucket
+  readonly #ofStrangers: TokenBucket
+  /** Of all others: however many strangers there are, what an operator or a trusted peer was refused is written. */
+  readonly #ofKnown: TokenBucket
   /** The oldest first. */
   readonly #sources = new Map<string, TokenBucket>()
   #suppressed: Counted | null = null
@@ -67,17 +70,22 @@ export class Refusals {
   constructor(components: { clock: Clock }, init: { write: (event: RefusalsSuppressedEvent) => Promise<void> }) {
     this.#clock = components.clock
     this.#write = init.write
-    this.#total = new TokenBucket(components, REFUSAL_TOTAL_LINES)
+    this.#ofStrangers = new TokenBucket(components, REFUSAL_TOTAL_LINES)
+    this.#ofKnown = new TokenBucket(components, REFUSAL_TOTAL_LINES)
   }
 
   /** False: it is counted instead. */
-  admits(source: string): boolean {
-    if (this.#of(source).take() && this.#total.take()) return true
-    this.suppress(source)
+  admits(event: RefusalEvent): boolean {
+    // Nor do they share a source's: a stranger may name whomever he likes.
+    const stranger = event.event === 'denial' && isOfStranger(event.reason)
+    const own = this.#of(`${stranger ? 'stranger ' : ''}${sourceOf(event)}`)
+    if (own.take() && (stranger ? this.#ofStrangers : this.#ofKnown).take()) return true
+    this.suppress(event)
     return false
   }
 
-  suppress(source: string): void {
+  suppress(event: RefusalEvent): void {
+    const source = sourceOf(event)
     const now = this.#clock.now()
     this.#suppressed ??= { count: 0, sources: new Set(), from: now, to: now }
     this.#suppressed.count += 1

@@ -168,6 +168,7 @@ class Verifier {
     state.prev = hashLine(bytes)
     state.at = this.#read
     state.stopped ||= line.event === 'stopped'
+    this.#lives.read(state)
   }
 
   #begin(place: Place, line: JournalLine): ChainState {

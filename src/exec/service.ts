@@ -5,7 +5,7 @@ import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
-import type { DenialReason } from '../protocol/reasons.ts'
+import { isOfStranger } from '../protocol/reasons.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './wire.ts'
 
@@ -177,7 +177,7 @@ class PeerRun {
     const decoded = execFrame.decode(frame)
     if (decoded.type === 'ack') this.#stdinAcked = decoded.stdin
     // A run that never started has its Exit for a first answer.
-    if (first && decoded.type === 'exit' && isStrangers(execExit.decode(decoded.body).denial_reason))
+    if (first && decoded.type === 'exit' && isOfStranger(execExit.decode(decoded.body).denial_reason))
       this.#components.onStrangerDenied(this.#channel.link)
   }
 
@@ -204,8 +204,6 @@ class PeerRun {
     await this.#channel.close()
   }
 }
-
-const isStrangers = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
 /** Every Ack is shorter, and no frame with much output is. */
 const SMALL_FRAME = 64

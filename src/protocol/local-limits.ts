@@ -45,7 +45,7 @@ export const MAX_REFUSED_ARGV = 256
 export const MAX_REFUSED_DETAIL = 512
 /** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
-/** … of all sources together: some 1 GB in a day. */
+/** … of all sources that are strangers together, and of all others: some 1 GB in a day for each. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
 /** Characters of a pattern for files. */
 export const MAX_JOURNALLED_PATTERN = 1024

@@ -17,6 +17,9 @@ export const DENIAL_REASONS = [
 ] as const
 export type DenialReason = (typeof DENIAL_REASONS)[number]
 
+/** Denied before anything is known of who asks: anybody in the world may bring it about. */
+export const isOfStranger = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
+
 /** What a requester and an operator are told while a run goes on, or about how it ended. */
 export const WARNING_KINDS = [
   'stdout_approaching_cap',

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { appendFile, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -8,6 +8,7 @@ import fc from 'fast-check'
 
 import type { JournalLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { Lives, type ChainState } from '../../src/audit/lives.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/audit/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
@@ -234,4 +235,30 @@ test('lives of several writers overlap in one file, and a line that one of them 
   await (await begin(path, null, true)).journal.stop()
   const report = await verifyJournal([path])
   assert.deepEqual([report.problems, report.lives, report.torn_lines], [[], 4, 1])
+})
+
+test('a line before the first of its chain is no line, so that none comes in without how a life begins', async (t) => {
+  const { lines, check } = await history(t)
+  const { signer: _signer, ...line } = JSON.parse(lines[2]!) as JournalLine & { signer?: unknown }
+  const forged = (n: number): string => JSON.stringify({ ...line, chain: randomUUID(), n, prev: 'a'.repeat(64) })
+  assert.equal((await check(lines, { agentId: AGENT.agentId })).ok, true)
+  for (const n of [-1, -1_000_000]) {
+    const report = await check([...lines, forged(n)], { agentId: AGENT.agentId })
+    assert.deepEqual([kinds(report), report.signed.lines], [['unreadable'], lines.length])
+  }
+})
+
+test('a life that begins costs the same however many were before', () => {
+  let looked = 0
+  class Chains extends Map<string, ChainState> {
+    override values(): MapIterator<ChainState> {
+      looked += 1
+      return super.values()
+    }
+  }
+  const lives = new Lives({ agentId: null, continued: false, chains: new Chains() })
+  const began = { event: 'began', version: '1', policy_sha256: null, after: null } as const
+  for (const signer of [null, { agent_id: AGENT.agentId, public_key: Buffer.from(AGENT.publicKey).toString('base64') }])
+    for (let n = 0; n < 10; n++) lives.begin(randomUUID(), { ...began, signer }, n, n)
+  assert.equal(looked, 0)
 })

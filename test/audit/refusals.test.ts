@@ -8,15 +8,17 @@ import { test } from 'node:test'
 
 import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
+import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { ASKED_BYTES, MAX_REFUSED_ARGV, REFUSAL_LINES, REFUSAL_SUMMARY_MS, REFUSAL_TOTAL_LINES } from '../../src/protocol/local-limits.ts'
+import { ALICE } from '../support/acl-text.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { LocalHost } from '../support/local-engine.ts'
 import { ruleText } from '../support/local-policy.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { silent, until } from '../support/processes.ts'
+import { silent, temporaryDirectory, until } from '../support/processes.ts'
 
 const LONG = ['\u0001'.repeat(32_000)]
 
@@ -79,6 +81,52 @@ test('a flood of refusals is a bounded number of lines and bytes, and the rest i
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
+test('strangers without number hide nothing that an operator, a trusted peer or a caller of this host was refused', async (t) => {
+  const { journal, path } = await openJournal(t)
+  const stranger = (n: number, source: number): DenialEvent => ({ ...refusal(n, source), reason: 'trust_rejected' })
+  for (let n = 0; n < 4_000; n++) await journal.refuse(stranger(n, n % 100))
+  assert.equal((await linesOf(path)).length, REFUSAL_TOTAL_LINES.burst)
+  // Whoever claims to be a trusted one uses up nothing of it either.
+  for (let n = 0; n < 300; n++) await journal.refuse({ ...stranger(n, 0), agent_id: ALICE, reason: 'unverified_sender' })
+  await journal.refuse(denialEvent(1) as DenialEvent)
+  await journal.refuse({
+    event: 'authority',
+    operation: 'contact_trust',
+    agent: null,
+    machine: null,
+    level: null,
+    code: 'operator_proof_required',
+    detail: '',
+  })
+  const events = (await linesOf(path)).slice(REFUSAL_TOTAL_LINES.burst) as JournalLine[]
+  assert.deepEqual(
+    events.map(({ event }) => event),
+    ['denial', 'authority'],
+  )
+})
+
+test('what an operator changes has its line although others write as much as they may', async (t) => {
+  const path = join(await temporaryDirectory(t), 'requests.jsonl')
+  const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, marks: null, rate: { burst: 2_000, perSecond: 1 } })
+  await journal.start()
+  await journal.append(denialEvent(1))
+  await assert.rejects(journal.append(refusal(2)), { code: 'rate_limited' })
+  await journal.append({
+    event: 'authority',
+    operation: 'identity_revoke',
+    agent: ALICE,
+    machine: null,
+    level: null,
+    code: null,
+    detail: 'x'.repeat(2_000),
+  })
+  await journal.stop()
+  assert.deepEqual(
+    ((await linesOf(path)) as JournalLine[]).map(({ event }) => event),
+    ['denial', 'authority'],
+  )
+})
+
 test('the end of a run that was announced is written however much its source is refused', async (t) => {
   const { journal, path } = await openJournal(t)
   for (let n = 0; n < 1_000; n++) await journal.refuse(denialEvent(n) as DenialEvent)
@@ -127,9 +175,13 @@ test('below the floor of free space what runs may end, and nothing begins', asyn
   if (status !== 0) return t.skip('a small file system cannot be mounted here')
   const path = join(disk, 'exec.log')
   const clock = new ManualClock()
-  const journal = new Journal({ clock, log: silent }, { path, marks: null })
+  const journal = new Journal(
+    { clock, log: silent },
+    { path, marks: new RunningMarks({ directory: join(await temporaryDirectory(t), 'running'), journal: path }) },
+  )
   await journal.start()
   await journal.append(requestEvent(1))
+  await journal.append(requestEvent(3))
   await writeFile(join(disk, 'ballast'), Buffer.alloc(980 * 1024))
   await clock.advance(1_000)
   const low = { code: 'journal_unavailable', message: /too little space left/ }
@@ -138,6 +190,8 @@ test('below the floor of free space what runs may end, and nothing begins', asyn
   assert.deepEqual([writable, problem], [false, 'too little space left on the disk'])
   await journal.append(startedEvent(1))
   await journal.append(exitEvent(1))
+  // This is one, too.
+  await journal.refuse(denialEvent(3, 'spawn_failed') as DenialEvent)
   const { size } = await stat(path)
   for (let n = 0; n < 100; n++) await journal.refuse(refusal(n))
   assert.equal((await stat(path)).size, size)
