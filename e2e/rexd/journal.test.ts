@@ -44,7 +44,7 @@ test('what is given to programs and files, and what comes of them, is never in t
     string,
   ]
   const session = await peer.session()
-  const log = await session.start({ argv: ['cat'], stdin, stdin_open: true, env: { GREETING: value } })
+  const log = await session.start({ argv: ['cat'], stdin, stdin_open: true, env: { LANGUAGE: value } })
   await session.call('exec.input', { process_id: log.id, data: input, eof: true })
   await log.finished()
   await session.call('fs.write', { path: 'file', content: `${content} ${old}` })
@@ -93,7 +93,7 @@ test('the journal tells everything that was done, by whom, chained line to line'
     ['session', 'closed', null],
   ])
   for (const [n, line] of journal.entries()) {
-    assert.deepEqual([line['n'], line['door'], line['session_id'], line['client_name']], [n, 'stdio', session.id, 'somebody'])
+    assert.deepEqual([line['n'], line['door'], line['session_id'], line['client_name']], [n + 1, 'stdio', session.id, 'somebody'])
     assert.equal(line['chain'], journal[0]?.['chain'])
   }
   const { argv, cwd, env, stdin_bytes, timeout_ms, request_id } = journal[1]!

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 import { constants } from 'node:os'
-import { join } from 'node:path'
 import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -221,7 +220,6 @@ test('a line about a file that is named as the journal is does not get into it',
   await session.failure(-32002, 'fs.read', { path: `../${name}` })
   const journal = await peer.home.journal()
   assert.ok(journal.every(({ event }) => event !== 'forged'))
-  assert.ok(journal.some((line) => line['path'] === name))
-  assert.equal(join(session.dir, name), session.path(name))
+  assert.ok(journal.some((line) => line['path'] === session.path(name)))
   await peer.close()
 })
