@@ -62,8 +62,9 @@ export class DataDirLock implements Startable {
     const database = take(lock)
     if (database === null) throw inUse(before, lock)
     try {
-      // A file system that carries no locks from one container or host to the other may still carry sockets.
-      if (before !== null && lifeOf(before) === 'unknown' && (await answers(apiSocket))) throw inUse(before, apiSocket)
+      // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
+      // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
+      if (before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket))) throw inUse(before, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
       database.close()

@@ -3,7 +3,13 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { visibleJson } from '../base/visible-text.ts'
-import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST, RELAYED_LINES_PER_SECOND } from '../protocol/local-limits.ts'
+import {
+  RELAYED_BYTES,
+  RELAYED_LINE_BYTES,
+  RELAYED_LINES_BURST,
+  RELAYED_LINES_PER_SECOND,
+  RELAYED_PAUSE_MS,
+} from '../protocol/local-limits.ts'
 
 export interface RelayedLogInit {
   /** What wrote it: stands in every line, whatever the line says of itself. */
@@ -28,26 +34,27 @@ const parsed = (text: string): object => {
  * Takes what a process writes to its standard error and writes it on as lines of our log, so that it needs no
  * descriptor of ours: a terminal's could be read as well. Each line is JSON, names its process, is cut at
  * `RELAYED_LINE_BYTES` and holds nothing that a terminal would obey. What comes faster than a log should is dropped
- * and counted.
+ * and counted, and what comes without end is read no faster than `RELAYED_BYTES`.
  */
 export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: RelayedLogInit): void => {
   const { name, pid, write } = init
   const rate = new TokenBucket({ clock }, { burst: RELAYED_LINES_BURST, perSecond: RELAYED_LINES_PER_SECOND })
+  const bytes = new TokenBucket({ clock }, RELAYED_BYTES)
   let parts: Buffer[] = []
   let kept = 0
   let dropped = 0
   const tell = (fields: object): void => write(`${visibleJson(JSON.stringify({ ...fields, name, pid }))}\n`)
-  const keep = (bytes: Buffer): void => {
-    const part = bytes.subarray(0, RELAYED_LINE_BYTES - kept)
+  const keep = (more: Buffer): void => {
+    const part = more.subarray(0, RELAYED_LINE_BYTES - kept)
     // A copy, so that a short beginning does not hold the whole chunk that it came in.
     if (part.length > 0) parts.push(Buffer.from(part))
     kept += part.length
   }
   const endLine = (): void => {
+    if (kept === 0) return
     const text = Buffer.concat(parts).toString('utf8')
     parts = []
     kept = 0
-    if (text === '') return
     if (!rate.take()) return void (dropped += 1)
     if (dropped > 0)
       tell({ level: 'warn', time: new Date().toISOString(), dropped, msg: 'lines of this log came too fast and were dropped' })
@@ -62,6 +69,9 @@ export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: Re
       from = to + 1
     }
     keep(chunk.subarray(from))
+    if (bytes.take(chunk.length)) return
+    stream.pause()
+    clock.setTimeout(() => void stream.resume(), RELAYED_PAUSE_MS, { unref: true })
   })
   stream.on('end', endLine)
   // It is gone, and its end is told elsewhere.

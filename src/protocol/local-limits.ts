@@ -103,6 +103,10 @@ export const RELAYED_LINE_BYTES = 8 * 1024
 /** Lines of its log at once, as of a start that goes wrong, and for ever after: a log that nobody could read is no log, and fills a disk. */
 export const RELAYED_LINES_BURST = 200
 export const RELAYED_LINES_PER_SECOND = 20
+/** Bytes of it that are read: whoever writes without end waits, and takes no time of who reads. */
+export const RELAYED_BYTES = { burst: 2 * 1024 * 1024, perSecond: 256 * 1024 }
+/** How long it waits; the read that was too much, of 64 KiB, is not counted. */
+export const RELAYED_PAUSE_MS = 1_000
 /** Addresses that one setting may list; they travel in one message to the network's half. */
 export const MAX_CONFIG_ADDRESSES = 1_024
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -160,4 +160,19 @@ test('where locks do not reach, a daemon of another container that answers on th
   const lock = new DataDirLock(paths)
   await lock.start()
   await lock.stop()
+})
+
+test('whoever removes the lock’s file lets no second daemon in beside one that answers', async (t) => {
+  const dir = await tempDir(t)
+  const [first, second] = [holder(t, dir), holder(t, dir)]
+  assert.equal(await first.take(), 'held')
+  const server = createServer((socket) => socket.destroy())
+  server.listen(pathsIn(dir).apiSocket)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  await rm(join(dir, 'daemon.lock'))
+  assert.match(await second.take(), new RegExp(`in use by the daemon with pid ${first.child.pid} `))
+  first.give()
+  await until('its pid is gone', async () => !(await readdir(dir)).includes('x0xd.pid'))
+  assert.equal(await second.take(), 'held')
 })

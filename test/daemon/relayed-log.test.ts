@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { PassThrough } from 'node:stream'
+import { PassThrough, Readable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
 import { relayLog } from '../../src/daemon/relayed-log.ts'
-import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST, RELAYED_LINES_PER_SECOND } from '../../src/protocol/local-limits.ts'
+import { RELAYED_BYTES, RELAYED_LINE_BYTES, RELAYED_LINES_BURST, RELAYED_LINES_PER_SECOND } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 type Line = Record<string, unknown>
@@ -55,6 +55,36 @@ test('lines beyond the rate are dropped, counted, and told when there is room ag
   )
   await say(RELAYED_LINES_PER_SECOND)
   assert.equal(lines.length, RELAYED_LINES_BURST + 2 + RELAYED_LINES_PER_SECOND - 1)
+})
+
+test('whoever writes without end is read no faster than a log may be', async () => {
+  const clock = new ManualClock()
+  let read = 0
+  const endless = new Readable({
+    read() {
+      read += 64 * 1024
+      // As much as this, and it is not bounded.
+      this.push(read > 64 * RELAYED_BYTES.burst ? null : Buffer.alloc(64 * 1024, '\n'))
+    },
+  })
+  relayLog(endless, { clock }, { name: 'half', pid: 7, write: () => undefined })
+  const settled = async (): Promise<number> => {
+    for (let before = -1; before !== read;) {
+      before = read
+      for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate)
+    }
+    return read
+  }
+  // And what a stream holds for who reads it.
+  const held = 4 * 64 * 1024
+  const first = await settled()
+  assert.ok(first >= RELAYED_BYTES.burst && first <= RELAYED_BYTES.burst + held, `${first}`)
+  for (let second = 0; second < 8; second++) {
+    await clock.advance(1_000)
+    await settled()
+  }
+  assert.ok(read > first && read <= first + 8 * (RELAYED_BYTES.perSecond + 64 * 1024) + held, `${read - first}`)
+  endless.destroy()
 })
 
 test('whatever comes, in whatever pieces: each line is one object of JSON that names its process, is bounded and shows no control character', async () => {
