@@ -24,14 +24,25 @@ export class Lease {
     this.#timer = null
   }
 
+  get #left(): number {
+    return this.#renewedAt + LEASE_EXPIRES_MS - this.#clock.monotonic()
+  }
+
   /** One timer per lease and interval, not one per frame. */
   #check(): void {
-    const left = this.#renewedAt + LEASE_EXPIRES_MS - this.#clock.monotonic()
-    if (left > 0) {
-      this.#timer = this.#clock.setTimeout(() => this.#check(), left)
-      return
-    }
+    if (this.#left > 0) this.#checkLater()
+    // Where something has held us up, timers fire before what came meanwhile is read: let that come first.
+    else setImmediate(() => this.#decide())
+  }
+
+  #decide(): void {
+    if (this.#timer === null) return
+    if (this.#left > 0) return this.#checkLater()
     this.#timer = null
     this.#onExpired()
+  }
+
+  #checkLater(): void {
+    this.#timer = this.#clock.setTimeout(() => this.#check(), this.#left)
   }
 }

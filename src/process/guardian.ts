@@ -53,6 +53,8 @@ marked() {
     set +f
     for environ in $(timeout 5 grep -l "${MARK_VARIABLE}=$mark-" /proc/[0-9]*/environ 2>/dev/null); do
       set -f
+      # The variable itself: a stranger's may have such a text for its value.
+      tr '\\n\\0' '_\\n' <"$environ" | grep -q "^${MARK_VARIABLE}=$mark-" || continue
       member=\${environ#/proc/}
       kill "$1" "\${member%/environ}"
     done

@@ -53,7 +53,8 @@ const isOurUsers = (pid: number): boolean => {
  * environment is not found. Null where this system shows no processes.
  */
 export const findMarked = (mark: string, leader: Leader): Look | null => {
-  const text = `${MARK_VARIABLE}=${mark}\0`
+  // Both ends: a stranger's variable may have such a text for its value, as QUERY_STRING has what anybody asks a web server.
+  const variable = `\0${MARK_VARIABLE}=${mark}\0`
   let pids: number[]
   try {
     pids = readdirSync('/proc').map(Number).filter(Number.isSafeInteger).filter(isSince(leader))
@@ -68,7 +69,7 @@ export const findMarked = (mark: string, leader: Leader): Look | null => {
     const [state, born] = [stat[0], stat[19]]
     if (pid === leader.pid || born === undefined || state === 'Z' || state === 'X' || BigInt(born) < began) continue
     try {
-      if (readFileSync(`/proc/${pid}/environ`, 'latin1').includes(text)) marked.push({ pid, born })
+      if (`\0${readFileSync(`/proc/${pid}/environ`, 'latin1')}`.includes(variable)) marked.push({ pid, born })
     } catch (error) {
       hidden ||= (error as NodeJS.ErrnoException).code === 'EACCES' && isOurUsers(pid)
     }

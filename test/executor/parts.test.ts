@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import fc from 'fast-check'
 
@@ -17,6 +21,7 @@ import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER, MA
 import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
 import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { temporaryDirectory } from '../support/processes.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
 const unproven = (error: unknown): boolean => isAppError(error, 'operator_proof_required')
@@ -54,6 +59,26 @@ test('a lease expires after silence, and only then', async () => {
   await clock.advance(1)
   assert.equal(expired, 1)
   assert.equal(clock.pending, 0)
+})
+
+test('a renewal that waited while something else held us up is heard before its lease is over', async (t) => {
+  const clock = new ManualClock()
+  let expired = 0
+  const lease = new Lease({ clock }, { onExpired: () => expired++ })
+  const path = join(await temporaryDirectory(t), 'socket')
+  const server = createServer((socket) => socket.on('data', () => lease.renew())).listen(path)
+  t.after(() => server.close())
+  const peer = connect(path)
+  t.after(() => peer.destroy())
+  await Promise.all([once(server, 'connection'), once(peer, 'connect')])
+  // As a timer of the runtime fires: before the next look at what has come.
+  await sleep(1)
+  peer.write('renew')
+  await clock.advance(LEASE_EXPIRES_MS)
+  await clock.advance(LEASE_EXPIRES_MS - 1)
+  assert.equal(expired, 0)
+  await clock.advance(1)
+  assert.equal(expired, 1)
 })
 
 test('a stopped lease leaves no timer behind', () => {

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -182,6 +184,20 @@ test('group: one that forks on and on, each in a session of its own, is caught',
   await started.printed('out')
   await started.process.ended
   assert.deepEqual([marked(mark), kinds(started)], [[], []])
+})
+
+test('group: a stranger whose variables only contain the text of a mark is not ended with the run', async (t) => {
+  const started = await startConfined(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { choice: 'group' })
+  await started.printed('\n')
+  const text = Buffer.concat(started.output.stdout).toString().trim()
+  assert.match(text, /^X0X_RUN=./)
+  const stranger = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
+  t.after(() => stranger.kill('SIGKILL'))
+  const ended = once(stranger, 'exit')
+  started.process.terminate()
+  await started.process.ended
+  stranger.kill('SIGUSR1')
+  assert.deepEqual(await ended, [null, 'SIGUSR1'])
 })
 
 test('group: one that has changed its environment is not found, and who holds the output is told of', async (t) => {

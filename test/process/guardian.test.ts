@@ -115,6 +115,21 @@ test('what left its group by a double fork does not outlive a killed daemon', li
   await until(() => pids.every((pid) => !isAlive(pid)))
 })
 
+test('a stranger whose variables only contain the text of a mark outlives us', linuxOnly, async (t) => {
+  const guardian = startGuardian(t)
+  const { process, printed, output } = await start(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { guardian })
+  await printed('\n')
+  const text = Buffer.concat(output.stdout).toString().trim()
+  assert.match(text, /^X0X_RUN=./)
+  const stranger = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
+  t.after(() => stranger.kill('SIGKILL'))
+  const ended = once(stranger, 'exit')
+  await guardian.stop()
+  await process.ended
+  stranger.kill('SIGUSR1')
+  assert.deepEqual(await ended, [null, 'SIGUSR1'])
+})
+
 test('a stopped program hears of its end', linuxOnly, async (t) => {
   const guardian = startGuardian(t)
   const path = await script(t, "trap 'echo bye; exit 3' TERM\necho up\nkill -STOP $$\nwhile :; do sleep 0.05; done")
