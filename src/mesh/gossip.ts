@@ -73,7 +73,7 @@ export interface GossipWatch {
 /** What gossipsub has beside its interface. */
 type Watched = GossipSub & {
   handleReceivedRpc(neighbour: PeerId, rpc: { readonly messages: readonly unknown[] }): Promise<void>
-  readonly score: { markInvalidMessageDelivery(neighbour: string, topic: string): void }
+  readonly score: { markInvalidMessageDelivery(neighbour: string, topic: string): void; duplicateMessage: () => void }
 }
 const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'score' in pubsub
 
@@ -90,6 +90,9 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
     mark(neighbour, topic)
     watch.onInvalid(neighbour)
   }
+  // A message's name is its publisher and a number, and who publishes may give one name to two messages: only who
+  // brought the first of them is judged by it, not an honest neighbour that brings the other.
+  score.duplicateMessage = () => undefined
 }
 
 /** Joins a topic: each message goes through `validator` before it is used or passed on. */

@@ -6,6 +6,7 @@ import { noise } from '@chainsafe/libp2p-noise'
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import type { Connection, Libp2p, MessageStream, Stream, StreamMuxer } from '@libp2p/interface'
+import { peerIdFromPrivateKey } from '@libp2p/peer-id'
 import { tcp } from '@libp2p/tcp'
 import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
@@ -110,6 +111,18 @@ export const wronglySigned = (from: Libp2p, count: number): Buffer => {
     ),
   )
   const batch = Buffer.concat(messages)
+  return Buffer.concat([Buffer.from(varint(batch.length)), batch])
+}
+
+/** A batch of one announcement that this machine has signed: its name is the machine and the number. */
+export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array): Promise<Buffer> => {
+  const key = await generateKeyPairFromSeed('Ed25519', seed)
+  const sequence = Buffer.alloc(8)
+  sequence.writeBigUInt64BE(BigInt(number))
+  const fields = [peerIdFromPrivateKey(key).toMultihash().bytes, data, sequence, Buffer.from(ANNOUNCE_TOPIC)]
+  const message = Buffer.concat(fields.map((bytes, index) => field(index + 1, bytes)))
+  const signature = await key.sign(Buffer.concat([Buffer.from('libp2p-pubsub:'), message]))
+  const batch = field(2, Buffer.concat([message, field(5, signature)]))
   return Buffer.concat([Buffer.from(varint(batch.length)), batch])
 }
 

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import { signCard } from '../../src/identity/card.ts'
+import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
+import { machineIdOf } from '../../src/mesh/peer-ids.ts'
+import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/card.ts'
+import { MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/meter-limits.ts'
+import { signalOf } from '../support/hostile-link.ts'
+import { introduce, startPeer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+test('who passes on what it has checked is not blamed for another message of the same name', { timeout: 60_000 }, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted', true)
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => bob.announcements.counts.accepted > 0 && alice.announcements.counts.accepted > 0)
+  const connections = alice.node.connectionsTo(bob.machineId)
+
+  const seed = randomBytes(32)
+  const mallory = await Stranger.start(t, seed)
+  const signer = await loadOrCreateAgentKey(await tempDir(t))
+  const machine_id = machineIdOf(mallory.node.peerId)!
+  const announcement = async (): Promise<Uint8Array> => {
+    const issued_at_ms = Date.now()
+    const body = {
+      version: 1 as const,
+      agent_public_key: signer.publicKey,
+      machine_id,
+      name: 'm',
+      addresses: [],
+      issued_at_ms,
+      expires_at_ms: issued_at_ms + 60_000,
+    }
+    return signedCard.encode(await signCard(signer, body, ANNOUNCE_DOMAIN))
+  }
+  const toBob = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+  const toAlice = await openGossip(await mallory.connect(alice.node.addresses()[0]!))
+  const heardByAlice = async (number: number): Promise<void> => {
+    const { accepted } = alice.announcements.counts
+    toAlice.send(await rightlySigned(seed, number, await announcement()))
+    await until(() => alice.announcements.counts.accepted > accepted)
+  }
+  // One more than refuses: a little is forgiven meanwhile.
+  const offences = Math.ceil(MIN_PENALTY_MS / PENALTY_MS.bad_gossip) + 1
+  for (let number = 1; number <= offences; number++) {
+    toBob.send(await rightlySigned(seed, number, randomBytes(64)))
+    await until(() => bob.announcements.counts.rejected === number)
+    await heardByAlice(number)
+  }
+  await heardByAlice(offences + 1)
+  // It comes behind all others, by way of alice.
+  await until(() => bob.announcements.list().some((seen) => seen.machine_id === machine_id))
+  assert.deepEqual(
+    bob.node.refusals().penalties.map(({ source, refused }) => [source, refused]),
+    [['127.0.0.1', true]],
+  )
+  assert.ok(connections.length > 0 && connections.every(({ open }) => open))
+})
