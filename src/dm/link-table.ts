@@ -4,7 +4,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_LINKS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
-import type { OpenLink } from './link.ts'
+import { isAccepted, type OpenLink } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { NonceSupply } from './nonce-supply.ts'
 import type { StreamPool } from './stream-pool.ts'
@@ -68,6 +68,11 @@ export class LinkTable {
   /** By its name on the wire; only on the connection that carried its handshake. */
   byId(connection: MeshConnection, id: string): TableLink | undefined {
     return this.#on(connection).findLast((entry) => entry.link.id === id)
+  }
+
+  /** Whether a link shows that much may come from this machine: its agent is accepted, or it was we who wanted the link. */
+  expectsMuchFrom(machineId: MachineId): boolean {
+    return this.#byMachine.get(machineId)?.some(({ link }) => link.usable && (link.initiator || isAccepted(link.decision))) ?? false
   }
 
   linkedAgent(machineId: MachineId): AgentId | null {

@@ -69,7 +69,7 @@ export class Links implements Startable {
 
   start(): void {
     const { node, port } = this.#parts
-    node.standing = (machineId) => this.#standings.get(machineId) ?? 'stranger'
+    node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : (this.#standings.get(machineId) ?? 'stranger'))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onDisconnected((connection) =>
