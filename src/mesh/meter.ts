@@ -26,8 +26,11 @@ export class Meters {
   /** False when the source does more of it than its standing allows. */
   take(standing: Standing, source: string, what: Metered, count = 1): boolean {
     const own = this.#limit(standing, what, 1)
-    if (standing !== 'stranger' || this.#limit(standing, what, CROWD_FACTOR).allows(CROWD, count)) return own.allows(source, count)
-    return own.allows(source, count * Math.max(1, this.#parts.strangerHosts() / CROWD_FACTOR))
+    if (!own.allows(source, count)) return false
+    if (standing !== 'stranger' || this.#limit(standing, what, CROWD_FACTOR).allows(CROWD, count)) return true
+    const share = Math.max(1, this.#parts.strangerHosts() / CROWD_FACTOR)
+    // No more than there is to have, so that who has done nothing for long may begin.
+    return own.allows(source, Math.min(count * share, RATES.stranger[what].burst) - count)
   }
 
   #limit(standing: Standing, what: Metered, factor: number): RateLimit {

@@ -13,6 +13,7 @@ import {
   MAX_METERED_SOURCES,
   RATES,
   REFUSED_CONNECTION_COST,
+  type Metered,
 } from '../../src/protocol/meter-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -52,6 +53,26 @@ test('when strangers together do too much, who does much is found and who does l
     await clock.advance(1_000)
   }
   assert.ok(found.size >= hosts / 2)
+})
+
+test('what a stranger is refused is not taken from the others', async () => {
+  const clock = new ManualClock()
+  const meters = metersOf(clock, 200)
+  for (let second = 0; second < 30; second++) {
+    for (let i = 0; i < 50; i++) meters.take('stranger', 'loud', 'handshakes')
+    assert.equal(meters.take('stranger', 'quiet', 'handshakes'), true)
+    await clock.advance(1_000)
+  }
+})
+
+test('however many strangers share what is used up, who was quiet for long may do one thing', async () => {
+  const clock = new ManualClock()
+  for (const what of Object.keys(RATES.stranger) as Metered[]) {
+    const meters = metersOf(clock, 512)
+    for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (meters.take('stranger', `host ${i}`, what, RATES.stranger[what].burst / 4)) continue
+    assert.equal(meters.take('stranger', 'quiet', what), true, what)
+    assert.equal(meters.take('stranger', 'quiet', what, RATES.stranger[what].burst), false, what)
+  }
 })
 
 test('strangers use up nothing of those who are named, and nobody that of the accepted', () => {
