@@ -70,9 +70,9 @@ export class LinkTable {
     return this.#on(connection).findLast((entry) => entry.link.id === id)
   }
 
-  /** Whether a link shows that much may come from this machine: its agent is accepted, or it was we who wanted the link. */
+  /** Whether a link shows that much may come from this machine: its agent is accepted, or we have asked it for something. */
   expectsMuchFrom(machineId: MachineId): boolean {
-    return this.#byMachine.get(machineId)?.some(({ link }) => link.usable && (link.initiator || isAccepted(link.decision))) ?? false
+    return this.#byMachine.get(machineId)?.some(({ link }) => link.usable && (link.asked || isAccepted(link.decision))) ?? false
   }
 
   linkedAgent(machineId: MachineId): AgentId | null {

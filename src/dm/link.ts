@@ -47,6 +47,8 @@ export class OpenLink implements Link {
   /** No new channel starts on it; it ends with its last one. */
   retired = false
   closed = false
+  /** We have opened a channel on it: what answers there may be all the output of a run. */
+  asked = false
   readonly #secret: Uint8Array
   readonly #transcript: Uint8Array
 

@@ -160,8 +160,9 @@ export class Links implements Startable {
 
   /** On the handshake's own stream when that is free. */
   async #channelOn(entry: TableLink, signal: AbortSignal): Promise<DmChannel> {
-    const { first } = entry
+    const { first, link } = entry
     entry.first = null
+    link.asked = true
     return first !== null && !first.closed ? first : this.#keeper.openOn(entry, signal)
   }
 

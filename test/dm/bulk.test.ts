@@ -18,12 +18,17 @@ const pour = async (channel: DmChannel): Promise<void> => {
   for (let i = 0; i < PIECES && !channel.closed; i++) if (!channel.send(newRequestId(), PIECE)) await channel.drained()
 }
 
-test('whom we have called may answer with as much as the path carries, though its contact is of level unknown', LIMIT, async (t) => {
+test('whom we have asked may answer with as much as the path carries, though its contact is of level unknown', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'unknown')
   await introduce(bob, alice, 'trusted', true)
   bob.dispatcher.route(EXEC_PREFIX, (channel) => void pour(channel))
+  // Whoever opened the link that there is.
+  await bob.links.link(alice.agentId, signalOf())
+  await until(() => alice.links.list().length === 1)
+  assert.equal(alice.node.standing(bob.machineId), 'named')
   const channel = await alice.links.openChannel(bob.agentId, signalOf())
+  assert.equal(alice.counters.get('links_opened'), 1)
   let received = 0
   channel.onBody = () => (received += 1)
   channel.send(newRequestId(), EXEC_PREFIX)
