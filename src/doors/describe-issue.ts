@@ -71,6 +71,11 @@ export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: u
   const at = issue.path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('')
   const field = at === '' ? 'body' : at.slice(1)
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, schema instanceof z.ZodObject ? Object.keys(schema.shape) : [])
+  if (issue.code === 'invalid_key') {
+    const [inner] = issue.issues
+    const length = inner?.code === 'too_big' ? `at most ${inner.maximum}` : 'at least 1'
+    return `${field.slice(0, MAX_NAME)}: a name has ${length} characters`
+  }
   if (issue.code === 'custom') return `${field}: ${issue.message}`
   const expected = expectation(schema, issue)
   return value === undefined ? `${field}: missing; expected ${expected}` : `${field}: expected ${expected}, not ${shownValue(value)}`
