@@ -82,7 +82,7 @@ export class ClientRun {
       onFrame: (frame) => this.#receive(frame),
       onResumed: (stdin) => this.#onResumed(stdin),
       signAgain: async (wire) => this.#signAgain(wire),
-      onSentAgain: () => this.#sendStdin(0),
+      onSentAgain: () => this.#resendStdin(0),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
   }
@@ -143,19 +143,18 @@ export class ClientRun {
     this.#components.counters.add('runs_resumed')
     if (this.#cancelled) this.#attachment.send({ type: 'cancel', request_id: this.#id })
     this.#delivery.ackAgain()
-    this.#sendStdin(stdin)
+    this.#resendStdin(stdin)
   }
 
-  /** Again, from this number on. */
-  #sendStdin(from: number): void {
+  #resendStdin(from: number): void {
     if (this.#stdin === null ? from !== 0 : !this.#stdin.resume(from)) this.#wrong('stdin is said to have come that was not sent')
   }
 
-  /** Only what never showed itself over there is sent again. */
+  /** Only what never showed itself over there is sent again, and was not cancelled while it was signed either. */
   async #signAgain(wire: RunWire): Promise<ExecFrame> {
-    if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     if (this.#pid !== null || this.#warnings.length > 0) throw new AppError('malformed', 'the agent denies a run that it has told of')
-    this.#request = await this.#components.sign(wire)
+    if (!this.#cancelled) this.#request = await this.#components.sign(wire)
+    if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#components.counters.add('requests_sent_again')
     return { type: 'request', ...this.#request }
   }

@@ -126,6 +126,29 @@ test('what was cancelled meanwhile is not sent again', async () => {
   assert.match(message ?? '', /not sent again: it was cancelled/)
 })
 
+test('what is cancelled while it is signed anew is not sent again', async () => {
+  const clock = new ManualClock()
+  const streams: ScriptedPeer[] = []
+  const { peer, runner, outcome } = await scriptedRun(clock, {}, async (_silent, _signal, first) => {
+    streams.push(new ScriptedPeer({ party: first.party, requester: first.requester, request: first.request }))
+    if (streams.length === 2) void cancelSoon()
+    return streams.at(-1)!
+  })
+  /** In this very turn, behind all that is ready: a signature takes longer. */
+  const cancelSoon = async (): Promise<void> => {
+    for (let step = 0; step < 100; step++) await Promise.resolve()
+    runner.cancel(peer.id)
+  }
+  peer.onClosed(RESET)
+  await settle()
+  gone(await spokenOn(streams[0]!), true)
+  while (streams[1] === undefined || (streams[1].frames.length === 0 && streams[1].left === null)) await settle()
+  assert.deepEqual(streams.map(types), [['resume'], []])
+  const { ok, incomplete, message } = await outcome
+  assert.deepEqual([ok, incomplete, clock.pending], [false, true, 0])
+  assert.match(message ?? '', /not sent again: it was cancelled/)
+})
+
 test('an agent that denies a run that it has told of gets no second copy', async () => {
   const { peer, outcome, stream, streams, counters } = await stage()
   peer.started()
