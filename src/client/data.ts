@@ -51,14 +51,10 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
     return
   }
   const iterator = source[Symbol.asyncIterator]()
-  const over = new Promise<null>((resolve) => whenAborted(signal, () => resolve(null)))
   let ended = false
   try {
     for (;;) {
-      const next = iterator.next()
-      // What it fails with when nobody listens any more is nobody's.
-      next.catch(() => undefined)
-      const given = await Promise.race([next, over])
+      const given = await nextUnlessAborted(iterator, signal)
       ended = given?.done === true
       if (given === null || ended) return
       yield given.value as Data
@@ -70,6 +66,13 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
     if (!ended) letGo(source, iterator)
   }
 }
+
+/** Null: aborted first. No race with one promise for all, which would keep every part until the signal is gone. */
+const nextUnlessAborted = async (iterator: AsyncIterator<Data>, signal: AbortSignal): Promise<IteratorResult<Data> | null> =>
+  new Promise((resolve, reject) => {
+    const release = whenAborted(signal, () => resolve(null))
+    iterator.next().then(resolve, reject).finally(release)
+  })
 
 /** As a loop does that is left; a stream of Node.js that is still to give something would hear of that only behind it. */
 const letGo = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 
 import fc from 'fast-check'
 
-import { contentChunks } from '../../src/client/data.ts'
+import { contentChunks, untilAborted } from '../../src/client/data.ts'
 import { all, cut, SEED, sizes } from './pieces.ts'
 
 test('content comes in chunks of one size, and is the same', async () => {
@@ -24,4 +27,26 @@ test('content comes in chunks of one size, and is the same', async () => {
     }),
     { seed: SEED },
   )
+})
+
+test('of what a source gives, no part is kept that was taken', async () => {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  const given: WeakRef<Uint8Array>[] = []
+  const source = async function* (): AsyncGenerator<Uint8Array> {
+    for (let at = 0; at < 100; at++) {
+      const part = new Uint8Array(1024)
+      given.push(new WeakRef(part))
+      yield part
+    }
+  }
+  const kept = async (): Promise<number> => {
+    // What was looked at in this turn counts as used until its end.
+    await nextTurn()
+    collect()
+    return given.filter((part) => part.deref() !== undefined).length
+  }
+  let most = 0
+  for await (const _ of untilAborted(source(), new AbortController().signal)) if (given.length === 100) most = await kept()
+  assert.ok(most < 10, `${most} of 100`)
 })
