@@ -25,7 +25,7 @@ export const interpretersOf = (program: string, find: FindProgram, depth = 0): I
   const { interpreter, argument } = format
   if (!interpreter.startsWith('/'))
     throw new Error(`${program} names its interpreter by a relative path (${interpreter}), which is looked up where it starts`)
-  const behind = posix.basename(interpreter) === 'env' ? find(programOf(argument)) : null
+  const behind = posix.basename(interpreter) === 'env' ? behindEnv(program, argument, find) : null
   return [interpreter, ...(behind === null ? [] : [behind])].flatMap((next) => [
     { program, interpreter: next },
     ...interpretersOf(next, find, depth + 1),
@@ -48,5 +48,22 @@ const formatOf = (path: string): ProgramFormat | null => {
   }
 }
 
-/** The program that env(1) starts: behind its options and assignments. */
-const programOf = (argument: string): string => argument.split(/[ \t]+/).find((word) => !word.startsWith('-') && !word.includes('=')) ?? ''
+/** What stands behind env(1) in a script is one text, which it takes apart itself when told so. */
+const ENV_SPLIT = /^(-[iv]*S|--split-string=)/
+/** Its options that take no word of their own. */
+const ENV_OPTION = /^(-[iv]*|--ignore-environment|--debug)$/
+const ASSIGNMENT = /^[^-=]+=/
+/** What env itself has a meaning for inside a word. */
+const ENV_QUOTING = /["'\\$#]/
+
+/** The program that env(1) starts: behind its options and assignments; null for none. Throws where that cannot be told for sure. */
+const behindEnv = (script: string, argument: string, find: FindProgram): string | null => {
+  const words = argument.replace(ENV_SPLIT, '').trim().split(/[ \t]+/)
+  const before = words.findIndex((word) => !ENV_OPTION.test(word) && !ASSIGNMENT.test(word))
+  const name = words[before] ?? ''
+  const isPlain = words.slice(0, before + 1).every((word) => !ENV_QUOTING.test(word) && !word.startsWith('PATH='))
+  if (name.startsWith('-') || !isPlain || (name.includes('/') && !name.startsWith('/')))
+    throw new Error(`${script} has env start what cannot be followed (${argument}): name the interpreter itself`)
+  if (name === '') return null
+  return name.startsWith('/') ? name : find(name)
+}

@@ -64,6 +64,18 @@ test('every interpreter of the chain counts, links and what env starts too', asy
   assert.equal(findExecutable(join(dir, 'by-env')).kind, 'found', 'env finds another in another PATH')
 })
 
+test('what env starts is known in each way to say it, or the script is refused', async (t) => {
+  const { dir, python } = await everyday(t)
+  const path = `${join(dir, 'venv')}:/usr/bin:/bin`
+  const byEnv = async (words: string): Promise<ExecutableLookup> =>
+    findExecutable(await program(join(dir, 'by-env'), `#!/usr/bin/env ${words}\n`), path)
+  for (const words of [python, `-S ${python} -u`, '-Spython -u', '-vS python', '--split-string=python -u', '-S -i A=b python "$HOME"'])
+    unsafe(await byEnv(words), /python is writable by others/)
+  for (const words of ['-S -u A python', '-S "python" -u', '-S A="b c" python', '-S ${A}', '-S PATH=/usr/bin python', './python'])
+    unsafe(await byEnv(words), /by-env has env start what cannot be followed \(.*\): name the interpreter itself/)
+  for (const words of ['sh', '-S sh -c "exit 0"', '-i']) assert.equal((await byEnv(words)).kind, 'found', words)
+})
+
 test('what is missing, in nobody else’s reach, is left to the start; where others could put it, it is refused', async (t) => {
   const dir = await tempDir(t)
   const script = await program(join(dir, 'script'), `#!${dir}/none\n`)
