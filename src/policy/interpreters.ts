@@ -58,7 +58,10 @@ const ENV_QUOTING = /["'\\$#]/
 
 /** The program that env(1) starts: behind its options and assignments; null for none. Throws where that cannot be told for sure. */
 const behindEnv = (script: string, argument: string, find: FindProgram): string | null => {
-  const words = argument.replace(ENV_SPLIT, '').trim().split(/[ \t]+/)
+  const words = argument
+    .replace(ENV_SPLIT, '')
+    .trim()
+    .split(/[ \t]+/)
   const before = words.findIndex((word) => !ENV_OPTION.test(word) && !ASSIGNMENT.test(word))
   const name = words[before] ?? ''
   const isPlain = words.slice(0, before + 1).every((word) => !ENV_QUOTING.test(word) && !word.startsWith('PATH='))

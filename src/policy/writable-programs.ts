@@ -1,5 +1,5 @@
-import { accessSync, constants, realpathSync } from 'node:fs'
-import { dirname, isAbsolute, join, posix } from 'node:path'
+import { accessSync, constants, lstatSync, readlinkSync, type Stats } from 'node:fs'
+import { dirname, isAbsolute, join } from 'node:path'
 
 import type { TomlReader } from '../base/toml-reader.ts'
 import { runsScripts } from './escapes.ts'
@@ -51,23 +51,41 @@ const chainOf = (program: string, path: string): string[] => interpretersOf(prog
 
 /** The root below which `fs.write` could put another file in the place of this one; null where there is none. */
 const changeable = (path: string, roots: readonly Root[]): string | null => {
-  for (const place of placesOf(path)) {
+  const places = placesOf(path)
+  for (const place of places) {
     const root = roots.find(({ real }) => real === '/' || place.startsWith(`${real}/`))
-    if (root !== undefined && (isWritable(place) || isWritable(dirname(place)))) return root.path
+    if (root !== undefined && (isWritable(dirname(place)) || (place === places.at(-1) && isWritable(place)))) return root.path
   }
   return null
 }
 
-/** The name itself, in the directory that it really is in, and the file that it leads to. */
+/** The kernel's own bound on links in one path (path_resolution(7)). */
+const MAX_LINKS = 40
+
+/** What leads to the file: each link on the way, and the file; where something is missing, that is the last. Directories cannot be replaced through `fs.write`. */
 const placesOf = (path: string): string[] => {
-  const real = (one: string): string[] => {
-    try {
-      return [realpathSync(one)]
-    } catch {
-      return []
-    }
+  const places: string[] = []
+  const ahead = path.split('/')
+  for (let at = '/', links = 0; ahead.length > 0 && links <= MAX_LINKS;) {
+    at = join(at, ahead.shift()!)
+    const info = standingAt(at)
+    if (info?.isDirectory()) continue
+    places.push(at)
+    if (!info?.isSymbolicLink()) break
+    const target = readlinkSync(at)
+    ahead.unshift(...target.split('/'))
+    at = isAbsolute(target) ? '/' : dirname(at)
+    links += 1
   }
-  return [...real(dirname(path)).map((directory) => posix.join(directory, posix.basename(path))), ...real(path)]
+  return places
+}
+
+const standingAt = (path: string): Stats | undefined => {
+  try {
+    return lstatSync(path)
+  } catch {
+    return undefined
+  }
 }
 
 const isWritable = (path: string): boolean => {

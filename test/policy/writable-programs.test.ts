@@ -51,6 +51,22 @@ test('… by a link, an interpreter, a script that a shell is given, or a direct
   assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${root}"]`), /security\.path: .* could put programs there/)
 })
 
+test('… by a directory on the way that is missing, or that a link leads to', async (t) => {
+  const { root, beside } = await places(t)
+  await program(join(beside, 'tool'))
+  await symlink(beside, join(root, 'current'))
+  for (const way of ['missing', 'missing/bin', 'current']) {
+    const problem = new RegExp(`${join(root, way)}.* is below the root ${root}: callers could`)
+    assert.match(problemsOf(root, [join(root, way, 'tool')]), problem)
+    assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${join(root, way)}"]`), problem)
+    assert.match(problemsOf(root, ['sh', join(root, way, 'tool')]), problem)
+  }
+  await symlink('../root/missing', join(beside, 'later'))
+  assert.match(problemsOf(root, [join(beside, 'later', 'tool')]), /tool is below the root/)
+  await symlink('loop', join(beside, 'loop'))
+  assert.equal(problemsOf(root, [join(beside, 'loop')]), '')
+})
+
 test(
   'a root that holds what only others may write is no problem',
   { skip: process.getuid?.() === 0 && 'root may write everything' },
