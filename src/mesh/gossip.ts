@@ -16,6 +16,8 @@ const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorRe
 
 /** Room for the envelope of gossipsub around one announcement. */
 const GOSSIP_OVERHEAD = 4096
+/** The largest announcements that one batch may bring: of a neighbour that sends a larger one gossipsub hears no more. */
+const LARGEST_PER_BATCH = 16
 
 /** Nobody is liked for what it delivers; nine messages of late that are not valid, and all of a neighbour is dropped unread. */
 const JUDGED_BY_WHAT_IS_INVALID = {
@@ -48,7 +50,7 @@ export const gossip = gossipsub({
   emitSelf: false,
   doPX: false,
   allowedTopics: [ANNOUNCE_TOPIC],
-  maxInboundDataLength: 16 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
+  maxInboundDataLength: LARGEST_PER_BATCH * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
   maxOutboundBufferSize: 64 * (MAX_CARD_BYTES + GOSSIP_OVERHEAD),
   decodeRpcLimits: {
     maxSubscriptions: MAX_CONTROL_MESSAGES,
@@ -73,9 +75,10 @@ export interface GossipWatch {
 /** What gossipsub has beside its interface. */
 type Watched = GossipSub & {
   handleReceivedRpc(neighbour: PeerId, rpc: { readonly messages: readonly unknown[] }): Promise<void>
+  handleIHave(neighbour: string, names: readonly unknown[]): { readonly messageIDs: readonly Uint8Array[] }[]
   readonly score: { markInvalidMessageDelivery(neighbour: string, topic: string): void; duplicateMessage: () => void }
 }
-const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'score' in pubsub
+const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'handleIHave' in pubsub && 'score' in pubsub
 
 /** From now on every batch and every message that is not valid is told. gossipsub has no events for them. */
 export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
@@ -84,6 +87,10 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
   pubsub.handleReceivedRpc = async (neighbour, rpc) => {
     if (watch.mayBring(neighbour.toString(), rpc.messages.length)) await receive(neighbour, rpc)
   }
+  // What is asked for at once comes in one batch: no more than one may be.
+  const ask = pubsub.handleIHave.bind(pubsub)
+  pubsub.handleIHave = (neighbour, names) =>
+    ask(neighbour, names).map(({ messageIDs }) => ({ messageIDs: messageIDs.slice(0, LARGEST_PER_BATCH) }))
   const { score } = pubsub
   const mark = score.markInvalidMessageDelivery.bind(score)
   score.markInvalidMessageDelivery = (neighbour, topic) => {

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
+
+import type { GossipSub } from '@libp2p/gossipsub'
+import { createLibp2p } from 'libp2p'
+
+import { joinTopic, watchGossip } from '../../src/mesh/gossip.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
+import { ANNOUNCE_TOPIC } from '../../src/protocol/card.ts'
+import { MAX_CARD_BYTES } from '../../src/protocol/limits.ts'
+import { rightlySigned } from '../support/stranger.ts'
+import { until } from '../support/processes.ts'
+
+/** What gossipsub has beside its interface. */
+type Inside = GossipSub & {
+  peers: Map<string, unknown>
+  streamsOutbound: Map<string, unknown>
+  decodeRpc(bytes: Uint8Array): { messages: { data: Uint8Array }[] }
+} & {
+  mcache: { put(id: { msgId: Uint8Array; msgIdStr: string }, message: unknown, validated: boolean): void }
+  sendRpc(id: string, rpc: unknown): boolean
+  msgIdToStrFn(id: Uint8Array): string
+}
+
+const start = async (t: TestContext) => {
+  const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
+  const node = await createLibp2p(options)
+  await node.start()
+  t.after(() => node.stop())
+  const heard: string[] = []
+  joinTopic(
+    node.services.pubsub,
+    ANNOUNCE_TOPIC,
+    (data) => (heard.push(Buffer.from(data).toString('latin1')), 'ignore'),
+    () => undefined,
+  )
+  watchGossip(node.services.pubsub, { mayBring: () => true, onInvalid: () => undefined })
+  return { node, heard, pubsub: node.services.pubsub as unknown as Inside }
+}
+
+test('of what a neighbour has, no more is asked for at once than one answer may bring', { timeout: 60_000 }, async (t) => {
+  const [hub, late] = [await start(t), await start(t)]
+  await late.node.dial(hub.node.getMultiaddrs())
+  const [toLate, toHub] = [late.node.peerId.toString(), hub.node.peerId.toString()]
+  await until(() => hub.pubsub.streamsOutbound.has(toLate) && late.pubsub.streamsOutbound.has(toHub))
+  const seed = randomBytes(32)
+  const messageIDs: Uint8Array[] = []
+  for (let i = 0; i < 100; i++) {
+    const batch = await rightlySigned(seed, i, randomBytes(MAX_CARD_BYTES))
+    // Behind the length of the batch, of three bytes here at most.
+    const [message] = hub.pubsub.decodeRpc(batch.subarray(batch.findIndex((byte) => byte < 128) + 1)).messages
+    const msgId = Buffer.from(`name ${i}`)
+    hub.pubsub.mcache.put({ msgId, msgIdStr: hub.pubsub.msgIdToStrFn(msgId) }, message, true)
+    messageIDs.push(msgId)
+  }
+  hub.pubsub.sendRpc(toLate, {
+    subscriptions: [],
+    messages: [],
+    control: { ihave: [{ topicID: ANNOUNCE_TOPIC, messageIDs }], iwant: [], graft: [], prune: [], idontwant: [] },
+  })
+  await until(() => late.heard.length >= 16 || !late.pubsub.peers.has(toHub))
+  assert.ok(late.pubsub.peers.has(toHub), 'the neighbour was given up')
+  assert.equal(late.heard.length, 16)
+})
