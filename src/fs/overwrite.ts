@@ -98,8 +98,11 @@ const dropSetId = async (file: FileHandle, { mode }: BigIntStats): Promise<void>
   }
 }
 
-/** Clocks of file systems are coarse: two changes within one beat would have the same time, and who expects it would miss the second. */
-const withTimeOfItsOwn = async (file: FileHandle, before: BigIntStats): Promise<BigIntStats> => {
+/**
+ * Gives a changed file, whose length is ours to say, another time than before: clocks of file systems are coarse, and who
+ * expects a time would miss a second change within one beat.
+ */
+export const withTimeOfItsOwn = async (file: FileHandle, before: BigIntStats): Promise<BigIntStats> => {
   for (let tries = 0; ; tries++) {
     const info = await file.stat({ bigint: true })
     if (mtimeMs(info.mtimeNs) !== mtimeMs(before.mtimeNs) || tries === MAX_TIME_TRIES) return info

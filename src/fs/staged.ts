@@ -3,6 +3,7 @@ import { constants, lstatSync, renameSync, type BigIntStats } from 'node:fs'
 import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
 import type { Found, Held, Standing } from './held.ts'
+import { withTimeOfItsOwn } from './overwrite.ts'
 import { errnoOf, requireSame, systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
@@ -113,7 +114,7 @@ export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats 
     await file.writeFile(data)
     if (old !== null) await takeAfter(file, old)
     await file.datasync()
-    return new Staged(directory, temporary, await file.stat({ bigint: true }))
+    return new Staged(directory, temporary, old === null ? await file.stat({ bigint: true }) : await withTimeOfItsOwn(file, old))
   } catch (error) {
     await unlink(directory.at(temporary)).catch(() => {})
     throw error

@@ -97,6 +97,19 @@ test('every change has a time of its own, in milliseconds too', async (t) => {
   assert.equal(times.size, 20)
 })
 
+test('… a new file in the place of another too', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await put(join(inside, 'f'), '0')
+  const options = { mode: 'replace', atomic: true, mkdirParents: false, expectedMtime: null } as const
+  const times = new Set<number>()
+  for (let i = 1; i <= 300; i++) {
+    const { atomic, mtime_ms } = await writeFile(permit('f', 'write'), { ...options, data: Buffer.from(`${i}`) })
+    assert.equal(atomic, true)
+    times.add(mtime_ms)
+  }
+  assert.equal(times.size, 300)
+})
+
 test('who reads through us sees no part of a change, and comes in turn however many write', async (t) => {
   const { inside, permit } = await fileScene(t)
   const contents = ['a', 'b'].map((letter) => letter.repeat(1024 * KiB - 1))
