@@ -35,7 +35,7 @@ type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; re
  * What is added or moved to may not be there yet; its directories are made. A link at the end of a path is followed to
  * what is updated, is itself what is deleted, and is not moved. Throws `conflict` where text is not found (`data.line`:
  * the hunk in the patch), something is there or changed meanwhile, or a file is named twice; `resource_limit` above
- * MAX_PATCH_FILES, MAX_PATCH_BYTES, MAX_PATCH_LINES or MAX_EDIT_BYTES; what reading and writing throw; and the reason of
+ * any MAX_PATCH_… or MAX_EDIT_BYTES; what reading and writing throw; and the reason of
  * the signal before anything is changed. `announce` is told every path, all of them permitted, before anything is done.
  */
 export const applyPatch = async (

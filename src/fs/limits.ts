@@ -29,6 +29,8 @@ export const MAX_WRITE_TRIES = 8
 export const MAX_TIME_TRIES = 20
 /** Files that one patch names. */
 export const MAX_PATCH_FILES = 100
+/** Directories that one patch makes: each is held open until all is done. */
+export const MAX_PATCH_DIRECTORIES = 256
 /** All that one patch reads and writes: it is in memory until everything is known to fit. */
 export const MAX_PATCH_BYTES = 64 * MiB
 /** Lines of a file that is patched: each costs some hundred bytes and a tenth of a microsecond while it is. */

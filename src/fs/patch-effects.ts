@@ -6,8 +6,9 @@ import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath, removeMade, type Made } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
+import { MAX_PATCH_DIRECTORIES } from './limits.ts'
 import { overwrite } from './overwrite.ts'
-import { about, pathOf, requireSame, systemError } from './refusals.ts'
+import { about, pathOf, requireSame, systemError, tooMuch } from './refusals.ts'
 import { isAt, requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
 
 /** What a file has, and what it is to have; the same object where that does not change. */
@@ -57,6 +58,7 @@ class Plan {
     else {
       const { directory, name, found, made } = this.#places.use(await beneath(permit, { followLast: false, makeParents: true }))
       this.#made.push(...made)
+      if (this.#made.length > MAX_PATCH_DIRECTORIES) throw tooMuch('patch_directories', this.#made.length, MAX_PATCH_DIRECTORIES)
       if (directory === null || found !== null) throw systemError('EEXIST')
       if (effect.kind === 'put') this.#put(permit, { directory, name }, await stage(directory, effect.data, null))
       else await this.#move(permit, { directory, name, found: effect.at.found }, effect)

@@ -8,7 +8,7 @@ import { test, type TestContext } from 'node:test'
 import { AppError } from '../../src/base/errors.ts'
 import type { PatchResult, PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import { MAX_EDIT_BYTES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
+import { MAX_EDIT_BYTES, MAX_PATCH_DIRECTORIES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
 import { carryOut } from '../../src/fs/patch-effects.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { systemError } from '../../src/fs/refusals.ts'
@@ -263,4 +263,14 @@ test('what cannot be brought back is named', async (t) => {
   ])
   await refuses(work, 'file_error', { path: join(inside, 'a'), errno: 'EIO', left_changed: [join(inside, 'new')] })
   assert.deepEqual(await everythingIn(inside), ['a', 'b', 'd', 'd/c', 'new'])
+})
+
+test('a patch makes so many directories, each of which it holds open, and of more none', async (t) => {
+  const { patch, contents } = await scene(t)
+  const deep = (name: string, depth: number): string[] => [`*** Add File: ${name}/${'x/'.repeat(depth - 1)}f`, '+x']
+  const all = [...deep('k', 100), ...deep('l', 100), ...deep('m', MAX_PATCH_DIRECTORIES - 200)]
+  const data = { limit: 'patch_directories', asked: MAX_PATCH_DIRECTORIES + 1, max: MAX_PATCH_DIRECTORIES }
+  await refuses(patch(...all, ...deep('n', 1)), 'resource_limit', data)
+  assert.deepEqual(await contents(), BEFORE)
+  assert.equal((await patch(...all)).added.length, 3)
 })
