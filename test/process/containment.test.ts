@@ -214,7 +214,12 @@ test('group: one of our user that hides its environment, and began with the run,
   const agent = findExecutable('ssh-agent')
   if (agent.kind !== 'found' || isRoot)
     return t.skip('needs ssh-agent, which hides what it holds, and a user who may not look all the same')
-  const path = await script(t, `${agent.executable.path} -a "$0.sock" </dev/null 2>/dev/null`)
+  // It hides what it holds some time after it has said who it is.
+  const path = await script(
+    t,
+    `said=$(${agent.executable.path} -a "$0.sock" </dev/null 2>/dev/null); echo "$said"; eval "$said" >/dev/null\n` +
+      'while cat "/proc/$SSH_AGENT_PID/environ" >/dev/null 2>&1; do sleep 0.05; done',
+  )
   const started = await startConfined(t, [path], { choice: 'group' })
   await started.process.ended
   const pid = Number(/AGENT_PID=(\d+)/.exec(Buffer.concat(started.output.stdout).toString())?.[1])

@@ -72,8 +72,12 @@ test('thousands of short runs leave no descriptor, child, timer or entry behind'
     assert.deepEqual(JSON.parse(json), { told: false })
   }
   assert.equal(await host.close(session), 0)
-  const report = await verifyJournal([host.journalPath!])
-  assert.deepEqual([report.ok, report.lines], [true, 3 * (RUNS + AT_ONCE) + 3])
+  assert.ok((await verifyJournal([host.journalPath!])).ok)
+  const counts = Map.groupBy(await host.lines(), ({ event }) => event)
+  for (const event of ['request', 'started', 'exit'] as const) assert.equal(counts.get(event)?.length, RUNS + AT_ONCE, event)
+  // Other programs of this user may hide their environment while a run ends, which is warned of.
+  const others = [...counts.keys()].filter((event) => !['request', 'started', 'exit', 'warning'].includes(event))
+  assert.deepEqual(others, ['session'])
 })
 
 test('a program that runs needs nothing more of what held its directory for the start', linuxOnly, async (t) => {
