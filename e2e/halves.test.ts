@@ -35,7 +35,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
   await bob.meet(alice, 'trusted')
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('ready')
-  const childPid = Number((await bob.journal()).find((line) => line.event === 'started')?.['pid'])
+  const childPid = await bob.startedPid()
   assert.ok(isRunning(childPid))
   return { alice, bob, running, childPid, marker }
 }

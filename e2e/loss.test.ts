@@ -34,7 +34,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
   const running = alice.startCli(['exec', 'bob', '--', program])
   await running.printed('ready')
   assert.ok(proxy.connections > 0, 'the run goes through the path that can be cut')
-  const pid = Number((await bob.journal()).find((line) => line.event === 'started')?.['pid'])
+  const pid = await bob.startedPid()
   assert.ok(isRunning(pid))
   const terminatedAt = async (): Promise<number> =>
     until('the child gets SIGTERM', async () => Number(await readFile(log, 'utf8').catch(() => '0')) || null)

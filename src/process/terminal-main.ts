@@ -1,7 +1,7 @@
 import { closeSync, constants as files, openSync, write } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { ReadStream } from 'node:tty'
 import { promisify } from 'node:util'
 
@@ -25,6 +25,7 @@ const writeTo = promisify(write)
 /** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
 const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
   const heard = { last: performance.now(), ended: false }
+  const { promise: over, resolve } = Promise.withResolvers<void>()
   terminal.on('data', (chunk: Buffer) => {
     heard.last = performance.now()
     if (process.stdout.write(chunk)) return
@@ -35,11 +36,18 @@ const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
     })
   })
   // EIO is how Linux says that nobody has the other side open any more.
-  const end = (): void => void (heard.ended = true)
+  const end = (): void => {
+    heard.ended = true
+    resolve()
+  }
   terminal.on('error', end).on('close', end)
   const quiet = async (): Promise<void> => {
-    while (!heard.ended && (terminal.isPaused() || performance.now() - heard.last < QUIET_MS))
-      await new Promise((resolve) => setTimeout(resolve, QUIET_MS / 5))
+    for (let before = NaN; !heard.ended && (terminal.isPaused() || heard.last !== before);) {
+      before = heard.last
+      await Promise.race([sleep(QUIET_MS), over])
+      // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
+      await nextTurn()
+    }
     if (process.stdout.writableLength > 0) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
   }
   return { quiet }

@@ -77,7 +77,7 @@ test('a program in a control group is asked to end once when its daemon is kille
   const running = bob.startCli(['exec', bob.agentId, '--', program])
   await running.printed('\n')
   const [run] = await bob.journal()
-  const pid = Number((await bob.journal()).find(({ event }) => event === 'started')?.['pid'])
+  const pid = await bob.startedPid()
   assert.ok(run !== undefined && isAlive(pid))
   await bob.stop('SIGKILL')
   await until('the guardian has ended it', () => !isAlive(pid))

@@ -329,6 +329,14 @@ export class TestDaemon {
       .filter((line) => !isLifeEvent(line))
   }
 
+  /** The process of the first program that started; its line may come a moment after its output. */
+  async startedPid(): Promise<number> {
+    return until('its start is in the journal', async () => {
+      const started = (await this.journal()).find(({ event }) => event === 'started')
+      return started !== undefined && Number(started['pid'])
+    })
+  }
+
   /** The process of its network half; that of the executor is `pid`. */
   async networkPid(): Promise<number> {
     return Number((await readFile(join(this.dir, 'network.pid'), 'utf8')).split(' ')[0])
