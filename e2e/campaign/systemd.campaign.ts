@@ -29,6 +29,9 @@ const answers = async (user: string): Promise<{ agent_id: string; machine_id: st
     await until('the daemon answers', () => {
       const { status, stdout } = x0x(user, 'id', '--json')
       return status === 0 && stdout
+    }).catch((error: Error) => {
+      const { stderr } = x0x(user, 'id', '--json')
+      throw new Error(`${error.message}: ${stderr}\n${host.journal('-u', 'x0xd*', '-n', '40')}`, { cause: error })
     }),
   ) as { agent_id: string; machine_id: string }
 

@@ -70,7 +70,12 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
   if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
-  const lock = [{ name: 'data directory', startable: new DataDirLock(config.paths) }]
+  const lock = [
+    {
+      name: 'data directory',
+      startable: new DataDirLock({ ...config.paths, apiSocket: config.executor_socket === null ? config.paths.apiSocket : null }),
+    },
+  ]
   await startAll(lock)
   return startHalves(config, log, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)

@@ -16,7 +16,12 @@ const BUSY = 5
 
 const isBusy = (error: unknown): boolean => (error as { errcode?: number }).errcode === BUSY
 
-type LockPaths = Pick<DataPaths, 'lock' | 'pid' | 'apiSocket'>
+type LockPaths = Pick<DataPaths, 'lock' | 'pid'>
+
+export interface DataDirLockInit extends LockPaths {
+  /** Null: a service manager listens on it, and does so before any daemon is there. */
+  readonly apiSocket: string | null
+}
 
 /** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
 export type Held = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
@@ -47,10 +52,10 @@ export const lookAtLock = async ({ lock, pid }: LockPaths): Promise<Held> => {
  * namespace too. The file stays: to remove it would let two that start at once lock one each.
  */
 export class DataDirLock implements Startable {
-  readonly #paths: LockPaths
+  readonly #paths: DataDirLockInit
   #database: DatabaseSync | null = null
 
-  constructor(paths: LockPaths) {
+  constructor(paths: DataDirLockInit) {
     this.#paths = paths
   }
 
@@ -64,7 +69,7 @@ export class DataDirLock implements Startable {
     try {
       // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
       // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
-      if (before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket))) throw inUse(before, apiSocket)
+      if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket))) throw inUse(before, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
       database.close()

@@ -10,6 +10,7 @@ import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { isAppError } from '../../src/base/errors.ts'
+import { identityOf } from '../../src/base/process-identity.ts'
 import { DataDirLock, lookAtLock } from '../../src/daemon/lock.ts'
 import { pathsIn } from '../../src/daemon/paths.ts'
 import { isRunning, until } from '../support/mesh-of-daemons.ts'
@@ -160,6 +161,21 @@ test('where locks do not reach, a daemon of another container that answers on th
   const lock = new DataDirLock(paths)
   await lock.start()
   await lock.stop()
+})
+
+test('a socket on which a service manager listens says nothing about a daemon that another container had', async (t) => {
+  const dir = await tempDir(t)
+  const { apiSocket, pid, lock } = pathsIn(dir)
+  const server = createServer((socket) => socket.destroy())
+  server.listen(apiSocket)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const { started, namespace, boot, machine } = identityOf(process.pid)
+  await writeFile(pid, `${[1, started, `${namespace}9`, boot, machine].join(' ')}\n`)
+  await assert.rejects(new DataDirLock({ lock, pid, apiSocket }).start(), (error) => isAppError(error, 'conflict'))
+  const ours = new DataDirLock({ lock, pid, apiSocket: null })
+  await ours.start()
+  await ours.stop()
 })
 
 test('whoever removes the lock’s file lets no second daemon in beside one that answers', async (t) => {
