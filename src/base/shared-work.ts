@@ -12,6 +12,7 @@ export class SharedWork<T> {
 
   /** What the work under this key comes to; begins it where it is not under way. Throws what it throws, or the signal's reason. */
   async join(key: string, begin: (wanted: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+    signal.throwIfAborted()
     const attempt = this.#underway.get(key) ?? this.#begin(key, begin)
     attempt.callers += 1
     try {

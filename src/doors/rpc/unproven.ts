@@ -23,8 +23,14 @@ export class Unproven {
     this.#sockets.set(socket, source)
     socket.once('close', () => this.#sockets.delete(socket))
     const same = source === null ? [] : [...this.#sockets].filter(([, other]) => other === source)
-    if (same.length > MAX_UNPROVEN_PER_ADDRESS) same[0]![0].destroy()
-    else if (this.#sockets.size > MAX_UNPROVEN_CONNECTIONS) this.#sockets.keys().next().value?.destroy()
+    if (same.length > MAX_UNPROVEN_PER_ADDRESS) this.#hangUp(same[0]![0])
+    else if (this.#sockets.size > MAX_UNPROVEN_CONNECTIONS) this.#hangUp(this.#sockets.keys().next().value!)
+  }
+
+  /** Its place is free at once: what comes in the same turn costs another, not the same again. */
+  #hangUp(socket: Socket): void {
+    this.#sockets.delete(socket)
+    socket.destroy()
   }
 
   /** Its caller has shown the token. Over TLS the socket of a request is another object, with the same ends. */
