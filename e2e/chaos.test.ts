@@ -22,10 +22,10 @@ import { Requests } from './chaos/requests.ts'
 import { World } from './chaos/world.ts'
 
 // Random runs of three requesters on one responder, while whatever can die, hang or be cut off does so.
-// X0X_CHAOS_SEED repeats the decisions of a run, X0X_CHAOS_SECONDS makes it longer.
+// CHAOS_SEED repeats the decisions of a run, CHAOS_SECONDS makes it longer.
 
-const SEED = Number(process.env['X0X_CHAOS_SEED'] ?? randomInt(2 ** 31))
-const SECONDS = Number(process.env['X0X_CHAOS_SECONDS'] ?? 75)
+const SEED = Number(process.env['CHAOS_SEED'] ?? randomInt(2 ** 31))
+const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 75)
 /** One more than the slots that each has. */
 const LANES_PER_REQUESTER = 4
 const TROUBLEMAKERS = 2
@@ -94,7 +94,7 @@ test(
   'while halves, callers and programs are killed and stopped and paths are cut, every answer is true, and nothing is left afterwards',
   { timeout: (SECONDS + 300) * 1_000 },
   async (t) => {
-    t.diagnostic(`X0X_CHAOS_SEED=${SEED} X0X_CHAOS_SECONDS=${SECONDS}`)
+    t.diagnostic(`CHAOS_SEED=${SEED} CHAOS_SECONDS=${SECONDS}`)
     const world = await World.create(t, SEED)
     const requests = new Requests(world, new Dice(SEED))
     const mayhem = new Mayhem(world, requests, new Dice(SEED + 1))
