@@ -38,7 +38,7 @@ export interface Scene {
 
 export const fileScene = async (t: Pick<TestContext, 'after'>): Promise<Scene> => {
   const base = await mkdtemp(join(await realpath(tmpdir()), 'x0x-fs-'))
-  t.after(() => rm(base, { recursive: true, force: true }))
+  t.after(() => rm(base, { recursive: true, force: true, maxRetries: 10 }))
   // The user `nobody` is to get there too.
   await chmod(base, 0o755)
   const [inside, outside] = [join(base, 'app'), join(base, 'app2')]

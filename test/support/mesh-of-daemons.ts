@@ -405,7 +405,7 @@ export class MeshOfDaemons {
     } finally {
       for (const daemon of this.daemons) if (daemon.running) await daemon.stop('SIGKILL')
       for (const pid of await processesNaming(this.root)) process.kill(pid, 'SIGKILL')
-      await rm(this.root, { recursive: true, force: true })
+      await rm(this.root, { recursive: true, force: true, maxRetries: 10 })
     }
   }
 }

@@ -21,7 +21,7 @@ export const silent: Logger = { debug: say, info: say, warn: say, error: say, ch
 /** A directory that is gone when the test is. */
 export const temporaryDirectory = async (t: TestContext): Promise<string> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  t.after(() => rm(directory, { recursive: true, force: true }))
+  t.after(() => rm(directory, { recursive: true, force: true, maxRetries: 10 }))
   return directory
 }
 

@@ -86,7 +86,7 @@ export const startDoor = async (t: TestContext, over: Partial<RestComponents> = 
   })
   t.after(async () => {
     await door.stop()
-    await rm(directory, { recursive: true })
+    await rm(directory, { recursive: true, maxRetries: 10 })
   })
   await door.start()
   const { port } = door

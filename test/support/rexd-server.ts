@@ -46,7 +46,7 @@ export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSet
     try {
       for (const end of ending.toReversed()) await end()
     } finally {
-      await rm(dir, { recursive: true, force: true })
+      await rm(dir, { recursive: true, force: true, maxRetries: 10 })
     }
   })
   const [root, config, tokenFile] = [join(dir, 'root'), join(dir, 'config.toml'), join(dir, 'secret', 'token')]

@@ -6,6 +6,6 @@ import type { TestContext } from 'node:test'
 /** A fresh private directory, removed when the test ends. */
 export const tempDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
   const path = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  t.after(() => rm(path, { recursive: true, force: true }))
+  t.after(() => rm(path, { recursive: true, force: true, maxRetries: 10 }))
   return path
 }
