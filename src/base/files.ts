@@ -1,12 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { constants, lstatSync, readlinkSync, type Stats } from 'node:fs'
+import { constants, type Stats } from 'node:fs'
 import { mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
-import { dirname, join, parse as parsePath, resolve, sep } from 'node:path'
+import { dirname, join, parse as parsePath, resolve } from 'node:path'
 
 import { parse, TomlError } from 'smol-toml'
 
 import { AppError, errorText, type ErrorCode } from './errors.ts'
 import { linesOf, type KeyPath } from './toml-lines.ts'
+import { wayTo } from './way.ts'
 
 /** A TOML file whose syntax is right; what it means is for its reader to judge. */
 export interface TomlDocument {
@@ -156,24 +157,12 @@ export const readPrivateFile = async (path: string, options: PrivateFileOptions 
   }
 }
 
-/** The kernel's own bound on links in one path (path_resolution(7)). */
-const MAX_LINKS = 40
-
 const problemOf = (path: string, info: Stats, owner: number): string | undefined => {
   if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${quoted(path)}`
   if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
   // Sticky: others may add entries, but may not replace one that belongs to root or to us.
   if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
   return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${quoted(path)}`
-}
-
-const standingAt = (path: string): Stats | undefined => {
-  try {
-    return lstatSync(path)
-  } catch (error) {
-    if (isMissing(error)) return undefined
-    throw error
-  }
 }
 
 /**
@@ -196,24 +185,14 @@ export const writableByOthers = async (path: string): Promise<string[]> => writa
 /** The same at once, for a decision that must not be interrupted: a few calls of lstat, some microseconds each. */
 export const writableByOthersSync = (path: string, owner: number = ourUid()): string[] => {
   const problems = new Set<string>()
-  let rest = resolve(path).split(sep).filter(Boolean)
-  let at = parsePath(resolve(path)).root
-  let links = 0
-  for (;;) {
-    const info = standingAt(at)
-    if (!info) break
-    const problem = problemOf(at, info, owner)
-    if (problem) problems.add(problem)
-    if (info.isSymbolicLink()) {
-      if (++links > MAX_LINKS) return [...problems, `${path} goes through too many links`]
-      const target = resolve(dirname(at), readlinkSync(at))
-      rest = [...target.split(sep).filter(Boolean), ...rest]
-      at = parsePath(target).root
-      continue
+  try {
+    for (const { path: at, info } of wayTo(path)) {
+      const problem = info === undefined ? undefined : problemOf(at, info, owner)
+      if (problem) problems.add(problem)
     }
-    const next = rest.shift()
-    if (next === undefined) break
-    at = join(at, next)
+  } catch (error) {
+    if (errnoOf(error) !== 'ELOOP') throw error
+    problems.add(errorText(error))
   }
   return [...problems]
 }

@@ -1,11 +1,12 @@
 import { mkdir, readlink, rmdir } from 'node:fs/promises'
 
 import { AppError } from '../base/errors.ts'
+import { MAX_PATH_LINKS } from '../base/way.ts'
 import type { FilePermit, Root } from '../policy/file-permit.ts'
 import type { Found, Held, HoldRoot } from './held.ts'
 import { holdRootByDescriptor } from './held-by-descriptor.ts'
 import { holdRootByPath } from './held-by-path.ts'
-import { MAX_LINKS, MAX_WALK_DEPTH } from './limits.ts'
+import { MAX_WALK_DEPTH } from './limits.ts'
 import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 import { utf8Text } from './utf8.ts'
 
@@ -167,7 +168,7 @@ class Walk {
 
   /** Goes on where a link leads. False when there is no link, or none any more. */
   async #follow(name: string): Promise<boolean> {
-    if (++this.#links > MAX_LINKS) throw systemError('ELOOP')
+    if (++this.#links > MAX_PATH_LINKS) throw systemError('ELOOP')
     const target = await linkText(this.#here.at(name))
     if (target === null) return false
     const parts = partsOf(target)

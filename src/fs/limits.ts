@@ -3,8 +3,6 @@
 const MiB = 1024 * 1024
 
 // ---- finding ----
-/** The kernel's own bound on links in one path (path_resolution(7)). */
-export const MAX_LINKS = 40
 /** Directories below a root that one walk holds open, to go back to on `..`. */
 export const MAX_WALK_DEPTH = 128
 /** Levels that a listing or a pattern goes down; each holds two descriptors. */

@@ -205,6 +205,21 @@ test('a link is judged by where it leads, through every directory on the way', a
   assert.match(problems[0] ?? '', /loose is writable/)
 })
 
+test('what stands behind a link is judged, where a path goes on from it with ..', async () => {
+  await mkdir(join(dir, 'loose', 'sub'), { recursive: true })
+  await put('tool', 0o644)
+  await put('loose/tool', 0o644)
+  await chmod(join(dir, 'loose'), 0o777)
+  await symlink('loose/sub', join(dir, 'link'))
+  // As the system goes, not by the text alone.
+  for (const way of [`${dir}/link/../tool`, 'link/../tool']) {
+    await symlink(way, join(dir, 'way'))
+    for (const path of [`${dir}/link/../tool`, join(dir, 'way')])
+      assert.match((await writableByOthers(path)).join(), /loose is writable by others/)
+    await rm(join(dir, 'way'))
+  }
+})
+
 test('a link that leads to itself ends as a problem', async () => {
   await symlink('loop', join(dir, 'loop'))
   assert.match((await writableByOthers(join(dir, 'loop'))).at(-1) ?? '', /too many links/)
