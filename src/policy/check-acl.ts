@@ -7,7 +7,8 @@ import { isVisible } from '../base/visible-text.ts'
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
 import type { EnforcementJudge } from './enforceable.ts'
 import { SCRUBBED_PATH } from './environment.ts'
-import { escapesOf, programName, runsScripts } from './escapes.ts'
+import { escapesOf, interpreterName, programName } from './escapes.ts'
+import { scriptOf } from './given-script.ts'
 import { inspectAcl } from './load-acl.ts'
 import { coversAll } from './match.ts'
 import { quote, quoteArgv } from './quote.ts'
@@ -104,12 +105,12 @@ const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
 
 /** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
-  if (!runsScripts(argv[0] ?? '')) return []
-  const script = tokens.slice(1).find((token) => token.kind !== 'literal' || !token.text.startsWith('-'))
-  if (script?.kind !== 'literal') return []
-  if (!isAbsolute(script.text)) return [`${quote(script.text)} is looked up where the program starts; give an absolute path`]
+  const interpreter = interpreterName(argv[0] ?? '')
+  const given = interpreter === null ? null : scriptOf(interpreter, argv.slice(1))
+  if (given === null || !('word' in given) || tokens[argv.indexOf(given.word)]?.kind !== 'literal') return []
+  if (!isAbsolute(given.word)) return [`${quote(given.word)} is looked up where the program starts; give an absolute path`]
   try {
-    return writableByOthersSync(script.text)
+    return writableByOthersSync(given.word)
   } catch (error) {
     return [errorText(error)]
   }

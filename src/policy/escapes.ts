@@ -235,10 +235,16 @@ const resolvedName = (argv0: string): string | null => {
   return MANY_NAMES.includes(name) || name === programName(argv0) ? null : name
 }
 
-export const runsScripts = (argv0: string): boolean => {
-  const names = [programName(argv0), resolvedName(argv0)]
-  return ESCAPES.some(({ programs, scripts }) => scripts === true && programs.some((name) => names.includes(name)))
-}
+/** The usual name of an interpreter of scripts; null for what is none. One file that is many is none by itself. */
+export const interpreterName = (argv0: string): string | null => knownName(argv0, ({ scripts }) => scripts === true)
+
+/** Is it one of those whose words are another program and its words? */
+export const startsOthers = (argv0: string): boolean => knownName(argv0, ({ remedy }) => remedy === ITSELF) !== null
+
+const knownName = (argv0: string, isMeant: (escape: Escape) => boolean): string | null =>
+  [programName(argv0), resolvedName(argv0)].find(
+    (name) => name !== null && ESCAPES.some((escape) => isMeant(escape) && escape.programs.includes(name)),
+  ) ?? null
 
 /** What a command can do beyond what it says, and the known name of the program that can. */
 export const escapesOf = (command: AllowedCommand, stdinOpen: boolean): { readonly name: string; readonly escape: Escape }[] => {

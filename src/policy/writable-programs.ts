@@ -1,10 +1,12 @@
-import { accessSync, constants, lstatSync, readlinkSync, type Stats } from 'node:fs'
-import { dirname, isAbsolute, join } from 'node:path'
+import { accessSync, constants } from 'node:fs'
+import { basename, dirname, isAbsolute, join } from 'node:path'
 
-import type { TomlReader } from '../base/toml-reader.ts'
-import { runsScripts } from './escapes.ts'
-import { findExecutable, finderIn } from './executable.ts'
+import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
+import { wayTo } from '../base/way.ts'
+import { interpreterName, startsOthers } from './escapes.ts'
+import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
 import type { Root } from './file-permit.ts'
+import { scriptOf } from './given-script.ts'
 import { interpretersOf } from './interpreters.ts'
 import type { CommandRule, LocalPolicy } from './local-policy.ts'
 
@@ -25,14 +27,9 @@ export const judgeWritablePrograms = (toml: TomlReader, { allow_commands, grante
 
 const REMEDY = 'take allow_write back, or keep it outside the roots'
 
-const judgeRule = (
-  toml: TomlReader,
-  { argv }: CommandRule,
-  index: number,
-  { path, roots }: { path: string; roots: readonly Root[] },
-): void => {
+const judgeRule = (toml: TomlReader, rule: CommandRule, index: number, { path, roots }: { path: string; roots: readonly Root[] }): void => {
   const at = ['security', 'allow_commands', index, 'argv']
-  const [name = '', ...rest] = argv
+  const [name = ''] = rule.argv
   const lookup = findExecutable(name, path)
   const programs =
     lookup.kind === 'found' ? [lookup.executable.path, ...chainOf(lookup.executable.path, path)] : isAbsolute(name) ? [name] : []
@@ -41,10 +38,36 @@ const judgeRule = (
     if (root !== null)
       toml.problem([...at, 0], `${program} is below the root ${root}: callers could rewrite what this rule runs; ${REMEDY}`)
   }
-  const script = runsScripts(name) ? rest.find((token) => isAbsolute(token)) : undefined
-  const root = script === undefined ? null : changeable(script, roots)
+  const isMany = MULTI_CALL.includes(basename(name)) && rule.argv.length > 1
+  const [called = '', ...rest] = isMany ? rule.argv.slice(1) : rule.argv
+  const interpreter = interpreterName(called) ?? (isMany || lookup.kind !== 'found' ? null : interpreterName(lookup.executable.path))
+  if (interpreter !== null) judgeScript(toml, at, { interpreter, rest, anyArguments: rule.anyArguments, roots })
+  else if (startsOthers(called))
+    toml.warning(at, `${called} starts another program, which is not judged: allow that itself, by its absolute path`)
+}
+
+/** A command starts below a root, in whatever directory its caller says. */
+const judgeScript = (
+  toml: TomlReader,
+  at: TomlPath,
+  {
+    interpreter,
+    rest,
+    anyArguments,
+    roots,
+  }: { interpreter: string; rest: readonly string[]; anyArguments: boolean; roots: readonly Root[] },
+): void => {
+  const absolute = rest.find((token) => isAbsolute(token))
+  const root = absolute === undefined ? null : changeable(absolute, roots)
   if (root !== null)
-    toml.problem(at, `${script} is below the root ${root}: callers could rewrite the script that this rule runs; ${REMEDY}`)
+    toml.problem(at, `${absolute} is below the root ${root}: callers could rewrite the script that this rule runs; ${REMEDY}`)
+  const given = scriptOf(interpreter, rest)
+  if (given.kind === 'nothing' && anyArguments) toml.warning(at, `args = "any" lets callers say what ${interpreter} runs`)
+  if (!('word' in given) || isAbsolute(given.word)) return
+  const where = `${JSON.stringify(given.word)} is looked for where the command starts, below a root: callers could write`
+  if (given.kind === 'script') toml.problem(at, `${where} the script that this rule runs; ${REMEDY}, and give its absolute path`)
+  else if (given.kind === 'module') toml.warning(at, `${where} that module; say -I, or give a script by its absolute path`)
+  else toml.warning(at, `if it is a script, ${where} it; give its absolute path`)
 }
 
 const chainOf = (program: string, path: string): string[] => interpretersOf(program, finderIn(path)).map(({ interpreter }) => interpreter)
@@ -59,33 +82,15 @@ const changeable = (path: string, roots: readonly Root[]): string | null => {
   return null
 }
 
-/** The kernel's own bound on links in one path (path_resolution(7)). */
-const MAX_LINKS = 40
-
 /** What leads to the file: each link on the way, and the file; where something is missing, that is the last. Directories cannot be replaced through `fs.write`. */
 const placesOf = (path: string): string[] => {
   const places: string[] = []
-  const ahead = path.split('/')
-  for (let at = '/', links = 0; ahead.length > 0 && links <= MAX_LINKS;) {
-    at = join(at, ahead.shift()!)
-    const info = standingAt(at)
-    if (info?.isDirectory()) continue
-    places.push(at)
-    if (!info?.isSymbolicLink()) break
-    const target = readlinkSync(at)
-    ahead.unshift(...target.split('/'))
-    at = isAbsolute(target) ? '/' : dirname(at)
-    links += 1
+  try {
+    for (const { path: place, info } of wayTo(path)) if (info?.isDirectory() !== true) places.push(place)
+  } catch {
+    // Where we may not look nobody writes through us.
   }
   return places
-}
-
-const standingAt = (path: string): Stats | undefined => {
-  try {
-    return lstatSync(path)
-  } catch {
-    return undefined
-  }
 }
 
 const isWritable = (path: string): boolean => {

@@ -22,6 +22,12 @@ const places = async (t: TestContext): Promise<{ root: string; beside: string }>
 const problemsOf = (root: string, argv: readonly string[], security = ''): string =>
   readPolicy([root], { security, rules: ruleText('allow_commands', argv, 'any') }).problems.join('\n')
 
+/** What is wrong with a rule that nothing may follow, and what is warned of. */
+const judged = (root: string, argv: readonly string[], security = ''): { problems: string; warnings: string } => {
+  const { problems, warnings } = readPolicy([root], { security, rules: ruleText('allow_commands', argv) })
+  return { problems: problems.join('\n'), warnings: warnings.join('\n') }
+}
+
 test('a rule whose program callers could rewrite keeps the configuration from counting', async (t) => {
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'run-tests.sh'))
@@ -65,6 +71,76 @@ test('… by a directory on the way that is missing, or that a link leads to', a
   assert.match(problemsOf(root, [join(beside, 'later', 'tool')]), /tool is below the root/)
   await symlink('loop', join(beside, 'loop'))
   assert.equal(problemsOf(root, [join(beside, 'loop')]), '')
+})
+
+test('… by a script that its interpreter looks for where the command starts, which is always below a root', async (t) => {
+  const { root, beside } = await places(t)
+  const refused = [
+    ['python3', 'tools/x.py'],
+    ['python3', '-u', '-W', 'ignore', 'x.py', '--verbose'],
+    ['sh', '-eu', 'build.sh'],
+    ['bash', '-o', 'pipefail', '--', 'build.sh'],
+    ['perl', '-w', '-I', '/opt/lib', '../x.pl'],
+    ['node', '--enable-source-maps', 'x.js'],
+    ['ruby', '-w', 'x.rb'],
+    ['lua', 'x.lua'],
+    ['busybox', 'sh', 'x.sh'],
+    ['python3', '<INT>'],
+    ['sh', '<URL_PATH>'],
+  ]
+  for (const argv of refused) {
+    assert.match(
+      judged(root, argv).problems,
+      /argv: ".*" is looked for where the command starts.* callers could write the script/,
+      argv.join(' '),
+    )
+    assert.deepEqual(judged(root, argv, 'allow_write = false'), { problems: '', warnings: '' })
+  }
+  const tool = await program(join(beside, 'tool.py'))
+  for (const argv of [
+    ['python3', tool],
+    ['python3', '-W', 'ignore', tool, 'data.csv'],
+    ['sh', '-eu', tool, 'x'],
+  ])
+    assert.deepEqual(judged(root, argv), { problems: '', warnings: '' }, argv.join(' '))
+})
+
+test('… but no text and no word of an option is taken for one; what cannot be told is warned of', async (t) => {
+  const { root, beside } = await places(t)
+  const tool = await program(join(beside, 'tool'))
+  const fine = [
+    ['sh', '-c', 'make'],
+    ['bash', '-euo', 'pipefail', '-c', 'make test'],
+    ['sh', '-s', 'word'],
+    ['python3', '-c', 'print(1)', 'word'],
+    ['python3', '-I', '-m', 'venv', 'word'],
+    ['python3', '-Wonce', tool],
+    ['perl', '-lane', 'print', 'word'],
+    ['node', '-e', '1'],
+    ['busybox', 'ls', 'word'],
+    ['python3'],
+  ]
+  for (const argv of fine) assert.deepEqual(judged(root, argv), { problems: '', warnings: '' }, argv.join(' '))
+  const told: readonly (readonly [string[], RegExp])[] = [
+    [['python3', '-m', 'pytest'], /"pytest" is looked for where the command starts, below a root: callers could write that module; say -I/],
+    [['node', '-r', './x.js', tool], /if it is a script, "\.\/x\.js" is looked for/],
+    [['node', '--import=./x.js', tool], /if it is a script, "\.\/x\.js" is looked for/],
+    [['php', '-d', 'a=1', 'x.php'], /if it is a script, "a=1" is looked for/],
+    [['env', 'python3', 'x.py'], /env starts another program, which is not judged/],
+  ]
+  for (const [argv, warning] of told) {
+    const { problems, warnings } = judged(root, argv)
+    assert.deepEqual([problems, warnings.split('\n').length], ['', 1], argv.join(' '))
+    assert.match(warnings, warning)
+  }
+  const { warnings } = readPolicy([root], { rules: ruleText('allow_commands', ['python3'], 'any') })
+  assert.match(warnings.join(), /argv: args = "any" lets callers say what python runs/)
+})
+
+test('an interpreter is known where a directory of path has it under another name', async (t) => {
+  const { root, beside } = await places(t)
+  await symlink('/bin/sh', join(beside, 'runner'))
+  assert.match(judged(root, ['runner', 'x.sh'], `path = ["${beside}"]`).problems, /callers could write the script/)
 })
 
 test(

@@ -1,0 +1,87 @@
+/** What an interpreter is given to run. */
+export type Given =
+  /** The file that this word names. */
+  | { readonly kind: 'script'; readonly word: string }
+  /** Perhaps the file that this word names: there is an option before it that we do not know. */
+  | { readonly kind: 'unsure'; readonly word: string }
+  /** A module, which is looked for first where the program starts. */
+  | { readonly kind: 'module'; readonly word: string }
+  /** The text that is in its words, or its stdin. */
+  | { readonly kind: 'text' }
+  /** Nothing that its words say. */
+  | { readonly kind: 'nothing' }
+
+interface Options {
+  readonly names: readonly string[]
+  /** Has nothing behind it. */
+  readonly flag: RegExp
+  /** Has a word behind it that is no file to run. */
+  readonly valued: RegExp
+  /** What runs is the word behind it, or stdin. */
+  readonly text: RegExp
+  readonly module?: RegExp
+}
+
+/** Of the interpreters that are used most, by their manuals; whatever is missing here counts as not known. */
+const OPTIONS: readonly Options[] = [
+  {
+    names: ['sh', 'bash', 'rbash', 'dash', 'ash', 'zsh', 'ksh'],
+    flag: /^[-+][abefhiklmnprtuvxBCDEHPT]+$|^--(login|norc|noprofile|posix|restricted|verbose)$/,
+    valued: /^[-+][abefhiklmnprtuvxBCDEHPT]*[oO]$/,
+    text: /^-[abefhiklmnprtuvxBCDEHPT]*[cs]/,
+  },
+  {
+    names: ['python', 'pypy'],
+    flag: /^-[bBdEiIOPqRsSuvx]+$|^-[WX]./,
+    valued: /^-[WX]$/,
+    text: /^-[bBdEiIOPqRsSuvx]*c/,
+    module: /^-[bBdEiIOPqRsSuvx]*m$/,
+  },
+  {
+    names: ['perl'],
+    flag: /^-[acnpstTuUwWXl0-9]*(i.*)?$|^-[MmICdDx]./,
+    valued: /^-I$/,
+    text: /^-[acnpstTuUwWXl0-9]*[eE]/,
+  },
+  {
+    names: ['ruby'],
+    flag: /^-[alnpswvW0-9]+$|^-[ICEK]./,
+    valued: /^-[ICE]$/,
+    text: /^-[alnpsw0-9]*e/,
+  },
+  {
+    names: ['node', 'nodejs'],
+    flag: /^--(no-[a-z-]+|trace-(warnings|deprecation|uncaught|exit)|enable-source-maps|use-strict|expose-gc|experimental-strip-types)$/,
+    valued: /^(-C|--conditions|--input-type|--max-old-space-size)$/,
+    text: /^(-e|-p|-pe|--eval|--print)$/,
+  },
+]
+const NONE = /^\b$/
+const UNKNOWN: Options = { names: [], flag: NONE, valued: NONE, text: NONE }
+
+/** Python's modules come from elsewhere with these. */
+const ISOLATED = /^-[A-Za-z]*[IP]/
+/** The value of a long option that may be a file: `--require=./x.js`. */
+const NAMED_FILE = /^--?[\w-]+=(\.{0,2}[^/=]*\/.*)$/
+
+/** What an interpreter, by its usual name, is given by the words behind it. */
+export const scriptOf = (interpreter: string, words: readonly string[]): Given => {
+  const { flag, valued, text, module } = OPTIONS.find(({ names }) => names.includes(interpreter)) ?? UNKNOWN
+  let isSure = true
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at]!
+    const next = words[at + 1]
+    if (word === '-' || text.test(word)) return { kind: 'text' }
+    if (module?.test(word) === true)
+      return next === undefined || words.slice(0, at + 1).some((one) => ISOLATED.test(one))
+        ? { kind: 'text' }
+        : { kind: 'module', word: next }
+    const file = word === '--' ? next : /^[-+]/.test(word) ? undefined : word
+    if (file !== undefined) return { kind: isSure ? 'script' : 'unsure', word: file }
+    const named = NAMED_FILE.exec(word)?.[1]
+    if (named !== undefined) return { kind: 'unsure', word: named }
+    if (valued.test(word)) at += 1
+    else if (!flag.test(word) && !word.includes('=')) isSure = false
+  }
+  return { kind: 'nothing' }
+}
