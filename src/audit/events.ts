@@ -233,6 +233,10 @@ export interface RefusalsSuppressedEvent {
   readonly count: number
   /** How many different sources they came from. */
   readonly sources: number
+  /** The first of them, MAX_NAMED_SOURCES at most and strangers last: an agent's id, `stranger AGENT.MACHINE`, a door, or an event. */
+  readonly named: readonly string[]
+  /** How many for each denial reason or error code; beyond MAX_NAMED_REASONS of these as `other`. */
+  readonly reasons: Readonly<Record<string, number>>
   /** Of the first and of the last; ISO 8601. */
   readonly from: string
   readonly to: string

@@ -23,6 +23,13 @@ const checkTrustworthy = (path: string, info: Stats): void => {
   if (problem !== null) throw new AppError('journal_unavailable', `${path} ${problem}`)
 }
 
+/** What is free on a disk; bytes. */
+export interface Room {
+  readonly free: number
+  /** Above the floor; below 0: under it. */
+  readonly spare: number
+}
+
 /**
  * The file below a journal: appended to, synced, and opened anew when another stands in its place.
  * One call at a time. After a failure it closes, and the next call begins by opening again.
@@ -38,15 +45,17 @@ export class JournalFile {
   #torn = false
   #directoryMade = false
   readonly #shared: boolean
+  readonly #floors: number
   #files = 0
 
-  /** `shared`: other processes write it too, and may tear a line between our look and our write. */
-  constructor(init: { path: string; shared: boolean }) {
+  /** `shared`: other processes write it too, and may tear a line between our look and our write. `floors`: as in JournalInit. */
+  constructor(init: { path: string; shared: boolean; floors: number }) {
     this.path = init.path
     this.#shared = init.shared
+    this.#floors = init.floors
   }
 
-  /** How many different files there were at the path. */
+  /** How many different files there were at the path; one that was cut short is another. */
   get files(): number {
     return this.#files
   }
@@ -55,6 +64,7 @@ export class JournalFile {
   async ready(): Promise<void> {
     const at = lstatSync(this.path, { throwIfNoEntry: false })
     if (this.#handle !== null && at !== undefined && at.dev === this.#device && at.ino === this.#inode) {
+      this.#countCut(at.size)
       if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
       return
     }
@@ -89,13 +99,14 @@ export class JournalFile {
     await handle?.close()
   }
 
-  /** The disk below has no room, or so little that the rest is for the ends of what runs. */
-  async room(): Promise<'enough' | 'low' | 'none'> {
+  /** What is under the floor is for the ends of what runs. */
+  async room(): Promise<Room> {
     const { bavail, bfree, blocks, bsize } = await statfs(dirname(this.path))
     const free = process.geteuid?.() === 0 ? bfree : bavail
     // File systems without blocks of their own report none at all.
-    if (blocks === 0 || free * bsize >= Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)) return 'enough'
-    return free > 0 ? 'low' : 'none'
+    if (blocks === 0) return { free: Infinity, spare: Infinity }
+    const floor = this.#floors * Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)
+    return { free: free * bsize, spare: free * bsize - floor }
   }
 
   #opened(): FileHandle {
@@ -110,6 +121,7 @@ export class JournalFile {
       const info = await handle.stat()
       checkTrustworthy(this.path, info)
       if (info.dev !== this.#device || info.ino !== this.#inode) this.#files += 1
+      else this.#countCut(info.size)
       this.#device = info.dev
       this.#inode = info.ino
       await this.#lookAtEnd(handle, info.size)
@@ -126,6 +138,11 @@ export class JournalFile {
     if (this.#directoryMade) return
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 })
     this.#directoryMade = true
+  }
+
+  /** Rotated by a copy: what stood in it stands in another. */
+  #countCut(size: number): void {
+    if (size < this.#size) this.#files += 1
   }
 
   async #lookAtEnd(handle: FileHandle, size: number): Promise<void> {

@@ -16,6 +16,7 @@ export interface JournalWriterInit {
   readonly path: string
   readonly policySha256: string | null
   readonly shared: boolean
+  readonly floors: number
   /** Something is to be done that no line waits for: `doDue` wants to be called. */
   onDue(): void
 }
@@ -37,13 +38,15 @@ export class JournalWriter {
   /** In how many files we have said who signs. */
   #introduced = 0
   #low: Error | null = null
+  /** Free above the floor, less what was written since we looked. */
+  #spare = 0
   #lookedAt = -Infinity
   #closed = false
 
   constructor(components: JournalWriterComponents, init: JournalWriterInit) {
-    const { path, policySha256, shared } = init
+    const { path, policySha256, shared, floors } = init
     this.#clock = components.clock
-    this.#file = new JournalFile({ path, shared })
+    this.#file = new JournalFile({ path, shared, floors })
     this.#life = new Life(components, { path, policySha256 })
     this.#onDue = init.onDue
   }
@@ -56,24 +59,30 @@ export class JournalWriter {
     return this.#due.size > 0
   }
 
-  /** Why only ends are to be written; null: there is room. */
+  /** Why there is not room for all; null: there is. */
   get low(): Error | null {
     return this.#low
+  }
+
+  /** Bytes until the floor, under which only ends are to be written. */
+  get spare(): number {
+    return this.#spare
   }
 
   /** Looks whether a line could be written, as far as one can know without writing it. */
   async look(): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
-      await this.#lookAtRoom()
+      await this.#lookAtRoom(0)
     })
   }
 
-  /** To be called before a batch is chosen: opens the file and knows what room there is, as of a second ago where there was. */
-  async ready(): Promise<void> {
+  /** To be called before a batch is chosen: opens the file and knows whether there is room for so many bytes, as of a second ago where there was. */
+  async ready(bytes: number): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
-      if (this.#low !== null || this.#clock.monotonic() - this.#lookedAt >= FREE_LOOK_MS) await this.#lookAtRoom()
+      const isOld = this.#clock.monotonic() - this.#lookedAt >= FREE_LOOK_MS
+      if (this.#low !== null || isOld || this.#spare < bytes) await this.#lookAtRoom(bytes)
     })
   }
 
@@ -147,10 +156,11 @@ export class JournalWriter {
     await this.#file.sync()
   }
 
-  async #lookAtRoom(): Promise<void> {
+  async #lookAtRoom(bytes: number): Promise<void> {
     this.#lookedAt = this.#clock.monotonic()
-    const room = await this.#file.room()
-    this.#low = room === 'enough' ? null : new Error(room === 'none' ? FULL : 'too little space left on the disk')
+    const { free, spare } = await this.#file.room()
+    this.#spare = spare
+    this.#low = spare >= bytes ? null : new Error(free === 0 ? FULL : 'too little space left on the disk')
   }
 
   /** How many whole lines went in; the chain goes on behind these. */
@@ -158,6 +168,7 @@ export class JournalWriter {
     if (lines.length === 0) return 0
     const feed = Buffer.from('\n')
     let room = await this.#file.append(Buffer.concat(lines.flatMap(({ bytes }) => [bytes, feed])))
+    this.#spare -= room
     let whole = 0
     for (const { bytes } of lines) {
       room -= bytes.length + 1

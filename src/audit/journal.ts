@@ -24,6 +24,8 @@ export interface JournalInit {
   readonly shared?: boolean
   /** Bytes that it takes, for a journal that somebody could write without end. Default: as many as come. */
   readonly rate?: TokenBucketInit
+  /** How many times the floor of free space it leaves to others. Default: once. */
+  readonly floors?: number
 }
 
 export interface JournalComponents {
@@ -41,8 +43,11 @@ export interface JournalStatus {
   readonly problem: string | null
 }
 
-/** Below the floor of free space: what has begun may end. */
+/** Below the floor of free space what has begun may end. */
 const ENDS: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'exit', 'lost', 'refusals_suppressed'])
+
+/** What an operator has proven is not for others to keep out, who write as much as they may. */
+const isOperators = (event: JournalEvent): boolean => event.event === 'authority' && event.code === null
 
 /** Room for what `encode` puts before the members. */
 const HEAD_BYTES = 256
@@ -67,10 +72,10 @@ export class Journal implements Startable {
 
   constructor(components: JournalComponents, init: JournalInit) {
     const { clock, log, signer = null } = components
-    const { path, marks, policySha256 = null, rate, shared = false } = init
+    const { path, marks, policySha256 = null, rate, shared = false, floors = 1 } = init
     this.#clock = clock
     this.#log = log
-    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, onDue: () => this.#kick() })
+    this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, floors, onDue: () => this.#kick() })
     this.#marks = new MarkKeeper({ log }, { marks })
     this.#refusals = new Refusals({ clock }, { write: async (event) => this.#enqueue(event) })
     this.#rate = rate ? new TokenBucket({ clock }, rate) : null
@@ -150,14 +155,17 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    // What an operator does is not for others to keep out.
-    if (event.event !== 'authority' && this.#rate?.take(size) === false)
+    if (!isOperators(event) && this.#rate?.take(size) === false)
       return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
     if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {
-      this.#queue.push({ line, size, ends: ENDS.has(event.event) || this.#marks.isEndOfOurs(event), resolve, reject })
+      this.#queue.push({ line, size, belowFloor: this.#goesBelowFloor(event), resolve, reject })
       this.#kick()
     })
+  }
+
+  #goesBelowFloor(event: JournalEvent): boolean {
+    return ENDS.has(event.event) || isOperators(event) || this.#marks.isEndOfOurs(event)
   }
 
   /** Not at once: what is appended in this very turn goes into the same batch. */
@@ -187,8 +195,9 @@ export class Journal implements Startable {
     let written = 0
     let failure: unknown = null
     try {
-      await this.#writer.ready()
-      if (this.#writer.low !== null) batch = all.filter(({ ends }) => ends)
+      await this.#writer.ready(all.reduce((sum, { size }) => sum + size, 0))
+      let left = this.#writer.spare
+      if (this.#writer.low !== null) batch = all.filter(({ belowFloor, size }) => (left -= size) >= 0 || belowFloor)
       written = await this.#writer.write(batch.map(({ line }) => line))
       if (written < batch.length) failure = new Error('no space left on the disk')
     } catch (error) {

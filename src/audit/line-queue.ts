@@ -4,8 +4,8 @@ import type { PreparedLine } from './line.ts'
 export interface WaitingLine {
   readonly line: PreparedLine
   readonly size: number
-  /** It is an end of what has begun. */
-  readonly ends: boolean
+  /** Written below the floor of free space, too. */
+  readonly belowFloor: boolean
   readonly resolve: () => void
   readonly reject: (error: unknown) => void
 }

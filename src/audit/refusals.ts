@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto'
 
 import type { Clock, Timer } from '../base/clock.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
+import { TokenBucket, type TokenBucketInit } from '../base/token-bucket.ts'
 import {
+  MAX_NAMED_REASONS,
+  MAX_NAMED_SOURCES,
   MAX_REFUSAL_SOURCES,
   MAX_REFUSED_ARGV,
   MAX_REFUSED_DETAIL,
@@ -44,53 +46,136 @@ export const shortened = <E extends RefusalEvent>(event: E): E => {
   return { ...event, detail: short, ...('argv' in event && event.argv !== null ? cutOf(event.argv) : {}) }
 }
 
-/** Who is metered: a pair of the mesh, a door of this host, whose callers are one principal, or whoever speaks for operators. */
-const sourceOf = (event: RefusalEvent): string =>
-  'agent_id' in event ? `${event.agent_id}.${event.machine_id}` : event.event === 'refused' ? event.door : event.event
+type Kind = 'stranger' | 'agent' | 'own'
 
-interface Counted {
-  count: number
-  readonly sources: Set<string>
-  readonly from: number
-  to: number
+interface Source {
+  readonly kind: Kind
+  readonly name: string
+}
+
+/**
+ * Who is metered: a stranger on a machine, who may name whomever he likes; a trusted agent, which has as many machines as
+ * it makes keys; a door of this host, whose callers are one principal; whoever speaks for operators.
+ */
+const sourceOf = (event: RefusalEvent): Source => {
+  if (event.event !== 'denial') return { kind: 'own', name: event.event === 'refused' ? event.door : event.event }
+  if (!isOfStranger(event.reason)) return { kind: 'agent', name: event.agent_id }
+  return { kind: 'stranger', name: `stranger ${event.agent_id}.${event.machine_id}` }
+}
+
+const reasonOf = (event: RefusalEvent): string => ('reason' in event ? event.reason : (event.code ?? 'other'))
+
+/** How many lines there may be of each source of one kind, and of all. */
+class Meter {
+  readonly #clock: Clock
+  /** Null: the sources are few. */
+  readonly #total: TokenBucket | null
+  /** The oldest first. */
+  readonly #sources = new Map<string, TokenBucket>()
+
+  constructor(components: { clock: Clock }, init: { total: TokenBucketInit | null }) {
+    this.#clock = components.clock
+    this.#total = init.total && new TokenBucket(components, init.total)
+  }
+
+  take(source: string): boolean {
+    return this.#of(source).take() && this.#total?.take() !== false
+  }
+
+  #of(source: string): TokenBucket {
+    const known = this.#sources.get(source)
+    if (known !== undefined) return known
+    const oldest = this.#sources.keys().next().value
+    if (this.#sources.size >= MAX_REFUSAL_SOURCES && oldest !== undefined) this.#sources.delete(oldest)
+    const made = new TokenBucket({ clock: this.#clock }, REFUSAL_LINES)
+    this.#sources.set(source, made)
+    return made
+  }
+}
+
+/** What was not written, in bounded memory. */
+class Counted {
+  readonly #from: number
+  #to: number
+  #count = 0
+  /** Strangers apart, since they are as many as they like. */
+  readonly #names = { stranger: new Set<string>(), other: new Set<string>() }
+  readonly #reasons = new Map<string, number>()
+
+  constructor(now: number) {
+    this.#from = now
+    this.#to = now
+  }
+
+  add(event: RefusalEvent, now: number): void {
+    const { kind, name } = sourceOf(event)
+    this.#note(kind === 'stranger' ? kind : 'other', name)
+    this.#more(reasonOf(event), 1)
+    this.#count += 1
+    this.#to = now
+  }
+
+  /** With what was counted later. */
+  join(later: Counted): this {
+    for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#note(kind, name)
+    for (const [reason, count] of later.#reasons) this.#more(reason, count)
+    this.#count += later.#count
+    this.#to = later.#to
+    return this
+  }
+
+  get event(): RefusalsSuppressedEvent {
+    const names = [...this.#names.other, ...this.#names.stranger]
+    return {
+      event: 'refusals_suppressed',
+      count: this.#count,
+      sources: names.length,
+      named: names.slice(0, MAX_NAMED_SOURCES),
+      reasons: Object.fromEntries(this.#reasons),
+      from: new Date(this.#from).toISOString(),
+      to: new Date(this.#to).toISOString(),
+    }
+  }
+
+  #note(kind: 'stranger' | 'other', name: string): void {
+    if (this.#names[kind].size < MAX_REFUSAL_SOURCES) this.#names[kind].add(name)
+  }
+
+  #more(reason: string, count: number): void {
+    const isNamed = this.#reasons.has(reason) || this.#reasons.size < MAX_NAMED_REASONS
+    const name = isNamed ? reason : 'other'
+    this.#reasons.set(name, (this.#reasons.get(name) ?? 0) + count)
+  }
 }
 
 /** Which refusals are written: so many of each source and of all, none of them long; the others are counted, and the count is written. */
 export class Refusals {
   readonly #clock: Clock
   readonly #write: (event: RefusalsSuppressedEvent) => Promise<void>
-  readonly #ofStrangers: TokenBucket
-  /** Of all others: however many strangers there are, what an operator or a trusted peer was refused is written. */
-  readonly #ofKnown: TokenBucket
-  /** The oldest first. */
-  readonly #sources = new Map<string, TokenBucket>()
+  /** Each by itself: however many strangers there are, what an operator or a trusted peer was refused is written. */
+  readonly #meters: Readonly<Record<Kind, Meter>>
   #suppressed: Counted | null = null
   #timer: Timer | null = null
 
   constructor(components: { clock: Clock }, init: { write: (event: RefusalsSuppressedEvent) => Promise<void> }) {
     this.#clock = components.clock
     this.#write = init.write
-    this.#ofStrangers = new TokenBucket(components, REFUSAL_TOTAL_LINES)
-    this.#ofKnown = new TokenBucket(components, REFUSAL_TOTAL_LINES)
+    const meter = (total: TokenBucketInit | null): Meter => new Meter(components, { total })
+    this.#meters = { stranger: meter(REFUSAL_TOTAL_LINES), agent: meter(REFUSAL_TOTAL_LINES), own: meter(null) }
   }
 
   /** False: it is counted instead. */
   admits(event: RefusalEvent): boolean {
-    // Nor do they share a source's: a stranger may name whomever he likes.
-    const stranger = event.event === 'denial' && isOfStranger(event.reason)
-    const own = this.#of(`${stranger ? 'stranger ' : ''}${sourceOf(event)}`)
-    if (own.take() && (stranger ? this.#ofStrangers : this.#ofKnown).take()) return true
+    const { kind, name } = sourceOf(event)
+    if (this.#meters[kind].take(name)) return true
     this.suppress(event)
     return false
   }
 
   suppress(event: RefusalEvent): void {
-    const source = sourceOf(event)
     const now = this.#clock.now()
-    this.#suppressed ??= { count: 0, sources: new Set(), from: now, to: now }
-    this.#suppressed.count += 1
-    this.#suppressed.to = now
-    if (this.#suppressed.sources.size < MAX_REFUSAL_SOURCES) this.#suppressed.sources.add(source)
+    this.#suppressed ??= new Counted(now)
+    this.#suppressed.add(event, now)
     this.#timer ??= this.#clock.setTimeout(() => void this.#due(), REFUSAL_SUMMARY_MS, { unref: true })
   }
 
@@ -101,13 +186,11 @@ export class Refusals {
     const counted = this.#suppressed
     if (counted === null) return
     this.#suppressed = null
-    const { count, sources, from, to } = counted
-    const [first, last] = [new Date(from).toISOString(), new Date(to).toISOString()]
     try {
-      await this.#write({ event: 'refusals_suppressed', count, sources: sources.size, from: first, to: last })
+      await this.#write(counted.event)
     } catch (error) {
-      const since = this.#since()
-      this.#suppressed = { count: count + (since?.count ?? 0), sources, from, to: since?.to ?? to }
+      const later = this.#since()
+      this.#suppressed = later === null ? counted : counted.join(later)
       throw error
     }
   }
@@ -121,15 +204,5 @@ export class Refusals {
     await this.summarise().catch(() => {
       this.#timer ??= this.#clock.setTimeout(() => void this.#due(), REFUSAL_SUMMARY_MS, { unref: true })
     })
-  }
-
-  #of(source: string): TokenBucket {
-    const known = this.#sources.get(source)
-    if (known !== undefined) return known
-    const oldest = this.#sources.keys().next().value
-    if (this.#sources.size >= MAX_REFUSAL_SOURCES && oldest !== undefined) this.#sources.delete(oldest)
-    const made = new TokenBucket({ clock: this.#clock }, REFUSAL_LINES)
-    this.#sources.set(source, made)
-    return made
   }
 }

@@ -14,7 +14,7 @@ import { loadAcl, type AclStatus, type LoadedAcl } from '../policy/load-acl.ts'
 import { Cells } from '../process/cells.ts'
 import { Guardian } from '../process/guardian.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { ASKED_BYTES, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
+import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import type { DaemonConfig } from './config.ts'
@@ -187,7 +187,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Pro
           { clock, log, signer },
           { path: journalPath, marks: new RunningMarks({ directory: paths.runs, journal: journalPath }), policySha256: acl.sha256 },
         )
-  const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES })
+  const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
   const counters = new ExecCounters({ clock })
   const executor = new Executor(
     { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },

@@ -45,23 +45,30 @@ export const MAX_REFUSED_ARGV = 256
 export const MAX_REFUSED_DETAIL = 512
 /** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
-/** … of all sources that are strangers together, and of all others: some 1 GB in a day for each. */
+/** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
 /** Characters of a pattern for files. */
 export const MAX_JOURNALLED_PATTERN = 1024
 /** Sources that are metered one by one; the oldest is forgotten. */
 export const MAX_REFUSAL_SOURCES = 1024
+/** Sources that are named in the line about what was not written, and reasons that are counted there one by one. */
+export const MAX_NAMED_SOURCES = 8
+export const MAX_NAMED_REASONS = 32
 /** How soon what was not written is told, in one line. */
 export const REFUSAL_SUMMARY_MS = 60_000
-/** What a captured network half can write into `requests.jsonl`: a thousand small Requests a second, and bursts of large ones. */
-export const ASKED_BYTES = { burst: 32 * 1024 * 1024, perSecond: 512 * 1024 }
+/** What whoever may ask can write into `requests.jsonl`: 150,000 small Requests at once, 150 a second for ever, 5.6 GB in a day. */
+export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
 /** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
 export const MIN_FREE_BYTES = 64 * 1024 * 1024
 export const MIN_FREE_SHARE = 0.05
+/** How much of that `requests.jsonl` leaves free: what is asked of others never takes the room of what runs here. */
+export const ASKED_FLOORS = 2
 /** How often that is looked at. */
 export const FREE_LOOK_MS = 1_000
 /** Problems that one verification lists; it goes on counting. */
 export const MAX_VERIFY_PROBLEMS = 100
+/** Ends of chains that it lists: of those that nothing names there are more where several write one file. */
+export const MAX_VERIFY_HEADS = 1_000
 /** Lines that `audit tail` shows at most before it follows. */
 export const MAX_TAIL_LINES = 100_000
 /** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */

@@ -4,17 +4,25 @@ import { createHash, randomUUID } from 'node:crypto'
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
-import { ASKED_BYTES, MAX_REFUSED_ARGV, REFUSAL_LINES, REFUSAL_SUMMARY_MS, REFUSAL_TOTAL_LINES } from '../../src/protocol/local-limits.ts'
+import {
+  ASKED_BYTES,
+  ASKED_FLOORS,
+  MAX_NAMED_SOURCES,
+  MAX_REFUSED_ARGV,
+  REFUSAL_LINES,
+  REFUSAL_SUMMARY_MS,
+  REFUSAL_TOTAL_LINES,
+} from '../../src/protocol/local-limits.ts'
 import { ALICE } from '../support/acl-text.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
-import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
+import { denialEvent, exitEvent, linesOf, localSession, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { LocalHost } from '../support/local-engine.ts'
 import { ruleText } from '../support/local-policy.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -27,6 +35,16 @@ const refusal = (n: number, source = 0, argv: readonly string[] = LONG): DenialE
   agent_id: source.toString(16).padStart(64, '0'),
   argv,
 })
+
+const unproven = {
+  event: 'authority',
+  operation: 'contact_trust',
+  agent: null,
+  machine: null,
+  level: null,
+  code: 'operator_proof_required',
+  detail: '',
+} as const
 
 const suppressed = (lines: readonly (JournalLine | string)[]): RefusalsSuppressedEvent[] =>
   ([...lines] as JournalEvent[]).filter((line) => line.event === 'refusals_suppressed')
@@ -89,20 +107,41 @@ test('strangers without number hide nothing that an operator, a trusted peer or 
   // Whoever claims to be a trusted one uses up nothing of it either.
   for (let n = 0; n < 300; n++) await journal.refuse({ ...stranger(n, 0), agent_id: ALICE, reason: 'unverified_sender' })
   await journal.refuse(denialEvent(1) as DenialEvent)
-  await journal.refuse({
-    event: 'authority',
-    operation: 'contact_trust',
-    agent: null,
-    machine: null,
-    level: null,
-    code: 'operator_proof_required',
-    detail: '',
-  })
+  await journal.refuse(unproven)
   const events = (await linesOf(path)).slice(REFUSAL_TOTAL_LINES.burst) as JournalLine[]
   assert.deepEqual(
     events.map(({ event }) => event),
     ['denial', 'authority'],
   )
+})
+
+test('a trusted agent is one source on however many machines, and the doors of this host and operators have lines of their own', async (t) => {
+  const { journal, path } = await openJournal(t)
+  const machine = (n: number): DenialEvent['machine_id'] => n.toString(16).padStart(64, '0')
+  for (let n = 0; n < 600; n++) await journal.refuse({ ...refusal(n, 1, ['id']), machine_id: machine(n % 20) })
+  assert.equal((await linesOf(path)).length, REFUSAL_LINES.burst)
+  for (let n = 0; n < 5_000; n++) await journal.refuse(refusal(n, 2 + (n % 30), ['id']))
+  assert.equal((await linesOf(path)).length, REFUSAL_TOTAL_LINES.burst)
+  const refused = { event: 'refused', ...localSession, method: 'exec.start', argv: ['id'], code: 'forbidden', detail: '' } as const
+  await journal.refuse(refused)
+  await journal.refuse(unproven)
+  const events = ((await linesOf(path)) as JournalLine[]).slice(REFUSAL_TOTAL_LINES.burst).map(({ event }) => event)
+  assert.deepEqual(events, ['refused', 'authority'])
+})
+
+test('the count of what was not written says who and why, as far as there is room, and of strangers last', async (t) => {
+  const { journal, path } = await openJournal(t)
+  const stranger = (n: number): DenialEvent => ({ ...refusal(n, 1_000 + n), reason: 'trust_rejected' })
+  for (let n = 0; n < REFUSAL_TOTAL_LINES.burst + 2_000; n++) await journal.refuse(stranger(n))
+  for (let n = 0; n < REFUSAL_LINES.burst + 10; n++) await journal.refuse({ ...(denialEvent(n) as DenialEvent), agent_id: ALICE })
+  for (let n = 0; n < REFUSAL_LINES.burst + 3; n++) await journal.refuse(unproven)
+  await journal.stop()
+  const lines = await linesOf(path)
+  const [line] = suppressed(lines)
+  assert.deepEqual(line!.reasons, { trust_rejected: 2_000, argv_not_allowed: 10, operator_proof_required: 3 })
+  assert.deepEqual([line!.count, line!.named.length, line!.named.slice(0, 2)], [2_013, MAX_NAMED_SOURCES, [ALICE, 'authority']])
+  assert.ok(line!.named.slice(2).every((name) => /^stranger [0-9a-f]{64}\.[0-9a-f]{64}$/.test(name)))
+  assert.equal((await verifyJournal([path])).ok, true)
 })
 
 test('what an operator changes has its line although others write as much as they may', async (t) => {
@@ -165,14 +204,44 @@ test('a caller of rexd that is refused without end writes a bounded journal', { 
   assert.deepEqual(told, [1_000 - written])
 })
 
-test('below the floor of free space what runs may end, and nothing begins', async (t) => {
+/** A disk of so many KiB; null where none can be mounted. */
+const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
   const disk = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1024k', 'tmpfs', disk])
+  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', disk])
   t.after(async () => {
     if (status === 0) assert.equal(spawnSync('umount', ['-l', disk]).status, 0)
     await rm(disk, { recursive: true })
   })
-  if (status !== 0) return t.skip('a small file system cannot be mounted here')
+  return status === 0 ? disk : null
+}
+
+const NO_DISK = 'a small file system cannot be mounted here'
+
+test('what is asked of others without end leaves the room for what runs here, and for what an operator changes', async (t) => {
+  const disk = await smallDisk(t, 4_096)
+  if (disk === null) return t.skip(NO_DISK)
+  const clock = new ManualClock()
+  const init = { marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS }
+  const outgoing = new Journal({ clock, log: silent }, { path: join(disk, 'requests.jsonl'), ...init })
+  const { journal } = await openJournal(t, disk)
+  await outgoing.start()
+  // All at once, within the second for which a look at the disk is good.
+  const asked = await Promise.allSettled(Array.from({ length: 60 }, async (_item, n) => outgoing.append(requestEvent(n, LONG))))
+  assert.ok(asked.some(({ status }) => status === 'fulfilled'))
+  const small = Promise.all(Array.from({ length: 2_000 }, async (_item, n) => outgoing.append(requestEvent(n))))
+  await assert.rejects(small, { code: 'journal_unavailable' })
+  await outgoing.append({ ...unproven, code: null, detail: null })
+  for (let n = 0; n < 20; n++) {
+    await journal.append(requestEvent(n))
+    await journal.append(exitEvent(n))
+  }
+  assert.equal((await journal.status()).writable, true)
+  await outgoing.stop()
+})
+
+test('below the floor of free space what runs may end, and nothing begins', async (t) => {
+  const disk = await smallDisk(t, 1_024)
+  if (disk === null) return t.skip(NO_DISK)
   const path = join(disk, 'exec.log')
   const clock = new ManualClock()
   const journal = new Journal(
