@@ -30,21 +30,46 @@ export const partOf = async (path: string, signal?: AbortSignal): Promise<Journa
   return { path, chains, follows }
 }
 
-const leadsTo = (a: JournalPart, b: JournalPart): boolean =>
-  [...b.chains].some(([chain, { first }]) => (a.chains.get(chain)?.last ?? Infinity) < first) ||
-  [...b.follows].some((chain) => a.chains.has(chain) && !b.chains.has(chain))
+type Before = Map<JournalPart, Set<JournalPart>>
+
+/** What the chains say stands before each. */
+const saidBefore = (parts: readonly JournalPart[]): Before => {
+  const holders = new Map<string, JournalPart[]>()
+  for (const part of parts)
+    for (const chain of part.chains.keys()) {
+      const known = holders.get(chain)
+      if (known === undefined) holders.set(chain, [part])
+      else known.push(part)
+    }
+  const before = parts.map((part): [JournalPart, Set<JournalPart>] => {
+    const said = new Set<JournalPart>()
+    for (const [chain, { first }] of part.chains)
+      for (const other of holders.get(chain) ?? []) if ((other.chains.get(chain)?.last ?? Infinity) < first) said.add(other)
+    for (const chain of part.follows) if (!part.chains.has(chain)) for (const other of holders.get(chain) ?? []) said.add(other)
+    said.delete(part)
+    return [part, said]
+  })
+  return new Map(before)
+}
 
 /**
  * Oldest first, as the chains say: by their own count, and by the line that each names before its first. The clock
  * is not asked, for it may be set back. Files of which nothing is said stay in the order in which they were given.
  */
 export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
-  const left = [...parts]
+  const said = saidBefore(parts)
+  // Two that each say so of the other say nothing.
+  const waitsFor = new Map(
+    parts.map((part) => [part, new Set([...(said.get(part) ?? [])].filter((other) => said.get(other)?.has(part) !== true))]),
+  )
   const ordered: JournalPart[] = []
-  while (left.length > 0) {
-    const free = left.findIndex((part) => !left.some((other) => other !== part && leadsTo(other, part) && !leadsTo(part, other)))
+  while (waitsFor.size > 0) {
+    const left = [...waitsFor]
     // A circle is for who verifies to find.
-    ordered.push(...left.splice(Math.max(0, free), 1))
+    const [next] = left.find(([, others]) => others.size === 0) ?? left[0]!
+    ordered.push(next)
+    waitsFor.delete(next)
+    for (const others of waitsFor.values()) others.delete(next)
   }
   return ordered
 }

@@ -34,11 +34,14 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
   }
 }
 
-/** The file that was renamed last to a name that begins with this one's, as logrotate does; null: there is none. */
+/** What a rotation puts behind the name: a number or a date. A copy that somebody made has a word there. */
+const ROTATED = /^[.-]\d[\d.:T_-]*$/
+
+/** The file that was renamed last to such a name, as logrotate does; null: there is none. */
 const lastRotated = async (path: string): Promise<string | null> => {
-  const directory = dirname(path)
+  const [directory, own] = [dirname(path), basename(path)]
   const rotated = (await readdir(directory))
-    .filter((name) => name.startsWith(`${basename(path)}.`) || name.startsWith(`${basename(path)}-`))
+    .filter((name) => name.startsWith(own) && ROTATED.test(name.slice(own.length)))
     .map((name) => ({ name, info: lstatSync(join(directory, name), { throwIfNoEntry: false }) }))
     .filter(({ info }) => info?.isFile() === true)
     .toSorted((a, b) => (b.info?.mtimeMs ?? 0) - (a.info?.mtimeMs ?? 0))

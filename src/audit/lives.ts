@@ -46,6 +46,10 @@ export class Lives {
   readonly #agents = new Set<string>()
   /** The chain of each key whose line was read last. */
   readonly #newest = new Map<string, ChainState>()
+  /** Each key once, however many lives have it. */
+  readonly #signers = new Map<string, JournalSigner>()
+  /** Chains of which the first line that was given stands in the middle, while somebody must have signed. */
+  readonly #headless = new Map<string, Place>()
   /** The chain before those that were given, which a file may go on from. */
   #outside: string | null = null
   #begun = 0
@@ -61,6 +65,25 @@ export class Lives {
 
   get summary(): { lives: number; unlinked: number; agents: string[]; through: SignedThrough | null } {
     return { lives: this.#begun, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
+  }
+
+  /** A chain without `began` is one of an earlier version: nobody signs it, and none comes behind one that is signed. */
+  get takesUnbegun(): boolean {
+    return this.#agentId === null && this.#newest.size === 0
+  }
+
+  /** The same object for the same key. */
+  keep(signer: JournalSigner | null): JournalSigner | null {
+    if (signer === null) return null
+    const known = this.#signers.get(signer.public_key)
+    if (known?.agent_id === signer.agent_id) return known
+    this.#signers.set(signer.public_key, signer)
+    return signer
+  }
+
+  /** The first line of a chain that was given is not its first. */
+  goOn(chain: string, place: Place): void {
+    if (this.#agentId !== null) this.#headless.set(chain, place)
   }
 
   /** `read`: how many lines were read before, `inFile` of them in this file. */
@@ -124,7 +147,7 @@ export class Lives {
       if (wrong.length > 0) return wrong
       if (state.signer !== null && state.signer.public_key !== line.signer.public_key)
         return [unsigned(`chain ${line.chain} changes its key`)]
-      state.signer = line.signer
+      state.signer = this.keep(line.signer)
     }
     const { signer } = state
     if (line.signature === null) return signer === null ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has lost its signature`)]
@@ -141,12 +164,16 @@ export class Lives {
     return []
   }
 
-  /** Once all is read: what a later life named is signed by it. */
-  finish(): void {
+  /** Once all is read: what a later life named is signed by it. A chain that begins in its middle, and of which nothing is signed, may be anybody's. */
+  finish(): { place: Place; finding: Finding }[] {
     for (const state of [...this.#chains.values()].toReversed()) {
       const before = state.signedTo >= 0 && state.after ? this.#chains.get(state.after.chain) : undefined
       if (before && state.after) before.signedTo = Math.max(before.signedTo, Math.min(state.after.n, before.next - 1))
     }
+    return [...this.#headless].flatMap(([chain, place]) => {
+      const message = `chain ${chain} begins here in its middle, and nothing of it is signed: give the older file as well, if it was rotated away`
+      return (this.#chains.get(chain)?.signedTo ?? -1) < 0 ? [{ place, finding: unsigned(message) }] : []
+    })
   }
 }
 

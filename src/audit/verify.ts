@@ -1,5 +1,5 @@
 import { AppError, errorText } from '../base/errors.ts'
-import { MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
+import { MAX_VERIFY_HEADS, MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import type { AnyRunKey, JournalLine } from './events.ts'
 import { inOrder, partOf, type JournalPart } from './file-order.ts'
@@ -58,7 +58,9 @@ export interface VerifyReport {
   readonly lives: number
   /** Of these, how many begin in a new file and know of none before: the link to the files before is theirs to miss. */
   readonly unlinked_lives: number
-  /** The end of each chain, to be compared with a copy kept elsewhere. */
+  /** Of all chains, how many have not stopped. */
+  readonly open_chains: number
+  /** The ends of chains, to be compared with a copy kept elsewhere: of MAX_VERIFY_HEADS at most, those that no later life names last. */
   readonly heads: readonly ChainHead[]
   readonly signed: SignedPart
   /** Lines that a crash or a full disk cut off; each stood at the end when it happened. */
@@ -79,7 +81,7 @@ export interface VerifyOptions {
   readonly agentId?: AgentId | null
 }
 
-/** Checks line after line; keeps one entry per chain and per run without an end. */
+/** Checks line after line; keeps one entry, some hundred bytes, per chain and per run without an end. */
 class Verifier {
   readonly #options: VerifyOptions
   /** Null: it is not known yet. */
@@ -129,10 +131,11 @@ class Verifier {
       if (this.#running?.has(key)) running += 1
       else this.#report(place, { kind: 'unfinished', message: 'the run that started here has no end and does not run' })
     }
-    this.#lives.finish()
+    for (const { place, finding } of this.#lives.finish()) this.#report(place, finding)
     const { lives, unlinked, agents, through } = this.#lives.summary
     const chains = [...this.#chains.values()]
     const named = new Set(chains.flatMap(({ after }) => after?.chain ?? []))
+    const newest = [true, false].flatMap((isNamed) => chains.filter(({ id }) => named.has(id) === isNamed)).slice(-MAX_VERIFY_HEADS)
     return {
       ok: this.#problemCount === 0,
       files,
@@ -140,7 +143,8 @@ class Verifier {
       chains: chains.length,
       lives,
       unlinked_lives: unlinked,
-      heads: chains.map(({ id, next, prev, stopped }) => ({ chain: id, lines: next, sha256: prev, stopped, last: !named.has(id) })),
+      open_chains: chains.filter(({ stopped }) => !stopped).length,
+      heads: newest.map(({ id, next, prev, stopped }) => ({ chain: id, lines: next, sha256: prev, stopped, last: !named.has(id) })),
       signed: { agents, lines: chains.reduce((sum, { first, signedTo }) => sum + Math.max(0, signedTo + 1 - first), 0), through },
       torn_lines: this.#torn,
       running,
@@ -175,14 +179,15 @@ class Verifier {
     const { chain, n, prev } = line
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
-    if (n === 0 && line.event !== 'began') altered(`the first line of chain ${chain} is not how a life begins`)
-    if (n > 0 && !this.#options.continued) {
+    if (n === 0 && line.event !== 'began' && !this.#lives.takesUnbegun) altered(`the first line of chain ${chain} is not how a life begins`)
+    if (n > 0 && this.#options.continued) this.#lives.goOn(chain, place)
+    else if (n > 0) {
       const message = `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`
       this.#report(place, { kind: 'head_missing', message })
     }
     const began = line.event === 'began' && n === 0 ? line : null
     if (began !== null) for (const finding of this.#lives.begin(chain, began, this.#read, this.#inFile)) this.#report(place, finding)
-    const [signer, after] = [began?.signer ?? null, began?.after]
+    const [signer, after] = [this.#lives.keep(began?.signer ?? null), began?.after]
     const state = { id: chain, first: n, next: n, prev, at: 0, signer, signedTo: -1, stopped: false, after }
     this.#chains.set(chain, state)
     return state
@@ -202,8 +207,8 @@ class Verifier {
 
 /**
  * Checks a journal, given all its files in any order. Finds what was altered, taken out, doubled or moved inside a
- * life, and lives that were taken out, shortened or moved, in bounded memory; and says what a signature covers. What
- * it cannot see: that the end of all was cut off. What no signature covers, whoever may write the file may have
+ * life, and lives that were taken out, shortened or moved; and says what a signature covers. Its memory grows with the
+ * lives and the runs without an end, not with the lines. What it cannot see: that the end of all was cut off. What no signature covers, whoever may write the file may have
  * written anew. Throws `not_found` for a file that cannot be read.
  */
 export const verifyJournal = async (paths: readonly string[], options: VerifyOptions = {}, signal?: AbortSignal): Promise<VerifyReport> => {

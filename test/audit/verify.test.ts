@@ -58,6 +58,7 @@ test('a whole chain is in order', async (t) => {
       chains: 1,
       lives: 1,
       unlinked_lives: 0,
+      open_chains: 1,
       heads: [{ chain: FIRST, lines: 10, sha256, stopped: false, last: true }],
       signed: { agents: [], lines: 0, through: null },
       torn_lines: 0,

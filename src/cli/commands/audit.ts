@@ -133,11 +133,12 @@ export const runAuditVerify = async (context: CliContext, options: VerifyOptions
 }
 
 const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Paint): string[] => {
-  const { problems, heads, lives, unlinked_lives, torn_lines } = report
-  const broken = heads.filter(({ stopped }) => !stopped).length
+  const { problems, heads, lives, unlinked_lives, torn_lines, open_chains } = report
   const notes = [
     ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
-    ...(broken > 0 ? [`${counted(broken, 'life', 'lives')} without an end: it still goes on, was killed, or its end was cut off`] : []),
+    ...(open_chains > 0
+      ? [`${counted(open_chains, 'life', 'lives')} without an end: it still goes on, was killed, or its end was cut off`]
+      : []),
     ...(unlinked_lives > 0 ? [`${counted(unlinked_lives, 'life', 'lives')} begun in a new file, with no word of the file before`] : []),
   ]
   const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} going on`].join(', ')
