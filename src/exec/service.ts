@@ -1,11 +1,14 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { Keeping, type Keepable } from '../base/keeping.ts'
 import type { Logger } from '../base/log.ts'
 import { reach } from '../base/stages.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
+import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
+import { UNREAD } from '../protocol/resume-limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './wire.ts'
 
@@ -45,6 +48,8 @@ export class ExecService {
 /** The channel on which each run of each peer is at present. */
 class PeerRuns {
   readonly #runs = new Map<string, PeerRun>()
+  /** Those that the executor is done with, and their peers are not. */
+  readonly unread = new Keeping(UNREAD)
 
   /** A run that was opened. One that has its name already keeps it: the executor will refuse the other. */
   opened(name: string, run: PeerRun): void {
@@ -59,6 +64,7 @@ class PeerRuns {
 
   ended(name: string, run: PeerRun): void {
     if (this.#runs.get(name) === run) this.#runs.delete(name)
+    this.unread.delete(run)
   }
 }
 
@@ -67,14 +73,23 @@ interface PeerRunComponents extends ExecServiceComponents {
   readonly runs: PeerRuns
 }
 
+/** A frame of the executor, and the number that the peer may acknowledge once it has it. */
+interface Answer {
+  readonly bytes: Uint8Array
+  readonly output: { readonly type: 'stdout' | 'stderr'; readonly seq: number } | null
+}
+
 /** One run of a peer, on one channel. */
-class PeerRun {
+class PeerRun implements Keepable {
   readonly #components: PeerRunComponents
   readonly #channel: RunChannel
   readonly #requestId: RequestId
   #run: RunPort | null = null
-  /** The executor's answers that wait for a slow peer; its window bounds them. */
-  readonly #queue: Uint8Array[] = []
+  /** The executor's answers that wait for a slow peer. The window bounds them while the run is there, and `UNREAD` afterwards. */
+  readonly #queue: Answer[] = []
+  #queuedBytes = 0
+  /** Numbers of the frames of output that the peer has not been sent yet. */
+  #unsent: { stdout: number; stderr: number } = { stdout: 0, stderr: 0 }
   #sending = false
   #ended = false
   #finished = false
@@ -90,8 +105,22 @@ class PeerRun {
 
   /** Its peer and its request id: nobody else's run has it. */
   get #name(): string {
+    return `${this.#peer}:${this.#requestId}`
+  }
+
+  get #peer(): string {
     const { agentId, machineId } = this.#channel.link
-    return `${agentId}:${machineId}:${this.#requestId}`
+    return `${agentId}:${machineId}`
+  }
+
+  get keptBytes(): number {
+    return this.#queuedBytes
+  }
+
+  /** The peer may ask for its run again, and hears that it is gone. */
+  forget(): void {
+    this.#leave(() => undefined)
+    this.#channel.abort()
   }
 
   receive(requestId: RequestId, body: Uint8Array): void {
@@ -121,6 +150,7 @@ class PeerRun {
     if (this.#ended) return
     this.#end()
     this.#queue.length = 0
+    this.#queuedBytes = 0
     if (this.#run !== null) tell(this.#run)
   }
 
@@ -134,6 +164,9 @@ class PeerRun {
       this.#begin(frame, bytes)
       return
     }
+    // Whoever could acknowledge what waits here would have us keep all of the output.
+    if (frame.type === 'ack' && (frame.stdout > this.#unsent.stdout || frame.stderr > this.#unsent.stderr))
+      throw new AppError('malformed', 'it acknowledges what it was not sent')
     this.#run.send(bytes)
     // An answer, so that the requester can tell a quiet run from a dead connection. Where others wait, they
     // are answer enough: a peer that renews and does not read must not fill our memory.
@@ -153,6 +186,7 @@ class PeerRun {
       this.#listen(executor.openRun(link.number, streamNonce, bytes))
     } else if (frame.type === 'resume') {
       runs.resumed(this.#name, this)
+      this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
       this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
     } else throw new AppError('malformed', `the first frame is a ${frame.type}, neither request nor resume`)
   }
@@ -163,21 +197,22 @@ class PeerRun {
     this.#run = run
   }
 
-  #send(frame: Uint8Array): void {
+  #send(bytes: Uint8Array): void {
     if (this.#ended) return
+    const frame = execFrame.decode(bytes)
     this.#note(frame)
-    this.#queue.push(frame)
+    const isOutput = frame.type === 'stdout' || frame.type === 'stderr'
+    this.#queue.push({ bytes, output: isOutput ? { type: frame.type, seq: frame.seq } : null })
+    this.#queuedBytes += costOf(bytes)
     this.#flush()
   }
 
-  #note(frame: Uint8Array): void {
+  #note(frame: ExecFrame): void {
     const first = !this.#answered
     this.#answered = true
-    if (frame.length > SMALL_FRAME && !first) return
-    const decoded = execFrame.decode(frame)
-    if (decoded.type === 'ack') this.#stdinAcked = decoded.stdin
+    if (frame.type === 'ack') this.#stdinAcked = frame.stdin
     // A run that never started has its Exit for a first answer.
-    if (first && decoded.type === 'exit' && isOfStranger(execExit.decode(decoded.body).denial_reason))
+    if (first && frame.type === 'exit' && isOfStranger(execExit.decode(frame.body).denial_reason))
       this.#components.onStrangerDenied(this.#channel.link)
   }
 
@@ -185,6 +220,7 @@ class PeerRun {
   #over(): void {
     this.#finished = true
     this.#flush()
+    if (this.#queue.length > 0) this.#components.runs.unread.add(this.#peer, this)
   }
 
   #flush(): void {
@@ -195,8 +231,11 @@ class PeerRun {
   }
 
   async #sendAll(): Promise<void> {
-    for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
-      if (!this.#channel.send(this.#requestId, EXEC_PREFIX, frame)) await this.#channel.drained()
+    for (let answer = this.#queue.shift(); answer !== undefined; answer = this.#queue.shift()) {
+      const { bytes, output } = answer
+      this.#queuedBytes -= costOf(bytes)
+      if (output !== null) this.#unsent[output.type] = output.seq + 1
+      if (!this.#channel.send(this.#requestId, EXEC_PREFIX, bytes)) await this.#channel.drained()
     }
     this.#sending = false
     if (!this.#finished || this.#ended) return
@@ -205,5 +244,4 @@ class PeerRun {
   }
 }
 
-/** Every Ack is shorter, and no frame with much output is. */
-const SMALL_FRAME = 64
+const costOf = (bytes: Uint8Array): number => bytes.length + FRAME_COST

@@ -1,22 +1,26 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import { LEASE_EXPIRES_MS } from '../protocol/limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
+import { LEASE_LATE_MS } from '../protocol/resume-limits.ts'
 
 /** Notices that a requester has fallen silent. Every frame of it is a renewal. */
 export class Lease {
   readonly #clock: Clock
   readonly #onExpired: () => void
   #renewedAt: number
-  #timer: Timer | null
+  /** How long we could not hear the requester since then: what it said meanwhile may still wait behind what others sent. */
+  #deaf = 0
+  #timer: Timer | null = null
 
   constructor(components: { clock: Clock }, init: { onExpired: () => void }) {
     this.#clock = components.clock
     this.#onExpired = init.onExpired
     this.#renewedAt = this.#clock.monotonic()
-    this.#timer = this.#clock.setTimeout(() => this.#check(), LEASE_EXPIRES_MS)
+    this.#checkLater()
   }
 
   renew(): void {
     this.#renewedAt = this.#clock.monotonic()
+    this.#deaf = 0
   }
 
   stop(): void {
@@ -25,13 +29,21 @@ export class Lease {
   }
 
   get #left(): number {
-    return this.#renewedAt + LEASE_EXPIRES_MS - this.#clock.monotonic()
+    return this.#renewedAt + LEASE_EXPIRES_MS + this.#deaf - this.#clock.monotonic()
   }
 
-  /** One timer per lease and interval, not one per frame. */
-  #check(): void {
+  /** A few timers per lease, not one per frame: each also measures whether something holds us up. */
+  #checkLater(): void {
+    const wait = Math.min(this.#left, LEASE_RENEW_MS)
+    const due = this.#clock.monotonic() + wait
+    this.#timer = this.#clock.setTimeout(() => this.#check(this.#clock.monotonic() - due), wait)
+  }
+
+  #check(late: number): void {
+    // As much again, a renewal's time at least; in all no more than the lease itself, so that it ends.
+    if (late >= LEASE_LATE_MS) this.#deaf = Math.min(this.#deaf + Math.max(late, LEASE_RENEW_MS), LEASE_EXPIRES_MS)
     if (this.#left > 0) this.#checkLater()
-    // Where something has held us up, timers fire before what came meanwhile is read: let that come first.
+    // Timers fire before what came meanwhile is read: let that come first.
     else setImmediate(() => this.#decide())
   }
 
@@ -40,9 +52,5 @@ export class Lease {
     if (this.#left > 0) return this.#checkLater()
     this.#timer = null
     this.#onExpired()
-  }
-
-  #checkLater(): void {
-    this.#timer = this.#clock.setTimeout(() => this.#check(), this.#left)
   }
 }

@@ -76,9 +76,10 @@ export class Requests {
       cwd,
       clamp,
     }
-    const proven = await this.#believed(request, call)
-    // Before the line, too: the network's half must not fill the disk faster than it may have signatures.
+    // Before the line, too: the network's half must not fill the disk faster than it may have signatures. And before the
+    // proof, which is good once: who has to wait needs it then.
     signatures.admit()
+    const proven = await this.#believed(request, call)
     const body = execRequest.encode(request)
     const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, proven)])
     reach('signed', request_id)

@@ -51,8 +51,6 @@ export interface RunInit {
   onForgotten(): void
 }
 
-const NO_STDIN = { received: 0, acked: 0 }
-
 /**
  * One permitted request, from its line in the journal to the moment when its requester has the Exit. It
  * outlives the stream that it came on, for as long as the lease lasts.
@@ -116,7 +114,7 @@ export class Run {
       await this.#process?.ended.catch(() => undefined)
     } finally {
       this.#settle()
-      if (!this.#finished || !this.#init.resumable || this.#outbox.closed) this.forget()
+      if (!this.#finished || !this.#init.resumable || this.#outbox.closed) this.dismiss()
     }
   }
 
@@ -153,12 +151,17 @@ export class Run {
     return true
   }
 
-  /** Lets go of what was kept: what is still to be said is said now, to whoever is there. */
+  /** What is still to be said is said now, room or not, to whoever is there. Then it is forgotten. */
+  dismiss(): void {
+    this.#outbox.flush()
+    this.forget()
+  }
+
+  /** Lets go of what was kept. A requester that has not got all of it hears no Exit: for it the run is incomplete. */
   forget(): void {
     if (this.#forgotten) return
     this.#forgotten = true
     this.#lease?.stop()
-    this.#outbox.flush()
     this.#outbox.close()
     this.#detach()
     this.#init.onForgotten()
@@ -224,7 +227,7 @@ export class Run {
   /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
   #greeting(): Uint8Array[] {
     const request_id = this.#init.requestId
-    const { received, acked } = this.#stdin ?? NO_STDIN
+    const { received, acked } = this.#stdin ?? { received: 0, acked: 0 }
     const frames: ExecFrame[] = [
       { type: 'resumed', request_id, stdin: received },
       { type: 'ack', request_id, stdin: acked, stdout: 0, stderr: 0 },

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts'
+import { Keeping } from '../base/keeping.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
@@ -17,9 +18,9 @@ import {
   STRANGERS_REQUESTS_PER_SECOND,
 } from '../protocol/limits.ts'
 import type { DenialReason } from '../protocol/reasons.ts'
+import { LINGERING } from '../protocol/resume-limits.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
 import type { RunSubject } from './exit-writer.ts'
-import { Lingering } from './lingering.ts'
 import { OWN_LINK, type PeerLink } from './links.ts'
 import type { Nonces } from './nonces.ts'
 import type { UnackedTotal } from './outbox.ts'
@@ -90,7 +91,7 @@ export class Runs {
   readonly #active = new Map<Active, Promise<void>>()
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, Run>()
-  readonly #lingering = new Lingering()
+  readonly #lingering = new Keeping(LINGERING)
   /** For all links together, because anybody can make another link. */
   readonly #strangersRequests: TokenBucket
   /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
@@ -166,7 +167,7 @@ export class Runs {
     }, SHUTDOWN_KILL_MS)
     await Promise.all(this.#active.values())
     timer.cancel()
-    this.#lingering.clear()
+    for (const run of this.#known.values()) run.dismiss()
   }
 
   async #execute(pair: string, run: Run): Promise<void> {

@@ -21,9 +21,25 @@ export const RESUMES_PER_SECOND = 8
 export const MAX_PAIRS_WITH_VOID_NONCES = 512
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
 export const SIGN_AGAIN_MS = 15_000
-/** Runs of one peer that have ended and whose Exit is kept until the peer has it; beyond this the oldest are let go. */
-export const MAX_LINGERING_PER_PEER = 64
-/** … and output of them that is kept together; the newest is kept in any case. */
-export const MAX_LINGERING_BYTES_PER_PEER = 8 * 1024 * 1024
-/** … and such runs of all peers. */
-export const MAX_LINGERING = 1_024
+/**
+ * Runs that have ended and whose Exit is kept until their requester has it. `bytes` of them all are half of what all runs
+ * may keep: those that run have the other half.
+ */
+export const LINGERING = {
+  count: 1_024,
+  bytes: 32 * 1024 * 1024,
+  countPerOwner: 64,
+  bytesPerOwner: 8 * 1024 * 1024,
+} as const
+/**
+ * Runs of peers that are over, executor and all, and of which something waits in the network's half for a peer that does not
+ * read. One who reads ten long answers at his leisure loses none of them.
+ */
+export const UNREAD = {
+  count: 4_096,
+  bytes: 64 * 1024 * 1024,
+  countPerOwner: 256,
+  bytesPerOwner: 32 * 1024 * 1024,
+} as const
+/** A timer of the executor that is so late was held up: then nobody is taken for silent until what waited is read. */
+export const LEASE_LATE_MS = 100

@@ -140,6 +140,19 @@ test('what is refused for its rate leaves no line', async (t) => {
   assert.equal((await lines()).length, SIGNATURE_BURST)
 })
 
+test('what is refused for its rate keeps its proof, and may be signed again', async (t) => {
+  const clock = new ManualClock()
+  const { host, sign } = await asking(t, { clock })
+  const proven = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
+  const proof = { proven, proof: await host.prove('exec_run', proven, clock.now()) }
+  for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
+  await assert.rejects(sign({}, proof), refused('rate_limited'))
+  await clock.advance(1_000)
+  await sign({}, proof)
+  await sign({ stream_nonce: new Uint8Array(32).fill(1) }, proof)
+  await assert.rejects(sign({}, proof), refused('operator_proof_required', /used before/))
+})
+
 test('where operators must prove, a request without a proof is not signed, and the network half knows beforehand', async (t) => {
   const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
   assert.equal(network.client.snapshot.require_operator_proof, true)

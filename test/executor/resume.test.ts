@@ -9,7 +9,7 @@ import { sha256 } from '../../src/identity/hash.ts'
 import { execFrame, type ExecExit } from '../../src/protocol/exec.ts'
 import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
 import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
-import { MAX_LINGERING_PER_PEER, RESUME_BURST } from '../../src/protocol/resume-limits.ts'
+import { LINGERING, RESUME_BURST } from '../../src/protocol/resume-limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type ProbeRun } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -318,7 +318,7 @@ test('a flood of Resumes ends the run', async (t) => {
 test('a peer that leaves its Exits lying loses the oldest, and the slots are free all the time', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock() })
   const runs: ProbeRun[] = []
-  for (let count = 0; count <= MAX_LINGERING_PER_PEER; count++) {
+  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
     const run = await link.ask([host.program('hello')], { over: false, ack: false })
     await run.frame('exit')
     runs.push(run)

@@ -43,6 +43,11 @@ export class ManualClock implements Clock {
     this.#now += ms
   }
 
+  /** Time passes and nothing fires, as where something holds the event loop up. */
+  hold(ms: number): void {
+    this.#moveTo(this.#elapsed + ms)
+  }
+
   /** Moves time on and fires what falls due, in order; after each the event loop turns once. */
   async advance(ms: number): Promise<void> {
     const end = this.#elapsed + ms
@@ -50,7 +55,7 @@ export class ManualClock implements Clock {
       const next = this.#firstDue(end)
       if (!next) break
       this.#pending.delete(next)
-      this.#moveTo(next.due)
+      this.#moveTo(Math.max(next.due, this.#elapsed))
       next.callback()
       await nextTurn()
     }

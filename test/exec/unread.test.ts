@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { ExecService } from '../../src/exec/service.ts'
+import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame, type ExecRequest } from '../../src/protocol/exec.ts'
+import { FIRST_UNACKED_PER_RUN } from '../../src/protocol/limits.ts'
+import { LINGERING, UNREAD } from '../../src/protocol/resume-limits.ts'
+import { LocalChannel } from '../support/exec-pair.ts'
+import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
+import { signedFrame } from '../support/fake-network.ts'
+import { silent, until } from '../support/processes.ts'
+
+const TIMEOUT = { timeout: 60_000 }
+
+/** A trusted peer that sends whatever it likes and reads nothing: its streams have no room from the first frame on. */
+const notReading = async (t: TestContext, options: HostOptions) => {
+  const { host, network, link } = await ExecutorHost.linked(t, options)
+  const counters = new RequesterCounters()
+  const service = new ExecService({ executor: network.client, counters, log: silent, onStrangerDenied: () => undefined })
+  const { agentId, publicKey: agentPublicKey } = host.peer.signer
+  const peer = { number: link.number, agentId, machineId: host.peer.machine.machineId, agentPublicKey }
+  const open = async (room: boolean) => {
+    const nonce = await link.nonce()
+    const [theirs, ours] = [new LocalChannel(peer, nonce), new LocalChannel(peer, nonce)]
+    theirs.other = ours
+    ours.other = theirs
+    ours.room = room
+    ours.onBody = (requestId, body) => service.onBody(ours, requestId, body)
+    return { theirs, ours, nonce }
+  }
+  const ask = async (program: string) => {
+    const { theirs, ours, nonce } = await open(false)
+    const request = link.request(nonce, [host.program(program)])
+    theirs.send(request.request_id, EXEC_PREFIX, await signedFrame(request, host.peer.signer))
+    const send = (frame: ExecFrame): boolean => theirs.send(request.request_id, EXEC_PREFIX, execFrame.encode(frame))
+    const renewal = setInterval(() => send({ type: 'lease_renew', request_id: request.request_id }), 1_000)
+    t.after(() => clearInterval(renewal))
+    return { request, ours, send }
+  }
+  /** What is said to a peer that comes back for a run and reads. */
+  const comeBack = async ({ request_id, stream_nonce }: ExecRequest): Promise<ExecFrame['type'][]> => {
+    const { theirs } = await open(true)
+    const heard: ExecFrame['type'][] = []
+    const { promise, resolve } = Promise.withResolvers<void>()
+    theirs.onBody = (_id, body) => void heard.push(decodeExecBody(body).type)
+    theirs.onClosed = () => resolve()
+    const resume = execFrame.encode({ type: 'resume', request_id, stdout: 0, stderr: 0, request_nonce: stream_nonce })
+    theirs.send(request_id, EXEC_PREFIX, resume)
+    await promise
+    return heard
+  }
+  return { host, ask, comeBack, counters }
+}
+
+test(
+  'what waits of ended runs for a trusted peer that renews and reads nothing is bounded; what was let go is gone for it',
+  TIMEOUT,
+  async (t) => {
+    const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
+    const { host, ask, comeBack } = await notReading(t, { scripts })
+    const most = Math.ceil((LINGERING.bytesPerOwner + UNREAD.bytesPerOwner) / FIRST_UNACKED_PER_RUN)
+    const runs: Awaited<ReturnType<typeof ask>>[] = []
+    for (let count = 0; count < most + 10; count++) {
+      const run = await ask('ends')
+      await until(async () => (await host.events(run.request.request_id)).includes('exit'))
+      runs.push(run)
+    }
+    await until(() => runs.filter(({ ours }) => !ours.closed).length <= most)
+    assert.equal(runs[0]!.ours.closed, true)
+    assert.equal(runs.at(-1)!.ours.closed, false)
+    assert.deepEqual(await comeBack(runs[0]!.request), ['gone'])
+  },
+)
+
+test('a peer that acknowledges what waits for it, unread, loses its stream and its program', TIMEOUT, async (t) => {
+  const { host, ask, counters } = await notReading(t, {
+    scripts: { flood: 'exec cat /dev/zero' },
+    keys: 'max_stdout_bytes = 1000000000000',
+  })
+  const { request, ours, send } = await ask('flood')
+  const { request_id } = request
+  await until(async () => (await host.events(request_id)).includes('started'))
+  assert.equal(ours.sent.length, 1)
+  send({ type: 'ack', request_id, stdin: 0, stdout: 1, stderr: 0 })
+  await until(async () => (await host.events(request_id)).includes('exit'))
+  assert.equal(ours.closed, true)
+  assert.equal(counters.snapshot()['peer_malformed'], 1)
+})
