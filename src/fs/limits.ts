@@ -23,8 +23,8 @@ export const MAX_GLOB_STEPS = 200_000_000
 export const MAX_EDIT_BYTES = 16 * MiB
 /** Times that a file which comes and goes is looked for again before a write gives up. */
 export const MAX_WRITE_TRIES = 8
-/** Milliseconds that a change waits for the file system's clock to go on; clocks of 10 ms are the coarsest in common use. */
-export const MAX_TIME_TRIES = 20
+/** How far a file system's clock is behind at most, in milliseconds: 10 of them are the longest beat in common use. */
+export const FILE_CLOCK_MS = 10
 /** Files that one patch names. */
 export const MAX_PATCH_FILES = 100
 /** Directories that one patch makes: each is held open until all is done. */

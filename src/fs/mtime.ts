@@ -1,3 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { FILE_CLOCK_MS } from './limits.ts'
+
 const SECOND = 1_000_000_000n
 const MILLISECOND = 1_000_000n
 /** What a date of the language can hold, in seconds; no clock is that far off, but a file may say so. */
@@ -28,3 +32,15 @@ export const mtimeOf = ({ mtimeNs }: { readonly mtimeNs: bigint }): Mtime => ({ 
 /** Is that the time that somebody expects? As text of either form, `mtime` or `mtime_ms`. */
 export const isTime = (expected: string, nanoseconds: bigint): boolean =>
   expected === mtimeText(nanoseconds) || expected === String(mtimeMs(nanoseconds))
+
+/**
+ * Waits until a file that is changed now has another time in milliseconds than it has: clocks of file systems are coarse,
+ * and who expects a time would miss a second change within one beat. Before the change, for nothing but a change moves
+ * the time on, and what another program writes meanwhile must not be touched.
+ */
+export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Promise<void> => {
+  const before = mtimeMs(mtimeNs)
+  // One in the future is another than any that comes.
+  for (let since = Date.now() - before; since >= 0 && since <= FILE_CLOCK_MS; since = Date.now() - before)
+    await sleep(FILE_CLOCK_MS + 1 - since)
+}

@@ -1,11 +1,9 @@
-import { constants, writeSync, type BigIntStats } from 'node:fs'
+import { constants, fchmodSync, fstatSync, ftruncateSync, writeSync, type BigIntStats } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { Standing } from './held.ts'
-import { MAX_TIME_TRIES } from './limits.ts'
-import { mtimeMs } from './mtime.ts'
+import { timeBehind } from './mtime.ts'
 import { errnoOf, refusalOf, requireSame } from './refusals.ts'
 
 /** What is written in one step with the look at the file: no more than a moment's work. */
@@ -25,89 +23,91 @@ export const overwrite = async (
   { path, old }: { readonly path: string; readonly old: Uint8Array | null },
 ): Promise<BigIntStats> => {
   await using file = await found.held.open(constants.O_WRONLY)
-  await dropSetId(file, found.info)
-  const size = Number(found.info.size)
-  const progress = { isHarmed: false }
+  await timeBehind(found.info)
+  const progress: Progress = { end: Number(found.info.size), isHarmed: false, isStripped: false }
+  const begin = (): void => {
+    const { mode } = requireSame(directory, name, found.info, path)
+    progress.isStripped = isStripped(file, mode)
+  }
   try {
-    await fill(file, data, { size, progress, begin: () => requireSame(directory, name, found.info, path) })
+    await fill(file, data, progress, begin)
     await file.datasync()
   } catch (error) {
-    if (!progress.isHarmed || (await isRestored(file, old))) throw error
+    const isWhole = !progress.isHarmed || (await isRestored(file, old, progress))
+    if (isWhole && !progress.isStripped) throw error
     const refusal = refusalOf(error, path)
     if (!(refusal instanceof AppError)) throw error
     const text = `${errorText(refusal)}; it is not as it was`
     throw new AppError(refusal.code, text, { cause: error, data: { ...refusal.data, left_changed: [path] } })
   }
-  return await withTimeOfItsOwn(file, found.info)
+  return await file.stat({ bigint: true })
 }
 
-interface Filling {
-  /** Bytes that are there. */
-  readonly size: number
-  readonly progress: { isHarmed: boolean }
-  /** Throws when it is not to begin. */
-  readonly begin: () => void
+interface Progress {
+  /** Where the file ends, if nobody else writes to it. */
+  end: number
+  /** Its content is not as it was. */
+  isHarmed: boolean
+  /** It has lost what made it run as its owner. */
+  isStripped: boolean
 }
 
-/** What is new behind the old end goes first: a disk that is full is found out while the old content is whole. */
-const fill = async (file: FileHandle, data: Uint8Array, { size, progress, begin }: Filling): Promise<void> => {
+/** What is new behind the old end goes first: a disk that is full is found out while the old content is whole. `begin` throws when it is not to begin. */
+const fill = async (file: FileHandle, data: Uint8Array, progress: Progress, begin: () => void): Promise<void> => {
+  const size = progress.end
   const [behind, within] = [data.subarray(size), data.subarray(0, size)]
   begin()
   if (behind.length > 0) {
     try {
-      await writeAll(file, behind, size, writeFirst(file, behind, size))
+      await writeAll(file, behind, size, progress)
     } catch (error) {
-      await file.truncate(size)
+      progress.isHarmed = !isCut(file, progress, size)
       throw error
     }
   }
   progress.isHarmed = true
-  await writeAll(file, within, 0, behind.length === 0 ? writeFirst(file, within, 0) : 0)
+  await writeAll(file, within, 0, progress)
   if (data.length < size) await file.truncate(data.length)
 }
 
-/** At once, so that of two servers hardly ever both find the file unchanged. */
-const writeFirst = (file: FileHandle, data: Uint8Array, position: number): number =>
-  writeSync(file.fd, data, 0, Math.min(data.length, FIRST_BYTES), position)
-
-const writeAll = async (file: FileHandle, data: Uint8Array, position: number, from: number): Promise<void> => {
-  for (let done = from; done < data.length;) {
-    const { bytesWritten } = await file.write(data, done, data.length - done, position + done)
-    done += bytesWritten
+/** The first of it at once, so that of two servers hardly ever both find the file unchanged. */
+const writeAll = async (file: FileHandle, data: Uint8Array, position: number, progress: Progress): Promise<void> => {
+  for (let done = 0; done < data.length;) {
+    if (done === 0) done = writeSync(file.fd, data, 0, Math.min(data.length, FIRST_BYTES), position)
+    else done += (await file.write(data, done, data.length - done, position + done)).bytesWritten
+    progress.end = Math.max(progress.end, position + done)
   }
 }
 
-const isRestored = async (file: FileHandle, old: Uint8Array | null): Promise<boolean> => {
-  if (old === null) return false
+/** Takes away what was written behind an end, at once and only where nobody else has written there since. */
+const isCut = (file: FileHandle, progress: Progress, end: number): boolean => {
+  if (progress.end <= end) return true
   try {
-    await writeAll(file, old, 0, 0)
-    await file.truncate(old.length)
+    if (fstatSync(file.fd).size !== progress.end) return false
+    ftruncateSync(file.fd, end)
     return true
   } catch {
     return false
   }
 }
 
-/** The system does it for everybody but root, who writes. */
-const dropSetId = async (file: FileHandle, { mode }: BigIntStats): Promise<void> => {
-  if ((mode & SET_ID_BITS) === 0n) return
+const isRestored = async (file: FileHandle, old: Uint8Array | null, progress: Progress): Promise<boolean> => {
+  if (old === null) return false
   try {
-    await file.chmod(Number(mode & 0o1777n))
-  } catch (error) {
-    if (errnoOf(error) !== 'EPERM') throw error
+    await writeAll(file, old, 0, progress)
+    return isCut(file, progress, old.length)
+  } catch {
+    return false
   }
 }
 
-/**
- * Gives a changed file, whose length is ours to say, another time than before: clocks of file systems are coarse, and who
- * expects a time would miss a second change within one beat.
- */
-export const withTimeOfItsOwn = async (file: FileHandle, before: BigIntStats): Promise<BigIntStats> => {
-  for (let tries = 0; ; tries++) {
-    const info = await file.stat({ bigint: true })
-    if (mtimeMs(info.mtimeNs) !== mtimeMs(before.mtimeNs) || tries === MAX_TIME_TRIES) return info
-    await sleep(1)
-    // To the length that it has: that counts as a change.
-    await file.truncate(Number(info.size))
+/** The system does it for everybody but root, who writes. At once, behind the look: a file that is not written keeps them. */
+const isStripped = (file: FileHandle, mode: bigint): boolean => {
+  if ((mode & SET_ID_BITS) === 0n) return false
+  try {
+    fchmodSync(file.fd, Number(mode & 0o1777n))
+  } catch (error) {
+    if (errnoOf(error) !== 'EPERM') throw error
   }
+  return true
 }

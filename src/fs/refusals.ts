@@ -53,10 +53,10 @@ export const requireUnchangedSince = (expected: string | null, actual: bigint | 
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
 }
 
-/** What was found at a name must still stand there, unchanged: else `conflict`. At once, so that nothing of ours comes between this and what follows. */
-export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): void => {
+/** What was found at a name must still stand there, unchanged: else `conflict`. At once, so that nothing of ours comes between this and what follows. Answers how it is. */
+export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): BigIntStats => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
-  if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return
+  if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return now
   const mtime = now === undefined ? null : mtimeText(now.mtimeNs)
   throw conflict(path, 'changed', 'it was changed meanwhile', { expected_mtime: mtimeText(old.mtimeNs), mtime })
 }

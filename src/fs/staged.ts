@@ -3,7 +3,7 @@ import { constants, lstatSync, renameSync, type BigIntStats } from 'node:fs'
 import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
 import type { Found, Held, Standing } from './held.ts'
-import { withTimeOfItsOwn } from './overwrite.ts'
+import { timeBehind } from './mtime.ts'
 import { errnoOf, requireSame, systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
@@ -111,10 +111,11 @@ export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats 
   const temporary = temporaryName()
   const file = await openNew(directory, temporary, old === null ? 0o666 : 0o600)
   try {
+    if (old !== null) await timeBehind(old)
     await file.writeFile(data)
     if (old !== null) await takeAfter(file, old)
     await file.datasync()
-    return new Staged(directory, temporary, old === null ? await file.stat({ bigint: true }) : await withTimeOfItsOwn(file, old))
+    return new Staged(directory, temporary, await file.stat({ bigint: true }))
   } catch (error) {
     await unlink(directory.at(temporary)).catch(() => {})
     throw error

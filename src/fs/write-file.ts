@@ -6,7 +6,7 @@ import { beneath, removeMade, type Place } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
-import { mtimeOf, type Mtime } from './mtime.ts'
+import { mtimeOf, timeBehind, type Mtime } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
@@ -132,6 +132,7 @@ const replace = async ({ directory, name, found }: Standing, data: Uint8Array, p
 
 const append = async ({ found }: Standing, data: Uint8Array): Promise<BigIntStats> => {
   await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
+  await timeBehind(found.info)
   await file.writeFile(data)
   return file.stat({ bigint: true })
 }
