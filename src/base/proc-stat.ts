@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 
 /** The fields of proc_pid_stat(5) behind the name; empty when the process is gone, hidden, or this system has no /proc. */
-export const statOf = (pid: number): string[] => {
+export const statOf = (pid: number, proc = '/proc'): string[] => {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    const stat = readFileSync(`${proc}/${pid}/stat`, 'latin1')
     // The name in parentheses may itself hold blanks and parentheses.
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   } catch {

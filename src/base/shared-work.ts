@@ -40,7 +40,9 @@ export class SharedWork<T> {
   }
 }
 
-const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
+/** What the work comes to; throws the signal's reason where that comes first. The work goes on. */
+export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
+  signal.throwIfAborted()
   const { promise, reject } = Promise.withResolvers<never>()
   const abort = (): void => reject(signal.reason as Error)
   signal.addEventListener('abort', abort, { once: true })

@@ -1,7 +1,7 @@
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
-import { ProcessTree } from './process-tree.ts'
+import { ProcessTree, type RunMark } from './process-tree.ts'
 import { mayNotSignal, send, type ProcessSignal } from './signals.ts'
 
 /** What a run lives in. */
@@ -10,7 +10,7 @@ export interface CellInit {
   /** Holds the run, or limits it, or both; null: neither. */
   readonly leaf: CgroupLeaf | null
   /** What the environment of its processes carries; null: they need not be looked for. */
-  readonly mark: string | null
+  readonly mark: RunMark | null
 }
 
 /** All processes of one run, from before the first to after the last. */
@@ -32,7 +32,7 @@ export class Cell {
   }
 
   get mark(): string | null {
-    return this.#init.mark
+    return this.#init.mark?.text ?? null
   }
 
   /** The child lives, and no signal of ours reaches it. */

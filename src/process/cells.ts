@@ -26,7 +26,8 @@ import {
 import type { Guardian } from './guardian.ts'
 import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
-import { newMarkPrefix } from './run-mark.ts'
+import { MarkSearch } from './mark-search.ts'
+import { newMark, newMarkPrefix } from './run-mark.ts'
 
 const REMEDIES: Readonly<Record<Containment, string>> = {
   cgroup: 'run the daemon as root, or in a unit with Delegate=yes and without ProtectControlGroups=; or set containment = "auto"',
@@ -63,7 +64,7 @@ export class Cells implements Startable {
   readonly #file: string | null
   readonly #cgroups: Cgroups
   readonly #markPrefix = newMarkPrefix()
-  #next = 1
+  readonly #search = new MarkSearch()
   #inForce: Containment = 'group'
   #stronger: readonly NotInForce[] = []
 
@@ -140,7 +141,7 @@ export class Cells implements Startable {
     }
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
-    const mark = containment === 'group' ? `${this.#markPrefix}-${this.#next++}` : null
+    const mark = containment === 'group' ? { text: newMark(this.#markPrefix), search: this.#search, forks: this.#search.forksNow } : null
     return { kind: 'cell', cell: new Cell({ containment, leaf, mark }), inNamespace }
   }
 

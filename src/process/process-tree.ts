@@ -1,44 +1,65 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { birthOf, isLiving } from '../base/proc-stat.ts'
-import { CELL_END_MS, CELL_LOOK_MS, FREEZE_ROUNDS } from '../protocol/containment-limits.ts'
+import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
+import type { TimeShare } from '../base/time-sharing.ts'
+import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS } from '../protocol/containment-limits.ts'
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
-import { findMarked, type Leader } from './run-mark.ts'
-import { childrenOf, groupOf, mayNotSignal, send, type Member } from './signals.ts'
+import type { MarkSearch } from './mark-search.ts'
+import { childrenOf, mayNotSignal, send, type Member } from './signals.ts'
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
-export const descendantsOf = (ancestor: number, most = MAX_DESCENDANTS): Member[] => {
-  const found: Member[] = []
+export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
+
+function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<Member> {
   const queue = [ancestor]
   for (const parent of queue)
     for (const pid of childrenOf(parent)) {
       // Bounded, so that a program that forks faster than we look cannot hold us here.
-      if (queue.length >= most) return found
+      if (queue.length >= most) return
       queue.push(pid)
       const born = birthOf(pid)
-      if (born !== undefined) found.push({ pid, born })
+      if (born !== undefined) yield { pid, born }
     }
-  return found
 }
+
+/** What the environment of a run's processes carries, and who looks for it. */
+export interface RunMark {
+  readonly text: string
+  readonly search: MarkSearch
+  /** How many processes there had been before the run's own. */
+  readonly forks: number | null
+}
+
+/** What one look for descendants came to. */
+interface Found {
+  /** Somebody who was not known before. */
+  readonly fresh: boolean
+  readonly whole: boolean
+}
+
+const NEVER = new AbortController().signal
 
 /**
  * A child that leads its own process group, and what descends from it. A descendant that made a group of its own is
- * found through its living ancestors, or by the run's mark in its environment (Linux).
+ * found through its living ancestors, or by the run's mark in its environment (Linux). The group is signalled at once;
+ * who has left it hears of it as soon as he is found, which is work for several turns of the event loop.
  */
 export class ProcessTree {
   readonly #pid: number
-  /** Null: its descendants cannot be looked for, or need not be. */
-  readonly #mark: string | null
-  readonly #at = performance.now()
+  /** Null: its descendants need not be looked for. */
+  readonly #mark: RunMark | null
   /** The runtime may tell us of its end only when its number is another's already. */
   readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
+  /** Signals that those outside of the group have still to hear; each once, as they count in the kernel. */
+  readonly #due = new Set<NodeJS.Signals>()
+  #work: Promise<void> | null = null
   /** Something that cannot be looked at may be of the run. */
   #unseen = false
   #asked = false
   #over = false
 
-  constructor(pid: number, mark: string | null = null) {
+  constructor(pid: number, mark: RunMark | null = null) {
     if (!Number.isSafeInteger(pid) || pid <= 1) throw new RangeError(`not a child's pid: ${pid}`)
     this.#pid = pid
     this.#mark = mark
@@ -50,15 +71,17 @@ export class ProcessTree {
     return !this.#over && this.#born !== undefined && isLiving({ pid: this.#pid, born: this.#born })
   }
 
-  /** Signals the group and every descendant that has left it. Does nothing after `end`. */
+  /** Signals the group, and then every descendant that has left it. Does nothing after `end`. */
   signal(signal: NodeJS.Signals): void {
     if (this.#over) return
     this.#asked = true
-    if (this.#isAnother) return this.#signalStrays(signal)
-    if (signal === 'SIGKILL') this.#freeze()
-    else this.#look()
-    send(-this.#pid, signal)
-    this.#signalStrays(signal)
+    // Whoever is to be killed starts nothing while the others are looked for.
+    if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
+    if (this.#mark === null) return
+    // The latest stands last.
+    this.#due.delete(signal)
+    this.#due.add(signal)
+    this.#work ??= this.#deliver()
   }
 
   /**
@@ -72,17 +95,18 @@ export class ProcessTree {
       send(-this.#pid, 'SIGKILL')
       this.#unseen = mayNotSignal(-this.#pid)
     }
-    this.#freeze()
-    this.#signalStrays('SIGKILL')
+    this.#work = this.#mark === null ? null : this.#killRest(this.#work)
   }
 
   /** After `end`: settles when all that was found is dead. False where that is not so, or nobody can say it. */
   async gone(): Promise<boolean> {
+    await this.#work
     const deadline = performance.now() + CELL_END_MS
-    while ([...this.#strays.values()].some((one) => groupOf(one.pid) !== this.#pid && isLiving(one))) {
-      if (performance.now() > deadline) return false
-      await sleep(CELL_LOOK_MS)
-    }
+    for await (const one of this.#outside())
+      while (isLiving(one)) {
+        if (performance.now() > deadline) return false
+        await sleep(CELL_LOOK_MS)
+      }
     return !this.#unseen
   }
 
@@ -92,33 +116,87 @@ export class ProcessTree {
     return born !== undefined && this.#born !== undefined && born !== this.#born
   }
 
-  /** Finds descendants; answers those that are new. */
-  #look(): Member[] {
-    const found = this.#over ? [] : descendantsOf(this.#pid)
-    if (this.#mark !== null && this.#born !== undefined) {
-      const look = findMarked(this.#mark, { pid: this.#pid, born: this.#born, at: this.#at } satisfies Leader)
-      found.push(...(look?.marked ?? []))
-      if (this.#over) this.#unseen ||= look === null ? this.#asked : look.hidden
-    } else if (this.#over) this.#unseen ||= this.#asked
-    const fresh = found.filter(({ pid, born }) => this.#strays.get(pid)?.born !== born)
-    for (const member of fresh) this.#strays.set(member.pid, member)
-    return fresh
+  /** What was asked for in one turn is told together. */
+  async #deliver(): Promise<void> {
+    await Promise.resolve()
+    while (this.#due.size > 0 && !this.#over) {
+      const signals = [...this.#due]
+      this.#due.clear()
+      if (signals.includes('SIGKILL')) await this.#kill()
+      else {
+        await this.#look(() => undefined)
+        await this.#tell(signals)
+      }
+    }
+    if (!this.#over) this.#work = null
+  }
+
+  async #kill(): Promise<void> {
+    await this.#freeze()
+    // In the hands of `end` by now.
+    if (this.#over) return
+    if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
+    await this.#tell(['SIGKILL'])
+  }
+
+  async #killRest(before: Promise<void> | null): Promise<void> {
+    await before
+    await this.#freeze()
+    await this.#tell(['SIGKILL'])
   }
 
   /** Looks until nobody is new: what is stopped starts nothing between a look and the kill. */
-  #freeze(): void {
-    for (let round = 0; round < FREEZE_ROUNDS; round++) {
-      const fresh = this.#look()
-      if (fresh.length === 0) return
-      for (const { pid, born } of fresh) if (birthOf(pid) === born) send(pid, 'SIGSTOP')
+  async #freeze(): Promise<void> {
+    const over = this.#over
+    const deadline = performance.now() + FREEZE_MS
+    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline; round++) {
+      const { fresh, whole } = await this.#look(({ pid, born }) => void (birthOf(pid) === born && send(pid, 'SIGSTOP')))
+      if ((whole && !fresh) || this.#over !== over) return
     }
-    this.#unseen = true
+    this.#unseen ||= over
   }
 
-  #signalStrays(signal: NodeJS.Signals): void {
-    for (const { pid, born } of this.#strays.values()) {
-      if (birthOf(pid) !== born) this.#strays.delete(pid)
-      else if (groupOf(pid) !== this.#pid) send(pid, signal)
+  /** Looks for descendants once. */
+  async #look(onFresh: (member: Member) => void): Promise<Found> {
+    const { text, search, forks } = this.#mark!
+    let fresh = false
+    const knows = ({ pid, born }: Member): boolean => this.#strays.get(pid)?.born === born
+    const onFound = (member: Member): void => {
+      if (knows(member)) return
+      this.#strays.set(member.pid, member)
+      fresh = true
+      onFresh(member)
     }
+    for await (const member of inTurns(this.#over ? [] : walkDescendants(this.#pid), this.#share())) onFound(member)
+    const leader = this.#born === undefined ? null : { pid: this.#pid, born: this.#born }
+    const look = leader && (await search.find({ mark: text, leader, forks, knows, onFound }))
+    if (this.#over) this.#unseen ||= look === null ? this.#asked : look.hidden
+    return { fresh, whole: look?.whole ?? true }
+  }
+
+  #share(): TimeShare {
+    return this.#mark!.search.share(NEVER)
+  }
+
+  /** Those that have left the group, as they are now. */
+  async *#outside(): AsyncGenerator<Member> {
+    if (this.#mark === null) return
+    for await (const member of inTurns([...this.#strays.values()], this.#share())) {
+      const stat = statOf(member.pid)
+      if (stat[19] !== member.born) this.#strays.delete(member.pid)
+      else if (Number(stat[2]) !== this.#pid) yield member
+    }
+  }
+
+  async #tell(signals: readonly NodeJS.Signals[]): Promise<void> {
+    for await (const { pid } of this.#outside()) for (const signal of signals) send(pid, signal)
+  }
+}
+
+/** The same, and the event loop goes round in between. */
+async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGenerator<T> {
+  for (const one of all) {
+    if (share.due) await share.turn()
+    yield one
   }
 }

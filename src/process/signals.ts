@@ -45,6 +45,16 @@ export const isChildOrIn = (pid: number, parent: number, namespace: string | und
   }
 }
 
+/** True for a process of our own user; false where it is gone. */
+export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
+  try {
+    const user = /^Uid:\s*(\d+)/m.exec(readFileSync(`${proc}/${pid}/status`, 'latin1'))?.[1]
+    return Number(user) === process.getuid?.()
+  } catch {
+    return false
+  }
+}
+
 export const groupOf = (pid: number): number | undefined => {
   const group = statOf(pid)[2]
   return group === undefined ? undefined : Number(group)

@@ -7,6 +7,12 @@
 export const CGROUP_KILL_ROUNDS = 32
 /** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
 export const FREEZE_ROUNDS = 16
+/** How long they are looked for, and what is known is killed: a run that is ended is over in time. */
+export const FREEZE_MS = 1_000
+/** One look through all processes of the host; 10,000 new ones take about as long. */
+export const MARK_LOOK_MS = 1_000
+/** Environments that are read at the same time: one that hangs in the kernel holds one of the four threads that also write the journal. */
+export const MAX_READS = 2
 /** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */
 export const KILL_REFUSED_MS = 1_000
 /** The same for one that the kernel itself holds, or takes this long to take apart. */

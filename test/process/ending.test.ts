@@ -114,6 +114,8 @@ test('a descendant that goes on writing holds the run for a bounded time', linux
   const before = clock.monotonic()
   let over = false
   void started.process.ended.then(() => (over = true))
+  // Those of its time are gone, and the drain waits.
+  await until(() => clock.pending === 1)
   let pieces = started.output.stdout.length
   await until(async () => {
     if (started.output.stdout.length === pieces) return over

@@ -1,0 +1,163 @@
+import { open, readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+
+import { systemClock } from '../base/clock.ts'
+import { statOf } from '../base/proc-stat.ts'
+import { unlessAborted } from '../base/shared-work.ts'
+import { TimeSharing, type TimeShare } from '../base/time-sharing.ts'
+import { MARK_LOOK_MS, MAX_READS } from '../protocol/containment-limits.ts'
+import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'
+import { marksIn } from './run-mark.ts'
+import { isOurUsers, type Member } from './signals.ts'
+
+/** Whose descendants are looked for. */
+export interface Wanted {
+  readonly mark: string
+  /** The leader of the run, of which everything marked descends; itself it is left out. */
+  readonly leader: Member
+  /** `forksNow` from before the leader began; null: not known. */
+  readonly forks: number | null
+  /** True for those that need not be looked at again. */
+  knows(member: Member): boolean
+  /** Called for each as soon as it is found. */
+  onFound(member: Member): void
+}
+
+export interface Look {
+  /** Everybody was looked at. Otherwise time was out, and another look goes on. */
+  readonly whole: boolean
+  /** One that began meanwhile, and may be of our user, does not show its environment: it may be of the run. */
+  readonly hidden: boolean
+}
+
+interface Ask {
+  readonly wanted: Wanted
+  readonly isSince: (pid: number) => boolean
+  hidden: boolean
+}
+
+interface Waiting {
+  readonly wanted: Wanted
+  readonly answer: (look: Look | null) => void
+}
+
+/** How old a count may be that a run begins with: an older one is as true, and only makes its looks longer. */
+const FORKS_KEPT_MS = 1_000
+/** Most environments are shorter. */
+const READ_SIZE = 16 * 1024
+
+/**
+ * Looks through all processes of this host for the marks of runs (proc_pid_environ(5)). Runs that ask at the same time
+ * share a look; looks are divided into turns of the event loop, and end in time. What the kernel may hold up, the reading
+ * of memory of another process, is asked for beside the loop, and so that only a few threads are ever lost by it.
+ */
+export class MarkSearch {
+  readonly #proc: string
+  readonly #sharing = new TimeSharing({ clock: systemClock })
+  /** Processes whose environment is being read; one that does not come stays here, and is not waited for again. */
+  readonly #reading = new Set<string>()
+  #waiting: Waiting[] = []
+  #looking = false
+  #forks: { readonly count: number | null; readonly at: number } | null = null
+
+  /** `proc`: another place than /proc, for a test. */
+  constructor(init: { proc?: string } = {}) {
+    this.#proc = init.proc ?? '/proc'
+  }
+
+  /** How many processes there have been, for whoever begins now. */
+  get forksNow(): number | null {
+    const now = performance.now()
+    if (this.#forks === null || now - this.#forks.at >= FORKS_KEPT_MS) this.#forks = { count: readForks(this.#proc), at: now }
+    return this.#forks.count
+  }
+
+  /** For work that is done beside a look, within the same turns. */
+  share(signal: AbortSignal): TimeShare {
+    return this.#sharing.share(signal)
+  }
+
+  /** Every living process with this mark, however it left its group and whoever its parent is. Null where this system shows no processes. */
+  async find(wanted: Wanted): Promise<Look | null> {
+    return new Promise((answer) => {
+      this.#waiting.push({ wanted, answer })
+      if (!this.#looking) void this.#work()
+    })
+  }
+
+  async #work(): Promise<void> {
+    this.#looking = true
+    while (this.#waiting.length > 0) {
+      // Whoever asks in the same turn comes along.
+      await Promise.resolve()
+      const served = this.#waiting
+      this.#waiting = []
+      const looks = await this.#look(served.map(({ wanted }) => wanted))
+      for (const [index, { answer }] of served.entries()) answer(looks?.[index] ?? null)
+    }
+    this.#looking = false
+  }
+
+  async #look(all: readonly Wanted[]): Promise<Look[] | null> {
+    const names = await readdir(this.#proc).catch(() => null)
+    if (names === null) return null
+    const numbers = readPidNumbers(this.#proc)
+    const asks = all.map((wanted): Ask => ({ wanted, isSince: givenSince(wanted.leader.pid, wanted.forks, numbers), hidden: false }))
+    const deadline = AbortSignal.timeout(MARK_LOOK_MS)
+    const share = this.share(deadline)
+    const free = MAX_READS - this.#reading.size
+    const rest = names[Symbol.iterator]()
+    const visitRest = async (): Promise<void> => {
+      for (const name of rest) {
+        if (share.due) await share.turn()
+        await this.#visit(Number(name), asks, free > 0 ? deadline : null)
+      }
+    }
+    const visits = await Promise.allSettled(Array.from({ length: Math.max(free, 1) }, visitRest))
+    return asks.map(({ hidden }) => ({ whole: visits.every(({ status }) => status === 'fulfilled'), hidden }))
+  }
+
+  /** One process, for all who may want it; null: nothing can be read. Throws where time is out. */
+  async #visit(pid: number, all: readonly Ask[], deadline: AbortSignal | null): Promise<void> {
+    const near = Number.isSafeInteger(pid) ? all.filter(({ isSince, wanted }) => wanted.leader.pid !== pid && isSince(pid)) : []
+    if (near.length === 0) return
+    const stat = statOf(pid, this.#proc)
+    const [state, born] = [stat[0], stat[19]]
+    if (born === undefined || state === 'Z' || state === 'X') return
+    const member = { pid, born }
+    const asks = near.filter(({ wanted }) => BigInt(born) >= BigInt(wanted.leader.born) && !wanted.knows(member))
+    if (asks.length === 0) return
+    const environment = await this.#environmentOf(member, deadline)
+    if (environment === null) for (const ask of asks) ask.hidden = true
+    else {
+      const marks = marksIn(environment)
+      for (const { wanted } of asks) if (marks.includes(wanted.mark)) wanted.onFound(member)
+    }
+  }
+
+  /** Empty where it is nobody's of our user, or gone; null: it is not shown, or does not come. Throws the signal's reason. */
+  async #environmentOf({ pid, born }: Member, deadline: AbortSignal | null): Promise<string | null> {
+    const name = `${pid}-${born}`
+    if (deadline === null || this.#reading.has(name)) return process.getuid?.() === 0 || isOurUsers(pid, this.#proc) ? null : ''
+    this.#reading.add(name)
+    const reading = readWhole(join(this.#proc, String(pid), 'environ'))
+      .catch((error: NodeJS.ErrnoException) => (error.code === 'EACCES' && isOurUsers(pid, this.#proc) ? null : ''))
+      .finally(() => this.#reading.delete(name))
+    return unlessAborted(reading, deadline)
+  }
+}
+
+/** In few steps, of which each waits for its turn where the machine is busy. */
+const readWhole = async (path: string): Promise<string> => {
+  const file = await open(path)
+  try {
+    const parts: Buffer[] = []
+    for (;;) {
+      const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(READ_SIZE))
+      parts.push(buffer.subarray(0, bytesRead))
+      if (bytesRead < READ_SIZE) return Buffer.concat(parts).toString('latin1')
+    }
+  } finally {
+    void file.close()
+  }
+}
