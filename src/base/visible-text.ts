@@ -10,6 +10,9 @@ export const isVisible = (text: string): boolean => text.search(INVISIBLE) === -
 /** `by` is asked for every code point that does not show itself. */
 export const replaceInvisible = (text: string, by: (character: string) => string): string => text.replaceAll(INVISIBLE, by)
 
+/** What a stranger wrote, in the characters of ASCII that show themselves: as many as there were. */
+export const plainText = (text: string): string => text.replaceAll(/[^ -~]/g, '?')
+
 /** As an escape of JSON; two for what is a pair there. */
 const jsonEscape = (character: string): string =>
   character === '\n'

@@ -1,7 +1,10 @@
 import type { IncomingMessage } from 'node:http'
 
 import { AppError } from '../base/errors.ts'
+import { plainText } from '../base/visible-text.ts'
 import { equalBytes, sha256 } from '../identity/hash.ts'
+import { MAX_REFUSED_HTTP_TEXT } from '../protocol/local-limits.ts'
+import { HTTP_REFUSALS, type HttpRefusalCode } from '../protocol/reasons.ts'
 
 /** Which of the door's two listeners a request came by. */
 export type Listener = { readonly kind: 'tcp'; readonly port: number } | { readonly kind: 'unix' }
@@ -44,9 +47,9 @@ export const checkHost = (
     throw new AppError('forbidden_host', 'requests of other origins are refused')
 }
 
-/** A request that may not even ask, as the journal keeps it: whoever sent it chose the texts. */
+/** A request that may not even ask, as the journal keeps it: whoever sent it chose the texts, so they are short and of ASCII. */
 export interface HttpRefusal {
-  readonly code: 'unauthorized' | 'forbidden_host'
+  readonly code: HttpRefusalCode
   readonly method: string
   readonly path: string
   readonly host: string | null
@@ -54,16 +57,18 @@ export interface HttpRefusal {
   readonly remote: string | null
 }
 
-const MAX_REFUSED_TEXT = 256
+const cut = (text: string): string => plainText(text.slice(0, MAX_REFUSED_HTTP_TEXT))
 
-/** Null: it was not refused at the gate. */
+const cutOrNull = (text: string | undefined): string | null => (text === undefined ? null : cut(text))
+
+/** Null: it was not refused at the gate, nor because there were too many. */
 export const httpRefusalOf = ({ method = '', url = '', headers, socket }: IncomingMessage, error: unknown): HttpRefusal | null => {
-  if (!(error instanceof AppError) || (error.code !== 'unauthorized' && error.code !== 'forbidden_host')) return null
-  const cut = (text: string | undefined): string | null => text?.slice(0, MAX_REFUSED_TEXT) ?? null
-  const [host, origin, remote] = [cut(headers.host), cut(headers.origin), cut(socket.remoteAddress)]
+  const code = error instanceof AppError ? HTTP_REFUSALS.find((one) => one === error.code) : undefined
+  if (code === undefined) return null
+  const [host, origin, remote] = [cutOrNull(headers.host), cutOrNull(headers.origin), cutOrNull(socket.remoteAddress)]
   // Without its query: somebody may have put the token there.
   const [path = ''] = url.split('?')
-  return { code: error.code, method, path: path.slice(0, MAX_REFUSED_TEXT), host, origin, remote }
+  return { code, method: cut(method), path: cut(path), host, origin, remote }
 }
 
 /** Compares bearer tokens in constant time, whatever their lengths. */

@@ -2,7 +2,9 @@ import type { AuthorityEvent } from '../audit/events.ts'
 import type { Journal } from '../audit/journal.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
+import { plainText } from '../base/visible-text.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
+import type { HttpRefused } from './port/messages.ts'
 
 export interface AuthorityJournalComponents {
   readonly counters: ExecCounters
@@ -13,7 +15,7 @@ export interface AuthorityJournalComponents {
 
 type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level'>
 
-/** Who was given trust, and who was not believed to be an operator. */
+/** Who was given trust, who was not believed to be an operator, and who was not even heard. */
 export class AuthorityJournal {
   readonly #components: AuthorityJournalComponents
 
@@ -43,6 +45,14 @@ export class AuthorityJournal {
     if (!isAppError(error)) return
     const { code, message } = error
     const line = { event: 'authority', operation, agent: null, machine: null, level: null, code, detail: message } as const
+    await this.#components.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
+  }
+
+  /** A call of the REST API, as the network's half tells of it. */
+  async httpRefused({ code, method, path, host, origin, remote }: HttpRefused): Promise<void> {
+    const shown = (text: string | null): string | null => text && plainText(text)
+    const texts = { method: plainText(method), path: plainText(path), host: shown(host), origin: shown(origin), remote: shown(remote) }
+    const line = { event: 'http_refused', code, ...texts, detail: null } as const
     await this.#components.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
   }
 

@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.ts'
 import type { ExecCounters } from '../diagnostics/exec-counters.ts'
 import { decodeCbor, type CborValue } from '../protocol/cbor.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits.ts'
+import type { AuthorityJournal } from './authority-journal.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links.ts'
 import type { NetworkHost } from './network-host.ts'
@@ -22,6 +23,7 @@ import type { RunArrival, Runs } from './runs.ts'
 import type { Views } from './views.ts'
 
 export interface PortSessionComponents {
+  readonly authority: AuthorityJournal
   readonly calls: Calls
   readonly clock: Clock
   readonly counters: ExecCounters
@@ -123,6 +125,8 @@ export class PortSession {
         return this.#components.host?.onReady(message.api_port)
       case 'network_failed':
         return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
+      case 'http_refused':
+        return void this.#components.authority.httpRefused(message)
       default:
         void this.#answer(message)
     }

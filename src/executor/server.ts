@@ -79,7 +79,7 @@ export class Executor implements Startable {
   readonly #views: Views
   readonly #sessions = new Set<PortSession>()
   /** What answers to the operator; once `operator.key` is read. */
-  #proven: { readonly operations: Operations; readonly requests: Requests } | null = null
+  #proven: { readonly authority: AuthorityJournal; readonly operations: Operations; readonly requests: Requests } | null = null
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ExecutorComponents, init: ExecutorInit) {
@@ -113,6 +113,7 @@ export class Executor implements Startable {
     const gate = new OperatorGate({ clock }, { key })
     const authority = new AuthorityJournal({ counters, journal: journal ?? outgoing, log })
     this.#proven = {
+      authority,
       operations: new Operations({ authority, clock, contacts, gate, revocations, signatures }, { onRevoked: () => this.#ownRevoked() }),
       requests: new Requests({ authority, clock, contacts, counters, gate, outgoing, signatures }, { machineId, requireOperatorProof }),
     }
@@ -146,8 +147,9 @@ export class Executor implements Startable {
     )
     const [revocations, views, runs] = [this.#revocations, this.#views, this.#runs]
     const init = { machineId, networkSettings: host?.settings ?? null }
-    const calls = new Calls({ clock, links, nonces, ...this.#proven, revocations, signatures, views }, init)
-    const session = new PortSession({ calls, clock, counters, duplex, host, links, log, nonces, revocations, runs, views })
+    const { authority, operations, requests } = this.#proven
+    const calls = new Calls({ clock, links, nonces, operations, requests, revocations, signatures, views }, init)
+    const session = new PortSession({ authority, calls, clock, counters, duplex, host, links, log, nonces, revocations, runs, views })
     this.#sessions.add(session)
     void session.closed.then(() => this.#sessions.delete(session))
     return session

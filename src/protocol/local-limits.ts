@@ -43,6 +43,8 @@ export const JOURNAL_HEAD_MS = 60_000
 export const MAX_REFUSED_ARGV = 256
 /** Characters of the reason. */
 export const MAX_REFUSED_DETAIL = 512
+/** Characters of each text in the line of a refused call over HTTP. */
+export const MAX_REFUSED_HTTP_TEXT = 256
 /** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
 /** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */

@@ -20,6 +20,10 @@ export type DenialReason = (typeof DENIAL_REASONS)[number]
 /** Denied before anything is known of who asks: anybody in the world may bring it about. */
 export const isOfStranger = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
+/** Why a call over HTTP is refused before anything is done: codes of the error table. */
+export const HTTP_REFUSALS = ['unauthorized', 'forbidden_host', 'rate_limited'] as const
+export type HttpRefusalCode = (typeof HTTP_REFUSALS)[number]
+
 /** What a requester and an operator are told while a run goes on, or about how it ended. */
 export const WARNING_KINDS = [
   'stdout_approaching_cap',

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { duplexPair, type Duplex } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
+import { isVisible } from '../../src/base/visible-text.ts'
 import { PortChannel } from '../../src/executor/port/codec.ts'
 import {
   OPERATIONS,
@@ -19,9 +21,12 @@ import { encodeCbor } from '../../src/protocol/cbor.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
 import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE, SIGNATURE_BURST } from '../../src/protocol/limits.ts'
+import { REFUSAL_LINES } from '../../src/protocol/local-limits.ts'
+import { HTTP_REFUSALS } from '../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { until } from '../support/processes.ts'
 
 const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -214,6 +219,26 @@ test('an argv that no Request can carry is not signed', async (t) => {
   await assert.rejects(network.client.signRequest(call), (error) => isAppError(error, 'malformed'))
 })
 
+test('refused calls without end fill no disk, and what they say writes on no terminal', async (t) => {
+  const { channel, host } = await greeted(t)
+  const worst = '\u0007"\u202e\n'.repeat(42)
+  const refusal = {
+    type: 'http_refused',
+    code: 'unauthorized',
+    method: worst,
+    path: worst,
+    host: worst,
+    origin: worst,
+    remote: worst,
+  } as const
+  for (let count = 0; count < 20 * REFUSAL_LINES.burst; count++) channel.send(refusal)
+  channel.send({ type: 'query', id: 9, what: 'contacts' })
+  await until(async () => (await host.lines()).length >= REFUSAL_LINES.burst)
+  const lines = (await readFile(host.journalPath, 'utf8')).split('\n').filter((line) => line.includes('"http_refused"'))
+  assert.ok(lines.length < REFUSAL_LINES.burst + 100, `${lines.length} lines`)
+  for (const line of lines) assert.ok(line.length < 4_096 && isVisible(line) && !line.includes('\\u'))
+})
+
 const nonce = fc.uint8Array({ minLength: 32, maxLength: 32 })
 const small = fc.nat({ max: 3 })
 const someFrame = fc.oneof(
@@ -230,6 +255,15 @@ const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
   fc.record({ type: fc.constant('settings' as const), id: small }),
   fc.record({ type: fc.constant('network_ready' as const), api_port: fc.nat(65_535) }),
   fc.record({ type: fc.constant('network_failed' as const), code: fc.string({ maxLength: 16 }), message: fc.string({ maxLength: 64 }) }),
+  fc.record({
+    type: fc.constant('http_refused' as const),
+    code: fc.constantFrom(...HTTP_REFUSALS),
+    method: fc.string({ maxLength: 8 }),
+    path: fc.string({ maxLength: 20, unit: 'binary' }),
+    host: fc.constant(null),
+    origin: fc.option(fc.string({ maxLength: 8 })),
+    remote: fc.constant('127.0.0.1'),
+  }),
   fc.record({ type: fc.constant('link_confirm' as const), id: small, handle: small, m2: fc.uint8Array({ minLength: 1, maxLength: 40 }) }),
   fc.record({ type: fc.constant('link_dropped' as const), handle: small }),
   fc.record({ type: fc.constant('link_closed' as const), link: small }),

@@ -34,6 +34,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),
     signCard: refuse('a signature'),
+    httpRefused: () => undefined,
   },
   links: { link: refuse('a link'), list: () => [] },
   node: { addresses: () => ['/ip4/127.0.0.1/tcp/1/p2p/x'], listening: true },

@@ -46,7 +46,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     logger: false,
     // A path that cannot be decoded meets no hook.
     frameworkErrors: (error, request, reply: FastifyReply) =>
-      void reply.send(answerError(components.log, refusalOr(error, request.raw, init), reply)),
+      void reply.send(answerError(components, refusalOr(error, request.raw, init), reply)),
   })
   const definitions: Record<RouteKey, Definition> = {
     ...statusRoutes(components, init, app),
@@ -66,7 +66,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
         checkWith(schema as z.ZodType, value),
   )
   app.setSerializerCompiler(() => JSON.stringify)
-  app.setErrorHandler(async (error, _request, reply) => answerError(components.log, error, reply))
+  app.setErrorHandler(async (error, _request, reply) => answerError(components, error, reply))
   app.setNotFoundHandler(async (request, reply) => {
     throw noRoute(request, reply)
   })

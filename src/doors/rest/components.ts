@@ -24,7 +24,7 @@ export interface RestDirectory {
 }
 
 /** Of `ExecutorClient`. */
-export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard'>
+export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>
 
 /** Of `Links`. */
 export interface RestLinks extends Pick<Links, 'list'> {

@@ -15,6 +15,7 @@ import {
   PORT_VERSION,
   toExecutor,
   toNetwork,
+  type HttpRefused,
   type NetworkSettings,
   type Operation,
   type Query,
@@ -110,6 +111,11 @@ export class ExecutorClient implements Startable {
     this.#channel.send({ type: 'network_failed', code: error.code, message: error.message.slice(0, MAX_TEXT / 4) })
     this.#channel.finish()
     await this.closed
+  }
+
+  /** For the journal. What comes faster than the executor reads is left out: it would not write all of that either. */
+  httpRefused(refusal: HttpRefused): void {
+    if (!this.#channel.full) this.#channel.send({ type: 'http_refused', ...refusal })
   }
 
   /** Called at every change from now on; the answer ends it. */

@@ -21,15 +21,16 @@ import {
   MAX_PORT_MESSAGE,
   SEED_BYTES,
 } from '../../protocol/limits.ts'
-import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST } from '../../protocol/local-limits.ts'
-import { TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../../protocol/local-limits.ts'
+import { HTTP_REFUSALS, TRUST_DECISIONS, type TrustLevel } from '../../protocol/reasons.ts'
 import { bool, bytes, id32, list, NO_BYTES, nullable, oneOf, requestId, text, uint, union, type ValueOf } from '../../protocol/schema.ts'
 
 const MAX_TCP_PORT = 65_535
 const address = text(MAX_ADDRESS_TEXT)
+const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 3
+export const PORT_VERSION = 4
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -118,11 +119,25 @@ export const toExecutor = union('to-executor', {
   network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
   /** It could not begin: a code of the error table and its text. It ends after this. */
   network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
+  /** A call of the REST API was refused at the gate, or because there were too many: for the journal. */
+  http_refused: [
+    22,
+    {
+      code: oneOf(HTTP_REFUSALS),
+      method: httpText,
+      path: httpText,
+      host: nullable(httpText),
+      origin: nullable(httpText),
+      remote: nullable(httpText),
+    },
+  ],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22]
 export type ToExecutor = ValueOf<typeof toExecutor>
+
+export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
 
 /** An operator's proof of a run, as `sign_request` carries it. */
 export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
