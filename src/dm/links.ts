@@ -12,7 +12,7 @@ import type { Offence } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
-import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
+import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS, RESUME_OTHER_ADDRESS_MS } from '../protocol/resume-limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
 import type { Standing } from '../protocol/meter-limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
@@ -196,7 +196,8 @@ export class Links implements Startable {
    */
   async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, withinMs: number | null = null): Promise<TableLink> {
     const limit = AbortSignal.any([wanted, this.#stop.signal, ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])])
-    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit)
+    const othersMs = withinMs === null ? undefined : RESUME_OTHER_ADDRESS_MS
+    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit, othersMs)
     const entry = await this.#initiate(connection, Math.min(withinMs ?? LINK_HANDSHAKE_MS, LINK_HANDSHAKE_MS))
     if (entry.link.agentId === agentId) return entry
     throw new AppError(

@@ -30,23 +30,27 @@ export class Dialler {
     this.#components = components
   }
 
-  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each. */
-  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<Connection> {
+  /**
+   * The first address at which this very machine answers. `othersMs`: how long each may take that is not the one which
+   * answered last. Throws `peer_unreachable` with what came of each.
+   */
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs = ADDRESS_DIAL_MS): Promise<Connection> {
     const leave = await this.#dialling.enter(signal)
     try {
-      return await this.#dialAny(machineId, addresses, signal)
+      return await this.#dialAny(machineId, addresses, signal, othersMs)
     } finally {
       leave()
     }
   }
 
-  async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<Connection> {
+  async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs: number): Promise<Connection> {
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
+    const reached = this.#reached.get(machineId)
     for (const address of this.#ordered(machineId, addresses)) {
       if (limit.aborted) break
       try {
-        return await this.#dialOne(machineId, address, limit)
+        return await this.#dialOne(machineId, address, limit, address === reached ? ADDRESS_DIAL_MS : othersMs)
       } catch (error) {
         failures.push({ address, error: errorText(error) })
       }
@@ -63,9 +67,9 @@ export class Dialler {
     return [...ordered].slice(0, MAX_DIAL_ADDRESSES)
   }
 
-  async #dialOne(machineId: MachineId, address: string, limit: AbortSignal): Promise<Connection> {
+  async #dialOne(machineId: MachineId, address: string, limit: AbortSignal, withinMs: number): Promise<Connection> {
     if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    const signal = AbortSignal.any([limit, AbortSignal.timeout(ADDRESS_DIAL_MS)])
+    const signal = AbortSignal.any([limit, AbortSignal.timeout(withinMs)])
     const connection = await this.#components.dial(multiaddr(address), { signal })
     if (machineIdOf(connection.remotePeer) !== machineId) {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))

@@ -206,16 +206,16 @@ export class MeshNode implements Startable {
 
   /**
    * A connection to this machine: the one there is, or the first address that answers, beginning with the one that
-   * did the last time: a connection that was lost comes back without waiting for an address that is old. Throws
-   * `peer_unreachable` with `data.addresses`: every address tried and what came of it.
+   * did the last time; each other may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: every address
+   * tried and what came of it.
    */
-  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> {
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs?: number): Promise<MeshConnection> {
     // The newest: an older one may be what is left of a peer that has restarted.
     const existing = this.connectionsTo(machineId).at(-1)
     if (existing !== undefined) return existing
     const dialler = this.#dialler
     if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
-    const connection = this.#wrap(await dialler.dial(machineId, addresses, signal))
+    const connection = this.#wrap(await dialler.dial(machineId, addresses, signal, othersMs))
     if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return connection
   }

@@ -8,6 +8,8 @@ export const SILENT_CHECKS = 3
 export const QUIET_AFTER_MS = 1_000
 /** One try to reach the machine again: six round trips of 300 ms. */
 export const RESUME_ATTEMPT_MS = 2_000
+/** Of it, for each address but the one that answered last: an old one that swallows what comes must not keep us from trying that again. */
+export const RESUME_OTHER_ADDRESS_MS = 500
 /** Between the beginnings of two tries: a path that is cut again and again costs little. */
 export const RESUME_PAUSE_MS = 200
 /** When a machine fell silent, connections to it that are younger are still believed in. */

@@ -8,7 +8,8 @@ import { randomBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Dialler } from '../../src/mesh/dialler.ts'
-import { MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
+import { ADDRESS_DIAL_MS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
+import { RESUME_OTHER_ADDRESS_MS } from '../../src/protocol/resume-limits.ts'
 
 interface Dial {
   readonly answer: () => void
@@ -67,4 +68,30 @@ test('who gives up while it waits is let go at once and takes no turn', async ()
   for (const { answer } of dials) answer()
   await Promise.all(busy)
   assert.equal(dials.length, MAX_PARALLEL_DIALS)
+})
+
+test('where the address that answered last refuses, one that swallows what comes holds up the next try no longer than it may', async () => {
+  const [{ machineId, address }, port] = [machineOf(), 5484]
+  const swallowing = address.replace('5483', String(port))
+  let refuses = false
+  const asked: string[] = []
+  const dialler = new Dialler({
+    dial: async (to, { signal }) => {
+      asked.push(String(to))
+      if (String(to) === swallowing)
+        return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+      if (refuses) throw new Error('ECONNRESET')
+      return { remotePeer: peerIdFromString(address.split('/p2p/')[1]!) } as Connection
+    },
+  })
+  const dial = async () => dialler.dial(machineId, [swallowing, address], AbortSignal.timeout(ADDRESS_DIAL_MS), RESUME_OTHER_ADDRESS_MS)
+  await dial()
+  refuses = true
+  const began = performance.now()
+  await assert.rejects(dial(), { code: 'peer_unreachable' })
+  const took = performance.now() - began
+  assert.ok(took < ADDRESS_DIAL_MS - 1_000, `${took} ms`)
+  refuses = false
+  await dial()
+  assert.deepEqual(asked, [swallowing, address, address, swallowing, address])
 })
