@@ -1,4 +1,4 @@
-import { closeSync, openSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
@@ -26,6 +26,7 @@ const NAME = 'x0xd-network'
 export const NETWORK_RIGHTS = ['--permission']
 
 export interface NetworkProcessInit {
+  readonly program: NetworkProgram
   /** Null: as we do. */
   readonly user: NetworkUser | null
   readonly apiSocketFd: number
@@ -36,7 +37,7 @@ export interface NetworkProcessInit {
 /**
  * Starts the network's half: without the right to start programs or to open files, without environment, in a session
  * of its own (a Ctrl-C is for us, who end the children first), and with two descriptors of ours. Where `user` is given,
- * also another user, without our groups. We open its program and hand it over as its standard input, so that neither
+ * also another user, without our groups. We hold its program open and hand it over as its standard input, so that neither
  * it nor its user needs a way into the directory where x0x is installed; what it says on standard error, we write down.
  */
 export const startNetworkProcess = (components: { clock: Clock }, init: NetworkProcessInit): NetworkProcess => {
@@ -54,8 +55,37 @@ const programWords = (): string[] =>
 
 const networkProgram = (): string => ownProgram('x0xd-network.mjs', 'network-main.ts')
 
-const launch = ({ user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess => {
-  const program = openSync(networkProgram(), 'r')
+/**
+ * Its program as it is when we start. What an upgrade puts at its path is of another release than we are, and is not
+ * started beside us: the file is held, and where it was written over, or cannot be held, none is started.
+ */
+export class NetworkProgram {
+  readonly #path = networkProgram()
+  readonly #fd = openSync(this.#path, 'r')
+  readonly #was = identityOf(this.#fd)
+
+  /** Opened anew, to be read from its beginning. Throws `conflict`. */
+  open(): number {
+    const held = `/proc/self/fd/${this.#fd}`
+    const fd = openSync(existsSync(held) ? held : this.#path, 'r')
+    if (identityOf(fd) === this.#was) return fd
+    closeSync(fd)
+    throw new AppError('conflict', `${this.#path} has changed since x0xd was started: both halves must be of one release; restart x0xd`)
+  }
+
+  close(): void {
+    closeSync(this.#fd)
+  }
+}
+
+/** Of the file and of what is in it. */
+const identityOf = (fd: number): string => {
+  const { dev, ino, size, mtimeNs } = fstatSync(fd, { bigint: true })
+  return [dev, ino, size, mtimeNs].join(' ')
+}
+
+const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess => {
+  const program = held.open()
   try {
     return startOwnProcess({
       argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],

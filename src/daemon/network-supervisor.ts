@@ -10,7 +10,7 @@ import type { Executor } from '../executor/server.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
 import { NETWORK_EXIT_MS, NETWORK_STOP_MS } from '../protocol/local-limits.ts'
 import { HandedSocket } from './api-socket.ts'
-import { startNetworkProcess, type NetworkProcess } from './network-process.ts'
+import { NetworkProgram, startNetworkProcess, type NetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'
 import type { DataPaths } from './paths.ts'
 import { Supervisor, type Life } from './supervisor.ts'
@@ -38,6 +38,7 @@ export class NetworkSupervisor implements Startable {
   /** Files of ours. */
   readonly #made = new Set<string>()
   #port: number | null = null
+  #program: NetworkProgram | null = null
 
   constructor(components: NetworkSupervisorComponents, init: NetworkSupervisorInit) {
     this.#components = components
@@ -64,6 +65,7 @@ export class NetworkSupervisor implements Startable {
 
   async stop(): Promise<void> {
     await this.#supervisor.stop()
+    this.#program?.close()
     // Where none of ours ever began, they are another's.
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
@@ -84,7 +86,8 @@ export class NetworkSupervisor implements Startable {
   #spawn(socket: HandedSocket): NetworkProcess {
     const { user, paths } = this.#init
     try {
-      const child = startNetworkProcess(this.#components, { user, apiSocketFd: socket.fd, dataDir: paths.dir })
+      const program = (this.#program ??= new NetworkProgram())
+      const child = startNetworkProcess(this.#components, { program, user, apiSocketFd: socket.fd, dataDir: paths.dir })
       socket.handOver()
       this.#made.add(paths.apiSocket)
       return child

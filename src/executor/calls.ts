@@ -75,7 +75,11 @@ export class Calls {
   }
 
   #welcome(call: Extract<Call, { type: 'hello' }>): ToNetwork {
-    if (call.version !== PORT_VERSION) throw new AppError('conflict', `this executor speaks version ${PORT_VERSION} of the port`)
+    if (call.version !== PORT_VERSION)
+      throw new AppError(
+        'conflict',
+        `this executor speaks version ${PORT_VERSION} of the port: both halves must be of one release; restart both`,
+      )
     const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
   }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { chmod, copyFile, link, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, copyFile, link, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -46,6 +46,42 @@ test('from a directory that nobody else may enter the daemon starts, and its net
   daemon.kill('SIGTERM')
   assert.deepEqual(await exited, [0, null])
 })
+
+/** How an upgrade puts another release in the place of a file. */
+const UPGRADES = {
+  'another file': async (path: string, text: string) => {
+    await writeFile(`${path}.new`, text)
+    await rename(`${path}.new`, path)
+  },
+  'written over': async (path: string, text: string) => writeFile(path, text),
+}
+
+for (const [way, upgrade] of Object.entries(UPGRADES))
+  test(`a network half that begins after an upgrade (${way}) is of its executor's release, or does not begin`, async (t) => {
+    const dir = await tempDir(t)
+    const { runtime, program } = await installIn(dir, null)
+    const daemon = spawn(runtime, [program, ...words(dir)], { stdio: ['ignore', 'pipe', 'pipe'], env })
+    t.after(() => daemon.kill('SIGKILL'))
+    let said = ''
+    daemon.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
+    const exited = once(daemon, 'exit')
+    await Promise.race([once(daemon.stdout, 'data'), exited])
+    const half = async (): Promise<number> => Number((await readFile(join(dir, 'data', 'network.pid'), 'utf8')).split(' ')[0])
+    const first = await half()
+    await upgrade(join(dir, 'closed', 'x0xd-network.mjs'), `process.stderr.write('of another release\\n'); process.exit(9)`)
+    process.kill(first, 'SIGKILL')
+    if (way === 'another file') {
+      await until('the next half', async () => (await half()) !== first)
+      const health = async (): Promise<boolean> => {
+        const where = (await readFile(join(dir, 'data', 'api.port'), 'utf8')).trim()
+        return (await fetch(`http://${where}/health`)).ok
+      }
+      await until('its API', async () => health().catch(() => false))
+    } else await until('why there is none', () => said.includes('has changed since x0xd was started'))
+    assert.doesNotMatch(said, /of another release/)
+    daemon.kill('SIGTERM')
+    assert.deepEqual(await exited, [0, null])
+  })
 
 /** Looks for a terminal among its descriptors, then says more than a log should, and with an escape. */
 const CAPTURED = `import fs from 'node:fs'
