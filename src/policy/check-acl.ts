@@ -54,9 +54,12 @@ const lint = (acl: Acl): string[] => {
   return warnings
 }
 
-const lintDirectory = ({ default_cwd, source }: Acl): string[] => {
-  if (default_cwd === null) return []
+const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
   const place = `${source ?? ''}: exec.default_cwd: `
+  if (default_cwd === null)
+    return allow.length === 0
+      ? []
+      : [`${place}is not set: programs start where x0xd was started, wherever that was; "/" is the same for all`]
   try {
     if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: nothing can start there`]
     return writableByOthersSync(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)

@@ -87,7 +87,15 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
   if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: path, sha256, loaded_at, warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
   if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
-  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings }
+  const told = [...warnings, ...ownDirectoryWarnings(acl)]
+  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: told }
+}
+
+/** Programs that no `default_cwd` sends elsewhere start where we stand, which the file does not show. */
+const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
+  if (!enabled || default_cwd !== null) return []
+  const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
+  return permissionProblems(process.cwd()).map((problem) => place + problem)
 }
 
 const permissionProblems = (path: string): string[] => {

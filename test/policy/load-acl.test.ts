@@ -32,7 +32,7 @@ const refuses = async (...lines: RegExp[]): Promise<void> =>
   })
 
 test('an enabled file is loaded with where and when', async () => {
-  await put(aclText([entryText([['true']])]))
+  await put(aclText([entryText([['true']])], 'default_cwd = "/"'))
   const clock = { now: () => Date.UTC(2026, 4, 1, 9) }
   const { acl, ...rest } = await loadAcl({ path, explicit: true }, clock)
   assert.equal(acl.enabled, true)
@@ -46,6 +46,22 @@ test('an enabled file is loaded with where and when', async () => {
     loaded_at: '2026-05-01T09:00:00.000Z',
     warnings: [],
   })
+})
+
+test('where others may write where the daemon stands, a file that sends programs nowhere else is warned of', async (t) => {
+  const before = process.cwd()
+  t.after(() => process.chdir(before))
+  const open = join(dir, 'open')
+  await mkdir(open)
+  await chmod(open, 0o777)
+  const warningsIn = async (place: string, keys = ''): Promise<string> => {
+    await put(aclText([entryText([['true']])], keys))
+    process.chdir(place)
+    return (await loadAcl({ path, explicit: true })).warnings.join('\n')
+  }
+  assert.match(await warningsIn(open), /exec\.default_cwd: is not set, so .* was started, .*open.*writable by/)
+  assert.equal(await warningsIn('/'), '')
+  assert.equal(await warningsIn(open, 'default_cwd = "/"'), '')
 })
 
 test('numbers of a file are whole: 7 is a cap and 7.0 is none', async () => {
