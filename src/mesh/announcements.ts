@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
-import { ANNOUNCE_DOMAIN, cardBody, signedCard, type CardBody } from '../protocol/card.ts'
+import { ANNOUNCE_DOMAIN, cardBody, isOfLaterVersion, signedCard, type CardBody } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
   ANNOUNCE_TTL_MS,
@@ -100,11 +100,12 @@ export class Announcements {
       const body = cardBody.decode(card.body)
       // The machine that published it is the machine it speaks of: two keys stand behind every address.
       if (body.machine_id !== publisher) return { verdict: 'reject', newcomer: false }
-      if (publisher === this.#init.self.machineId || this.#isUntimely(body)) return { verdict: 'ignore', newcomer: false }
+      const now = this.#clock.now()
+      if (publisher === this.#init.self.machineId || isUntimely(body, now)) return { verdict: 'ignore', newcomer: false }
       if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentIdOf(body.agent_public_key), neighbour)) return LIMITED
-      return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, this.#clock.now()))
+      return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, now))
     } catch {
-      return { verdict: 'reject', newcomer: false }
+      return { verdict: isOfLaterVersion(data) ? 'ignore' : 'reject', newcomer: false }
     }
   }
 
@@ -114,12 +115,6 @@ export class Announcements {
    */
   #mayBeChecked(agentId: AgentId, neighbour: string): boolean {
     return this.#isContact(agentId) ? this.#movedContacts.allows(`${agentId} ${neighbour}`) : this.#strangers.allows(STRANGERS)
-  }
-
-  /** By our clock, which may be wrong or differ from that of an honest neighbour: no reason to blame one. */
-  #isUntimely({ issued_at_ms, expires_at_ms }: CardBody): boolean {
-    const now = this.#clock.now()
-    return issued_at_ms > now + MAX_CLOCK_SKEW_MS || expires_at_ms <= now || now - issued_at_ms > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS
   }
 
   #remember(card: VerifiedCard): Judgement {
@@ -151,3 +146,7 @@ export class Announcements {
     }
   }
 }
+
+/** By our clock, which may be wrong or differ from that of an honest neighbour: no reason to blame one. */
+const isUntimely = ({ issued_at_ms, expires_at_ms }: CardBody, now: number): boolean =>
+  issued_at_ms > now + MAX_CLOCK_SKEW_MS || expires_at_ms <= now || now - issued_at_ms > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS

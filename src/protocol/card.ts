@@ -1,4 +1,5 @@
 import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_CARD_BYTES, MAX_NAME } from './limits.ts'
+import { decodeCbor } from './cbor.ts'
 import { bytes, id32, list, literal, record, text, uint, type ValueOf } from './schema.ts'
 
 export const CARD_LINK_PREFIX = 'x0x://agent/'
@@ -6,14 +7,20 @@ export const CARD_LINK_PREFIX = 'x0x://agent/'
 export const CARD_DOMAIN = 'x0x-card-v1'
 /** Domain of the same body announced on gossipsub: short-lived, and no card. */
 export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
-/** gossipsub topic of announcements. */
+/**
+ * gossipsub topic of announcements. What makes no sense there is held against the neighbour that brings it, also one that
+ * we trust. So `card-body` changes together with its version, which those ignore who do not know it; and where anything
+ * else changes, `signed-card`, `ANNOUNCE_DOMAIN`, or what a version may hold, so does the number of the topic.
+ */
 export const ANNOUNCE_TOPIC = 'x0x/announce/1'
 /** mDNS service (RFC 6763) under which daemons find one another on the local network; other libp2p programs do not. */
 export const MDNS_SERVICE = '_x0x._udp.local'
 
+const CARD_VERSION = 1
+
 /** Who an agent is and where it can be reached, in its own words. */
 export const cardBody = record('card-body', {
-  version: literal(1),
+  version: literal(CARD_VERSION),
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
   machine_id: id32,
   /** What the agent calls itself; never trusted, never a contact's name without the operator. */
@@ -27,3 +34,13 @@ export type CardBody = ValueOf<typeof cardBody>
 /** `body` is an encoded `card-body`; the signature is the agent key's over the domain and those bytes. */
 export const signedCard = record('signed-card', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
 export type SignedCard = ValueOf<typeof signedCard>
+
+/** Whether this is an encoded signed card whose body is of a later version than ours. */
+export const isOfLaterVersion = (encoded: Uint8Array): boolean => {
+  try {
+    const body = decodeCbor(signedCard.decode(encoded).body)
+    return Array.isArray(body) && typeof body[0] === 'number' && body[0] > CARD_VERSION
+  } catch {
+    return false
+  }
+}

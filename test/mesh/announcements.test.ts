@@ -8,6 +8,7 @@ import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
+import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
 import { ANNOUNCE_DOMAIN, cardBody, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import {
   AGENT_SIGNATURE_BYTES,
@@ -102,6 +103,31 @@ test('our own announcements are not passed on, and no neighbour is blamed where 
   assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS + 1 })).verdict, 'ignore')
   assert.equal(receive(await announce({ issued: clock.now() - 2, expires: clock.now() })).verdict, 'ignore')
   assert.equal(receive(await announce({ issued: clock.now() + MAX_CLOCK_SKEW_MS })).verdict, 'accept')
+})
+
+test('an announcement that expires while it is judged is nobody’s fault', async () => {
+  const clock = new ManualClock()
+  // An hour passes with each look, more than any announcement lasts.
+  let looks = 0
+  const passing = { ...clock, monotonic: () => clock.monotonic(), now: () => clock.now() + 3_600_000 * looks++ }
+  const announcements = new Announcements(
+    { clock: passing as unknown as ManualClock, isContact: () => false, isKnown: () => false },
+    { self: SELF },
+  )
+  assert.notEqual(announcements.receive(await announce({ issued: clock.now() }), machineOf(1), 'n').verdict, 'reject')
+  assert.ok(looks > 0)
+})
+
+test('a card of a later version is ignored, whatever else it holds, and no neighbour is blamed for it', () => {
+  const { announcements, receive } = setUp()
+  const card = (body: CborValue): Uint8Array =>
+    signedCard.encode({ body: encodeCbor(body), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
+  assert.equal(receive(card([2])).verdict, 'ignore')
+  assert.equal(receive(card([2, new Uint8Array(4), 'more', ['than', 1]])).verdict, 'ignore')
+  for (const body of [[1], [0], [-2], ['2'], [], 2, [[2]]] as CborValue[]) {
+    assert.equal(receive(card(body)).verdict, 'reject', JSON.stringify(body))
+  }
+  assert.deepEqual([announcements.counts.ignored, announcements.list()], [2, []])
 })
 
 test('an announcement is believed for a limited time, whatever it claims', async () => {
