@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { test, type TestContext } from 'node:test'
+
+import { noise } from '@chainsafe/libp2p-noise'
+import { yamux } from '@chainsafe/libp2p-yamux'
+import type { Connection, Libp2p } from '@libp2p/interface'
+import { identify, type Identify } from '@libp2p/identify'
+import { tcp } from '@libp2p/tcp'
+import { createLibp2p } from 'libp2p'
+
+import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
+import { noiseEncrypter } from '../../src/mesh/noise.ts'
+import { until } from '../support/processes.ts'
+
+/**
+ * What files of mesh/ rely on that the libraries do not promise: members, and in words what no member shows. Where a
+ * version here is not the one that is installed, all of it is to be looked at again before the number is changed.
+ */
+const RELIED_ON = {
+  libp2p: {
+    version: '3.3.11',
+    connection: ['muxer', 'maConn'],
+    words: [
+      'gater.ts: a connection has the timeline of what came in',
+      'listen-error.ts: how a failed address is written in the error of start',
+    ],
+  },
+  '@libp2p/gossipsub': {
+    version: '17.1.1',
+    pubsub: ['handleReceivedRpc', 'handleIHave', 'score'],
+    score: ['markInvalidMessageDelivery', 'duplicateMessage'],
+    words: ['gossip.ts: what IHAVE answers is all that is asked for, and an answer comes in one batch'],
+  },
+  '@chainsafe/libp2p-yamux': {
+    version: '8.0.1',
+    muxer: ['onData', '_newStream', 'status'],
+    stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
+    words: ['quiet-windows.ts: state 3 is established', 'muxer-guard.ts: a data frame may come in pieces, each with a head of its own'],
+  },
+  '@chainsafe/libp2p-noise': { version: '17.0.0', encrypter: ['crypto'], ciphers: ['encrypt', 'decrypt'], secured: ['decrypt'], words: [] },
+  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'], words: [] },
+  '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'], words: [] },
+} as const
+
+const start = async (t: TestContext, listen: readonly string[]) => {
+  const incoming: object[] = []
+  const gater = { denyInboundConnection: ({ timeline }: { timeline: object }) => (incoming.push(timeline), false) }
+  const node = await createLibp2p(await libp2pOptions({ seed: randomBytes(32), listen, announce: [], mdns: false, gater }))
+  await node.start()
+  t.after(() => node.stop())
+  return { node, incoming }
+}
+
+type Inside = Record<string, unknown>
+const inside = (value: unknown): Inside => value as Inside
+
+test(
+  'what mesh/ relies on beside the interfaces of its libraries is there, in the versions that were looked at',
+  { timeout: 60_000 },
+  async (t) => {
+    for (const [name, { version }] of Object.entries(RELIED_ON)) {
+      const manifest = new URL(`../../node_modules/${name}/package.json`, import.meta.url)
+      assert.equal((JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version, version, name)
+    }
+    const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
+    const connection = await there.node.dial(here.node.getMultiaddrs())
+    await until(() => here.node.getConnections().length === 1)
+    const [accepted] = here.node.getConnections()
+    assert.ok(here.incoming.includes(accepted!.timeline))
+    const { muxer, maConn } = inside(connection)
+    const pubsub = inside(here.node.services.pubsub)
+    const encrypter = inside(noiseEncrypter()(inside(here.node)['components'] as Parameters<ReturnType<typeof noise>>[0]))
+    const objects: Inside = {
+      connection,
+      muxer,
+      stream: (muxer as { streams: unknown[] }).streams[0],
+      secured: inside(muxer)['maConn'],
+      wire: maConn,
+      pubsub,
+      score: pubsub['score'],
+      encrypter,
+      ciphers: encrypter['crypto'],
+    }
+    for (const [name, members] of Object.entries(RELIED_ON).flatMap(([, { version: _version, words: _words, ...rest }]) =>
+      Object.entries(rest),
+    ))
+      for (const member of members) assert.ok(member in (objects[name] as object), `${name}.${member}`)
+  },
+)
+
+test(
+  'who asks what we are is told the name of the program, and no version of it or of anything below it',
+  { timeout: 60_000 },
+  async (t) => {
+    const { node } = await start(t, ['/ip4/127.0.0.1/tcp/0'])
+    const asking: Libp2p<{ identify: Identify }> = await createLibp2p({
+      transports: [tcp()],
+      connectionEncrypters: [noise()],
+      streamMuxers: [yamux()],
+      services: { identify: identify({ runOnConnectionOpen: false }) },
+    })
+    t.after(() => asking.stop())
+    const connection: Connection = await asking.dial(node.getMultiaddrs())
+    const told = await asking.services.identify.identify(connection)
+    // The protocol's own name and version (identify, libp2p's specification), the same for everybody.
+    assert.deepEqual([told.agentVersion, told.protocolVersion], ['x0x', 'ipfs/0.1.0'])
+  },
+)
