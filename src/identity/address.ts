@@ -22,6 +22,7 @@ const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
  */
 export const addressProblem = (address: string, peerId: string): string | null => {
   const [empty, host = '', value = '', tcp, port = '', ...path] = address.split('/')
+  if (host === 'ip6zone' || value.includes('%')) return 'is of one link only, which we cannot dial: use one that is valid beyond it'
   if (empty !== '' || !Object.hasOwn(HOSTS, host) || !HOSTS[host]!(value)) return 'does not begin with a host we can dial'
   if (tcp !== 'tcp' || !isPort(port)) return 'has no TCP port'
   const relayed = path.length === 5

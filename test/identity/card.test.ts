@@ -154,6 +154,8 @@ test('an address leads to the machine of the card, over TCP, or is refused', asy
   for (const address of bad) {
     await assert.rejects(signCard(bob, bodyOf({ addresses: [good[0]!, address] }), CARD_DOMAIN), badCard(/the address/), address)
   }
+  const ofOneLink = `/ip6/fe80::1%eth0/tcp/5483${p2p}`
+  await assert.rejects(signCard(bob, bodyOf({ addresses: [ofOneLink] }), CARD_DOMAIN), badCard(/is of one link only/))
 })
 
 test('a link has one spelling', async () => {
