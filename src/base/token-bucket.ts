@@ -22,13 +22,23 @@ export class TokenBucket {
     this.#at = components.clock.monotonic()
   }
 
+  /** How much there is of what there may be at most: 0 to 1. */
+  get level(): number {
+    this.#refill()
+    return this.#tokens / this.#burst
+  }
+
   /** Takes so many tokens; false, and none taken, when there are fewer. */
   take(count = 1): boolean {
-    const now = this.#clock.monotonic()
-    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
-    this.#at = now
+    this.#refill()
     if (this.#tokens < count) return false
     this.#tokens -= count
     return true
+  }
+
+  #refill(): void {
+    const now = this.#clock.monotonic()
+    this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
+    this.#at = now
   }
 }

@@ -16,6 +16,7 @@ import { Announcements } from '../mesh/announcements.ts'
 import { Discovery } from '../mesh/discovery.ts'
 import { MeshNode } from '../mesh/node.ts'
 import { Reconnect } from '../mesh/reconnect.ts'
+import { Standings } from '../mesh/standings.ts'
 import { MeshView } from '../mesh/view.ts'
 import { toHex, type AgentId } from '../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS } from '../protocol/limits.ts'
@@ -38,17 +39,18 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port:
   const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
-  const reconnect = new Reconnect({ node, book, port, clock, log })
+  const standings = new Standings({ node, book, port })
+  const reconnect = new Reconnect({ node, book, standings, port, clock, log })
   const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log })
-  return { node, announcements, book, discovery, reconnect }
+  return { node, announcements, book, discovery, reconnect, standings }
 }
 
 type Mesh = ReturnType<typeof composeMesh>
 
 /** Links and messages over them; bodies of exec go to the executor. */
-const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book }: Mesh) => {
+const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book, standings }: Mesh) => {
   const counters = new DmCounters()
-  const links = new Links({ node, book, port, machineKey, primitives: primitives(), counters, clock, log })
+  const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), counters, clock, log })
   const dispatcher = new Dispatcher({ links, counters, log })
   const requester = new RequesterCounters()
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
@@ -101,6 +103,7 @@ export const composeNetwork = (grounds: NetworkGrounds, port: ExecutorClient): N
     apiPort: () => rest.port,
     entries: [
       { name: 'messages', startable: dm.messages },
+      { name: 'standings', startable: mesh.standings },
       { name: 'links', startable: dm.links },
       { name: 'discovery', startable: mesh.discovery },
       { name: 'mesh', startable: mesh.node },

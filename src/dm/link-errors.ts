@@ -11,7 +11,7 @@ export const asAppError = (error: unknown): AppError => {
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/** The same for what ended while we waited for the peer: nothing of ours can have been its cause. */
+/** The same for what ended while we waited for the peer, and had not let it wait before. */
 export const asPeersError = (error: unknown): AppError => {
   const { code, message } = asAppError(error)
   return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })
@@ -19,12 +19,13 @@ export const asPeersError = (error: unknown): AppError => {
 
 /**
  * What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. Whoever begins one
- * and does not end it has cost us signatures; a machine that is named (`known`) may lose its connection.
+ * and does not end it has cost us signatures, unless it was ours to end the connection (`ours`); a machine that is named
+ * (`known`) may lose its connection.
  */
-export const offenceOf = ({ code, data }: AppError, known: boolean): Offence | null => {
+export const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Offence | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'
   if (code === 'malformed') return 'malformed'
-  return data['offence'] !== 'handshake_failed' || (known && code === 'peer_unreachable') ? null : 'handshake_failed'
+  return data['offence'] !== 'handshake_failed' || ours || (known && code === 'peer_unreachable') ? null : 'handshake_failed'
 }
 
 export const noAddress = (agentId: AgentId): AppError =>

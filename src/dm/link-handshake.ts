@@ -13,6 +13,7 @@ import type { MachineKey } from '../identity/machine-key.ts'
 import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
+import { SLOW_ANSWER_MS } from '../protocol/meter-limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
 import type { FrameStream } from './frame-stream.ts'
 import { asPeersError } from './link-errors.ts'
@@ -39,6 +40,8 @@ export class LinkHandshake {
   readonly #primitives: Primitives
   readonly #frames: FrameStream
   readonly #peer: MachineId
+  /** We let the peer wait for so long that it may have given up. */
+  #slow = false
 
   /** `peer`: the machine that Noise proved on the other end of this stream's connection. */
   constructor(components: HandshakeComponents & { frames: FrameStream }, init: { peer: MachineId }) {
@@ -62,6 +65,7 @@ export class LinkHandshake {
   /** As `initiate`, for the side that was called; the peer has `LINK_HANDSHAKE_MS` for each of its messages. */
   async respond(signal: AbortSignal): Promise<Handshake> {
     const m1 = await this.#hear(signal)
+    const heardAt = performance.now()
     const hello = linkM1.decode(m1)
     demandVersion(hello.versions)
     const { ciphertext, sharedSecret } = this.#primitives.kemEncapsulate(hello.kem_public_key)
@@ -77,6 +81,7 @@ export class LinkHandshake {
       const m2 = linkM2.encode({ core: accepted.m2_core, ...signatures, mac: responderMac(secret, transcript, signatures) })
       this.#frames.allowEarly(MAX_EARLY_BYTES)
       this.#frames.send(m2)
+      this.#slow = performance.now() - heardAt >= SLOW_ANSWER_MS
       return this.#finish(accepted, hello, { machines, m1, m2, secret }, await this.#hear(signal))
     })
   }
@@ -137,12 +142,12 @@ export class LinkHandshake {
     }
   }
 
-  /** The peer's next message. Its time runs only while we wait for it: that our executor is slow is not held against it. */
+  /** The peer's next message. Its time runs only while we wait for it, and where our own part took long it may have given us up: that our executor is slow is not held against it. */
   async #hear(signal: AbortSignal): Promise<Uint8Array> {
     try {
       return await this.#frames.read(AbortSignal.any([signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)]))
     } catch (error) {
-      throw asPeersError(error)
+      throw this.#slow ? error : asPeersError(error)
     }
   }
 

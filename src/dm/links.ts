@@ -9,12 +9,12 @@ import type { AddressBook, Candidate } from '../mesh/address-book.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
 import type { Offence } from '../mesh/penalties.ts'
+import type { Standings } from '../mesh/standings.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME } from '../protocol/limits.ts'
 import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS, RESUME_OTHER_ADDRESS_MS } from '../protocol/resume-limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/link.ts'
-import type { Standing } from '../protocol/meter-limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -31,6 +31,7 @@ import { StreamAcceptor } from './stream-acceptor.ts'
 export interface LinksComponents {
   readonly node: MeshNode
   readonly book: AddressBook
+  readonly standings: Pick<Standings, 'of'>
   readonly port: LinkPort
   readonly machineKey: MachineKey
   readonly primitives: Primitives
@@ -54,7 +55,6 @@ export class Links implements Startable {
   readonly #stop = new AbortController()
   /** Links being made, by agent, or by agent and machine. */
   readonly #underway = new SharedWork<TableLink>()
-  #standings: ReadonlyMap<MachineId, Standing> = new Map()
 
   constructor(components: LinksComponents) {
     this.#parts = components
@@ -68,8 +68,8 @@ export class Links implements Startable {
   }
 
   start(): void {
-    const { node, port } = this.#parts
-    node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : (this.#standings.get(machineId) ?? 'stranger'))
+    const { node, port, standings } = this.#parts
+    node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : standings.of(machineId))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onDisconnected((connection) =>
@@ -77,8 +77,6 @@ export class Links implements Startable {
     )
     port.onLinkDecision((number, decision) => this.#keeper.onDecision(number, decision))
     port.onLinkRevocations((number, items) => this.#keeper.onRevocations(number, items))
-    port.onSnapshot(() => this.#learnKnown())
-    this.#learnKnown()
   }
 
   stop(): void {
@@ -136,6 +134,7 @@ export class Links implements Startable {
    * machine that are not fresh are given up. One try; throws as `link`, and `timeout`.
    */
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
+    signal.throwIfAborted()
     const { agentId, machineId } = to
     if (silent) this.#giveUpOn(machineId)
     const existing = this.#table.between(agentId, machineId)
@@ -209,7 +208,10 @@ export class Links implements Startable {
   async #initiate(connection: MeshConnection, withinMs: number): Promise<TableLink> {
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(withinMs)])
     const stream = await connection.openStream(LINK_PROTOCOL, limit)
-    const entry = await this.#handshake(connection, stream, (handshake) => handshake.initiate(limit))
+    const entry = await this.#handshake(connection, stream, (handshake) => handshake.initiate(limit)).catch((error: unknown) => {
+      giveUpUnanswered(connection, asAppError(error))
+      throw error
+    })
     if (!isRejected(entry.link.decision)) return entry
     const reason = new AppError('peer_rejected', `our own rules say ${entry.link.decision}`, { data: { decision: entry.link.decision } })
     this.#table.close(entry, reason)
@@ -228,8 +230,11 @@ export class Links implements Startable {
       await this.#handshake(connection, stream, (handshake) => handshake.respond(this.#stop.signal))
     } catch (error) {
       this.#parts.log.debug({ machine: shortId(connection.machineId), err: errorText(error) }, 'a link handshake failed')
-      const offence = this.#stop.signal.aborted ? null : offenceOf(asAppError(error), this.#parts.node.isKnown(connection.machineId))
+      const reason = asAppError(error)
+      const [known, ours] = [this.#parts.node.isKnown(connection.machineId), connection.givenUp || this.#stop.signal.aborted]
+      const offence = offenceOf(reason, { known, ours })
       if (offence !== null) this.#parts.node.penalise(connection, offence)
+      giveUpUnanswered(connection, reason)
     } finally {
       done()
       release()
@@ -250,26 +255,14 @@ export class Links implements Startable {
       const reason = asAppError(error)
       this.#parts.counters.linkFailed(reason.code)
       frames.abort(reason)
-      // A peer that leaves a handshake unanswered may be gone without our knowing: the next attempt dials anew.
-      if (reason.code === 'timeout' && connection.quiet) connection.abort(reason)
       throw reason
     } finally {
       endWait()
     }
   }
+}
 
-  #learnKnown(): void {
-    const { known_pairs } = this.#parts.port.snapshot
-    const { book } = this.#parts
-    const named = [
-      ...known_pairs.map(([, machineId]) => machineId),
-      ...book.bootstrapMachines,
-      ...book.homes(({ trust }) => trust === 'unknown'),
-    ]
-    const accepted = book.homes(({ trust }) => trust !== 'blocked' && trust !== 'unknown')
-    this.#standings = new Map<MachineId, Standing>([
-      ...named.map((machineId) => [machineId, 'named'] as const),
-      ...accepted.map((machineId) => [machineId, 'accepted'] as const),
-    ])
-  }
+/** A peer that leaves a handshake unanswered may be gone without our knowing: the next attempt dials anew. */
+const giveUpUnanswered = (connection: MeshConnection, reason: AppError): void => {
+  if (reason.code === 'timeout' && connection.quiet) connection.abort(reason)
 }

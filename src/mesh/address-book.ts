@@ -1,7 +1,7 @@
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
-import { parseAddress } from './addresses.ts'
+import { hostOfText, parseAddress } from './addresses.ts'
 import type { SeenAgent } from './announcements.ts'
 
 /** A contact as far as dialling is concerned. */
@@ -77,17 +77,26 @@ export class AddressBook {
     return [...new Set(all)]
   }
 
-  /** Machines worth a standing connection: the bootstrap list and where known and trusted contacts live. */
-  wanted(): MachineId[] {
-    return [...new Set([...this.#bootstrap.keys(), ...this.homes((contact) => contact.trust === 'known' || contact.trust === 'trusted')])]
+  /** Hosts where cards and the bootstrap list say that machines are, except those that they tell by name. */
+  get listedHosts(): ReadonlySet<string> {
+    return this.#index().hosts
   }
 
-  /** Where the contacts that fit live: one look at all contacts and all announcements. */
-  homes(fits: (contact: BookContact) => boolean): MachineId[] {
+  /** Machines worth a standing connection: the bootstrap list and where known and trusted contacts live. */
+  wanted(): MachineId[] {
+    return [...new Set([...this.#bootstrap.keys(), ...this.homes().accepted])]
+  }
+
+  /** Where contacts live that are not blocked; `accepted` are those of level `known` or `trusted`. One look at all contacts and all announcements. */
+  homes(): Readonly<Record<'named' | 'accepted', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
-    return this.#contacts()
-      .filter(fits)
-      .flatMap((contact) => this.#machinesOf(contact, seen.get(contact.agent_id) ?? []))
+    const homes: Record<'named' | 'accepted', MachineId[]> = { named: [], accepted: [] }
+    for (const contact of this.#contacts()) {
+      if (contact.trust === 'blocked') continue
+      const kind = contact.trust === 'unknown' ? 'named' : 'accepted'
+      homes[kind].push(...this.#machinesOf(contact, seen.get(contact.agent_id) ?? []))
+    }
+    return homes
   }
 
   #machinesOf(contact: BookContact | undefined, seen: readonly SeenAgent[]): MachineId[] {
@@ -105,7 +114,9 @@ export class AddressBook {
     const addresses = new Map<MachineId, string[]>()
     for (const contact of contacts)
       for (const [machineId, texts] of this.#cardOf(contact)) addresses.set(machineId, [...(addresses.get(machineId) ?? []), ...texts])
-    this.#indexed = { contacts, byAgent, addresses }
+    const welcome = contacts.filter(({ trust }) => trust !== 'blocked').flatMap((contact) => [...this.#cardOf(contact).values()])
+    const hosts = new Set([...welcome, ...this.#bootstrap.values()].flat().flatMap((text) => hostOfText(text) ?? []))
+    this.#indexed = { contacts, byAgent, addresses, hosts }
     return this.#indexed
   }
 
@@ -123,6 +134,8 @@ interface ContactIndex {
   readonly byAgent: ReadonlyMap<AgentId, BookContact>
   /** What the cards say of each machine. */
   readonly addresses: ReadonlyMap<MachineId, readonly string[]>
+  /** Where those are that are not blocked, and the bootstrap list. */
+  readonly hosts: ReadonlySet<string>
 }
 
 const byMachine = (addresses: readonly string[]): Map<MachineId, string[]> => {

@@ -25,12 +25,15 @@ export const parseAddress = (text: string): PeerAddress | null => {
 export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
   addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
 
-/** The host of a connection's remote address: what budgets per address count by. An IPv6 host counts by its /64. */
-export const hostOf = (address: Multiaddr): string => {
-  const [host] = address.getComponents()
-  const value = host?.value ?? address.toString()
-  return host?.name === 'ip6' ? networkOf(value) : value
+/** The host of an address: what budgets per address count by. An IPv6 host counts by its /64. Null for one that is told by name. */
+export const hostOfText = (text: string): string | null => {
+  const [, protocol, value = ''] = text.split('/')
+  if (protocol === 'ip4') return value
+  return protocol === 'ip6' ? networkOf(value) : null
 }
+
+/** The same of a connection's remote address. */
+export const hostOf = (address: Multiaddr): string => hostOfText(address.toString()) ?? address.toString()
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
 

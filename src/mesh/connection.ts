@@ -1,8 +1,10 @@
 import type { Connection } from '@libp2p/interface'
 
+import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
+import { IDLE_CONNECTION_MS } from '../protocol/meter-limits.ts'
 import { QUIET_AFTER_MS } from '../protocol/resume-limits.ts'
 import { hostOf } from './addresses.ts'
 import { isEarlyProtocol } from './early-stream.ts'
@@ -21,12 +23,16 @@ export class MeshConnection {
   /** How it ended, in words; null while it lives. */
   ended: string | null = null
   readonly #connection: Connection
+  readonly #clock: Pick<Clock, 'monotonic'>
   #heard = 0
-  #heardAt = performance.now()
+  #heardAt: number
+  #givenUp = false
   readonly #meter: TrafficMeter | null
 
-  constructor(components: { connection: Connection }, init: { machineId: MachineId }) {
+  constructor(components: { connection: Connection; clock: Pick<Clock, 'monotonic'> }, init: { machineId: MachineId }) {
     this.#connection = components.connection
+    this.#clock = components.clock
+    this.#heardAt = components.clock.monotonic()
     this.machineId = init.machineId
     this.inbound = components.connection.direction === 'inbound'
     this.address = components.connection.remoteAddr.toString()
@@ -39,9 +45,14 @@ export class MeshConnection {
     return this.#meter?.total ?? null
   }
 
-  /** True while no stream of ours is open on it: what libp2p speaks with itself is no use to anybody. */
+  /** Nothing came on a stream of ours for a minute, open or not: what libp2p speaks with itself is no use to anybody. */
   get idle(): boolean {
-    return !this.#connection.streams.some((stream) => isEarlyProtocol(stream.protocol))
+    return this.#clock.monotonic() - this.#heardAt >= IDLE_CONNECTION_MS
+  }
+
+  /** We have ended it: what breaks off by that is not the peer's doing. */
+  get givenUp(): boolean {
+    return this.#givenUp
   }
 
   /** From now on `charge` is asked about all that the peer sends: when it says no, the connection ends. */
@@ -65,12 +76,12 @@ export class MeshConnection {
 
   /** Nothing came for a while. What is slow is not dead: only a connection that is quiet is given up for its silence. */
   get quiet(): boolean {
-    return performance.now() - this.#heardAt >= QUIET_AFTER_MS
+    return this.#clock.monotonic() - this.#heardAt >= QUIET_AFTER_MS
   }
 
   noteHeard(): void {
     this.#heard += 1
-    this.#heardAt = performance.now()
+    this.#heardAt = this.#clock.monotonic()
   }
 
   /** The last measured round trip in milliseconds; null before the first. */
@@ -93,6 +104,7 @@ export class MeshConnection {
 
   /** Ends the connection and every stream of it at once. */
   abort(reason: Error): void {
+    this.#givenUp ||= this.open
     this.ended ??= `given up here: ${errorText(reason)}`
     this.#connection.abort(reason)
   }

@@ -17,7 +17,8 @@ import { Gate } from './gater.ts'
 import { joinTopic, watchGossip, type TopicValidator } from './gossip.ts'
 import { libp2pOptions, type MeshServices } from './libp2p-options.ts'
 import { listenError } from './listen-error.ts'
-import { machineIdOf, machineIdOfText } from './peer-ids.ts'
+import { PeerLimits } from './peer-limits.ts'
+import { machineIdOf } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
 import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
@@ -47,15 +48,15 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
 export class MeshNode implements Startable {
   /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
   standing: (machineId: MachineId) => Standing = () => 'stranger'
+  readonly #clock: Pick<Clock, 'monotonic'>
   readonly #machineKey: MachineKey
-  readonly #log: Logger
   readonly #sources: Sources
+  readonly #limits: PeerLimits
   readonly #gate: Gate
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
   readonly #connections = new Map<Connection, MeshConnection>()
   readonly #byMachine = new Map<MachineId, readonly MeshConnection[]>()
-  readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
   #libp2p: Libp2p<MeshServices> | null = null
@@ -64,12 +65,14 @@ export class MeshNode implements Startable {
   #sweep: NodeJS.Timeout | undefined
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
+    this.#clock = components.clock
     this.#machineKey = components.machineKey
-    this.#log = components.log
     this.#init = init
-    const strangerHosts = (): number => this.#gate.strangerHosts()
-    this.#sources = new Sources({ ...components, strangerHosts }, { standing: (machineId) => this.standing(machineId) })
+    const outsideHosts = (): number => this.#gate.outsideHosts()
+    this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
     this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
+    const connections = { all: () => this.connections(), to: (machineId: MachineId) => this.connectionsTo(machineId) }
+    this.#limits = new PeerLimits({ sources: this.#sources, connections, log: components.log })
   }
 
   get strangersMayCome(): boolean {
@@ -106,10 +109,7 @@ export class MeshNode implements Startable {
     this.#sources.start()
     const { pubsub } = libp2p.services
     for (const [topic, { validator, onNeighbour }] of this.#topics) joinTopic(pubsub, topic, validator, onNeighbour)
-    watchGossip(pubsub, {
-      mayBring: (neighbour, messages) => this.#ofNeighbour(neighbour, (connection) => this.take(connection, 'messages', messages)),
-      onInvalid: (neighbour) => void this.#ofNeighbour(neighbour, (connection) => (this.penalise(connection, 'bad_gossip'), true)),
-    })
+    watchGossip(pubsub, this.#limits)
     this.#sweep = setInterval(() => void forgetGonePeers(libp2p).catch(() => undefined), PEER_STORE_SWEEP_MS).unref()
   }
 
@@ -144,26 +144,19 @@ export class MeshNode implements Startable {
     return this.#strangers().length
   }
 
-  /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
+  /** See `PeerLimits`. */
   penalise(connection: MeshConnection, offence: Offence): void {
-    const source = this.#sources.of(connection)
-    if (!this.#sources.offend(source, offence)) return
-    this.#log.info({ source, offence }, 'a source is refused for a while')
-    const reason = new AppError('rate_limited', 'too many offences')
-    for (const other of this.connections()) if (this.#sources.of(other) === source) other.abort(reason)
+    this.#limits.penalise(connection, offence)
   }
 
-  /** Whether this peer may do so much more of it now. Who does too much in spite of that is penalised, and its connection ended. */
-  take(connection: MeshConnection, what: Metered, count: number): boolean {
-    if (this.#sources.take(connection, what, count)) return true
-    this.penalise(connection, 'flood')
-    connection.abort(new AppError('rate_limited', `too many ${what}`))
-    return false
-  }
-
-  /** The same, for what may be refused by itself. */
+  /** See `PeerLimits`. */
   mayBegin(connection: MeshConnection, what: Metered): boolean {
-    return this.#sources.take(connection, what, 1)
+    return this.#limits.mayBegin(connection, what)
+  }
+
+  /** Contacts, ACL or bootstrap list have changed. `listed`: hosts where machines are said to be that we know. */
+  reviewHosts(listed: ReadonlySet<string>): void {
+    this.#gate.reviewHosts(listed)
   }
 
   refuses(peer: Pick<MeshConnection, 'machineId' | 'host'>): boolean {
@@ -185,10 +178,6 @@ export class MeshNode implements Startable {
   joinTopic(topic: string, validator: TopicValidator, onNeighbour: () => void): void {
     if (this.#libp2p !== null) throw new TypeError('topics are joined before the start')
     this.#topics.set(topic, { validator, onNeighbour })
-  }
-
-  onConnected(listener: (connection: MeshConnection) => void): void {
-    this.#onConnected.add(listener)
   }
 
   onDisconnected(listener: (connection: MeshConnection) => void): void {
@@ -230,27 +219,15 @@ export class MeshNode implements Startable {
       isRefused: (machineId, host) => this.refuses({ machineId, host }),
       mayBegin: (host, known) => this.#sources.mayConnect(host, known),
       onUnfinished: (host) => void this.#sources.offend(host, 'unfinished'),
-      endIdle: (host) => {
-        const idle = this.#strangers().find((one) => one.inbound && one.idle && one.host === host)
-        idle?.abort(new AppError('rate_limited', 'its place was needed'))
-        return idle !== undefined
-      },
       strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
     }
-  }
-
-  #ofNeighbour(neighbour: string, ask: (connection: MeshConnection) => boolean): boolean {
-    const machineId = machineIdOfText(neighbour)
-    const [connection] = machineId === null ? [] : this.connectionsTo(machineId)
-    return connection !== undefined && ask(connection)
   }
 
   #watch(libp2p: Libp2p<MeshServices>): void {
     libp2p.addEventListener('connection:open', (event) => {
       const connection = this.#wrap(event.detail)
       if (connection === null) return
-      if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host)
-      for (const listener of this.#onConnected) listener(connection)
+      if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host, connection.machineId)
     })
     libp2p.addEventListener('peer:discovery', ({ detail }) => {
       const machineId = machineIdOf(detail.id)
@@ -269,9 +246,10 @@ export class MeshNode implements Startable {
       connection.abort(new AppError('peer_rejected', 'only Ed25519 machines'))
       return null
     }
-    const wrapped = new MeshConnection({ connection }, { machineId })
-    wrapped.meter((traffic) => Object.entries(traffic).every(([what, count]) => count === 0 || this.take(wrapped, what as Metered, count)))
+    const wrapped = new MeshConnection({ connection, clock: this.#clock }, { machineId })
+    wrapped.meter((traffic) => this.#limits.maySend(wrapped, traffic))
     if (connection.status !== 'open') return wrapped
+    this.#gate.opened(connection.timeline, wrapped)
     this.#connections.set(connection, wrapped)
     this.#byMachine.set(machineId, [...(this.#byMachine.get(machineId) ?? []), wrapped])
     connection.addEventListener('close', ({ error }) => {

@@ -10,6 +10,7 @@ import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
+import type { Standings } from './standings.ts'
 
 type DiallingNode = Pick<
   MeshNode,
@@ -19,6 +20,7 @@ type DiallingNode = Pick<
 export interface ReconnectComponents {
   readonly node: DiallingNode
   readonly book: AddressBook
+  readonly standings: Pick<Standings, 'learn'>
   readonly port: Pick<ExecutorClient, 'onSnapshot'>
   readonly clock: Clock
   readonly log: Logger
@@ -41,6 +43,7 @@ interface Attempt {
 export class Reconnect implements Startable {
   readonly #node: DiallingNode
   readonly #book: AddressBook
+  readonly #standings: Pick<Standings, 'learn'>
   readonly #port: Pick<ExecutorClient, 'onSnapshot'>
   readonly #clock: Clock
   readonly #log: Logger
@@ -54,6 +57,7 @@ export class Reconnect implements Startable {
   constructor(components: ReconnectComponents) {
     this.#node = components.node
     this.#book = components.book
+    this.#standings = components.standings
     this.#port = components.port
     this.#clock = components.clock
     this.#log = components.log
@@ -74,13 +78,14 @@ export class Reconnect implements Startable {
     this.#look?.cancel()
   }
 
-  /** Contacts or addresses changed: whoever is wanted and not connected is tried, in a moment. */
+  /** Contacts or addresses changed: what machines are is learnt anew, and whoever is wanted and not connected is tried, in a moment. */
   look(): void {
     if (!this.#stop.signal.aborted) this.#look ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
   }
 
   #lookNow(): void {
     this.#look = null
+    this.#standings.learn()
     const wanted = new Set(this.#book.wanted())
     for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
     for (const machineId of wanted) if (!this.#attempts.has(machineId)) this.#attempts.set(machineId, fresh())

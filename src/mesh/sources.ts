@@ -1,14 +1,14 @@
 import type { Clock } from '../base/clock.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { REFUSED_CONNECTION_COST, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import { CROWD_FACTOR, RATES, REFUSED_CONNECTION_COST, type Metered, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
-import { Meters } from './meter.ts'
 import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
+import { RateLimit, type RateLimitComponents } from './rate-limit.ts'
 
-export interface SourcesComponents {
+export interface SourcesComponents extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
-  /** Hosts that strangers are connected from now. */
-  readonly strangerHosts: () => number
+  /** Hosts that strangers are connected from now, and those who have not said yet who they are. */
+  readonly outsideHosts: () => number
 }
 
 /** What a peer is known by. */
@@ -17,22 +17,30 @@ interface Whom {
   readonly host: string
 }
 
+/** `too_much`: more than its standing allows. `crowded`: no more than that, but strangers together do too much. */
+export type Charge = 'allowed' | 'too_much' | 'crowded'
+
 /** Offences of who was slow: nobody's while we were slow ourselves. */
 const OF_TIME: ReadonlySet<Offence> = new Set(['handshake_failed', 'unfinished'])
+/** All strangers are one crowd. */
+const CROWD = ''
 
 /**
- * Whom work is counted against: machines that are named answer for themselves, wherever they are; strangers for all
- * strangers of their host, so that nobody can have a machine refused that we know and that shares its address.
+ * How fast each source may be, and who is refused for what it did. Machines that are named answer for themselves,
+ * wherever they are; strangers for all strangers of their host, so that nobody can have a machine refused that we know
+ * and that shares its address. Strangers share a rate of all, too; while that is used up each costs its own source as
+ * much more as there are hosts to share with, so that who does little goes on and who does much is held up.
  */
 export class Sources {
+  readonly #parts: SourcesComponents
   readonly #penalties: Penalties
-  readonly #meters: Meters
   readonly #lateness: Lateness
+  readonly #limits = new Map<string, RateLimit>()
   readonly #standing: (machineId: MachineId) => Standing
 
   constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => Standing }) {
+    this.#parts = components
     this.#penalties = new Penalties(components)
-    this.#meters = new Meters(components)
     this.#lateness = new Lateness(components)
     this.#standing = init.standing
   }
@@ -49,15 +57,18 @@ export class Sources {
     return this.#standing(machineId) === 'stranger' ? host : machineId
   }
 
-  /** False when the source does more of it than its standing allows. */
-  take(peer: Whom, what: Metered, count: number): boolean {
-    return this.#meters.take(this.#standing(peer.machineId), this.of(peer), what, count)
+  /** Counts what this peer is about to do. */
+  charge(peer: Whom, what: Metered, count: number): Charge {
+    const standing = this.#standing(peer.machineId)
+    const source = this.of(peer)
+    if (!this.#limit('own', standing, what).allows(source, count)) return 'too_much'
+    if (standing !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
+    return this.#paysAmongMany(source, what, count) ? 'allowed' : 'crowded'
   }
 
-  /** The same of a connection whose machine is not proven yet. `known`: machines that are named come from there. */
+  /** The same of a connection whose machine is not proven yet. `known`: machines that are named may come from there; a share is kept for them. */
   mayConnect(host: string, known: boolean): boolean {
-    if (known) return this.#meters.take('named', host, 'connections')
-    return this.#meters.take('stranger', host, 'connections', this.#penalties.refuses(host) ? REFUSED_CONNECTION_COST : 1)
+    return this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
   }
 
   /** True when the source is refused from now on. */
@@ -71,5 +82,31 @@ export class Sources {
 
   penalties(): PenaltyJson[] {
     return this.#penalties.list()
+  }
+
+  /** An address costs little: beyond what all may begin together no number of them helps. */
+  #mayAnybodyConnect(host: string): boolean {
+    const count = this.#penalties.refuses(host) ? REFUSED_CONNECTION_COST : 1
+    if (!this.#limit('own', 'stranger', 'connections').allows(host, count)) return false
+    const crowd = this.#limit('crowd', 'stranger', 'connections')
+    return (!crowd.isShort(CROWD) || this.#paysAmongMany(host, 'connections', count)) && crowd.allowsByChance(CROWD)
+  }
+
+  /** No more is asked than there is to have, so that who has done nothing for long may begin. */
+  #paysAmongMany(source: string, what: Metered, count: number): boolean {
+    const share = Math.max(1, this.#parts.outsideHosts() / CROWD_FACTOR)
+    return this.#limit('among many', 'stranger', what).allows(source, Math.min(count * share, RATES.stranger[what].burst))
+  }
+
+  /** `own`: what a source does; `among many`: the same at the price that it has while all strangers together do too much; `crowd`: what they do. */
+  #limit(purpose: 'own' | 'among many' | 'crowd', standing: Standing, what: Metered): RateLimit {
+    const key = `${purpose} ${standing} ${what}`
+    const known = this.#limits.get(key)
+    if (known !== undefined) return known
+    const { burst, perSecond } = RATES[standing][what]
+    const factor = purpose === 'crowd' ? CROWD_FACTOR : 1
+    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor })
+    this.#limits.set(key, limit)
+    return limit
   }
 }

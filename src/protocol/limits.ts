@@ -216,8 +216,8 @@ export const MAX_STRANGER_CONNECTIONS = 512
 export const MAX_PENDING_CONNECTIONS = 512
 /** How long such an upgrade may take; whoever dialled has given an address up before. */
 export const INBOUND_UPGRADE_MS = 5_000
-/** Inbound connections per second and host: a fleet behind one NAT reconnects at once; libp2p's default is 5. */
-export const INBOUND_PER_SECOND_PER_HOST = 64
+/** libp2p's own limit of inbound connections per second and host lets in who comes first in each second; ours decide (meter-limits.ts), and by chance. */
+export const INBOUND_PER_SECOND_PER_HOST = 1_000_000
 /** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. Who comes later waits for a turn. */
 export const MAX_PARALLEL_DIALS = 16
 /** Of them those that nobody waits for: connections that are made again. */

@@ -52,12 +52,13 @@ const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   resets: { burst: 1_000, perSecond: 100 },
   messages: { burst: 4_000, perSecond: 400 },
   handshakes: { burst: 32, perSecond: 4 },
-  connections: { burst: 512, perSecond: 64 },
+  /** Of a host where one of them may be, beside what any host has; shared with the strangers there. A twentieth of a core. */
+  connections: { burst: 512, perSecond: 16 },
 }
 
 /** What one machine of a contact of level `known` or `trusted` may do: more than a run with as much output as the path carries. */
 const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
-  /** Ten times what Noise opens. */
+  /** Ten times what Noise opens of one connection. */
   bytes: { burst: 16_384 * MIB, perSecond: 4_096 * MIB },
   frames: { burst: 500_000, perSecond: 100_000 },
   pings: { burst: 256, perSecond: 16 },
@@ -66,7 +67,7 @@ const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
   resets: { burst: 20_000, perSecond: 5_000 },
   messages: { burst: 4_000, perSecond: 400 },
   handshakes: { burst: 64, perSecond: 16 },
-  connections: { burst: 512, perSecond: 64 },
+  connections: NAMED_RATES.connections,
 }
 
 /** By what contacts, ACL and bootstrap list say of a machine. */
@@ -98,8 +99,12 @@ export const MAX_CONNECTIONS_PER_STRANGER = 4
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
-/** Hosts from which a named machine came, so that its way in is not narrowed for what strangers did there. */
+/** Hosts from which a named machine came, so that its way in is not narrowed for what strangers did there, … */
 export const MAX_REMEMBERED_HOSTS = 2_048
+/** … and machines remembered of each: it is forgotten when none of them is named any more. */
+export const MAX_MACHINES_PER_REMEMBERED_HOST = 64
+/** A stranger's connection on which nothing of use came for so long goes first where places are short. */
+export const IDLE_CONNECTION_MS = 60_000
 
 /** How often it is looked whether the event loop is late, … */
 export const LATENESS_CHECK_MS = 250
@@ -107,6 +112,9 @@ export const LATENESS_CHECK_MS = 250
 export const LATE_MS = 500
 /** … and for how long after that nobody is blamed for having been slow. */
 export const LATENESS_PARDON_MS = 10_000
+
+/** A peer that we let wait in a handshake for so long may give up: half of the shortest time that ours wait. */
+export const SLOW_ANSWER_MS = 1_000
 
 // ---- penalties (as OpenSSH's PerSourcePenalties) ----
 /** What each offence adds to the time for which its source is refused. */

@@ -2,11 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { multiaddr } from '@multiformats/multiaddr'
+import fc from 'fast-check'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook, type BookContact } from '../../src/mesh/address-book.ts'
-import { announceable, hostOf, parseAddress } from '../../src/mesh/addresses.ts'
+import { announceable, hostOf, hostOfText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
 import { machineIdOfText } from '../../src/mesh/peer-ids.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../../src/protocol/limits.ts'
@@ -48,6 +49,44 @@ test('budgets count an IPv6 host by its /64', () => {
   assert.equal(host('2001:db8:1:2::1'), host('2001:db8:1:2:ffff:ffff:ffff:ffff'))
   assert.notEqual(host('2001:db8:1:2::1'), host('2001:db8:1:3::1'))
   assert.equal(hostOf(multiaddr('/ip4/10.0.0.1/tcp/9')), '10.0.0.1')
+})
+
+test('a host counts the same however its address is written, and who is told by name counts as none', () => {
+  const short = (groups: readonly number[]): string =>
+    new URL(`http://[${groups.map((group) => group.toString(16)).join(':')}]`).hostname.slice(1, -1)
+  const long = (groups: readonly number[]): string => groups.map((group) => group.toString(16).padStart(4, '0').toUpperCase()).join(':')
+  const group = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 0xffff }))
+  fc.assert(
+    fc.property(fc.array(group, { minLength: 8, maxLength: 8 }), (groups) => {
+      // A mapped IPv4 address is one of IPv4, below.
+      if (groups.slice(0, 5).every((one) => one === 0)) return
+      const text = (ip6: string): string => `/ip6/${ip6}/tcp/1`
+      assert.equal(
+        hostOfText(text(short(groups))),
+        groups
+          .slice(0, 4)
+          .map((one) => one.toString(16))
+          .join(':'),
+      )
+      assert.equal(hostOfText(text(long(groups))), hostOfText(text(short(groups))))
+      assert.equal(hostOf(multiaddr(text(long(groups)))), hostOfText(text(short(groups))))
+    }),
+  )
+  assert.equal(hostOfText('/ip6/::FFFF:192.0.2.1/tcp/1'), '192.0.2.1')
+  assert.equal(hostOfText('/ip6/::ffff:192.0.2.1/tcp/1'), hostOfText('/ip4/192.0.2.1/tcp/1'))
+  assert.equal(hostOfText('/dns4/example.org/tcp/1'), null)
+})
+
+test('hosts are listed of cards and the bootstrap list, and not of who is blocked', () => {
+  const contacts = [
+    contact({ trust: 'unknown', addresses: [at(M1, '192.0.2.1'), `/dns4/example.org/tcp/1/p2p/${peerIdOf(M1)}`] }),
+    contact({ agent_id: 'b2'.repeat(32), trust: 'blocked', addresses: [at(M2, '192.0.2.2')] }),
+  ]
+  const book = new AddressBook(
+    { contacts: () => contacts, seen: () => [seen(M3, [at(M3, '192.0.2.3')])] },
+    { bootstrap: [at(M3, '192.0.2.4')] },
+  )
+  assert.deepEqual([...book.listedHosts], ['192.0.2.1', '192.0.2.4'])
 })
 
 test('loopback is announced only when there is nothing else', () => {

@@ -24,22 +24,16 @@ const setUp = (init: { strangers?: boolean } = {}) => {
   const refused = new Set<string>()
   const unfinished: string[] = []
   const asked: [string, boolean][] = []
-  const guests: { host: string; close(): void; open: boolean }[] = []
   const view: GateView = {
     isKnown: (machineId) => known.has(machineId),
     isRefused: (_machineId, host) => refused.has(host),
     mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
     onUnfinished: (host) => void unfinished.push(host),
-    endIdle: (host) => {
-      const idle = guests.find((guest) => guest.open && guest.host === host)
-      idle?.close()
-      return idle !== undefined
-    },
     strangersDialled: () => 0,
   }
   const gate = new Gate({ view }, { strangers: init.strangers ?? true })
   /** One connection: false when it was refused, or what to close. */
-  const come = (host: string, machine: MachineId | null) => {
+  const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []
     const guest = {
       host,
@@ -51,12 +45,14 @@ const setUp = (init: { strangers?: boolean } = {}) => {
     }
     const incoming = {
       remoteAddr: multiaddr(`/${host.includes(':') ? 'ip6' : 'ip4'}/${host}/tcp/4711`),
+      timeline: { open: 0 },
       addEventListener: (_name: string, listener: () => void) => onClose.push(listener),
       abort: () => guest.close(),
     } as unknown as Incoming
     if (gate.denyInboundConnection(incoming)) return null
-    guests.push(guest)
-    if (machine !== null && gate.denyInboundEncryptedConnection(peerIdFromString(peerIdOf(machine)), incoming)) return (guest.close(), null)
+    if (machine === null) return guest
+    if (gate.denyInboundEncryptedConnection(peerIdFromString(peerIdOf(machine)), incoming)) return (guest.close(), null)
+    gate.opened(incoming.timeline, { idle, abort: () => guest.close() })
     return guest
   }
   return { gate, known, refused, unfinished, asked, come }
@@ -70,7 +66,12 @@ test('the gate lets machines we know in when strangers have used up their places
   refused.add('192.0.2.9')
   assert.equal(come('192.0.2.9', machineOf(0)), null)
   const rsa = peerIdFromString('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N')
-  const incoming = { remoteAddr: multiaddr('/ip4/192.0.2.8/tcp/1'), addEventListener: () => undefined, abort: () => undefined }
+  const incoming = {
+    remoteAddr: multiaddr('/ip4/192.0.2.8/tcp/1'),
+    timeline: {},
+    addEventListener: () => undefined,
+    abort: () => undefined,
+  }
   assert.equal(gate.denyInboundConnection(incoming as never), false)
   assert.equal(gate.denyInboundEncryptedConnection(rsa, incoming as never), true)
   assert.deepEqual([gate.refusals.penalty, gate.refusals.no_machine], [1, 1])
@@ -98,12 +99,28 @@ test('a machine that is named holds no more connections than one can use', () =>
 test('when the places of strangers are used up, the host that has most of them loses one to a newcomer, and gets none', () => {
   const { gate, come } = setUp()
   const perHost = MAX_STRANGER_CONNECTIONS / MAX_STRANGERS_PER_HOST
-  for (let host = 0; host < perHost; host++)
-    for (let i = 0; i < MAX_STRANGERS_PER_HOST; i++) assert.notEqual(come(`10.0.0.${host + 1}`, machineOf(host * 100 + i)), null)
+  const there = Array.from({ length: MAX_STRANGER_CONNECTIONS }, (_, i) =>
+    // The third of the second host has done nothing for long; all others have.
+    come(`10.0.0.${(i % perHost) + 1}`, machineOf(i), i === 2 * perHost + 1),
+  )
+  assert.ok(there.every((guest) => guest !== null))
+  const gone = (): number[] => there.flatMap((guest, i) => (guest?.open === true ? [] : [i]))
   assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
+  assert.deepEqual(gone(), [2 * perHost + 1])
+  // None is idle: the oldest of a host that has more than the newcomer's.
   assert.notEqual(come('192.0.2.2', machineOf(9_001)), null)
-  assert.equal(come('10.0.0.1', machineOf(9_002)) === null || come('10.0.0.2', machineOf(9_003)) === null, true)
-  assert.ok(gate.refusals.full + gate.refusals.host_full > 0)
+  assert.deepEqual(gone(), [0, 2 * perHost + 1])
+  assert.equal(come('10.0.0.3', machineOf(9_002)), null)
+  assert.equal(gate.refusals.host_full, 1)
+})
+
+test('among hosts that have as many only who is idle makes room', () => {
+  const { gate, come } = setUp()
+  const there = Array.from({ length: MAX_STRANGER_CONNECTIONS }, (_, i) => come(`10.0.${i >> 8}.${i & 255}`, machineOf(i), i === 300))
+  assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
+  assert.deepEqual([there[300]?.open, there.filter((guest) => guest?.open === true).length], [false, MAX_STRANGER_CONNECTIONS - 1])
+  assert.equal(come('192.0.2.2', machineOf(9_001)), null)
+  assert.equal(gate.refusals.full, 1)
 })
 
 test('connections that say nothing cost the host that has most of them its oldest, and are held against it; ours to give up are not', () => {
@@ -123,11 +140,50 @@ test('connections that say nothing cost the host that has most of them its oldes
   assert.deepEqual(unfinished, ['192.0.2.1'])
 })
 
+test('a host where somebody was that we know counts as one until nobody of them is known, and one that a card names while it does', () => {
+  const { gate, known, asked, come } = setUp()
+  const isKnown = (host: string): boolean | undefined => (come(host, null)?.close(), asked.at(-1)?.[1])
+  const [one, two] = [machineOf(1), machineOf(2)]
+  for (const machine of [one, two]) known.add(machine)
+  come('192.0.2.1', one)?.close()
+  come('192.0.2.1', two)?.close()
+  come('192.0.2.2', one)?.close()
+  gate.reviewHosts(new Set(['192.0.2.3']))
+  assert.deepEqual(['192.0.2.1', '192.0.2.2', '192.0.2.3', '192.0.2.4'].map(isKnown), [true, true, true, false])
+  known.delete(one)
+  gate.reviewHosts(new Set())
+  assert.deepEqual(['192.0.2.1', '192.0.2.2', '192.0.2.3'].map(isKnown), [true, false, false])
+})
+
+test('of those who have not said who they are, who comes from where we know somebody goes last', () => {
+  const { gate, come } = setUp()
+  gate.reviewHosts(new Set(['192.0.2.1']))
+  const maybeKnown = Array.from({ length: 10 }, () => come('192.0.2.1', null))
+  for (let i = 0; i < 2 * MAX_UNPROVEN_CONNECTIONS; i++) come(`10.0.${i >> 8}.${i & 255}`, null)
+  assert.ok(maybeKnown.every((guest) => guest?.open))
+})
+
+test('hosts are counted of strangers and of who has not said who it is, as they come, go and become known', () => {
+  const { gate, known, come } = setUp()
+  const silent = come('192.0.2.1', null)
+  const stranger = come('192.0.2.2', machineOf(1))
+  come('192.0.2.2', machineOf(2))
+  known.add(machineOf(3))
+  come('192.0.2.3', machineOf(3))
+  assert.equal(gate.outsideHosts(), 2)
+  silent?.close()
+  stranger?.close()
+  assert.equal(gate.outsideHosts(), 1)
+  known.add(machineOf(2))
+  gate.reviewHosts(new Set())
+  assert.equal(gate.outsideHosts(), 0)
+})
+
 test('where only members may come, a stranger is refused as soon as Noise has proven it', () => {
   const { gate, known, come } = setUp({ strangers: false })
   known.add(machineOf(0))
   assert.equal(come('192.0.2.1', machineOf(1)), null)
   assert.notEqual(come('192.0.2.1', machineOf(0)), null)
   assert.equal(gate.refusals.stranger, 1)
-  assert.equal(gate.strangerHosts(), 0)
+  assert.equal(gate.outsideHosts(), 0)
 })

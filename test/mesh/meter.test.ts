@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import fc from 'fast-check'
+
 import { Lateness } from '../../src/mesh/lateness.ts'
-import { Meters } from '../../src/mesh/meter.ts'
 import { perMinute, RateLimit } from '../../src/mesh/rate-limit.ts'
 import { Sources } from '../../src/mesh/sources.ts'
 import {
@@ -14,10 +15,31 @@ import {
   RATES,
   REFUSED_CONNECTION_COST,
   type Metered,
+  type Standing,
 } from '../../src/protocol/meter-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-const metersOf = (clock: ManualClock, hosts = 1): Meters => new Meters({ clock, strangerHosts: () => hosts })
+/** Machines are called by their standing; `hosts` share what strangers may do. */
+const sourcesOf = (clock: ManualClock, hosts = 1, random?: () => number): Sources =>
+  new Sources(
+    { clock, outsideHosts: () => hosts, ...(random !== undefined && { random }) },
+    { standing: (machineId) => (machineId in RATES ? (machineId as Standing) : 'stranger') },
+  )
+const metersOf = (clock: ManualClock, hosts = 1) => {
+  const sources = sourcesOf(clock, hosts)
+  return {
+    take: (standing: Standing, source: string, what: Metered, count = 1): boolean =>
+      sources.charge({ machineId: standing, host: source }, what, count) === 'allowed',
+  }
+}
+
+/** Numbers from 0 to below 1, the same for the same seed (mulberry32). */
+const chance = (seed: number) => (): number => {
+  seed = (seed + 0x6d2b79f5) | 0
+  let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed)
+  mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+  return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+}
 
 test('a source may do so much at once, then so much a second, and no other pays for it', async () => {
   const clock = new ManualClock()
@@ -84,18 +106,27 @@ test('strangers use up nothing of those who are named, and nobody that of the ac
   assert.equal(meters.take('accepted', 'machine', 'streams', RATES.accepted.streams.burst), true)
 })
 
-test('a machine that is named answers for itself, a stranger for the strangers of its host', () => {
-  const sources = new Sources(
-    { clock: new ManualClock(), strangerHosts: () => 1 },
-    { standing: (id) => (id === 'known' ? 'accepted' : 'stranger') },
+test('what only the crowd leaves no room for is told apart from what is too much for one', () => {
+  const sources = sourcesOf(new ManualClock(), 512)
+  const at = (host: string) => ({ machineId: 'stranger', host })
+  const { burst } = RATES.stranger.messages
+  for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (sources.charge(at(`host ${i}`), 'messages', burst / 4) === 'allowed') continue
+  // Two batches of an honest neighbour: the first is worth all that its host has among so many.
+  assert.deepEqual(
+    [1, 2].map(() => sources.charge(at('quiet'), 'messages', 16)),
+    ['allowed', 'crowded'],
   )
-  for (let i = 0; i < 2; i++) sources.offend(sources.of({ machineId: 'mallory', host: 'here' }), 'flood')
-  assert.equal(sources.refuses({ machineId: 'eve', host: 'here' }), true)
-  assert.equal(sources.refuses({ machineId: 'known', host: 'here' }), false)
 })
 
-test('from a host that is refused a few may still come to prove who they are, and those we know from there as ever', () => {
-  const sources = new Sources({ clock: new ManualClock(), strangerHosts: () => 1 }, { standing: () => 'stranger' })
+test('a machine that is named answers for itself, a stranger for the strangers of its host', () => {
+  const sources = sourcesOf(new ManualClock())
+  for (let i = 0; i < 2; i++) sources.offend(sources.of({ machineId: 'mallory', host: 'here' }), 'flood')
+  assert.equal(sources.refuses({ machineId: 'eve', host: 'here' }), true)
+  assert.equal(sources.refuses({ machineId: 'accepted', host: 'here' }), false)
+})
+
+test('from a host that is refused a few may still come to prove who they are, and where one is that we know a share is kept', () => {
+  const sources = sourcesOf(new ManualClock())
   for (let i = 0; i < 2; i++) sources.offend('here', 'bad_signature')
   let came = 0
   while (sources.mayConnect('here', false)) came += 1
@@ -103,9 +134,53 @@ test('from a host that is refused a few may still come to prove who they are, an
   assert.equal(sources.mayConnect('here', true), true)
 })
 
+test('however many hosts begin connections, together they get no more than the crowd, and who comes seldom gets in among them', async () => {
+  const { burst, perSecond } = RATES.stranger.connections
+  await fc.assert(
+    fc.asyncProperty(fc.integer(), fc.integer({ min: 100, max: 6_000 }), fc.integer({ min: 1, max: 4 }), async (seed, hosts, eager) => {
+      const clock = new ManualClock()
+      const sources = sourcesOf(clock, 160, chance(seed))
+      const secs = 30
+      let came = 0
+      for (let second = 0; second < secs; second++) {
+        for (let i = 0; i < hosts * eager; i++) if (sources.mayConnect(`host ${i % hosts}`, false)) came += 1
+        await clock.advance(1_000)
+      }
+      assert.ok(came <= CROWD_FACTOR * (burst + perSecond * secs), String(came))
+    }),
+    { numRuns: 5 },
+  )
+  const clock = new ManualClock()
+  const sources = sourcesOf(clock, 160, chance(1))
+  let late = false
+  // A thousand hosts are always there before it, ten times a second; it comes once in five seconds.
+  for (let tick = 0; tick < 3_000 && !late; tick++) {
+    for (let host = 0; host < 1_000; host++) sources.mayConnect(`host ${host}`, false)
+    if (tick > 100 && tick % 50 === 0) late = sources.mayConnect('late', false)
+    await clock.advance(100)
+  }
+  assert.equal(late, true)
+})
+
+test('strangers of a host cannot use up what is kept there for those we know, though they always come first', async () => {
+  const clock = new ManualClock()
+  const sources = sourcesOf(clock, 1, chance(2))
+  let [strangers, known] = [0, 0]
+  const secs = 120
+  for (let tick = 0; tick < 20 * secs; tick++) {
+    for (let i = 0; i < 20; i++) if (sources.mayConnect('here', true)) strangers += 1
+    if (tick >= 20 * 60 && tick % 20 === 0 && sources.mayConnect('here', true)) known += 1
+    await clock.advance(50)
+  }
+  const most = (standing: Standing): number => RATES[standing].connections.burst + RATES[standing].connections.perSecond * secs
+  assert.ok(strangers + known <= most('stranger') + most('named'), String(strangers))
+  // One try a second, for a minute, beside four hundred a second.
+  assert.ok(known > 0)
+})
+
 test('while our own loop was late nobody is blamed for having been slow, and everybody for a flood', async () => {
   const clock = new ManualClock()
-  const sources = new Sources({ clock, strangerHosts: () => 1 }, { standing: () => 'stranger' })
+  const sources = sourcesOf(clock)
   await clock.advance(LATENESS_CHECK_MS + LATE_MS)
   for (let i = 0; i < 100; i++) assert.equal(sources.offend('here', i % 2 === 0 ? 'handshake_failed' : 'unfinished'), false)
   assert.deepEqual(sources.penalties(), [])

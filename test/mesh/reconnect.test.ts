@@ -33,7 +33,14 @@ const setUp = (t: TestContext, pinned: readonly number[]) => {
   }))
   for (const n of pinned) node.known.add(machineOf(n))
   const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
-  const reconnect = new Reconnect({ node, book, clock, log: silentLogger, port: { onSnapshot: () => () => undefined } })
+  const reconnect = new Reconnect({
+    node,
+    book,
+    standings: { learn: () => undefined },
+    clock,
+    log: silentLogger,
+    port: { onSnapshot: () => () => undefined },
+  })
   reconnect.start()
   t.after(() => reconnect.stop())
   const find = (n: number): void => node.find(machineOf(n), addressOf(n))

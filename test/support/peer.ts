@@ -29,6 +29,7 @@ import { Announcements } from '../../src/mesh/announcements.ts'
 import { Discovery } from '../../src/mesh/discovery.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
+import { Standings } from '../../src/mesh/standings.ts'
 import { MeshView } from '../../src/mesh/view.ts'
 import { loadAcl } from '../../src/policy/load-acl.ts'
 import { Guardian } from '../../src/process/guardian.ts'
@@ -42,7 +43,8 @@ export interface PeerInit {
   readonly name: string
   /** Where the keys are; a fresh directory by default. */
   readonly dataDir?: string
-  readonly listen?: string
+  /** Null: nowhere, so that nobody can dial it. */
+  readonly listen?: string | null
   readonly bootstrap?: readonly string[]
   readonly clock?: Clock
   /** By which penalties pass. */
@@ -158,7 +160,11 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const { clock, port } = components
   const node = new MeshNode(
     { ...components, clock: init.penaltyClock ?? clock },
-    { listen: [init.listen ?? '/ip4/127.0.0.1/tcp/0'], mdns: init.mdns ?? false, strangers: init.strangers ?? true },
+    {
+      listen: init.listen === null ? [] : [init.listen ?? '/ip4/127.0.0.1/tcp/0'],
+      mdns: init.mdns ?? false,
+      strangers: init.strangers ?? true,
+    },
   )
   const isContact = (agentId: string): boolean => book.isContact(agentId)
   const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: port.identity })
@@ -166,18 +172,20 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     { contacts: () => port.snapshot.contacts, seen: () => announcements.list() },
     { bootstrap: init.bootstrap ?? [] },
   )
-  const reconnect = new Reconnect({ ...components, node, book })
+  const standings = new Standings({ port, node, book })
+  const reconnect = new Reconnect({ ...components, node, book, standings })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
   const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
   const counters = new DmCounters()
-  const links = new Links({ ...components, node, book, counters, primitives: primitives() })
+  const links = new Links({ ...components, node, book, standings, counters, primitives: primitives() })
   const dispatcher = new Dispatcher({ ...components, links, counters })
   const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const startables: StartableEntry[] = [
+    { name: 'standings', startable: standings },
     { name: 'links', startable: links },
     { name: 'messages', startable: messages },
     { name: 'discovery', startable: discovery },

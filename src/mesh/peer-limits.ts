@@ -1,0 +1,78 @@
+import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import type { Metered } from '../protocol/meter-limits.ts'
+import type { MeshConnection } from './connection.ts'
+import type { GossipWatch } from './gossip.ts'
+import type { Traffic } from './muxer-guard.ts'
+import { machineIdOfText } from './peer-ids.ts'
+import type { Offence } from './penalties.ts'
+import type { Charge, Sources } from './sources.ts'
+
+export interface PeerLimitsComponents {
+  readonly sources: Sources
+  readonly connections: { all(): readonly MeshConnection[]; to(machineId: MachineId): readonly MeshConnection[] }
+  readonly log: Logger
+}
+
+/** Asks of all that peers do whether they may, and ends the connections of those who do too much. */
+export class PeerLimits implements GossipWatch {
+  readonly #parts: PeerLimitsComponents
+
+  constructor(components: PeerLimitsComponents) {
+    this.#parts = components
+  }
+
+  /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
+  penalise(connection: MeshConnection, offence: Offence): void {
+    const { connections, log, sources } = this.#parts
+    const source = sources.of(connection)
+    if (!sources.offend(source, offence)) return
+    log.info({ source, offence }, 'a source is refused for a while')
+    const reason = new AppError('rate_limited', 'too many offences')
+    for (const other of connections.all()) if (sources.of(other) === source) other.abort(reason)
+  }
+
+  /** Whether this peer may begin one more of it now. */
+  mayBegin(connection: MeshConnection, what: Metered): boolean {
+    return this.#parts.sources.charge(connection, what, 1) === 'allowed'
+  }
+
+  /** What the muxer is about to get: it cannot be left out, so that who may not send it loses the connection. */
+  maySend(connection: MeshConnection, traffic: Traffic): boolean {
+    return Object.entries(traffic).every(([what, count]) => {
+      const charge = count === 0 ? 'allowed' : this.#charge([connection], what as Metered, count)
+      if (charge === 'crowded') connection.abort(tooMany(what))
+      return charge === 'allowed'
+    })
+  }
+
+  /** Messages that only the crowd leaves no room for are left out. */
+  mayBring(neighbour: string, messages: number): boolean {
+    return this.#charge(this.#of(neighbour), 'messages', messages) === 'allowed'
+  }
+
+  onInvalid(neighbour: string): void {
+    const [connection] = this.#of(neighbour)
+    if (connection !== undefined) this.penalise(connection, 'bad_gossip')
+  }
+
+  /** On which of its connections a neighbour sent something gossipsub does not say. */
+  #of(neighbour: string): readonly MeshConnection[] {
+    const machineId = machineIdOfText(neighbour)
+    return machineId === null ? [] : this.#parts.connections.to(machineId)
+  }
+
+  /** Who does too much for its standing is penalised, and loses these connections. What only the crowd leaves no room for is no offence. */
+  #charge(connections: readonly MeshConnection[], what: Metered, count: number): Charge {
+    const [first] = connections
+    if (first === undefined) return 'too_much'
+    const charge = this.#parts.sources.charge(first, what, count)
+    if (charge !== 'too_much') return charge
+    this.penalise(first, 'flood')
+    for (const connection of connections) connection.abort(tooMany(what))
+    return charge
+  }
+}
+
+const tooMany = (what: string): AppError => new AppError('rate_limited', `too many ${what}`)

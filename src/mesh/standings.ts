@@ -1,0 +1,47 @@
+import type { Startable } from '../base/startable.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
+import type { MachineId } from '../protocol/ids.ts'
+import type { Standing } from '../protocol/meter-limits.ts'
+import type { AddressBook } from './address-book.ts'
+import type { MeshNode } from './node.ts'
+
+export interface StandingsComponents {
+  readonly book: AddressBook
+  readonly node: Pick<MeshNode, 'reviewHosts'>
+  readonly port: Pick<ExecutorClient, 'snapshot' | 'onSnapshot'>
+}
+
+/** What the contacts, the ACL, the bootstrap list and announcements say of machines. Whoever is in none of them is a stranger. */
+export class Standings implements Startable {
+  readonly #parts: StandingsComponents
+  #standings: ReadonlyMap<MachineId, Standing> = new Map()
+
+  constructor(components: StandingsComponents) {
+    this.#parts = components
+  }
+
+  start(): void {
+    this.#parts.port.onSnapshot(() => this.#onSnapshot())
+    this.#onSnapshot()
+  }
+
+  of(machineId: MachineId): Standing {
+    return this.#standings.get(machineId) ?? 'stranger'
+  }
+
+  /** Somebody has announced itself: a contact without pins may be on another machine. One look at all, so once for many. */
+  learn(): void {
+    const { book, port } = this.#parts
+    const { named, accepted } = book.homes()
+    const machines = [...port.snapshot.known_pairs.map(([, machineId]) => machineId), ...book.bootstrapMachines, ...named]
+    this.#standings = new Map<MachineId, Standing>([
+      ...machines.map((machineId) => [machineId, 'named'] as const),
+      ...accepted.map((machineId) => [machineId, 'accepted'] as const),
+    ])
+  }
+
+  #onSnapshot(): void {
+    this.learn()
+    this.#parts.node.reviewHosts(this.#parts.book.listedHosts)
+  }
+}

@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { cp } from 'node:fs/promises'
+import { connect as openSocket } from 'node:net'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { FrameStream } from '../../src/dm/frame-stream.ts'
+import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
+import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
+import { CROWD_FACTOR, IDLE_CONNECTION_MS, RATES, SLOW_ANSWER_MS } from '../../src/protocol/meter-limits.ts'
+import { connect, signalOf } from '../support/hostile-link.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+import { firstMessage, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const LIMIT = { timeout: 90_000 }
+
+/** Listens on all addresses of this machine; `port` is that. */
+const startOnAll = async (t: TestContext) => {
+  const bob = await startPeer(t, { name: 'bob', listen: '/ip4/0.0.0.0/tcp/0' })
+  const [address = ''] = bob.node.addresses().filter((one) => one.startsWith('/ip4/127.0.0.1/'))
+  return { bob, address, port: Number(address.split('/')[4]) }
+}
+
+test('connections from more than a thousand hosts are few before Noise, and who is expected comes in beside them', LIMIT, async (t) => {
+  const { bob, port } = await startOnAll(t)
+  const [alice, late] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'late', listen: null })]
+  // Alice's card says where somebody is to be expected, and late comes from there; nobody can dial him.
+  await introduce(bob, alice, 'unknown')
+  await bob.contacts.importCard(await late.card(), { trust: 'trusted' })
+  await introduce(late, bob, 'trusted')
+  const hosts = 1_200
+  const began = performance.now()
+  const sockets = Array.from({ length: hosts }, (_, i) => {
+    const socket = openSocket({ host: '127.0.0.1', port, localAddress: `127.77.${i >> 8}.${i & 255}` })
+    return socket.on('error', () => undefined)
+  })
+  t.after(() => {
+    for (const socket of sockets) socket.destroy()
+  })
+  await Promise.all(sockets.map(async (socket) => until(() => !socket.connecting)))
+  // A second more than it took to begin them all.
+  const { burst, perSecond } = RATES.stranger.connections
+  const most = CROWD_FACTOR * (burst + perSecond * (1 + (performance.now() - began) / 1000))
+  await until(() => bob.node.refusals().refused.too_fast >= hosts - most)
+  assert.equal((await late.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
+  assert.equal(bob.node.connectionsTo(late.machineId)[0]?.inbound, true)
+})
+
+test('where strangers may not come, a contact that announces itself on a new machine may', LIMIT, async (t) => {
+  const [hub, alice] = [await startPeer(t, { name: 'hub' }), await startPeer(t, { name: 'alice' })]
+  const bob = await startPeer(t, { name: 'bob', strangers: false })
+  await introduce(bob, hub, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  await until(() => bob.node.connectionsTo(hub.machineId).length > 0)
+  const dataDir = await tempDir(t)
+  await cp(join(alice.dataDir, 'agent.key'), join(dataDir, 'agent.key'))
+  const moved = await startPeer(t, { name: 'moved', dataDir, listen: null, bootstrap: hub.node.addresses() })
+  await introduce(moved, bob, 'trusted')
+  assert.deepEqual([moved.agentId, moved.machineId === alice.machineId], [alice.agentId, false])
+  await until(() => bob.announcements.list().some((seen) => seen.machine_id === moved.machineId))
+  // It dials again and again, as a daemon does with a contact.
+  await until(
+    () =>
+      bob.links.list().some((link) => link.machine_id === moved.machineId) ||
+      (void moved.links.link(bob.agentId, signalOf()).catch(() => null), false),
+  )
+  assert.equal(bob.node.connectionsTo(moved.machineId)[0]?.inbound, true)
+})
+
+/** Begins a handshake, and answers how to leave it. */
+const begin = async (from: Peer, to: Peer): Promise<() => void> => {
+  const stream = await (await connect(from, to)).openStream(LINK_PROTOCOL, signalOf())
+  stream.send(firstMessage())
+  return () => stream.abort(new Error('left'))
+}
+
+test('who gives up while our own executor is slow is not blamed, and who gives up at once is', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  const { linkAccept } = bob.port
+  let asked = 0
+  bob.port.linkAccept = async (call) => {
+    const answer = await linkAccept.call(bob.port, call)
+    asked += 1
+    await sleep(SLOW_ANSWER_MS + 500)
+    return answer
+  }
+  const leave = await begin(alice, bob)
+  await until(() => asked === 1)
+  leave()
+  await until(() => bob.counters.get('links_failed') === 1)
+  assert.deepEqual(bob.node.refusals().penalties, [])
+  bob.port.linkAccept = async (call) => {
+    asked += 1
+    return linkAccept.call(bob.port, call)
+  }
+  const leaveAtOnce = await begin(alice, bob)
+  await until(() => asked === 2)
+  leaveAtOnce()
+  await until(() => bob.counters.get('links_failed') === 2)
+  assert.deepEqual(
+    bob.node.refusals().penalties.map(({ offence }) => offence),
+    ['handshake_failed'],
+  )
+})
+
+test('a handshake that ends because we end the connection is no offence of the other side', LIMIT, async (t) => {
+  const [bob, mallory, eve] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'mallory' }),
+    await startPeer(t, { name: 'eve' }),
+  ]
+  await begin(eve, bob)
+  await connect(mallory, bob)
+  await until(() => bob.node.connectionsTo(mallory.machineId).length > 0)
+  const [connection] = bob.node.connectionsTo(mallory.machineId)
+  while (!bob.node.refuses(connection!)) bob.node.penalise(connection!, 'bad_signature')
+  await until(() => bob.counters.get('links_failed') === 1)
+  assert.deepEqual(
+    bob.node.refusals().penalties.map(({ offence }) => offence),
+    ['bad_signature'],
+  )
+})
+
+test('a stream that is open and not used keeps no place for a stranger', LIMIT, async (t) => {
+  const penaltyClock = new ManualClock()
+  const [bob, mallory] = [await startPeer(t, { name: 'bob', penaltyClock }), await startPeer(t, { name: 'mallory' })]
+  await introduce(mallory, bob, 'trusted')
+  await mallory.links.link(bob.agentId, signalOf())
+  const stream = await (await connect(mallory, bob)).openStream(DM_PROTOCOL, signalOf())
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  await frames.read(signalOf())
+  const [connection] = bob.node.connectionsTo(mallory.machineId)
+  assert.equal(connection?.idle, false)
+  await penaltyClock.advance(IDLE_CONNECTION_MS)
+  assert.deepEqual([connection?.idle, frames.open], [true, true])
+})
+
+test('a flood of gossip costs a machine all its connections at once, whichever it came on', LIMIT, async (t) => {
+  const bob = await startPeer(t, { name: 'bob' })
+  const seed = randomBytes(32)
+  const stranger = await Stranger.start(t, seed)
+  const holds = [await stranger.connect(bob.node.addresses()[0]!), await stranger.connect(bob.node.addresses()[0]!)]
+  await until(() => bob.node.strangerConnections() === holds.length)
+  const gossip = await openGossip(holds.at(-1)!)
+  const message = await rightlySigned(seed, 1, new Uint8Array(1))
+  while (gossip.status === 'open') if (!gossip.send(message)) await sleep(5)
+  await until(() => holds.every(({ connection }) => connection.status !== 'open'))
+  // One flood: who has lost one connection of two floods on, and is refused for the second.
+  const [penalty, ...others] = bob.node.refusals().penalties
+  assert.deepEqual([penalty?.offence, penalty?.refused, others.length], ['flood', false, 0])
+})
