@@ -14,13 +14,18 @@ const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes((e
 /** Its types do not know it. */
 const runtime = process as NodeJS.Process & { initgroups?(user: string, group: number): void }
 
+/** Of nobody, on every system. */
+const NO_GROUP = 65_534
+
 /** False where we may not, as in a container that took the right from root. */
 const become = (uid: number, gid: number): boolean => {
   const entry = readPasswd().find((user) => user.uid === uid)
+  // Of a user without an entry nobody knows the group; the directory's may be root's, whose rights we mean to give up.
+  const group = entry?.gid ?? (gid === 0 ? NO_GROUP : gid)
   try {
-    if (entry === undefined) process.setgroups?.([gid])
-    else runtime.initgroups?.(entry.name, entry.gid ?? gid)
-    process.setgid?.(entry?.gid ?? gid)
+    if (entry === undefined) process.setgroups?.([group])
+    else runtime.initgroups?.(entry.name, group)
+    process.setgid?.(group)
     process.setuid?.(uid)
     return true
   } catch {

@@ -4,6 +4,7 @@ import { userInfo } from 'node:os'
 import { AppError } from '../base/errors.ts'
 import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
 import { sha256 } from '../identity/hash.ts'
+import { startOwnProcess } from './own-process.ts'
 
 /** Whom the network's half runs as, where that is not ourselves. */
 export interface NetworkUser {
@@ -71,12 +72,27 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
 
-/** Throws `loose_permissions` where that user could read a secret that is the executor's alone. */
+const GROUP_READS = 0o040
+/** How the one who tries says that he may not. */
+const MAY_NOT = 3
+
+/** Whether that user can open it, which an access control list may let him, or the directories above it keep him from. */
+const canOpen = async (path: string, user: NetworkUser): Promise<boolean> => {
+  const text = `try { require('node:fs').openSync(process.argv[1], 'r') } catch { process.exit(${MAY_NOT}) }`
+  const { ended } = startOwnProcess({ argv: ['--eval', text, '--', path], env: {}, stdio: 'ignore', user })
+  return (await ended) !== `exit ${MAY_NOT}`
+}
+
+/**
+ * Throws `loose_permissions` where that user could read a secret that is the executor's alone. Where an access control list
+ * lets anybody read, the mode has it for the group: then he tries.
+ */
 export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {
   for (const path of secrets) {
-    if (!allows(await stat(path), user, 4)) continue
+    const info = await stat(path)
+    if (!allows(info, user, 4) && ((info.mode & GROUP_READS) === 0 || !(await canOpen(path, user)))) continue
     const who = user.name ?? `uid ${user.uid}`
-    const remedy = 'let network_user be a user outside the group of the data directory'
+    const remedy = 'let network_user be a user outside the group of the data directory, and named in no access control list of the file'
     throw new AppError('loose_permissions', `${path} can be read by ${who}, as whom the network's half runs; ${remedy}`, {
       data: { file: path, remedy },
     })

@@ -12,6 +12,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const IS_ROOT = process.geteuid?.() === 0
 const asRoot = { skip: IS_ROOT ? false : 'needs root' }
+const hasAcls = IS_ROOT && spawnSync('setfacl', ['--version']).status === 0
 const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
 
 test('code inside the network half can start nothing, read no key, write nothing and load no native code', async (t) => {
@@ -122,6 +123,33 @@ test('a network user who could read a key of the executor is refused', asRoot, a
   await checkUnreadable([key], nobody)
   await chmod(key, 0o604)
   await assert.rejects(checkUnreadable([key], nobody), { code: 'loose_permissions' })
+})
+
+test(
+  'a network user whom an access control list lets read a key of the executor is refused',
+  { skip: hasAcls ? false : 'needs root and setfacl' },
+  async (t) => {
+    const dir = await tempDir(t)
+    await chmod(dir, 0o711)
+    const key = join(dir, 'operator.key')
+    await writeFile(key, 'x', { mode: 0o640 })
+    const nobody = { name: 'nobody', uid: 65_534, gid: 65_534 }
+    await checkUnreadable([key], nobody)
+    const { status, stderr } = spawnSync('setfacl', ['-m', 'u:65534:r', key], { encoding: 'utf8' })
+    if (status !== 0) return t.skip(`no access control lists here: ${stderr}`)
+    await assert.rejects(checkUnreadable([key], nobody), { code: 'loose_permissions', message: /operator\.key can be read by nobody/ })
+    // One that is for somebody else.
+    await checkUnreadable([key], { name: null, uid: 60_999, gid: 60_999 })
+  },
+)
+
+test('who examines as a user of whom nobody knows the group keeps none of root', asRoot, async (t) => {
+  const dir = await tempDir(t)
+  await chown(dir, 60_998, 0)
+  const code = `import { examinerOf } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/examiner.ts'))}
+    console.log((await examinerOf(process.argv[1])).kind, process.getuid(), process.getgid(), process.getgroups().join())`
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code, dir], { encoding: 'utf8' })
+  assert.equal(stdout, 'became 60998 65534 65534\n', stderr)
 })
 
 const hasSetpriv = IS_ROOT && spawnSync('setpriv', ['--version']).status === 0
