@@ -38,3 +38,20 @@ test('who is refused at the gate, or because there are too many, is told of: onc
   await door.call('POST', '/contacts/trust', { body: '{' })
   assert.equal(told.length, 7, 'what is wrong otherwise is no refusal')
 })
+
+test('a mark of byte order before a body is no JSON, whole and in lines', async (t) => {
+  const door = await startDoor(t)
+  const asked = JSON.stringify({ agent: 'nobody-here', argv: ['id'] })
+  for (const [type, end] of [
+    ['application/json', ''],
+    ['application/x-ndjson', '\n'],
+  ] as const) {
+    const post = async (body: string): Promise<{ status: number; text: string }> => {
+      const { status, json } = await door.call('POST', '/exec/run', { body: body + end, headers: { 'content-type': type } })
+      return { status, text: JSON.stringify(json) }
+    }
+    assert.doesNotMatch((await post(asked)).text, /not valid JSON/)
+    const marked = await post(`\ufeff${asked}`)
+    assert.deepEqual([marked.status, /bad_request.*not valid JSON/.test(marked.text)], [400, true], marked.text)
+  }
+})

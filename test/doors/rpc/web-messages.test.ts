@@ -71,6 +71,22 @@ test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async
   assert.equal((await caller.closed).code, 1007, 'RFC 6455, 8.1')
 })
 
+test('a mark of byte order before a message is no JSON, by POST and over a WebSocket', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const caller = await connect(t, server)
+  for (const [mark, code] of [
+    ['', -32_601],
+    ['\ufeff', -32_700],
+  ] as const) {
+    const text = mark + JSON.stringify(call(1, 'none'))
+    assert.equal((await ask(server, { body: text })).json.error.code, code)
+    assert.equal((await ask(server, { parts: [Buffer.from(mark), Buffer.from(text.slice(mark.length))] })).json.error.code, code)
+    const answer = once(caller.socket, 'message')
+    caller.socket.send(text)
+    assert.equal((JSON.parse(String((await answer)[0])) as { error: { code: number } }).error.code, code)
+  }
+})
+
 test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
