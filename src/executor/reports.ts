@@ -37,7 +37,10 @@ export class Reports {
         counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
         void this.#record(async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
       },
-      denied: async (reason, detail) => this.denied(subject, reason, detail),
+      denied: async (reason, detail, ran = null) => {
+        if (ran !== null) void this.#record(async (journal) => journal.append({ event: 'started', ...key, ...ran }))
+        return this.denied(subject, reason, detail)
+      },
       ended: async (facts) => this.#ended(subject, facts),
       settled: (how) => counters.sessionEnded(key.agent_id, how),
     }

@@ -216,7 +216,7 @@ export class Run {
       return report.ended(neverRan(null))
     }
     const start = await startProcess(permit, { cells, clock, guardian, handlers: this.#handlers() }, { stdin: stdin !== null })
-    if (start.kind === 'spawn_failed') return report.denied('spawn_failed', start.detail)
+    if (start.kind === 'spawn_failed') return report.denied('spawn_failed', start.detail, start.ran)
     report.allowed()
     this.#began(start.process)
     const end = await start.process.ended
@@ -259,7 +259,7 @@ export class Run {
     if (this.#over) return
     this.#over = true
     this.#stdin?.stop()
-    this.#init.slot.release()
+    this.#init.slot.release(this.#process?.dead)
     if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })
   }
 

@@ -4,8 +4,8 @@ import type { Caps } from './acl.ts'
 
 /** The right to one running program. */
 export interface Slot {
-  /** Gives it back; later calls do nothing. */
-  release(): void
+  /** Gives it back, where `after` is given when that has come; later calls do nothing. */
+  release(after?: Promise<unknown> | null): void
 }
 
 /** How many programs run now, of whom, and what of their stdin may be held back; hands out slots while the caps allow. */
@@ -45,11 +45,12 @@ export class Slots {
     this.#stdinBytes += ahead
     let held = true
     return {
-      release: () => {
+      release: (after) => {
         if (!held) return
         held = false
         this.#stdinBytes -= ahead
-        this.#giveBack(agent)
+        if (after) void after.catch(() => undefined).then(() => this.#giveBack(agent))
+        else this.#giveBack(agent)
       },
     }
   }

@@ -11,6 +11,8 @@ export interface CellInit {
   readonly leaf: CgroupLeaf | null
   /** What the environment of its processes carries; null: they need not be looked for. */
   readonly mark: RunMark | null
+  /** We have gone into its control group, and cannot come out again. */
+  onStuck(): void
 }
 
 /** All processes of one run, from before the first to after the last. */
@@ -27,8 +29,7 @@ export class Cell {
 
   /** What holds the run together. */
   get containment(): Containment {
-    const { containment, leaf } = this.#init
-    return leaf?.isStuck === true && containment === 'cgroup' ? 'group' : containment
+    return this.#init.containment
   }
 
   get mark(): string | null {
@@ -51,16 +52,24 @@ export class Cell {
 
   /** Runs a synchronous spawn inside. */
   enter<T>(spawn: () => T): T {
-    const { leaf } = this.#init
-    return leaf === null ? spawn() : leaf.enter(spawn)
+    const { leaf, onStuck } = this.#init
+    if (leaf === null) return spawn()
+    try {
+      return leaf.enter(spawn)
+    } finally {
+      if (leaf.isStuck) onStuck()
+    }
   }
 
-  /** The child that `enter` has started; it leads a group of its own. Throws where its limits cannot be set. */
+  /** The child that `enter` has started; it leads a group of its own. Throws where it cannot be held, or its limits cannot be set. */
   adopt(pid: number, namespace: PidNamespace | null): void {
     this.#pid = pid
     this.#tree = new ProcessTree(pid, this.#init.mark)
     this.#namespace = namespace
-    this.#init.leaf?.confine()
+    const { leaf } = this.#init
+    // What is to be confined would be ourselves.
+    if (leaf?.isStuck === true) throw new Error('we cannot come out of its control group again')
+    leaf?.confine()
   }
 
   /** Signals everything inside; does nothing once the child was reaped. */
@@ -72,7 +81,7 @@ export class Cell {
       this.#namespace?.kill()
       this.#tree.signal(signal)
     } else if (this.#namespace !== null) this.#namespace.signal(signal)
-    else if (leaf !== null && containment === 'cgroup' && !leaf.isStuck) {
+    else if (leaf !== null && containment === 'cgroup') {
       send(-this.#pid, signal)
       leaf.signal(signal, this.#pid)
     } else this.#tree.signal(signal)

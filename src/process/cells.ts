@@ -142,7 +142,7 @@ export class Cells implements Startable {
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
     const mark = containment === 'group' ? { text: newMark(this.#markPrefix), search: this.#search, forks: this.#search.forksNow } : null
-    return { kind: 'cell', cell: new Cell({ containment, leaf, mark }), inNamespace }
+    return { kind: 'cell', cell: new Cell({ containment, leaf, mark, onStuck: () => this.#loseGroups() }), inNamespace }
   }
 
   /** Takes the groups away; those that are not empty are left to the next start. */
@@ -150,6 +150,18 @@ export class Cells implements Startable {
     this.#cgroups.close()
     if (this.#file === null || (await this.#parents()).some((path) => existsSync(path))) return
     await rm(this.#file, { force: true })
+  }
+
+  /** From now on only what needs a control group goes into one, and fails. */
+  #loseGroups(): void {
+    const why = 'a run could be put into a control group, and the daemon could not come out of it again'
+    this.#components.log.warn({ why }, 'no control groups are made any more')
+    if (this.#inForce !== 'cgroup') return
+    this.#inForce = 'group'
+    this.#stronger = [{ containment: 'cgroup', why }]
+    this.#record().catch((error: unknown) =>
+      this.#components.log.warn({ error: errorText(error) }, 'the containment could not be recorded'),
+    )
   }
 
   #weakness(): string {

@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 
 import type { TerminalSize } from '../policy/permit.ts'
+import type { Containment } from '../protocol/reasons.ts'
 import type { Cell } from './cell.ts'
 import type { ProcessSignal } from './signals.ts'
 
@@ -28,4 +29,11 @@ export interface Child {
 }
 
 /** A failure to start is a value: the requester is denied `spawn_failed`, `detail` stays here. */
-export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | { readonly kind: 'spawn_failed'; readonly detail: string }
+export interface SpawnFailure {
+  readonly kind: 'spawn_failed'
+  readonly detail: string
+  /** What ran for a moment all the same, until it was killed; null: nothing. */
+  readonly ran: { readonly pid: number; readonly containment: Containment } | null
+}
+
+export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | SpawnFailure

@@ -1,3 +1,4 @@
+import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -12,7 +13,9 @@ interface WrapperExit {
   readonly signal: number | null
 }
 
-const SIGNAL_NUMBERS = { SIGTERM: 15, SIGKILL: 9 } as const
+/** These end nobody. */
+const HARMLESS: readonly NodeJS.Signals[] = ['SIGCONT', 'SIGSTOP']
+const { SIGKILL } = constants.signals
 /** Where shells and bwrap put the number of a signal into an exit status. */
 const SIGNAL_BASE = 128
 
@@ -26,7 +29,8 @@ const WRAPPER_NAME = 'bwrap'
 export class PidNamespace {
   readonly #wrapper: number
   readonly #told: Promise<void>
-  readonly #sent = new Set<'SIGTERM' | 'SIGKILL'>()
+  /** By their numbers. */
+  readonly #sent = new Set<number>()
   #text = ''
   #init: Member | null = null
   #status: number | null = null
@@ -55,12 +59,12 @@ export class PidNamespace {
 
   /** To all that runs inside; not to bwrap, which would take everything with it at once. */
   signal(signal: NodeJS.Signals): void {
-    if (signal === 'SIGTERM') this.#sent.add(signal)
+    if (!HARMLESS.includes(signal)) this.#sent.add(constants.signals[signal])
     if (this.#init !== null && isLiving(this.#init)) for (const { pid } of descendantsOf(this.#init.pid)) send(pid, signal)
   }
 
   kill(): void {
-    this.#sent.add('SIGKILL')
+    this.#sent.add(SIGKILL)
     if (!this.#over) send(-this.#wrapper, 'SIGKILL')
     this.#killInit()
   }
@@ -85,9 +89,9 @@ export class PidNamespace {
   translate({ code, signal }: WrapperExit): WrapperExit | null {
     if (signal !== null) return { code: null, signal }
     // The init itself was killed, and with it whoever would have said how the program ended.
-    if (this.#status === null) return this.#sent.has('SIGKILL') ? { code: null, signal: SIGNAL_NUMBERS.SIGKILL } : this.#initDied(code)
-    const sent = [...this.#sent].find((name) => this.#status === SIGNAL_BASE + SIGNAL_NUMBERS[name])
-    return sent === undefined ? { code: this.#status, signal: null } : { code: null, signal: SIGNAL_NUMBERS[sent] }
+    if (this.#status === null) return this.#sent.has(SIGKILL) ? { code: null, signal: SIGKILL } : this.#initDied(code)
+    const sent = this.#status - SIGNAL_BASE
+    return this.#sent.has(sent) ? { code: null, signal: sent } : { code: this.#status, signal: null }
   }
 
   /** bwrap's own failures end with 1. */

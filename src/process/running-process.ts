@@ -6,7 +6,7 @@ import { FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
 import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
 import { KILL_DEAF_MS, KILL_REFUSED_MS } from '../protocol/containment-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
-import type { Child, ProcessExit } from './child.ts'
+import type { Child, ProcessExit, SpawnFailure } from './child.ts'
 import { drain, type DrainOutcome } from './drain.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
 import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
@@ -35,9 +35,7 @@ export interface ProcessComponents extends SpawnComponents {
   readonly handlers: ProcessHandlers
 }
 
-export type StartResult =
-  | { readonly kind: 'started'; readonly process: RunningProcess }
-  | { readonly kind: 'spawn_failed'; readonly detail: string }
+export type StartResult = { readonly kind: 'started'; readonly process: RunningProcess } | SpawnFailure
 
 /** Starts what was permitted, within its caps. Output is not read before the first `resume`, or the end of the program. */
 export const startProcess = async (permit: Permit, components: ProcessComponents, options: { stdin: boolean }): Promise<StartResult> => {
@@ -68,6 +66,7 @@ export class RunningProcess {
   #killTimer: Timer | null = null
   #lookTimer: Timer | null = null
   readonly #abandoned = Promise.withResolvers<null>()
+  #outlived = false
 
   constructor(components: ProcessComponents, init: { child: Child; caps: Permit['caps'] }) {
     const { child, caps } = init
@@ -103,6 +102,11 @@ export class RunningProcess {
     this.#stdout.resume()
     // A handler of the first may have paused again.
     if (!this.#paused) this.#stderr.resume()
+  }
+
+  /** Null, but for a program that has outlived its run because nothing could kill it, and counts among those that run: settles when it is dead at last. */
+  get dead(): Promise<unknown> | null {
+    return this.#outlived ? this.#child.exited : null
   }
 
   /** What holds its processes together. */
@@ -200,6 +204,7 @@ export class RunningProcess {
 
   /** It lives, and nothing that we could do would end it: the run ends without it, and says so. */
   #abandon(duration_ms: number): ProcessEnd {
+    this.#outlived = true
     this.#handlers.onWarning('descendants_may_survive', null)
     this.#closePipes()
     const [stdout, stderr] = [this.#stdout.finish(), this.#stderr.finish()]

@@ -8,7 +8,7 @@ import { AppError, errorText } from '../base/errors.ts'
 import { isPermit, type Permit } from '../policy/permit.ts'
 import { MAX_WRAPPER_TEXT } from '../protocol/containment-limits.ts'
 import type { Cell } from './cell.ts'
-import type { Child, ProcessExit, SpawnResult } from './child.ts'
+import type { Child, ProcessExit, SpawnFailure, SpawnResult } from './child.ts'
 import type { CellOpening, Cells } from './cells.ts'
 import type { Guardian } from './guardian.ts'
 import { directoryOf, launch, planLaunch, type LaunchPlan } from './launch-plan.ts'
@@ -20,7 +20,7 @@ export interface SpawnComponents {
   readonly guardian: Guardian
 }
 
-const failed = (detail: string): SpawnResult => ({ kind: 'spawn_failed', detail })
+const failed = (detail: string, ran: SpawnFailure['ran'] = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
 
 /** What stands at the path now must be the very file that was permitted. */
 const launchProblem = (permit: Permit): string | null => {
@@ -110,12 +110,11 @@ const spawnIn = async (
     // In this very turn, so that no death of ours comes between.
     if (cell.containment !== 'cgroup') guardian.protect(pid)
     cell.adopt(pid, namespace)
-    if (cell.containment === 'group' && permit.confinement.contain === 'required') throw new Error('the run could not be contained')
   } catch (error) {
     cell.signal('SIGKILL')
     await exited
     for (const stream of child.stdio) stream?.destroy()
-    return failed(`its limits could not be set: ${errorText(error)}`)
+    return failed(`it was killed, because its limits could not be set: ${errorText(error)}`, { pid, containment: cell.containment })
   }
   await namespace?.begun(exited)
   if (namespace?.isLost === true && (await exited) === null) {

@@ -254,6 +254,23 @@ test('pid_namespace: a status that looks like a signal is one only where we sent
   assert.deepEqual(await endOf('kill -KILL $$'), [137, null])
 })
 
+test('pid_namespace: whatever signal of ours ends a program, its end is that signal', needs.bwrap, async (t) => {
+  const cells = await openCells(t, 'pid_namespace')
+  for (const [name, number] of [
+    ['SIGHUP', 1],
+    ['SIGINT', 2],
+    ['SIGUSR1', 10],
+  ] as const) {
+    const path = await script(t, 'echo up; exec sleep 1000')
+    const { process: running, printed } = await startConfined(t, [path], { choice: 'pid_namespace', cells })
+    await printed('up')
+    if (name === 'SIGHUP') running.hangUp()
+    else running.signal(name)
+    const { code, signal } = await running.ended
+    assert.deepEqual([code, signal], [null, number])
+  }
+})
+
 test('pid_namespace: a program sees no process but its own', needs.bwrap, async (t) => {
   const started = await startConfined(t, [await script(t, 'echo $$; ls /proc | grep -c "^[0-9]*$"')], { choice: 'pid_namespace' })
   await started.process.ended
@@ -322,7 +339,7 @@ test('where no control group can be had, auto is the process group and says why'
   assert.match(found[0]!.why, /^cgroup: no cgroup version 2 is mounted; pid_namespace: /)
   const permit = permitFor(['true'], { confinement: { contain: 'required' } })
   const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
-  assert.deepEqual(result, { kind: 'spawn_failed', detail: 'no strong containment is in force' })
+  assert.deepEqual(result, { kind: 'spawn_failed', detail: 'no strong containment is in force', ran: null })
 })
 
 test('auto is the strongest that works here, and says why not a stronger one', async (t) => {

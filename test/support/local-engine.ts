@@ -21,6 +21,7 @@ import { LocalExecutorClient, type LocalArguments } from '../../src/executor/por
 import type { LocalOutcome } from '../../src/executor/port/local-messages.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
+import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
 import { policyOf, type RulesText } from './local-policy.ts'
 import { groupCells, silent } from './processes.ts'
@@ -29,6 +30,8 @@ export interface LocalHostOptions extends RulesText {
   /** Shell programs by name. */
   readonly scripts?: Readonly<Record<string, string>>
   readonly clock?: Clock
+  /** Default: the weak mode. */
+  readonly cells?: Cells
   /** Default: a file in the host's directory; null: none. */
   readonly journalPath?: string | null
   /** The last word on the policy. */
@@ -179,15 +182,15 @@ export class LocalHost {
     for (const [name, text] of Object.entries(options.scripts ?? {})) await host.script(name, text)
     const policy = policyOf([host.root], options)
     host.policy = options.amend?.(policy) ?? policy
-    await host.#compose()
+    await host.#compose(options.cells)
     host.client = host.connect().client
     return host
   }
 
-  async #compose(): Promise<void> {
+  async #compose(given?: Cells): Promise<void> {
     const { clock, policy, journalPath } = this
     const guardian = new Guardian({ log: silent })
-    const cells = await groupCells()
+    const cells = given ?? (await groupCells())
     const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, marks: null })
     const total = new UnackedTotal()
     const local = new LocalJournal({ journal, log: silent })

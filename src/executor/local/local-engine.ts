@@ -59,6 +59,7 @@ export class LocalEngine implements Startable {
   readonly detached: { readonly runs: RunSet; readonly slots: Slots }
   readonly #sessions = new Map<string, LocalSession>()
   readonly #timeSharing: TimeSharing
+  #outlived: LocalSession[] = []
   #stopping = false
 
   constructor(components: LocalEngineComponents) {
@@ -97,7 +98,10 @@ export class LocalEngine implements Startable {
   #place(session: LocalSession, max: number): LocalSession {
     if (this.#stopping) throw new AppError('shutting_down')
     const data = { limit: 'max_concurrent_sessions', max }
-    if (this.#sessions.size >= max) throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
+    // A program that nothing could kill keeps the place of its session.
+    this.#outlived = this.#outlived.filter(({ slots }) => slots.active > 0)
+    if (this.#sessions.size + this.#outlived.length >= max)
+      throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
     this.#sessions.set(session.key.session_id, session)
     return session
   }
@@ -118,6 +122,7 @@ export class LocalEngine implements Startable {
   /** Ends its programs and forgets it; answers how many there were. */
   async close(session: LocalSession, cause: 'cancelled' | 'peer_disconnected' | 'daemon_stopping'): Promise<number> {
     const ended = await session.close(cause)
+    if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
     if (this.#sessions.delete(session.key.session_id))
       await this.components.journal.note({
         event: 'session',

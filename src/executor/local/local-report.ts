@@ -6,7 +6,7 @@ import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts } from '../exit-writer.ts'
 import { localFrame } from '../port/local-messages.ts'
-import type { RunReport } from '../run-report.ts'
+import type { ProgramStart, RunReport } from '../run-report.ts'
 import type { LocalJournal } from './local-journal.ts'
 
 export interface LocalReportInit {
@@ -65,7 +65,8 @@ export class LocalReport implements RunReport {
     void this.#journal.note({ event: 'warning', ...this.#init.key, kind, bytes })
   }
 
-  async denied(reason: DenialReason, detail: string | null): Promise<Uint8Array> {
+  async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<Uint8Array> {
+    if (ran !== null) void this.#journal.note({ event: 'started', ...this.#init.key, ...ran })
     await this.#journal.refused({
       event: 'refused',
       ...this.#init.key,
