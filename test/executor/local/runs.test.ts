@@ -61,7 +61,7 @@ test('a program gets the environment of the policy and what its caller may set, 
       .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
   )
   assert.deepEqual(rest, expected)
-  assert.match(mark ?? '', /^[0-9a-f]{16}-\d+$/)
+  assert.match(mark ?? '', /^[0-9a-f]{16}-[0-9a-f]{16}$/)
 })
 
 test('a program runs where it was asked to, below the roots, by its real path', async (t) => {
