@@ -55,7 +55,7 @@ export const applyPatch = async (
   for (const one of permitted) effects.push(...(await about(one.permit, () => plan(one, planning))))
   requireOneNameEach(effects)
   share.signal.throwIfAborted()
-  await carryOut(effects)
+  await carryOut(effects, share.signal)
   return resultOf(permitted)
 }
 
@@ -137,14 +137,14 @@ const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share:
 }
 
 /** A file, or when it is not followed a link. */
-const standingAt = async (permit: FilePermit, { places }: Planning, followLast: boolean): Promise<Standing> => {
+const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<Standing> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')
   if (found.info.isSymbolicLink()) return { directory, name, found }
   requireRegular(found.info, pathOf(permit))
   // Not in the middle of a change. One that comes later is found out by its time.
-  const info = await exclusively([found.info], async () => found.held.stat())
+  const info = await exclusively([found.info], async () => found.held.stat(), share.signal)
   return { directory, name, found: { ...found, info } }
 }
 

@@ -45,7 +45,7 @@ export const editFile = async (permit: FilePermit, options: EditOptions, share: 
   if (!newString.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
   if (oldString !== '') return about(permit, () => edit(permit, options, share))
   const whole = { data: Buffer.from(newString), mode: 'replace', mkdirParents: true, atomic: false, expectedMtime } as const
-  const { atomic: _, ...written } = await writeFile(permit, whole)
+  const { atomic: _, ...written } = await writeFile(permit, whole, share.signal)
   return { ...written, replacements: 1 }
 }
 
@@ -56,16 +56,20 @@ const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare):
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')
   requireRegular(found.info, path)
-  return await exclusively([found.info], async () => {
-    const standing: Standing = { directory, name, found: { ...found, info: await found.held.stat() } }
-    requireUnchangedSince(options.expectedMtime, standing.found.info.mtimeNs, path)
-    const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
-    if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
-    const { data, replacements } = await edited(old, options, path, share)
-    share.signal.throwIfAborted()
-    const info = await overwrite(standing, data, { path, old })
-    return { replacements, bytesWritten: data.length, created: false, ...mtimeOf(info) }
-  })
+  return await exclusively(
+    [found.info],
+    async () => {
+      const standing: Standing = { directory, name, found: { ...found, info: await found.held.stat() } }
+      requireUnchangedSince(options.expectedMtime, standing.found.info.mtimeNs, path)
+      const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
+      if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
+      const { data, replacements } = await edited(old, options, path, share)
+      share.signal.throwIfAborted()
+      const info = await overwrite(standing, data, { path, old })
+      return { replacements, bytesWritten: data.length, created: false, ...mtimeOf(info) }
+    },
+    share.signal,
+  )
 }
 
 /** UTF-8 is searched as bytes: no character is the end or the middle of another. */

@@ -1,28 +1,41 @@
 import type { BigIntStats } from 'node:fs'
 
-/** Files that are being read or changed here, each with the last of those who do or wait to. */
-const busy = new Map<string, Promise<void>>()
+import { Turnstile } from '../base/turnstile.ts'
+
+/** Nobody calls it off. */
+export const NEVER = new AbortController().signal
+
+/** Files that are being read or changed here. */
+const busy = new Map<string, Turnstile>()
 
 const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
-/** Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one order cannot deadlock. */
-export const exclusively = async <T>(files: readonly BigIntStats[], work: () => Promise<T>): Promise<T> => {
+/**
+ * Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one
+ * order cannot deadlock. Throws the signal's reason where that aborts the wait; work that has begun is not called off.
+ */
+export const exclusively = async <T>(files: readonly BigIntStats[], work: () => Promise<T>, signal: AbortSignal): Promise<T> => {
   const leaving: (() => void)[] = []
   try {
-    for (const key of [...new Set(files.map(keyOf))].toSorted()) leaving.push(await enter(key))
+    for (const key of [...new Set(files.map(keyOf))].toSorted()) leaving.push(await enter(key, signal))
     return await work()
   } finally {
     for (const leave of leaving) leave()
   }
 }
 
-const enter = async (key: string): Promise<() => void> => {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  const before = busy.get(key)
-  busy.set(key, promise)
-  await before
-  return () => {
-    if (busy.get(key) === promise) busy.delete(key)
-    resolve()
+const enter = async (key: string, signal: AbortSignal): Promise<() => void> => {
+  const turnstile = busy.get(key) ?? new Turnstile({ limit: 1 })
+  busy.set(key, turnstile)
+  const forget = (): void => void (turnstile.free && busy.delete(key))
+  try {
+    const leave = await turnstile.enter(signal)
+    return () => {
+      leave()
+      forget()
+    }
+  } catch (error) {
+    forget()
+    throw error
   }
 }

@@ -66,15 +66,19 @@ class Plan {
   }
 
   /** The last done is the first undone. Answers the paths that could not be brought back. */
-  async carryOut(): Promise<void> {
+  async carryOut(signal: AbortSignal): Promise<void> {
     const done: Done[] = []
-    await exclusively(this.#written, async () => {
-      try {
-        for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await about(permit, async () => perform()))
-      } catch (error) {
-        throw tellLeft(error, await undoAll(done))
-      }
-    })
+    await exclusively(
+      this.#written,
+      async () => {
+        try {
+          for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await about(permit, async () => perform()))
+        } catch (error) {
+          throw tellLeft(error, await undoAll(done))
+        }
+      },
+      signal,
+    )
     // The patch is applied: a name that cannot be taken away now is no failure of it.
     for (const { settle } of done) await settle?.().catch(() => {})
   }
@@ -167,12 +171,13 @@ const tellLeft = (error: unknown, left: readonly string[]): unknown => {
 /**
  * Makes everything ready that can be made ready, then does it, one thing after the other. When something fails, what was
  * done is undone; `data.left_changed` names what could not be. A crash in between leaves what was done until then.
+ * Throws the reason of the signal before anything is done.
  */
-export const carryOut = async (effects: readonly Effect[]): Promise<void> => {
+export const carryOut = async (effects: readonly Effect[], signal: AbortSignal): Promise<void> => {
   const plan = new Plan()
   try {
     for (const effect of effects) await about(effect.permit, () => plan.prepare(effect))
-    await plan.carryOut()
+    await plan.carryOut(signal)
   } catch (error) {
     await plan.withdraw()
     throw error

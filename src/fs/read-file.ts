@@ -3,7 +3,7 @@ import { constants } from 'node:fs'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
-import { exclusively } from './exclusive.ts'
+import { exclusively, NEVER } from './exclusive.ts'
 import { mtimeOf, type Mtime } from './mtime.ts'
 import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 
@@ -25,9 +25,10 @@ export interface FileContent extends Mtime {
 
 /**
  * Reads a regular file, or a part of it. Throws `resource_limit` for a length above the permit's, `file_not_found`,
- * `forbidden_path`, and `file_error` also for what is no regular file, without waiting for it.
+ * `forbidden_path`, and `file_error` also for what is no regular file, without waiting for it; the reason of the
+ * signal before it has its turn.
  */
-export const readFile = async (permit: FilePermit, options: ReadOptions = {}): Promise<FileContent> => {
+export const readFile = async (permit: FilePermit, options: ReadOptions = {}, signal: AbortSignal = NEVER): Promise<FileContent> => {
   requirePermit(permit, 'read')
   const max = permit.max_read_bytes
   const { offset = 0, length = max } = options
@@ -39,14 +40,18 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}): P
     if (place.found === null) throw systemError('ENOENT')
     const { held } = place.found
     requireRegular(place.found.info, pathOf(permit))
-    return await exclusively([place.found.info], async () => {
-      const info = await held.stat()
-      const size = Number(info.size)
-      await using file = await held.open(constants.O_RDONLY)
-      // One byte more than is given tells whether there are more.
-      const data = await readFrom(file, offset, length + 1, size - offset)
-      const truncated = data.length > length
-      return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
-    })
+    return await exclusively(
+      [place.found.info],
+      async () => {
+        const info = await held.stat()
+        const size = Number(info.size)
+        await using file = await held.open(constants.O_RDONLY)
+        // One byte more than is given tells whether there are more.
+        const data = await readFrom(file, offset, length + 1, size - offset)
+        const truncated = data.length > length
+        return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
+      },
+      signal,
+    )
   })
 }

@@ -3,7 +3,7 @@ import { constants, type BigIntStats } from 'node:fs'
 import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath, removeMade, type Place } from './beneath.ts'
-import { exclusively } from './exclusive.ts'
+import { exclusively, NEVER } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
 import { mtimeOf, timeBehind, type Mtime } from './mtime.ts'
@@ -39,14 +39,14 @@ export interface Written extends Mtime {
  * Writes a regular file; a link at the end leads to the file that is meant, except for `create`. A new file has its whole
  * content before it has its name. Throws `conflict` when there is something to `create` or the file is not as expected,
  * `file_not_found` when a directory on the way is missing, `forbidden_path`, `file_error`. Where a failure left something
- * else than there was, `data.left_changed` says so.
+ * else than there was, `data.left_changed` says so. Throws the reason of the signal before it has its turn.
  */
-export const writeFile = async (permit: FilePermit, options: WriteOptions): Promise<Written> => {
+export const writeFile = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal = NEVER): Promise<Written> => {
   requirePermit(permit, 'write')
   return about(permit, async () => {
     for (let tries = 1; ; tries++) {
       try {
-        return await writeOnce(permit, options)
+        return await writeOnce(permit, options, signal)
       } catch (error) {
         if (tries === MAX_WRITE_TRIES || !isToTryAgain(error, options)) throw error
       }
@@ -60,7 +60,7 @@ const isToTryAgain = (error: unknown, { mode, expectedMtime }: WriteOptions): bo
   expectedMtime === null &&
   (errnoOf(error) === 'EEXIST' || (isAppError(error, 'conflict') && !error.data['left_changed']))
 
-const writeOnce = async (permit: FilePermit, options: WriteOptions): Promise<Written> => {
+const writeOnce = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal): Promise<Written> => {
   const { mode, expectedMtime, data } = options
   using place = await findPlace(permit, options)
   const { directory, name, found } = place
@@ -69,12 +69,16 @@ const writeOnce = async (permit: FilePermit, options: WriteOptions): Promise<Wri
   requireUnchangedSince(expectedMtime, found && found.info.mtimeNs, pathOf(permit))
   if (directory === null) throw systemError('EISDIR')
   if (found === null) return { ...mtimeOf(await create(directory, place, data)), bytesWritten: data.length, created: true, atomic: true }
-  return await exclusively([found.info], async () => {
-    const info = await found.held.stat()
-    requireUnchangedSince(expectedMtime, info.mtimeNs, pathOf(permit))
-    const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
-    return { ...mtimeOf(written.info), bytesWritten: data.length, created: false, atomic: written.atomic }
-  })
+  return await exclusively(
+    [found.info],
+    async () => {
+      const info = await found.held.stat()
+      requireUnchangedSince(expectedMtime, info.mtimeNs, pathOf(permit))
+      const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
+      return { ...mtimeOf(written.info), bytesWritten: data.length, created: false, atomic: written.atomic }
+    },
+    signal,
+  )
 }
 
 const findPlace = async (permit: FilePermit, { mode, mkdirParents, expectedMtime }: WriteOptions): Promise<Place> => {

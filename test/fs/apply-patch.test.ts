@@ -9,6 +9,7 @@ import { AppError } from '../../src/base/errors.ts'
 import type { PatchResult, PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
 import { MAX_EDIT_BYTES, MAX_PATCH_DIRECTORIES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
+import { NEVER } from '../../src/fs/exclusive.ts'
 import { carryOut } from '../../src/fs/patch-effects.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { systemError } from '../../src/fs/refusals.ts'
@@ -257,10 +258,13 @@ test('what cannot be brought back is named', async (t) => {
       },
     },
   }
-  const work = carryOut([
-    { kind: 'put', permit: permit('new', 'write'), data: Buffer.from('new') },
-    { kind: 'remove', permit: permit('a', 'write'), at: tampering },
-  ])
+  const work = carryOut(
+    [
+      { kind: 'put', permit: permit('new', 'write'), data: Buffer.from('new') },
+      { kind: 'remove', permit: permit('a', 'write'), at: tampering },
+    ],
+    NEVER,
+  )
   await refuses(work, 'file_error', { path: join(inside, 'a'), errno: 'EIO', left_changed: [join(inside, 'new')] })
   assert.deepEqual(await everythingIn(inside), ['a', 'b', 'd', 'd/c', 'new'])
 })

@@ -104,12 +104,20 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
 const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce, share }: Asking): Promise<FileAnswer> => {
   switch (call.type) {
     case 'file_read': {
-      const { data, ...result } = await readFile(permit, { offset: call.offset, ...(call.length === null ? {} : { length: call.length }) })
+      const { data, ...result } = await readFile(
+        permit,
+        { offset: call.offset, ...(call.length === null ? {} : { length: call.length }) },
+        share.signal,
+      )
       return { result, data }
     }
     case 'file_write': {
       const { mode, atomic, expected_mtime: expectedMtime, mkdir_parents: mkdirParents, data } = call
-      const { bytesWritten: bytes_written, ...rest } = await writeFile(permit, { data, mode, mkdirParents, atomic, expectedMtime })
+      const { bytesWritten: bytes_written, ...rest } = await writeFile(
+        permit,
+        { data, mode, mkdirParents, atomic, expectedMtime },
+        share.signal,
+      )
       return plain({ bytes_written, ...rest })
     }
     case 'file_list': {

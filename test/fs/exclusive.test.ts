@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict'
+import { readFile as plain, stat, writeFile as put } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { exclusively, NEVER } from '../../src/fs/exclusive.ts'
+import { parsePatch } from '../../src/fs/patch-text.ts'
+import { readFile } from '../../src/fs/read-file.ts'
+import { writeFile } from '../../src/fs/write-file.ts'
+import * as patch from '../../src/fs/apply-patch.ts'
+import * as edit from '../../src/fs/edit-file.ts'
+import { fileScene } from '../support/file-permit.ts'
+import { alone } from '../support/files.ts'
+
+test('who is called off while another has the file waits no longer, does nothing, and keeps nobody behind it', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  const file = join(inside, 'f')
+  await put(file, 'old')
+  const [entered, leave] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const work = async (): Promise<void> => {
+    entered.resolve()
+    await leave.promise
+  }
+  const first = exclusively([await stat(file, { bigint: true })], work, NEVER)
+  await entered.promise
+  const closing = new AbortController()
+  const options = { data: Buffer.from('new'), mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null } as const
+  const changes = parsePatch('*** Begin Patch\n*** Update File: f\n-old\n+new\n*** End Patch')
+  const waiting = [
+    readFile(permit('f'), {}, closing.signal),
+    writeFile(permit('f', 'write'), options, closing.signal),
+    edit.editFile(
+      permit('f', 'write'),
+      { oldString: 'old', newString: 'new', replaceAll: false, expectedMtime: null },
+      alone(closing.signal),
+    ),
+    patch.applyPatch(
+      changes,
+      (path) => permit(path, 'write'),
+      async () => undefined,
+      alone(closing.signal),
+    ),
+  ]
+  const ended = Promise.allSettled(waiting)
+  const last = readFile(permit('f'))
+  // All of them have to get as far as the file.
+  await new Promise((resolve) => setTimeout(resolve, 200))
+  closing.abort(new Error('closed'))
+  for (const result of await ended) assert.match(String(result.status === 'rejected' && result.reason), /closed/)
+  assert.equal(await plain(file, 'utf8'), 'old')
+  leave.resolve()
+  await first
+  assert.equal(Buffer.from((await last).data).toString(), 'old')
+})
