@@ -15,7 +15,7 @@ export const MAX_COMMAND_JSON = 192 * 1024
 /** Variables that a command may be given, and one of them. */
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
-/** Calls about files of one session that work at once, the others wait: what a client reads ahead, twice over. Each may hold 128 descriptors. */
+/** Calls about files of one session that work at once, the others wait: what a client reads ahead, twice over. Each may hold 128 descriptors, a patch some 700: three for each file, one for each directory that it makes, and those of a walk. */
 export const MAX_FILE_CALLS = 8
 /** Entries or matches that one answer holds: what fits into a message of the port with paths of a usual length. */
 export const MAX_LISTED = 10_000
@@ -37,7 +37,7 @@ export const MAX_RPC_BATCH = 100
 export const MAX_RPC_PENDING = 32
 /** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
 export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
-/** An answer in a batch that is never refused, so that who starts something learns its id: a path, and the fields around it. */
+/** An answer in a batch that is never refused where nothing in it waits, so that who starts something learns its id: a path, and the fields around it. */
 export const SMALL_BATCH_ANSWER = 8 * 1024
 /** Characters of the answers to one batch that waits: they are held for as long as a program runs, by as many as may wait. */
 export const MAX_RPC_WAITING_BATCH_ANSWER = 64 * 1024

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 
-import { silentLogger } from '../../src/base/log.ts'
+import { silentLogger, type Logger } from '../../src/base/log.ts'
 import { startRexd } from '../../src/daemon/compose-rexd.ts'
 import { loadRexdConfig } from '../../src/daemon/rexd-config.ts'
 import { RpcWebDoor } from '../../src/doors/rpc/web-door.ts'
@@ -18,7 +18,11 @@ export interface RpcHost extends RexdPlace, Reached {
 }
 
 /** In this process, stopped with the test. */
-export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: RexdSettings = {}): Promise<RpcHost> => {
+export const startRpcHost = async (
+  t: Pick<TestContext, 'after'>,
+  settings: RexdSettings = {},
+  log: Logger = silentLogger,
+): Promise<RpcHost> => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
   const rexd = await startRexd(config, {}, silentLogger)
@@ -26,7 +30,7 @@ export const startRpcHost = async (t: Pick<TestContext, 'after'>, settings: Rexd
   const clock = new ManualClock()
   const token = 'f'.repeat(64)
   const door = new RpcWebDoor(
-    { client, clock, log: silentLogger },
+    { client, clock, log },
     {
       listen: { kind: 'tcp', host: '127.0.0.1', port: 0 },
       token,

@@ -73,10 +73,15 @@ const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components:
     const place = await components.places.enter(components.gone ?? NEVER).catch(() => null)
     const { response, answered } =
       place === null ? NOTHING : isCall(part) ? await perform(part, place, components) : { response: part, answered: null }
-    if (response !== null) batch?.add(at, response)
+    const isTold = response === null || batch === null || batch.add(at, response)
+    if (!isTold) answered?.lost?.()
     unfinished -= 1
     if (unfinished > 0) place?.leave()
-    return { response: batch === null ? response : null, answered, place: unfinished > 0 ? null : place }
+    return {
+      response: batch === null ? response : null,
+      answered: isTold || answered === null ? answered : { ...answered, lost: () => undefined },
+      place: unfinished > 0 ? null : place,
+    }
   }
   return parts.splice(0).map(one)
 }

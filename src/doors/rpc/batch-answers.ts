@@ -21,12 +21,14 @@ export class BatchAnswers {
     this.#waits = init.waits
   }
 
-  /** `at`: of its question in the batch. */
-  add(at: number, response: RpcResponse): void {
+  /** `at`: of its question in the batch. False: it did not fit, and its place says so. */
+  add(at: number, response: RpcResponse): boolean {
     const text = JSON.stringify(response)
-    const told = this.#fits(text.length) ? text : JSON.stringify(failure(response.id, this.#tooMuch()))
+    const isTold = this.#fits(text.length)
+    const told = isTold ? text : JSON.stringify(failure(response.id, this.#tooMuch()))
     this.#size += told.length
     this.#texts[at] = told
+    return isTold
   }
 
   /** Null: nobody is answered. */

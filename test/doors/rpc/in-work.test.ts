@@ -123,7 +123,7 @@ test('a batch is so many calls as it has, and what its answers would hold togeth
   assert.equal((await answer(200)).result.size, 2 * MIB)
 })
 
-test('what a batch has while it waits is little, and never the id of what it started', TIMEOUT, async (t) => {
+test('what a batch has while it waits is little; of what it started the id is told where there is room', TIMEOUT, async (t) => {
   const { send, answer, root, session_id, process_id } = await overLines(t, LONG)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER))
   send([
@@ -135,6 +135,30 @@ test('what a batch has while it waits is little, and never the id of what it sta
   assert.equal((await answer(1)).result.signal, 'SIGTERM')
   assert.equal((await answer(2)).error.data.max, MAX_RPC_WAITING_BATCH_ANSWER)
   assert.match((await answer(3)).result.process_id, /^p_/)
+})
+
+test('a session whose id does not fit into the answer of its batch is closed', TIMEOUT, async (t) => {
+  const { client, send, answer, root, session_id, process_id } = await overLines(t)
+  await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER - 600, 'x'))
+  const [call, read, closed] = [client.call.bind(client), Promise.withResolvers<void>(), Promise.withResolvers<string>()]
+  client.call = async (type, ...rest) => {
+    if (type === 'session_open') await read.promise
+    const done = await call(type, ...rest)
+    // Behind the answer to the read, which is made in the turn in which this comes.
+    if (type === 'file_read') setImmediate(read.resolve)
+    if (type === 'session_close') closed.resolve((rest[0] as { session: string }).session)
+    return done
+  }
+  send([
+    question(1, 'exec.wait', { session_id, process_id }),
+    question(2, 'fs.read', { session_id, path: 'large' }),
+    question(3, 'session.open', { client_name: 'b' }),
+  ])
+  assert.notEqual(await closed.promise, session_id)
+  send(question(4, 'exec.kill', { session_id, process_id }))
+  assert.equal((await answer(1)).result.signal, 'SIGTERM')
+  assert.equal((await answer(2)).result.size, MAX_RPC_WAITING_BATCH_ANSWER - 600)
+  assert.equal((await answer(3)).error.data.limit, 'batch_answer')
 })
 
 test('what was asked before the end of the input is done and answered, behind a batch of waits too', TIMEOUT, async (t) => {

@@ -5,6 +5,7 @@ import { connect as connectTcp, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
+import { silentLogger } from '../../../src/base/log.ts'
 import { sourceOf } from '../../../src/doors/rpc/unproven.ts'
 import { MAX_LOCAL_CONNECTIONS } from '../../../src/protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
@@ -160,6 +161,23 @@ test('connections of who has no token keep nobody out: of too many the oldest is
 test('addresses of a network count as one, those of this machine not at all', () => {
   const sources = ['127.0.0.1', '127.9.9.9', '::1', undefined, '10.0.0.1', '2001:db8:1:2::7', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1']
   assert.deepEqual(sources.map(sourceOf), [null, null, null, null, '10.0.0.1', '2001:db8:1:2', '2001:db8:1:2', '::ffff:10.0.0.1'])
+})
+
+test('a question that waits behind another when its connection is lost is no failure inside', TIMEOUT, async (t) => {
+  const errors: unknown[] = []
+  const host = await startRpcHost(t, {}, { ...silentLogger, error: (...said: unknown[]) => void errors.push(said) })
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
+  const body = (method: string, params: object): string => JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
+  const bodies = [body('exec.wait', { session_id, process_id }), body('session.close', { session_id })]
+  for (let round = 0; round < 5; round++) {
+    const socket = await asking(host, bodies)
+    await otherQuestions(host)
+    socket.destroy()
+    await otherQuestions(host)
+  }
+  assert.deepEqual(errors, [])
+  assert.equal((await post(host, 'session.info', { session_id })).processes[0].status, 'running', 'what was not its turn is not done')
 })
 
 test('an argv that the journal could not hold as it writes it is too much', TIMEOUT, async (t) => {
