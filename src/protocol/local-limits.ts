@@ -58,7 +58,7 @@ export const MAX_NAMED_SOURCES = 8
 export const MAX_NAMED_REASONS = 32
 /** How soon what was not written is told, in one line. */
 export const REFUSAL_SUMMARY_MS = 60_000
-/** What whoever may ask can write into `requests.jsonl`: 150,000 small Requests at once, 150 a second for ever, 5.6 GB in a day. */
+/** What whoever may ask can write into `requests.jsonl`: 120,000 small Requests at once, 120 a second for ever, 5.6 GB in a day. */
 export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
 /** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
 export const MIN_FREE_BYTES = 64 * 1024 * 1024
