@@ -4,6 +4,7 @@ import { errorText } from '../base/errors.ts'
 import { silentLogger } from '../base/log.ts'
 import type { EnforcementJudge } from '../policy/enforceable.ts'
 import { CONTAINMENT_FILE, Cells } from '../process/cells.ts'
+import { missingTools } from '../process/guardian.ts'
 import { readContainmentRecord, type ContainmentRecord } from '../process/containment-record.ts'
 import type { DaemonConfig } from './config.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
@@ -11,6 +12,13 @@ import { fail, ok, warn, type Finding } from './findings.ts'
 const REMEDY = 'see "Containment" in docs/config.md'
 
 const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 'stronger'>, who: string): Finding => {
+  const missing = missingTools()
+  if (missing.length > 0)
+    return warn(
+      'containment',
+      `what left its process group outlives a daemon that is killed: ${missing.join(', ')} cannot be found in /usr/bin or /bin`,
+      'install coreutils and grep',
+    )
   const reasons = stronger.map(({ containment, why }) => `; not ${containment}: ${why}`).join('')
   if (in_force !== 'group') return ok('containment', `${who} ${in_force ?? 'nothing yet'}${reasons}`)
   return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)

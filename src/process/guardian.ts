@@ -5,96 +5,26 @@ import { Socket } from 'node:net'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { GUARDIAN_GRACE_SECONDS, GUARDIAN_LIVED_MS } from '../protocol/local-limits.ts'
-import { MARK_VARIABLE } from './run-mark.ts'
+import { findExecutable } from '../policy/executable.ts'
+import { GUARDIAN_LIVED_MS } from '../protocol/local-limits.ts'
+import { GUARDIAN_SCRIPT, GUARDIAN_TOOLS } from './guardian-script.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
-
-/**
- * Reads `+ GROUP`, `- GROUP`, `= CELLS` (a control group that holds those of runs) and `? MARKS` (what the marks of runs begin with) until our end of
- * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. Of the members of a
- * control group, which the kernel lists by thread, each process is asked once; one that our PID namespace does not show
- * is listed as 0, which in a kill would be ourselves. A constant text: nothing that
- * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path.
- */
-const SCRIPT = `
-trap '' HUP INT QUIT TERM
-set -f
-groups=
-cells=
-marks=
-while read -r change group; do
-  case $change in
-    =) cells="$cells $group" ;;
-    '?') marks="$marks $group" ;;
-    +) groups="$groups $group" ;;
-    -) left=
-       for other in $groups; do [ "$other" = "$group" ] || left="$left $other"; done
-       groups=$left ;;
-  esac
-done
-leads() {
-  value=
-  while read -r key value; do [ "$key" = Tgid: ] && break; done <"/proc/$1/status"
-  [ "$value" = "$1" ]
-}
-sweep() {
-  swept=0
-  for cell in $cells; do
-    [ -d "$cell" ] || continue
-    set +f
-    for leaf in "$cell"/*/; do [ -d "$leaf" ] && rmdir "$leaf"; done
-    set -f
-    rmdir "$cell" || swept=1
-  done 2>/dev/null
-  return $swept
-}
-marked() {
-  for mark in $marks; do
-    set +f
-    for environ in $(timeout 5 grep -l "${MARK_VARIABLE}=$mark-" /proc/[0-9]*/environ 2>/dev/null); do
-      set -f
-      # The variable itself: a stranger's may have such a text for its value.
-      tr '\\n\\0' '_\\n' <"$environ" | grep -q "^${MARK_VARIABLE}=$mark-" || continue
-      member=\${environ#/proc/}
-      kill "$1" "\${member%/environ}"
-    done
-    set -f
-  done 2>/dev/null
-}
-found=
-for cell in $cells; do
-  set +f
-  for members in "$cell"/*/cgroup.threads; do
-    [ -e "$members" ] || continue
-    while read -r member; do leads "$member" && kill -TERM "$member" && kill -CONT "$member" && found=1; done <"$members"
-  done
-  set -f
-done 2>/dev/null
-if [ -z "$groups$found" ]; then sweep; exit 0; fi
-for group in $groups; do kill -TERM "-$group" && kill -CONT "-$group"; done 2>/dev/null
-marked -TERM
-sleep ${GUARDIAN_GRACE_SECONDS}
-for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
-for round in 1 2 3; do marked -STOP; done
-marked -KILL
-for cell in $cells; do
-  [ -e "$cell/cgroup.kill" ] && echo 1 >"$cell/cgroup.kill" && continue
-  [ -e "$cell/cgroup.freeze" ] && echo 1 >"$cell/cgroup.freeze"
-  set +f
-  for round in 1 2 3 4; do
-    for members in "$cell"/*/cgroup.threads "$cell"/*/cgroup.procs; do
-      [ -e "$members" ] || continue
-      while read -r member; do [ "$member" = 0 ] || kill -KILL "$member"; done <"$members"
-    done
-  done
-  set -f
-  [ -e "$cell/cgroup.freeze" ] && echo 0 >"$cell/cgroup.freeze"
-done 2>/dev/null
-sweep || { sleep ${GUARDIAN_GRACE_SECONDS}; sweep; }
-`
 
 /** The last word of its command line, by which it is told from other shells. */
 export const GUARDIAN_NAME = 'x0x-guardian'
+
+/** Where the system has its tools. */
+const TOOLS_PATH = '/usr/bin:/bin'
+
+/** Without these what a run leaves outside of its group outlives a daemon that is killed, or has no grace. */
+export const missingTools = (path = TOOLS_PATH): string[] => GUARDIAN_TOOLS.filter((name) => findExecutable(name, path).kind === 'missing')
+
+/** Other places than the system's, for a test. */
+export interface GuardianInit {
+  readonly shell?: string
+  readonly path?: string
+  readonly proc?: string
+}
 
 /** What `findCgroupPlaces` finds: an absolute path without blanks or anything that a shell would expand. */
 const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
@@ -105,7 +35,7 @@ const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
  */
 export class Guardian implements Startable {
   readonly #log: Logger
-  readonly #shell: string
+  readonly #init: Required<GuardianInit>
   readonly #groups = new Set<number>()
   readonly #cells = new Set<string>()
   readonly #marks = new Set<string>()
@@ -113,15 +43,16 @@ export class Guardian implements Startable {
   #launchedAt = 0
   #running = false
 
-  /** `shell`: another than the system's, for a test. */
-  constructor(components: { log: Logger; shell?: string }) {
+  constructor(components: { log: Logger }, init: GuardianInit = {}) {
     this.#log = components.log
-    this.#shell = components.shell ?? '/bin/sh'
+    this.#init = { shell: '/bin/sh', path: TOOLS_PATH, proc: '/proc', ...init }
   }
 
   /** Also makes this process fit to have children: none of them gets a descriptor that we were left with. */
   start(): void {
     closeInheritedDescriptors()
+    const missing = missingTools(this.#init.path)
+    if (missing.length > 0) this.#log.warn({ missing }, 'what left its process group may outlive a daemon that is killed')
     this.#running = true
     this.#launch()
   }
@@ -179,10 +110,11 @@ export class Guardian implements Startable {
 
   #launch(): void {
     // Its name stands behind the script: by the first word a shell may be told apart from what else its file is (busybox).
-    const helper = spawn(this.#shell, ['-c', SCRIPT, GUARDIAN_NAME], {
+    const { shell, path, proc } = this.#init
+    const helper = spawn(shell, ['-c', GUARDIAN_SCRIPT, 'sh', proc, GUARDIAN_NAME], {
       argv0: 'sh',
       cwd: '/',
-      env: { PATH: '/usr/bin:/bin' },
+      env: { PATH: path },
       stdio: ['pipe', 'ignore', 'ignore'],
       // A session of its own: a Ctrl-C that ends the daemon must not end this first.
       detached: true,

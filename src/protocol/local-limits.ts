@@ -87,6 +87,10 @@ export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
 export const MAX_DESCENDANTS = 1_024
 /** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
 export const GUARDIAN_GRACE_SECONDS = 1
+/** Processes whose environment it reads with one command, which takes 128 KiB of names at least (execve(2)). */
+export const GUARDIAN_PORTION = 256
+/** How long one such command may take, in seconds: a process whose memory the kernel holds does not come. */
+export const GUARDIAN_READ_SECONDS = 2
 /** A guardian that ended sooner cannot live here, and is not started again and again. */
 export const GUARDIAN_LIVED_MS = 100
 /** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */

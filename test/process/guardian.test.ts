@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -12,7 +12,7 @@ import { statOf } from '../../src/base/proc-stat.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { Guardian, GUARDIAN_NAME } from '../../src/process/guardian.ts'
 import { GUARDIAN_LIVED_MS } from '../../src/protocol/local-limits.ts'
-import { hasProc, isAlive, run, script, silent, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
+import { groupCells, hasProc, isAlive, run, script, silent, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
@@ -92,7 +92,7 @@ test('a shell that is told by its first word what it is (busybox) can be the gua
   if (busybox.kind !== 'found') return t.skip('needs busybox')
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
-  const guardian = new Guardian({ log: silent, shell: busybox.executable.path })
+  const guardian = new Guardian({ log: silent }, { shell: busybox.executable.path })
   guardian.start()
   const { process, printed } = await start(t, [await script(t, "trap '' TERM; echo up; while :; do sleep 0.05; done")], { guardian })
   await printed('up')
@@ -128,6 +128,62 @@ test('a stranger whose variables only contain the text of a mark outlives us', l
   await process.ended
   stranger.kill('SIGUSR1')
   assert.deepEqual(await ended, [null, 'SIGUSR1'])
+})
+
+/** A likeness of /proc with these environments, by pid; null: one that does not come, for whoever opens it waits in the kernel. */
+const likeProc = async (t: TestContext, environments: Readonly<Record<number, string | null>>): Promise<string> => {
+  const proc = await temporaryDirectory(t)
+  for (const [pid, environment] of Object.entries(environments)) {
+    mkdirSync(join(proc, pid))
+    if (environment === null) assert.equal(spawnSync('mkfifo', [join(proc, pid, 'environ')]).status, 0)
+    else writeFileSync(join(proc, pid, 'environ'), environment)
+  }
+  return proc
+}
+
+/** Two programs in sessions of their own, of which nothing tells the guardian but their mark; answers how they ended. */
+const strays = (t: TestContext) => {
+  const children = [1, 2].map(() => spawn('sleep', ['1000'], { stdio: 'ignore', detached: true }))
+  for (const child of children) t.after(() => child.kill('SIGKILL'))
+  const ended = Promise.all(children.map(async (child) => (await once(child, 'exit'))[1] as string))
+  return { pids: children.map((child) => child.pid!), ended }
+}
+
+test('more processes than one command takes names do not keep the guardian from those with a mark', linuxOnly, async (t) => {
+  const { pids, ended } = strays(t)
+  const others = Object.fromEntries(Array.from({ length: 4_000 }, (_none, index) => [1_000_000_000 + index, '']))
+  const proc = await likeProc(t, { ...others, ...Object.fromEntries(pids.map((pid) => [pid, `A=1\0X0X_RUN=abc-1\0`])) })
+  // The least that the kernel ever takes: 128 KiB, which is 3,000 of these names.
+  const shell = await script(t, 'ulimit -s 256; exec /bin/sh "$@"')
+  const guardian = new Guardian({ log: silent }, { shell, proc })
+  guardian.start()
+  guardian.watchMarks('abc')
+  await start(t, ['sleep', '1000'], { guardian, cells: await groupCells() })
+  await guardian.stop()
+  assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
+})
+
+test('a process whose memory does not come keeps the guardian from nobody else', linuxOnly, async (t) => {
+  const { pids, ended } = strays(t)
+  const mark = 'X0X_RUN=abc-1\0'
+  const proc = await likeProc(t, { [pids[0]!]: mark, 1000000000: null, [pids[1]!]: mark, 1000000001: '' })
+  const guardian = new Guardian({ log: silent }, { proc })
+  guardian.start()
+  guardian.watchMarks('abc')
+  await start(t, ['sleep', '1000'], { guardian, cells: await groupCells() })
+  await guardian.stop()
+  assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
+})
+
+test('a guardian whose tools are missing says so, and ends the groups all the same', linuxOnly, async (t) => {
+  const said: unknown[] = []
+  const log = { ...silent, warn: (fields: unknown) => void said.push(fields) }
+  const guardian = new Guardian({ log }, { path: await temporaryDirectory(t) })
+  guardian.start()
+  const { process } = await start(t, ['sleep', '1000'], { guardian })
+  await guardian.stop()
+  assert.deepEqual(said, [{ missing: ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] }])
+  assert.match(String((await process.ended).signal), /^(9|15)$/)
 })
 
 test('a stopped program hears of its end', linuxOnly, async (t) => {
