@@ -3,6 +3,7 @@ import { Transform } from 'node:stream'
 
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
+import { Gathered } from '../../base/gathered.ts'
 import { MAX_HELD_BODIES } from '../../protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS } from '../../protocol/rexd-limits.ts'
 
@@ -49,15 +50,22 @@ export class HeldBodies {
   }
 }
 
+/** So much is passed on at once: however short the pieces are that it comes in, each costs who keeps it a few hundred bytes. */
+const PASSED_BYTES = 64 * 1024
+
 /** Counts what passes. */
-export const counted = (held: HeldBody): Transform =>
-  new Transform({
+export const counted = (held: HeldBody): Transform => {
+  const gathered = new Gathered({ max: 2 * PASSED_BYTES })
+  return new Transform({
     transform(chunk: Buffer, _encoding, done) {
       try {
         held.keep(chunk.length)
-        done(null, chunk)
+        gathered.add(chunk)
+        done(null, gathered.length < PASSED_BYTES ? undefined : gathered.take())
       } catch (error) {
         done(error as Error)
       }
     },
+    flush: (done) => done(null, gathered.take()),
   })
+}

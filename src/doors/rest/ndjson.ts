@@ -1,40 +1,44 @@
 import { AppError } from '../../base/errors.ts'
+import { Gathered } from '../../base/gathered.ts'
 import { MAX_NDJSON_LINE } from '../../protocol/local-limits.ts'
 
 const LINE_FEED = 0x0a
 
 /** Cuts bytes into lines wherever the chunks end; keeps at most one line. */
 export class LineSplitter {
-  #parts: Uint8Array[] = []
-  #length = 0
+  readonly #kept = new Gathered({ max: MAX_NDJSON_LINE })
 
   /** The last line, when it had no end of its own. */
   rest(): Uint8Array {
-    return this.#take()
+    return this.#kept.take()
   }
 
   /** Yields the lines completed by this chunk, without their ends. Throws `too_large` for a line above the limit. */
   *push(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
     let start = 0
     for (let end = chunk.indexOf(LINE_FEED); end !== -1; end = chunk.indexOf(LINE_FEED, start)) {
-      this.#keep(chunk.subarray(start, end))
+      const part = chunk.subarray(start, end)
       start = end + 1
-      yield this.#take()
+      yield this.#whole(part)
     }
     this.#keep(chunk.subarray(start))
   }
 
   #keep(part: Uint8Array): void {
-    this.#length += part.length
-    if (this.#length > MAX_NDJSON_LINE) throw new AppError('too_large', `a line is longer than ${MAX_NDJSON_LINE} bytes`)
-    if (part.length > 0) this.#parts.push(part)
+    this.#requireRoom(part)
+    if (part.length > 0) this.#kept.add(part)
   }
 
-  #take(): Uint8Array {
-    const line = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
-    this.#parts = []
-    this.#length = 0
-    return line
+  /** A line in one chunk is most of them, and needs no copy. */
+  #whole(last: Uint8Array): Uint8Array {
+    this.#requireRoom(last)
+    if (this.#kept.length === 0) return last
+    this.#kept.add(last)
+    return this.#kept.take()
+  }
+
+  #requireRoom({ length }: Uint8Array): void {
+    if (this.#kept.length + length > MAX_NDJSON_LINE) throw new AppError('too_large', `a line is longer than ${MAX_NDJSON_LINE} bytes`)
   }
 }
 

@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream'
 
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
+import { Gathered } from '../../base/gathered.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { stdinPieces } from '../../protocol/exec.ts'
@@ -103,7 +104,7 @@ const wholeStdin = (body: RunRequest): StdinSource | null => {
   if (body.stdin_len !== undefined || body.stdin_sha256 !== undefined) {
     throw new AppError('bad_request', 'stdin_len, stdin_sha256: only with a body of type application/x-ndjson')
   }
-  return body.stdin_b64 === undefined ? null : inMemory([decodeBase64(body.stdin_b64, 'stdin_b64')])
+  return body.stdin_b64 === undefined ? null : inMemory(decodeBase64(body.stdin_b64, 'stdin_b64'))
 }
 
 const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<StdinSource> => {
@@ -123,23 +124,21 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
 }
 
 /** All of it, because the Request signs its hash before the first byte is sent. */
-const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> => {
-  const kept: Uint8Array[] = []
-  let length = 0
+const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> => {
+  const kept = new Gathered({ max: MAX_STDIN_SPOOL })
   for await (const chunk of chunks) {
-    length += chunk.length
-    if (length > MAX_STDIN_SPOOL) {
+    if (kept.length + chunk.length > MAX_STDIN_SPOOL) {
       throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_SPOOL} bytes; announce stdin_len and stdin_sha256 to stream it`)
     }
-    kept.push(chunk)
+    kept.add(chunk)
   }
-  return kept
+  return kept.take()
 }
 
-const inMemory = (parts: readonly Uint8Array[]): StdinSource => ({
-  len: parts.reduce((sum, part) => sum + part.length, 0),
-  pieces: pieceHashes(...parts),
+const inMemory = (bytes: Uint8Array): StdinSource => ({
+  len: bytes.length,
+  pieces: pieceHashes(bytes),
   chunks: (async function* () {
-    yield* parts
+    yield bytes
   })(),
 })

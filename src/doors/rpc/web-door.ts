@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import { Gathered } from '../../base/gathered.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
@@ -211,14 +212,14 @@ const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
 
 /** Null: it is longer than any message may be. */
 const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
-  const parts: Buffer[] = []
-  let size = 0
+  const body = new Gathered({ max: MAX_RPC_MESSAGE })
+  let isTooLong = false
   for await (const part of request as AsyncIterable<Buffer>) {
-    size += part.length
-    if (size <= MAX_RPC_MESSAGE) parts.push(part)
-    else parts.length = 0
+    isTooLong ||= body.length + part.length > MAX_RPC_MESSAGE
+    if (isTooLong) body.take()
+    else body.add(part)
   }
-  return size > MAX_RPC_MESSAGE ? null : Buffer.concat(parts)
+  return isTooLong ? null : body.take()
 }
 
 const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {

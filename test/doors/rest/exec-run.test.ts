@@ -316,6 +316,10 @@ test('a streamed body without a hash is read to its end first', async (t) => {
   assert.deepEqual(await readAll(stdin), Buffer.from([0, 1, 2]))
   assert.equal((await ask(head)).status, 200)
   assert.equal(stdin!.len, 0)
+  const [bytes, line] = [150_000, lines({ stdin_b64: 'AA==' })]
+  const body = Buffer.concat([lines(head), ...Array.from({ length: bytes }, () => line)].map((part) => Buffer.from(part)))
+  assert.equal((await door.call('POST', '/exec/run', { body, headers: NDJSON })).status, 200, 'in as many lines as it likes')
+  assert.deepEqual(await readAll(stdin), Buffer.alloc(bytes))
   const wrong: unknown[][] = [
     [{ ...head, stdin_b64: '' }],
     [{ ...head, stdin_len: 1 }],

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import type { ClientRequest } from 'node:http'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
+import { counted } from '../../../src/doors/rest/held-bodies.ts'
 import { MAX_HELD_BODIES, MAX_JSON_BODY, MAX_NDJSON_LINE, MAX_SMALL_BODY } from '../../../src/protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS } from '../../../src/protocol/rexd-limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -43,6 +45,19 @@ const begin = async (
 }
 
 const answerOf = async (request: ClientRequest) => readAnswer(await response(request))
+
+test('a body in pieces of one byte is kept in few', async () => {
+  let kept = 0
+  const passing = counted({ keep: (bytes) => void (kept += bytes), whole: () => undefined })
+  const parts: Buffer[] = []
+  passing.on('data', (part: Buffer) => parts.push(part))
+  const all = Buffer.from(Array.from({ length: 200_000 }, (_, at) => at % 251))
+  for (const byte of all) passing.write(Buffer.of(byte))
+  passing.end()
+  await once(passing, 'end')
+  assert.deepEqual([Buffer.concat(parts).equals(all), kept], [true, all.length])
+  assert.ok(parts.length < 10, `${parts.length} pieces`)
+})
 
 test('bodies that never end are kept up to the limit for all together, refused beyond it, and small ones go on', TIMEOUT, async (t) => {
   const door = await startDoor(t)

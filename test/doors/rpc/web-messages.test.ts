@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
+import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -13,6 +15,7 @@ import { gone, pidIn, startRexd } from '../../support/rexd-server.ts'
 // What is said by those who are heard: against the real program.
 
 const TIMEOUT = { timeout: 30_000 }
+const MIB = 1024 * 1024
 const call = (id: unknown, method: string, params: object = {}) => ({ jsonrpc: '2.0', id, method, params })
 const padded = (size: number): Buffer => {
   const text = JSON.stringify(call(1, 'none', { a: '' }))
@@ -112,6 +115,36 @@ test('a batch is answered as one, without its notifications; of nothing but thos
     -32_600,
   )
 })
+
+/** The most memory that a process ever had. */
+const mostMemory = async (pid: number): Promise<number> =>
+  1024 * Number(/VmHWM:\s+(\d+) kB/.exec(await readFile(`/proc/${pid}/status`, 'latin1'))![1])
+
+test(
+  'a body in pieces of one byte costs little more than its bytes',
+  { ...TIMEOUT, skip: !existsSync('/proc/self/status') && 'needs /proc' },
+  async (t) => {
+    const server = await startRexd(t)
+    const socket = connectTcp(server.port, '127.0.0.1')
+    const answered = once(socket, 'data')
+    const head = [
+      'POST /rpc HTTP/1.1',
+      `Host: ${new URL(server.url).host}`,
+      `Authorization: Bearer ${server.token}`,
+      'Content-Type: application/json',
+    ]
+    socket.write(`${head.join('\r\n')}\r\nTransfer-Encoding: chunked\r\n\r\n`)
+    const before = await mostMemory(server.pid)
+    const text = padded(MIB).toString()
+    for (let at = 0; at < text.length; at += 8_192)
+      if (!socket.write(text.slice(at, at + 8_192).replaceAll(/[^]/g, '1\r\n$&\r\n'))) await once(socket, 'drain')
+    socket.write('0\r\n\r\n')
+    assert.match(String((await answered)[0]), /^HTTP\/1\.1 200 /)
+    const grown = (await mostMemory(server.pid)) - before
+    assert.ok(grown < 150 * MIB, `${Math.round(grown / MIB)} MiB for one MiB`)
+    socket.destroy()
+  },
+)
 
 test('a caller who leaves in the middle of a question, or before its answer, is no mistake and ends nothing', TIMEOUT, async (t) => {
   const server = await startRexd(t)

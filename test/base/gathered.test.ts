@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { Gathered } from '../../src/base/gathered.ts'
+
+test('what was gathered is what came, however it was cut, and in little more than its own size', () => {
+  const MAX = 50_000
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 5_000 }), { maxLength: 10 }), fc.nat({ max: 10 }), (pieces, taken) => {
+      const gathered = new Gathered({ max: MAX })
+      const parts: Buffer[] = []
+      for (const [i, piece] of pieces.entries()) {
+        gathered.add(piece)
+        if (i === taken) parts.push(gathered.take())
+      }
+      const rest = gathered.length
+      parts.push(gathered.take())
+      assert.deepEqual(Buffer.concat(parts), Buffer.concat(pieces))
+      assert.deepEqual([gathered.length, gathered.take().length], [0, 0])
+      assert.ok(parts.at(-1)!.buffer.byteLength <= Math.min(MAX, Math.max(4_096, 2 * rest)))
+      for (const part of parts) part.fill(0)
+    }),
+  )
+})
