@@ -72,11 +72,12 @@ test('no message to the network half can carry a file, a key of the executor or 
 
 test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {
   const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
-  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved.
+  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`.
   const known =
     'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
   const others = 'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message'
-  assert.deepEqual([...fields].toSorted(), `${known} ${others}`.split(' ').toSorted())
+  const refused = 'method path host origin remote'
+  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${refused}`.split(' ').toSorted())
 })
 
 interface Recording {
@@ -120,6 +121,7 @@ const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Reco
   await half.client.operate('contact_trust', body, await host.prove('contact_trust', body))
   for (const what of ['exec_diagnostics', 'contacts', 'acl_status'] as const) await half.client.query(what)
   await half.client.signCard({ kind: 'card', name: 'me', addresses: [], ttl_ms: 1_000 })
+  half.client.httpRefused({ code: 'unauthorized', method: 'GET', path: '/agent', host: 'h', origin: null, remote: null })
   half.client.stop()
   return recording
 }
