@@ -1,16 +1,20 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { localMarksOf } from '../../src/audit/local-marks.ts'
-import { until } from '../../test/support/processes.ts'
+import { GUARDIAN_NAME } from '../../src/process/guardian.ts'
+import { descendantsOf } from '../../src/process/process-tree.ts'
+import { needs } from '../../test/support/containment.ts'
+import { isAlive, until } from '../../test/support/processes.ts'
 import { post } from '../../test/support/rexd-callers.ts'
-import { gone, pidIn, startRexd } from '../../test/support/rexd-server.ts'
+import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
 // Several rexd write into one journal; one that is killed can say nothing of what it ran.
 
@@ -66,3 +70,34 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   )
   assert.deepEqual(await readdir(localMarksOf(journal)), [])
 })
+
+/** A program of its own; answers its pid. */
+const sleeperOf = async (t: TestContext, server: RexdServer): Promise<number> => {
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  await post(server, 'exec.start', { session_id, argv: ['sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'] })
+  const pid = await pidIn(join(server.root, 'pid'))
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  return pid
+}
+
+const guardianOf = (server: RexdServer): number =>
+  descendantsOf(server.pid)
+    .map(({ pid }) => pid)
+    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${GUARDIAN_NAME}\0`)) ?? assert.fail('no guardian')
+
+test(
+  'what a rexd left in control groups that died with its guardian is ended by the next, and what another runs is not',
+  { ...TIMEOUT, ...needs.cgroup },
+  async (t) => {
+    const [server, other] = [await startRexd(t), await startRexd(t)]
+    const [pid, going] = [await sleeperOf(t, server), await sleeperOf(t, other)]
+    assert.match(readFileSync(`/proc/${pid}/cgroup`, 'latin1'), new RegExp(`^0::.*/x0x-of-${server.pid}-`, 'm'))
+    // It must not start another.
+    process.kill(server.pid, 'SIGSTOP')
+    process.kill(guardianOf(server), 'SIGKILL')
+    await server.stop('SIGKILL')
+    assert.ok(isAlive(pid))
+    await startRexd(t)
+    assert.deepEqual([isAlive(pid), isAlive(going)], [false, true])
+  },
+)

@@ -17,6 +17,7 @@ import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
 import { Cgroups } from './cgroups.ts'
 import {
   endLeftovers,
+  endOrphans,
   parentNamesOf,
   readContainmentRecord,
   writeContainmentRecord,
@@ -52,8 +53,10 @@ export interface CellsComponents {
 
 export interface CellsInit {
   readonly choice: ContainmentChoice
-  /** Where the record is kept; null: look at what there is, and leave nothing behind. */
+  /** Where the record is kept; null: there is none, and the names of the groups say that they are of this process. */
   readonly dataDir: string | null
+  /** Without a record: ends what processes like this one, that are gone, have left behind. */
+  readonly endsOrphans?: boolean
   /** Where control groups are to be made, instead of where we live. */
   readonly places?: readonly CgroupPlace[]
 }
@@ -75,11 +78,14 @@ export class Cells implements Startable {
   }
 
   /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
-  static async open(components: CellsComponents, { choice, dataDir, places = findCgroupPlaces() }: CellsInit): Promise<Cells> {
+  static async open(
+    components: CellsComponents,
+    { choice, dataDir, endsOrphans = false, places = findCgroupPlaces() }: CellsInit,
+  ): Promise<Cells> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
     const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
-    await cells.#endLeftovers(names)
+    await cells.#endLeftovers(names, endsOrphans)
     try {
       await cells.#choose(choice)
       await cells.#record()
@@ -199,13 +205,13 @@ export class Cells implements Startable {
     return containment === 'cgroup' ? this.#cgroups.holdingProblem() : namespaceProblem({ no_network: false, read_only: false }, null)
   }
 
-  async #endLeftovers(names: ParentNames): Promise<void> {
+  async #endLeftovers(names: ParentNames, endsOrphans: boolean): Promise<void> {
     const { log, guardian } = this.#components
-    if (this.#file !== null) {
-      const left = await endLeftovers(await this.#parents(), this.#cgroups.parents, names)
-      if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
-      await this.#record(left)
-    }
+    const { parents } = this.#cgroups
+    const written = this.#file !== null
+    const left = written ? await endLeftovers(await this.#parents(), parents, names) : endsOrphans ? await endOrphans(parents) : []
+    if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
+    if (written) await this.#record(left)
     guardian?.watchCells(this.#cgroups.parents)
     guardian?.watchMarks(this.#markPrefix)
   }

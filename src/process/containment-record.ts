@@ -1,7 +1,9 @@
+import { statSync } from 'node:fs'
 import { readFile, stat } from 'node:fs/promises'
 import { basename, dirname, normalize } from 'node:path'
 
 import { writeFileAtomic } from '../base/files.ts'
+import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
 import { randomBytes, sha256 } from '../identity/hash.ts'
 import { CONTAINMENTS, type Containment } from '../protocol/reasons.ts'
 import { endGroup, groupsBelow } from './cgroup-files.ts'
@@ -53,11 +55,13 @@ export interface ParentNames {
   readonly name: string
 }
 
-/** Null: for a look that leaves nothing behind. */
+/** Null: for a process that has no directory. Then the name says whose the parent is, and no other record is needed. */
 export const parentNamesOf = async (dataDir: string | null): Promise<ParentNames> => {
-  const prefix = dataDir === null ? 'x0x-check' : `x0x-${await digestOf(dataDir)}`
+  const prefix = dataDir === null ? nameOfProcess(ownIdentity()) : `x0x-${await digestOf(dataDir)}`
   return { prefix, name: `${prefix}-${hex(randomBytes(8))}` }
 }
+
+const nameOfProcess = ({ pid, started, namespace }: ProcessIdentity): string => `x0x-of-${pid}-${started}-${namespace}`
 
 /** Of the directory itself and not of its path: in another mount namespace another may stand there, whose runs are not ours to end. */
 const digestOf = async (directory: string): Promise<string> => {
@@ -67,12 +71,13 @@ const digestOf = async (directory: string): Promise<string> => {
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex')
 
+/** Below a mount of control groups, and not around ourselves. */
+const isApart = (path: string, places: readonly CgroupPlace[]): boolean =>
+  places.some(({ mount }) => `${dirname(path)}/`.startsWith(`${mount}/`)) && places.every(({ own }) => !`${own}/`.startsWith(`${path}/`))
+
 /** A parent that we made: of our name, below a mount of control groups, and not around ourselves. */
 const isOurs = (path: string, prefix: string, places: readonly CgroupPlace[]): boolean =>
-  path === normalize(path) &&
-  new RegExp(`^${prefix}-[0-9a-f]{16}$`).test(basename(path)) &&
-  places.some(({ mount }) => `${dirname(path)}/`.startsWith(`${mount}/`)) &&
-  places.every(({ own }) => !`${own}/`.startsWith(`${path}/`))
+  path === normalize(path) && new RegExp(`^${prefix}-[0-9a-f]{16}$`).test(basename(path)) && isApart(path, places)
 
 /**
  * Kills and removes what a daemon that died has left in the groups that it wrote down, and in those of
@@ -86,6 +91,29 @@ export const endLeftovers = async (
 ): Promise<string[]> => {
   const found = [...written, ...beside.flatMap((path) => groupsBelow(dirname(path)))]
   const ours = [...new Set(found)].filter((path) => isOurs(path, prefix, places))
-  const ended = await Promise.all(ours.map(endGroup))
-  return ours.filter((_path, index) => !ended[index])
+  return endAll(ours)
+}
+
+const endAll = async (paths: readonly string[]): Promise<string[]> => {
+  const ended = await Promise.all(paths.map(endGroup))
+  return paths.filter((_path, index) => !ended[index])
+}
+
+const OF_PROCESS = /^x0x-of-(\d+)-(\d+)-(\d+)-[0-9a-f]{16}$/
+
+/** A parent that another process of our user made, which is gone. */
+const isOrphan = (path: string): boolean => {
+  const [, pid, started = '', namespace = ''] = OF_PROCESS.exec(basename(path)) ?? []
+  if (pid === undefined || lifeOf({ ...ownIdentity(), pid: Number(pid), started, namespace }) !== 'gone') return false
+  return statSync(path, { throwIfNoEntry: false })?.uid === process.geteuid?.()
+}
+
+/**
+ * The same for processes that had no data directory: beside where ours will stand, and in the groups beside that one,
+ * which are those of other sessions of the same user.
+ */
+export const endOrphans = async (beside: readonly string[], places: readonly CgroupPlace[] = findCgroupPlaces()): Promise<string[]> => {
+  const bases = beside.map((path) => dirname(path)).flatMap((base) => [base, ...groupsBelow(dirname(base))])
+  const found = [...new Set(bases)].flatMap(groupsBelow)
+  return endAll(found.filter((path) => isApart(path, places) && isOrphan(path)))
 }

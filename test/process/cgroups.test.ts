@@ -8,12 +8,13 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
+import { ownIdentity } from '../../src/base/process-identity.ts'
 import { endGroup, groupsBelow, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
 import { Hierarchy } from '../../src/process/cgroup-hierarchy.ts'
 import { CgroupLeaf } from '../../src/process/cgroup-leaf.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
 import { Cgroups } from '../../src/process/cgroups.ts'
-import { endLeftovers, readContainmentRecord, writeContainmentRecord } from '../../src/process/containment-record.ts'
+import { endLeftovers, endOrphans, readContainmentRecord, writeContainmentRecord } from '../../src/process/containment-record.ts'
 import { needs } from '../support/containment.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
@@ -180,6 +181,28 @@ test('a record cannot make a start kill or remove what is not ours', needs.cgrou
   assert.deepEqual([existsSync(foreign), existsSync(outside)], [true, true])
 })
 
+test(
+  'only groups of processes of our user that are gone are orphans: neither those of the living, nor those of another PID namespace',
+  needs.cgroup,
+  async (t) => {
+    const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
+    const { pid, started, namespace } = ownIdentity()
+    const child = spawn('true', [], { stdio: 'ignore' })
+    const [gone] = [child.pid, await once(child, 'exit')]
+    const digits = '0123456789abcdef'
+    const groups = [`${gone}-77-${namespace}`, `${pid}-1-${namespace}`, `${pid}-${started}-${namespace}`, `${gone}-77-1`].map((of) =>
+      join(place!.own, `x0x-of-${of}-${digits}`),
+    )
+    for (const group of [...groups, `${groups[0]}0`]) {
+      makeGroup(group)
+      t.after(async () => endGroup(group))
+    }
+    assert.deepEqual(await endOrphans([join(place!.own, 'x0x-of-ours')]), [])
+    assert.deepEqual(groups.map(existsSync), [false, false, true, true])
+    assert.ok(existsSync(`${groups[0]}0`))
+  },
+)
+
 test('leaves that cannot be had say which hierarchy is missing', async () => {
   const none = new Cgroups({ parentName: 'x0x-p', places: [] })
   assert.equal(await none.holdingProblem(), 'no cgroup version 2 is mounted')
@@ -233,7 +256,7 @@ for (const [where, below] of [
     let text = ''
     child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()))
     assert.equal((await once(child, 'close'))[0], 0)
-    assert.match(text, new RegExp(`^0::.*/x0x-test-unit-${process.pid}/x0x-check-[0-9a-f]+/run-\\d+$`, 'm'))
+    assert.match(text, new RegExp(`^0::.*/x0x-test-unit-${process.pid}/x0x-of-[0-9-]+-[0-9a-f]+/run-\\d+$`, 'm'))
     assert.match(text, /^cgroup 0$/m)
     assert.deepEqual(groupsBelow(base), below === '' ? [] : [base + below])
   })

@@ -288,7 +288,7 @@ test('we come out of every leaf again, and a child is born inside', needs.cgroup
   const started = await startConfined(t, ['cat', '/proc/self/cgroup'], { choice: 'cgroup', confinement: {} })
   await started.process.ended
   assert.equal(readFileSync('/proc/self/cgroup', 'utf8'), before)
-  assert.match(Buffer.concat(started.output.stdout).toString(), /^0::.*\/x0x-check-[0-9a-f]+\/run-\d+$/m)
+  assert.match(Buffer.concat(started.output.stdout).toString(), /^0::.*\/x0x-of-[0-9-]+-[0-9a-f]+\/run-\d+$/m)
 })
 
 test('a hundred runs at once, in control groups, leave no group, process or descriptor', needs.cgroup, async (t) => {
