@@ -22,7 +22,7 @@ export interface JournalInit {
   readonly policySha256?: string | null
   /** Other processes write it as well. Default: none does. */
   readonly shared?: boolean
-  /** Bytes that it takes, for a journal that somebody could write without end. Default: as many as come. */
+  /** Bytes of `asked` lines that it takes: others may ask without end, and refusals have meters of their own. Default: as many as come. */
   readonly rate?: TokenBucketInit
   /** How many times the floor of free space it leaves to others. Default: once. */
   readonly floors?: number
@@ -155,7 +155,7 @@ export class Journal implements Startable {
     const line = prepareLine(event, this.#clock.now())
     const size = HEAD_BYTES + Buffer.byteLength(line.members)
     if (size > MAX_JOURNAL_LINE) return Promise.reject(unavailable('the line is too long', null))
-    if (!isOperators(event) && this.#rate?.take(size) === false)
+    if (event.event === 'asked' && this.#rate?.take(size) === false)
       return Promise.reject(new AppError('rate_limited', `too much at once for ${this.path}`))
     if (!this.#queue.hasRoom(size)) return Promise.reject(unavailable('the disk does not keep up', null))
     return new Promise((resolve, reject) => {

@@ -46,6 +46,17 @@ const unproven = {
   detail: '',
 } as const
 
+const unauthorized = {
+  event: 'http_refused',
+  code: 'unauthorized',
+  method: 'GET',
+  path: '/agent',
+  host: null,
+  origin: null,
+  remote: null,
+  detail: null,
+} as const
+
 const suppressed = (lines: readonly (JournalLine | string)[]): RefusalsSuppressedEvent[] =>
   ([...lines] as JournalEvent[]).filter((line) => line.event === 'refusals_suppressed')
 
@@ -148,8 +159,22 @@ test('what an operator changes has its line although others write as much as the
   const path = join(await temporaryDirectory(t), 'requests.jsonl')
   const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, marks: null, rate: { burst: 2_000, perSecond: 1 } })
   await journal.start()
-  await journal.append(denialEvent(1))
-  await assert.rejects(journal.append(refusal(2)), { code: 'rate_limited' })
+  const asked = (n: number, argv: readonly string[]): JournalEvent => ({
+    event: 'asked',
+    ...runKey(n),
+    argv,
+    stdin_bytes: 0,
+    timeout_ms: null,
+    proven: false,
+  })
+  await journal.append(asked(1, ['id']))
+  await assert.rejects(journal.append(asked(2, LONG)), { code: 'rate_limited' })
+  await assert.rejects(Promise.all(Array.from({ length: 10 }, async (_item, n) => journal.append(asked(n, ['id'])))), {
+    code: 'rate_limited',
+  })
+  // Nor what was refused in an operator's name, or for want of the token.
+  await journal.refuse(unproven)
+  await journal.refuse(unauthorized)
   await journal.append({
     event: 'authority',
     operation: 'identity_revoke',
@@ -161,8 +186,8 @@ test('what an operator changes has its line although others write as much as the
   })
   await journal.stop()
   assert.deepEqual(
-    ((await linesOf(path)) as JournalLine[]).map(({ event }) => event),
-    ['denial', 'authority'],
+    ((await linesOf(path)) as JournalLine[]).map(({ event }) => event).filter((event) => event !== 'asked'),
+    ['authority', 'http_refused', 'authority'],
   )
 })
 
