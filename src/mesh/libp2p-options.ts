@@ -82,6 +82,7 @@ const USER_AGENT = 'x0x'
 /**
  * libp2p as we use it: TCP, Noise, yamux, identify, gossipsub, and each small default raised on purpose. Not its ping: the
  * service answers whatever it is sent, from a queue without end, and the connection monitor takes a refusal for a sign of life too.
+ * What we rely on inside the libraries, and their versions, is listed in test/mesh/private-members.test.ts.
  */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),

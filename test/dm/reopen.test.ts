@@ -81,6 +81,14 @@ test('who stops waiting is let go at once', LIMIT, async (t) => {
   await assert.rejects(late, reason)
 })
 
+test('who has stopped waiting before it asks gives no connection up', LIMIT, async (t) => {
+  const { alice, to } = await pair(t)
+  const [old] = alice.node.connections()
+  await until(() => old?.quiet === true && Date.now() - old.openedAtMs > FRESH_CONNECTION_MS)
+  await assert.rejects(alice.links.reopenChannel(to, true, AbortSignal.abort(new Error('over'))), /over/)
+  assert.equal(old?.open, true)
+})
+
 test('the address that answered last is tried first', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   const good = bob.node.addresses()[0]!
