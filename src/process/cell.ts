@@ -1,8 +1,12 @@
+import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
+import { DueSignals, signalAll } from './due-signals.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ProcessTree, type RunMark } from './process-tree.ts'
 import { mayNotSignal, send, type ProcessSignal } from './signals.ts'
+
+const NEVER = new AbortController().signal
 
 /** What a run lives in. */
 export interface CellInit {
@@ -11,6 +15,8 @@ export interface CellInit {
   readonly leaf: CgroupLeaf | null
   /** What the environment of its processes carries; null: they need not be looked for. */
   readonly mark: RunMark | null
+  /** The time of signals to many. */
+  readonly sharing: TimeSharing
   /** We have gone into its control group, and cannot come out again. */
   onStuck(): void
 }
@@ -22,9 +28,13 @@ export class Cell {
   #pid = 0
   #namespace: PidNamespace | null = null
   #mayLeak = false
+  /** What those outside of the group have still to hear, which is work for several turns of the event loop. */
+  readonly #due = new DueSignals({ deliver: async (signals) => this.#tell(signals) })
+  readonly #share: TimeShare
 
   constructor(init: CellInit) {
     this.#init = init
+    this.#share = init.sharing.share(NEVER)
   }
 
   /** What holds the run together. */
@@ -83,10 +93,15 @@ export class Cell {
     } else if (this.#namespace !== null) this.#namespace.signal(signal)
     else if (leaf !== null && containment === 'cgroup') {
       send(-this.#pid, signal)
-      leaf.signal(signal, this.#pid)
+      this.#due.ask(signal)
     } else this.#tree.signal(signal)
     // What is stopped hears of nothing else.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
+  }
+
+  async #tell(signals: readonly NodeJS.Signals[]): Promise<void> {
+    const { leaf } = this.#init
+    if (leaf !== null && this.#tree !== null) await signalAll(leaf.outside(this.#pid), signals, this.#share)
   }
 
   /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */

@@ -2,9 +2,11 @@ import { existsSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
+import { systemClock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
+import { TimeSharing } from '../base/time-sharing.ts'
 import { accountProblem, findAccount, type Account } from '../policy/account.ts'
 import { needsNamespace, type Confinement } from '../policy/confinement.ts'
 import type { EnforcementJudge, Unenforceable } from '../policy/enforceable.ts'
@@ -67,7 +69,8 @@ export class Cells implements Startable {
   readonly #file: string | null
   readonly #cgroups: Cgroups
   readonly #markPrefix = newMarkPrefix()
-  readonly #search = new MarkSearch()
+  readonly #sharing = new TimeSharing({ clock: systemClock })
+  readonly #search = new MarkSearch({ sharing: this.#sharing })
   #inForce: Containment = 'group'
   #stronger: readonly NotInForce[] = []
 
@@ -148,7 +151,11 @@ export class Cells implements Startable {
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
     const mark = containment === 'group' ? { text: newMark(this.#markPrefix), search: this.#search, forks: this.#search.forksNow } : null
-    return { kind: 'cell', cell: new Cell({ containment, leaf, mark, onStuck: () => this.#loseGroups() }), inNamespace }
+    return {
+      kind: 'cell',
+      cell: new Cell({ containment, leaf, mark, sharing: this.#sharing, onStuck: () => this.#loseGroups() }),
+      inNamespace,
+    }
   }
 
   /** Takes the groups away; those that are not empty are left to the next start. */

@@ -21,11 +21,17 @@ export const readControl = (directory: string, file: string): string[] => {
 }
 
 /** The processes of this very group, never ourselves. 0 stands for one that our PID namespace does not show. */
-export const membersOf = (directory: string): number[] => {
-  const numbers = isThreaded(directory)
-    ? readControl(directory, 'cgroup.threads').map((thread) => processOf(Number(thread)))
-    : readControl(directory, 'cgroup.procs').map(Number)
-  return [...new Set(numbers)].filter((pid) => pid > 1 && pid !== process.pid)
+export const membersOf = (directory: string): number[] => [...walkMembers(directory)].filter((pid) => pid !== null)
+
+/** The same, one after the other; null for each thread of one that was named already. */
+export function* walkMembers(directory: string): Generator<number | null> {
+  const threaded = isThreaded(directory)
+  const seen = new Set([0, 1, process.pid])
+  for (const text of readControl(directory, threaded ? 'cgroup.threads' : 'cgroup.procs')) {
+    const pid = threaded ? processOf(Number(text)) : Number(text)
+    yield seen.has(pid) ? null : pid
+    seen.add(pid)
+  }
 }
 
 /** A group of version 2 whose members are threads: the kernel does not list or kill its processes. */

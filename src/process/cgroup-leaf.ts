@@ -1,8 +1,9 @@
 import { rmdirSync } from 'node:fs'
 
-import { endGroup, hasControl, killGroup, membersOf, readControl, writeControl } from './cgroup-files.ts'
+import { statOf } from '../base/proc-stat.ts'
+import { endGroup, hasControl, killGroup, readControl, walkMembers, writeControl } from './cgroup-files.ts'
 import type { Hierarchy } from './cgroup-hierarchy.ts'
-import { groupOf, send } from './signals.ts'
+import type { Member } from './signals.ts'
 
 /** What the members of a leaf may use together; null: as much as there is. */
 export interface LeafLimits {
@@ -106,11 +107,14 @@ export class CgroupLeaf {
     }
   }
 
-  /** To every member outside of this process group, which gets its own. */
-  signal(signal: NodeJS.Signals, group: number): void {
-    if (this.#stuck) return
-    const pids = new Set(this.#places.flatMap(({ directory }) => membersOf(directory)))
-    for (const pid of pids) if (groupOf(pid) !== group) send(pid, signal)
+  /** Every member outside of this process group, which gets its own signal; null now and then, for who counts the time. */
+  *outside(group: number): Generator<Member | null> {
+    for (const { directory } of this.#places)
+      for (const pid of walkMembers(directory)) {
+        const stat = pid === null ? [] : statOf(pid)
+        const born = stat[19]
+        yield pid === null || born === undefined || Number(stat[2]) === group ? null : { pid, born }
+      }
   }
 
   /** SIGKILL to every member. */

@@ -1,10 +1,9 @@
 import { open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { systemClock } from '../base/clock.ts'
 import { statOf } from '../base/proc-stat.ts'
 import { unlessAborted } from '../base/shared-work.ts'
-import { TimeSharing, type TimeShare } from '../base/time-sharing.ts'
+import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import { MARK_LOOK_MS, MAX_READS } from '../protocol/containment-limits.ts'
 import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'
 import { marksIn } from './run-mark.ts'
@@ -53,7 +52,7 @@ const READ_SIZE = 16 * 1024
  */
 export class MarkSearch {
   readonly #proc: string
-  readonly #sharing = new TimeSharing({ clock: systemClock })
+  readonly #sharing: TimeSharing
   /** Processes whose environment is being read; one that does not come stays here, and is not waited for again. */
   readonly #reading = new Set<string>()
   #waiting: Waiting[] = []
@@ -61,7 +60,8 @@ export class MarkSearch {
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
   /** `proc`: another place than /proc, for a test. */
-  constructor(init: { proc?: string } = {}) {
+  constructor(components: { sharing: TimeSharing }, init: { proc?: string } = {}) {
+    this.#sharing = components.sharing
     this.#proc = init.proc ?? '/proc'
   }
 

@@ -4,6 +4,7 @@ import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS } from '../protocol/containment-limits.ts'
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
+import { DueSignals, inTurns } from './due-signals.ts'
 import type { MarkSearch } from './mark-search.ts'
 import { childrenOf, mayNotSignal, send, type Member } from './signals.ts'
 
@@ -51,9 +52,9 @@ export class ProcessTree {
   /** The runtime may tell us of its end only when its number is another's already. */
   readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
-  /** Signals that those outside of the group have still to hear; each once, as they count in the kernel. */
-  readonly #due = new Set<NodeJS.Signals>()
-  #work: Promise<void> | null = null
+  /** What those outside of the group have still to hear. */
+  readonly #due = new DueSignals({ deliver: async (signals) => this.#deliver(signals) })
+  #end: Promise<void> | null = null
   /** Something that cannot be looked at may be of the run. */
   #unseen = false
   #asked = false
@@ -77,11 +78,7 @@ export class ProcessTree {
     this.#asked = true
     // Whoever is to be killed starts nothing while the others are looked for.
     if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
-    if (this.#mark === null) return
-    // The latest stands last.
-    this.#due.delete(signal)
-    this.#due.add(signal)
-    this.#work ??= this.#deliver()
+    if (this.#mark !== null) this.#due.ask(signal)
   }
 
   /**
@@ -95,12 +92,12 @@ export class ProcessTree {
       send(-this.#pid, 'SIGKILL')
       this.#unseen = mayNotSignal(-this.#pid)
     }
-    this.#work = this.#mark === null ? null : this.#killRest(this.#work)
+    if (this.#mark !== null) this.#end = this.#killRest()
   }
 
   /** After `end`: settles when all that was found is dead. False where that is not so, or nobody can say it. */
   async gone(): Promise<boolean> {
-    await this.#work
+    await this.#end
     const deadline = performance.now() + CELL_END_MS
     for await (const one of this.#outside())
       while (isLiving(one)) {
@@ -116,19 +113,10 @@ export class ProcessTree {
     return born !== undefined && this.#born !== undefined && born !== this.#born
   }
 
-  /** What was asked for in one turn is told together. */
-  async #deliver(): Promise<void> {
-    await Promise.resolve()
-    while (this.#due.size > 0 && !this.#over) {
-      const signals = [...this.#due]
-      this.#due.clear()
-      if (signals.includes('SIGKILL')) await this.#kill()
-      else {
-        await this.#look(() => undefined)
-        await this.#tell(signals)
-      }
-    }
-    if (!this.#over) this.#work = null
+  async #deliver(signals: readonly NodeJS.Signals[]): Promise<void> {
+    if (signals.includes('SIGKILL')) return this.#kill()
+    await this.#look(() => undefined)
+    await this.#tell(signals)
   }
 
   async #kill(): Promise<void> {
@@ -139,8 +127,8 @@ export class ProcessTree {
     await this.#tell(['SIGKILL'])
   }
 
-  async #killRest(before: Promise<void> | null): Promise<void> {
-    await before
+  async #killRest(): Promise<void> {
+    await this.#due.stop()
     await this.#freeze()
     await this.#tell(['SIGKILL'])
   }
@@ -190,13 +178,5 @@ export class ProcessTree {
 
   async #tell(signals: readonly NodeJS.Signals[]): Promise<void> {
     for await (const { pid } of this.#outside()) for (const signal of signals) send(pid, signal)
-  }
-}
-
-/** The same, and the event loop goes round in between. */
-async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGenerator<T> {
-  for (const one of all) {
-    if (share.due) await share.turn()
-    yield one
   }
 }

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { systemClock } from '../../src/base/clock.ts'
+import { TimeSharing } from '../../src/base/time-sharing.ts'
 import { Cell } from '../../src/process/cell.ts'
 import type { CgroupLeaf } from '../../src/process/cgroup-leaf.ts'
 import type { Cells } from '../../src/process/cells.ts'
@@ -10,7 +12,8 @@ import { LocalHost } from '../support/local-engine.ts'
 import { permitFor } from '../support/permit.ts'
 import { groupCells, isAlive, script, startGuardian, until } from '../support/processes.ts'
 
-const GROUP = { containment: 'group', leaf: null, mark: null, onStuck: () => undefined } as const
+const sharing = new TimeSharing({ clock: systemClock })
+const GROUP = { containment: 'group', leaf: null, mark: null, sharing, onStuck: () => undefined } as const
 
 /** As a program is that became another user's: no signal reaches it, and the kernel says so. */
 class DeafCell extends Cell {

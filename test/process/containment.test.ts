@@ -254,6 +254,23 @@ test('pid_namespace: a status that looks like a signal is one only where we sent
   assert.deepEqual(await endOf('kill -KILL $$'), [137, null])
 })
 
+test('cgroup: signals without end to a run of many threads hold nobody up, and reach who left the group', needs.cgroup, async (t) => {
+  const threads =
+    "for (let i = 0; i < 30; i++) new (require('node:worker_threads').Worker)('setInterval(() => {}, 1000)', { eval: true }); setTimeout(() => console.log('up'), 500)"
+  const inner = "trap 'echo heard; exit 3' USR2; echo in; while :; do sleep 0.02; done"
+  const path = await script(t, `setsid sh -c "${inner}" & exec ${process.execPath} -e "${threads}"`)
+  const started = await startConfined(t, [path], { choice: 'cgroup' })
+  await Promise.all([started.printed('up'), started.printed('in\n')])
+  const before = process.cpuUsage()
+  for (let count = 0; count < 2_000; count++) started.process.signal('SIGCONT')
+  const { user, system } = process.cpuUsage(before)
+  assert.ok(user + system < 1_000_000, `${(user + system) / 1_000} ms of processor time in one turn`)
+  started.process.signal('SIGUSR2')
+  await started.printed('heard')
+  started.process.kill()
+  await started.process.ended
+})
+
 test('pid_namespace: whatever signal of ours ends a program, its end is that signal', needs.bwrap, async (t) => {
   const cells = await openCells(t, 'pid_namespace')
   for (const [name, number] of [

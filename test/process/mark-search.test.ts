@@ -9,6 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import * as fc from 'fast-check'
 
+import { systemClock } from '../../src/base/clock.ts'
+import { TimeSharing } from '../../src/base/time-sharing.ts'
 import { MarkSearch, type Wanted } from '../../src/process/mark-search.ts'
 import { givenSince, readPidNumbers } from '../../src/process/pid-numbers.ts'
 import { marksIn, newMark } from '../../src/process/run-mark.ts'
@@ -18,6 +20,7 @@ import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../s
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
 const MARK = 'p-1'
+const sharing = new TimeSharing({ clock: systemClock })
 
 /** A likeness of /proc: processes of our user with these environments, the leader being 100. */
 const likeProc = async (t: TestContext, environments: Readonly<Record<number, string | null>>, facts = { forks: 1_000, last: 900 }) => {
@@ -103,7 +106,7 @@ test('what was there before a run is not looked at, for as long as the numbers o
 
 test('the loop goes round while many processes are looked at', async (t) => {
   const many = Object.fromEntries(Array.from({ length: 300 }, (_none, index) => [101 + index, `X0X_RUN=${MARK}\0`]))
-  const search = new MarkSearch({ proc: await likeProc(t, many) })
+  const search = new MarkSearch({ sharing }, { proc: await likeProc(t, many) })
   const found: number[] = []
   let [turns, over] = [0, false]
   const turn = (): void => {
@@ -119,7 +122,10 @@ test('the loop goes round while many processes are looked at', async (t) => {
 
 test('what is found, known, older or of others', async (t) => {
   const mine = `A=1\0X0X_RUN=${MARK}\0`
-  const search = new MarkSearch({ proc: await likeProc(t, { 50: mine, 100: mine, 101: mine, 102: mine, 103: 'X0X_RUN=other\0', 104: '' }) })
+  const search = new MarkSearch(
+    { sharing },
+    { proc: await likeProc(t, { 50: mine, 100: mine, 101: mine, 102: mine, 103: 'X0X_RUN=other\0', 104: '' }) },
+  )
   const [found, all, none]: number[][] = [[], [], []]
   const looks = await Promise.all([
     search.find(wantedBy(found!, 900, [102])),
@@ -138,7 +144,7 @@ test('a process whose memory cannot be read holds nobody up for long, and is tol
   // Nobody writes into these: whoever opens one waits in the kernel.
   const proc = await likeProc(t, { 101: null, 102: `X0X_RUN=${MARK}\0`, 103: null, 104: `X0X_RUN=${MARK}\0` })
   try {
-    const search = new MarkSearch({ proc })
+    const search = new MarkSearch({ sharing }, { proc })
     assert.deepEqual(await search.find(wantedBy([], 900)), { whole: false, hidden: false })
     assert.deepEqual(await search.find(wantedBy([], 900)), { whole: true, hidden: true })
     // Two threads are lost to it and no more; the others go on writing the journal.
@@ -149,7 +155,7 @@ test('a process whose memory cannot be read holds nobody up for long, and is tol
 })
 
 test('where there are no processes to look at, that is said', async (t) => {
-  const search = new MarkSearch({ proc: join(await temporaryDirectory(t), 'nothing') })
+  const search = new MarkSearch({ sharing }, { proc: join(await temporaryDirectory(t), 'nothing') })
   assert.equal(await search.find(wantedBy([], null)), null)
   assert.equal(search.forksNow, null)
 })
