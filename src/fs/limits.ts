@@ -27,6 +27,8 @@ export const MAX_WRITE_TRIES = 8
 export const FILE_CLOCK_MS = 10
 /** Files that one patch names. */
 export const MAX_PATCH_FILES = 100
+/** Lines of one patch: read, each costs up to 160 bytes and a microsecond, all of them in one piece. */
+export const MAX_PATCH_TEXT_LINES = 200_000
 /** Directories that one patch makes: each is held open until all is done. */
 export const MAX_PATCH_DIRECTORIES = 256
 /** All that one patch reads and writes: it is in memory until everything is known to fit. */

@@ -1,4 +1,6 @@
 import { AppError } from '../base/errors.ts'
+import { MAX_PATCH_TEXT_LINES } from './limits.ts'
+import { tooMuch } from './refusals.ts'
 
 export interface PatchLine {
   readonly kind: 'keep' | 'remove' | 'add'
@@ -36,12 +38,19 @@ const isBlank = (line: string): boolean => line === '' || line === '\r'
 
 const isBegin = (line: string): boolean => line.trim() === BEGIN
 
+const requireFewLines = (text: string): void => {
+  let lines = 1
+  for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) lines += 1
+  if (lines > MAX_PATCH_TEXT_LINES) throw tooMuch('patch_text_lines', lines, MAX_PATCH_TEXT_LINES)
+}
+
 /** Reads a patch line by line; where it stands is what a complaint names. */
 class Parser {
   readonly #lines: readonly string[]
   #at = 0
 
   constructor(text: string) {
+    requireFewLines(text)
     this.#lines = text.split('\n')
   }
 
@@ -140,6 +149,6 @@ class Parser {
  * Reads a patch in an envelope: `*** Begin Patch`, then `*** Add File: P` with lines `+…`, `*** Delete File: P`, or
  * `*** Update File: P` with perhaps `*** Move to: P` and hunks, then `*** End Patch`; text around it is passed over. A hunk begins with `@@`, which the
  * first may lack, or several `@@ line` to go to first; its lines begin with a blank (stays), `-` (goes) or `+` (comes);
- * `*** End of File` behind it says that it is at the end. Throws nothing but `bad_request`, which names the line.
+ * `*** End of File` behind it says that it is at the end. Throws nothing but `bad_request`, which names the line, and `resource_limit` above MAX_PATCH_TEXT_LINES.
  */
 export const parsePatch = (text: string): PatchChange[] => new Parser(text).parse()

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
+import { MAX_PATCH_TEXT_LINES } from '../../src/fs/limits.ts'
 import { applyHunks } from '../../src/fs/patch-hunks.ts'
 import { parsePatch, type Hunk, type PatchLine } from '../../src/fs/patch-text.ts'
 import { alone } from '../support/files.ts'
@@ -129,6 +130,13 @@ const onlyBadRequest = (text: string): boolean => {
     return Number.isInteger(line) && line >= 1 && line <= text.split('\n').length + 1
   }
 }
+
+test('a patch has so many lines, each of which costs much more than its bytes', () => {
+  const patch = (lines: number): string => `*** Begin Patch\n*** Update File: a\n${'@@\n+\n'.repeat((lines - 4) / 2)}*** End Patch\n`
+  assert.equal(parsePatch(patch(MAX_PATCH_TEXT_LINES)).length, 1)
+  const data = { limit: 'patch_text_lines', asked: MAX_PATCH_TEXT_LINES + 2, max: MAX_PATCH_TEXT_LINES }
+  assert.throws(() => parsePatch(patch(MAX_PATCH_TEXT_LINES + 2)), { code: 'resource_limit', data })
+})
 
 test('a patch that is damaged is read or refused, whatever the damage', async () => {
   const all = WHOLE.split('\n')
