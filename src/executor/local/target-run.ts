@@ -54,6 +54,8 @@ export class TargetRun {
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
   #ending = false
+  /** Asked for since the first of those that are being told. */
+  #cancels = 0
   #over = false
 
   constructor(components: TargetRunComponents, init: TargetRunInit) {
@@ -120,7 +122,18 @@ export class TargetRun {
     // Nobody reads any more: what the target still writes must not hold it.
     if (cause === 'peer_disconnected') this.#outbox.close()
     this.#ending = true
-    void this.#components.targets.cancel(this.requestId)
+    void this.#cancel()
+  }
+
+  /** One question at a time, and one more for all that came meanwhile: a caller may ask as often as it likes. */
+  async #cancel(): Promise<void> {
+    this.#cancels += 1
+    if (this.#cancels > 1) return
+    for (let asked = 0; asked !== this.#cancels;) {
+      asked = this.#cancels
+      await this.#components.targets.cancel(this.requestId)
+    }
+    this.#cancels = 0
   }
 
   /** Does not wait for what the target says. */
