@@ -119,28 +119,34 @@ const tokensFit = (tokens: readonly Token[], characters: readonly string[]): { r
   return { isFit: token === tokens.length, steps }
 }
 
-/** `[abc]`, `[a-z]`, `[!a]`, whose `[` is at `open`. Null when nothing closes it: then it is a plain character. */
+/** `[abc]`, `[a-z]`, `[!a]`, `[\]a]`, whose `[` is at `open`. Null when nothing closes it: then it is a plain character. */
 const oneOf = (characters: readonly string[], open: number): { token: OneOf; end: number } | null => {
   const negated = characters[open + 1] === '!' || characters[open + 1] === '^'
   const first = open + (negated ? 2 : 1)
-  // A `]` that comes first is one of them.
-  const end = characters.indexOf(']', first + 1)
-  if (end === -1) return null
   const ranges: [string, string][] = []
-  for (let at = first; at < end; at++) {
-    const isRange = characters[at + 1] === '-' && at + 2 < end
-    ranges.push([characters[at]!, characters[isRange ? at + 2 : at]!])
-    if (isRange) at += 2
+  let at = first
+  const next = (): string | undefined => characters[characters[at] === '\\' ? (at += 2) - 1 : at++]
+  // A `]` that comes first is one of them.
+  while (at === first || characters[at] !== ']') {
+    const from = next()
+    const isRange = characters[at] === '-' && characters[at + 1] !== ']'
+    if (isRange) at += 1
+    const to = isRange ? next() : from
+    if (from === undefined || to === undefined) return null
+    ranges.push([from, to])
   }
-  return { token: { negated, ranges }, end }
+  return { token: { negated, ranges }, end: at }
 }
 
 const tokensOf = (segment: string): Token[] => {
   const characters = [...segment]
   const tokens: Token[] = []
+  let mayClose = true
   for (let at = 0; at < characters.length; at++) {
     const character = characters[at]!
-    const set = character === '[' ? oneOf(characters, at) : null
+    const set: ReturnType<typeof oneOf> = character === '[' && mayClose ? oneOf(characters, at) : null
+    // What closes none closes none of those behind it.
+    if (character === '[') mayClose = set !== null
     if (set !== null) {
       tokens.push(set.token)
       at = set.end
