@@ -105,12 +105,8 @@ class PeerRun implements Keepable {
 
   /** Its peer and its request id: nobody else's run has it. */
   get #name(): string {
-    return `${this.#peer}:${this.#requestId}`
-  }
-
-  get #peer(): string {
     const { agentId, machineId } = this.#channel.link
-    return `${agentId}:${machineId}`
+    return `${agentId}:${machineId}:${this.#requestId}`
   }
 
   get keptBytes(): number {
@@ -220,7 +216,7 @@ class PeerRun implements Keepable {
   #over(): void {
     this.#finished = true
     this.#flush()
-    if (this.#queue.length > 0) this.#components.runs.unread.add(this.#peer, this)
+    if (this.#queue.length > 0) this.#components.runs.unread.add(this.#channel.link.agentId, this)
   }
 
   #flush(): void {

@@ -114,7 +114,7 @@ export class Runs {
     counters.count('requests_received')
     const verdict = this.#decide(arrival)
     if ('run' in verdict) {
-      this.#track({ link, run: verdict.run }, this.#execute(link.pair, verdict.run))
+      this.#track({ link, run: verdict.run }, this.#execute(link.agentId, verdict.run))
       return verdict.run
     }
     if ('dropped' in verdict) {
@@ -170,9 +170,9 @@ export class Runs {
     for (const run of this.#known.values()) run.dismiss()
   }
 
-  async #execute(pair: string, run: Run): Promise<void> {
+  async #execute(agentId: AgentId, run: Run): Promise<void> {
     await run.execute()
-    if (run.lingers) this.#lingering.add(pair, run)
+    if (run.lingers) this.#lingering.add(agentId, run)
   }
 
   #track(active: Active, work: Promise<void>): void {

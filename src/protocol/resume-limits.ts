@@ -24,7 +24,8 @@ export const MAX_PAIRS_WITH_VOID_NONCES = 512
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
 export const SIGN_AGAIN_MS = 15_000
 /**
- * Runs that have ended and whose Exit is kept until their requester has it. `bytes` of them all are half of what all runs
+ * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have
+ * as many machines as it likes. `bytes` of them all are half of what all runs
  * may keep: those that run have the other half.
  */
 export const LINGERING = {

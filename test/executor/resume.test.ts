@@ -331,6 +331,26 @@ test('a peer that leaves its Exits lying loses the oldest, and the slots are fre
   assert.equal((await next.exit()).code, 0)
 })
 
+test('what is kept of ended runs is kept of an agent, however many machines it has', async (t) => {
+  const { signer, machine } = newParty()
+  const peers = [machine, newParty().machine].map((own) => ({ signer, machine: own }))
+  const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock(), peers })
+  for (const peer of peers) await host.befriend(peer)
+  const network = await host.connect()
+  const links = await Promise.all(peers.map(async (peer) => network.link(peer)))
+  const runs: ProbeRun[] = []
+  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
+    const run = await links[count % 2]!.ask([host.program('hello')], { over: false, ack: false })
+    await run.frame('exit')
+    runs.push(run)
+  }
+  await runs[0]!.closed
+  const gone = await links[0]!.resume(runs[0]!, { stdout: 0, stderr: 0 })
+  await gone.closed
+  assert.deepEqual(types(gone), ['gone'])
+  assert.equal((await (await links[1]!.resume(runs[1]!, { stdout: 0, stderr: 0 })).exit()).code, 0)
+})
+
 test('a run outlives the network half that carried it, and the next one takes it over', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
   const first = await link.ask([host.program('steps')])
