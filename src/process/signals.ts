@@ -55,11 +55,6 @@ export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
   }
 }
 
-export const groupOf = (pid: number): number | undefined => {
-  const group = statOf(pid)[2]
-  return group === undefined ? undefined : Number(group)
-}
-
 /** The process that a thread belongs to; the thread's own number where it is gone. */
 export const processOf = (thread: number): number => {
   try {
