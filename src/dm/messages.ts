@@ -89,8 +89,9 @@ export class Messages implements Startable {
       return { request_id, outcome: this.#deliver({ agentId, machineId, decision: 'accept' }, request_id, message) }
     }
     const channel = await links.openChannel(agentId, signal)
-    counters.add('messages_sent')
     try {
+      signal.throwIfAborted()
+      counters.add('messages_sent')
       const receipt = receiptOn(channel, request_id, AbortSignal.any([signal, AbortSignal.timeout(RECEIPT_MS)]))
       // When the send itself throws, nobody is left to hear of the receipt.
       receipt.catch(() => undefined)

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { systemClock } from '../../src/base/clock.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { DmChannel } from '../../src/dm/channel.ts'
+import { DmCounters } from '../../src/dm/counters.ts'
+import { Messages } from '../../src/dm/messages.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import { directMessage, MESSAGE_PREFIX, RECEIPT_PREFIX, REVOCATIONS_PREFIX, revocationList } from '../../src/protocol/dm.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
@@ -93,4 +98,17 @@ test('more revocations than a link may bring end the channel', LIMIT, async (t) 
   }
   assert.ok((await closed) instanceof Error)
   assert.equal(bob.counters.get('revocations_received'), 1)
+})
+
+test('who has stopped waiting when the channel is there sends nothing on it, and waits for nothing', LIMIT, async () => {
+  const over = new AbortController()
+  const done: string[] = []
+  const channel = { send: () => done.push('sent') > 0, close: async () => void done.push('closed') } as unknown as DmChannel
+  const openChannel = async (): Promise<DmChannel> => (over.abort(new Error('over')), channel)
+  const counters = new DmCounters()
+  const links = { openChannel, penalise: () => undefined }
+  const port = { identity: { agentId: 'aa'.repeat(32), machineId: 'bb'.repeat(32) }, revocations: async () => undefined }
+  const messages = new Messages({ links, port: port as never, dispatcher: null as never, counters, clock: systemClock, log: silentLogger })
+  await assert.rejects(messages.send('cc'.repeat(32), hello, over.signal), /over/)
+  assert.deepEqual([done, counters.get('messages_sent')], [['closed'], 0])
 })
