@@ -62,7 +62,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   assert.deepEqual(await ended, [0, null])
   const after = await verify()
   assert.deepEqual([after.status, after.said.includes('0 runs going on')], [0, true], after.said)
-  const { said } = await run('x0x.cjs', '--json', 'audit', 'tail', journal)
+  const { said } = await run('x0x.cjs', '--json', 'audit', 'tail', '--lines', '1000', journal)
   const lost = said.split('\n').flatMap((line) => (line.includes('"lost"') ? [JSON.parse(line) as Record<string, unknown>] : []))
   assert.deepEqual(
     lost.map(({ door, session_id: session, client_name, request_id }) => [door, session, client_name, `p_${String(request_id)}`]),
