@@ -8,7 +8,7 @@ import { readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
 import { MAX_EDIT_BYTES } from './limits.ts'
-import { mtimeOf, type Mtime } from './mtime.ts'
+import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { about, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
@@ -59,7 +59,7 @@ const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare):
   return await exclusively(
     [found.info],
     async () => {
-      const standing: Standing = { directory, name, found: { ...found, info: await found.held.stat() } }
+      const standing: Standing = { directory, name, found: { ...found, info: await statBehind(found.held) } }
       requireUnchangedSince(options.expectedMtime, standing.found.info.mtimeNs, path)
       const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
       if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })

@@ -1,3 +1,4 @@
+import type { BigIntStats } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { FILE_CLOCK_MS } from './limits.ts'
@@ -36,11 +37,21 @@ export const isTime = (expected: string, nanoseconds: bigint): boolean =>
 /**
  * Waits until a file that is changed now has another time in milliseconds than it has: clocks of file systems are coarse,
  * and who expects a time would miss a second change within one beat. Before the change, for nothing but a change moves
- * the time on, and what another program writes meanwhile must not be touched.
+ * the time on, and what another program writes meanwhile must not be touched. True: it did wait, and the file may be another by now.
  */
-export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Promise<void> => {
+export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Promise<boolean> => {
   const before = mtimeMs(mtimeNs)
   // One in the future is another than any that comes.
-  for (let since = Date.now() - before; since >= 0 && since <= FILE_CLOCK_MS; since = Date.now() - before)
+  let waited = false
+  for (let since = Date.now() - before; since >= 0 && since <= FILE_CLOCK_MS; since = Date.now() - before) {
     await sleep(FILE_CLOCK_MS + 1 - since)
+    waited = true
+  }
+  return waited
+}
+
+/** What a file is when it may be changed. It waits once: of one that other programs change all the time there is no better moment. */
+export const statBehind = async (file: { stat(): Promise<BigIntStats> }): Promise<BigIntStats> => {
+  const info = await file.stat()
+  return (await timeBehind(info)) ? file.stat() : info
 }

@@ -3,7 +3,6 @@ import type { FileHandle } from 'node:fs/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { Standing } from './held.ts'
-import { timeBehind } from './mtime.ts'
 import { errnoOf, refusalOf, requireSame } from './refusals.ts'
 
 /** What is written in one step with the look at the file: no more than a moment's work. */
@@ -15,7 +14,7 @@ const SET_ID_BITS = 0o6000n
  * Gives a file another content in its place: owner, group, permission bits, ACL, extended attributes and links stay. What
  * makes a program run as its owner does not. Throws `conflict` when the name leads to something else by now or the file is
  * not as it was found. What fails on the way is undone with `old`, where that is known; `data.left_changed` names the file
- * where it is not as it was. Call it within `exclusively`. Answers its status afterwards.
+ * where it is not as it was. Call it within `exclusively`, behind `timeBehind`. Answers its status afterwards.
  */
 export const overwrite = async (
   { directory, name, found }: Standing,
@@ -23,7 +22,6 @@ export const overwrite = async (
   { path, old }: { readonly path: string; readonly old: Uint8Array | null },
 ): Promise<BigIntStats> => {
   await using file = await found.held.open(constants.O_WRONLY)
-  await timeBehind(found.info)
   const progress: Progress = { end: Number(found.info.size), isHarmed: false, isStripped: false }
   const begin = (): void => {
     const { mode } = requireSame(directory, name, found.info, path)

@@ -7,6 +7,7 @@ import { beneath, removeMade, type Made } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_PATCH_DIRECTORIES } from './limits.ts'
+import { timeBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { about, pathOf, requireSame, systemError, tooMuch } from './refusals.ts'
 import { isAt, requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
@@ -126,8 +127,10 @@ const put = async ({ directory, name }: { directory: Held; name: string }, stage
 }
 
 const replace = async (at: Standing, content: Content, path: string): Promise<Done> => {
+  await timeBehind(at.found.info)
   const info = await overwrite(at, content.new, { path, old: content.old })
   const undo = async (): Promise<void> => {
+    await timeBehind(info)
     await overwrite({ ...at, found: { ...at.found, info } }, content.old, { path, old: null })
   }
   return { path, undo }

@@ -3,7 +3,6 @@ import { constants, lstatSync, renameSync, type BigIntStats } from 'node:fs'
 import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
 import type { Found, Held, Standing } from './held.ts'
-import { timeBehind } from './mtime.ts'
 import { errnoOf, requireSame, systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
@@ -111,7 +110,6 @@ export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats 
   const temporary = temporaryName()
   const file = await openNew(directory, temporary, old === null ? 0o666 : 0o600)
   try {
-    if (old !== null) await timeBehind(old)
     await file.writeFile(data)
     if (old !== null) await takeAfter(file, old)
     await file.datasync()

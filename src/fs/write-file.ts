@@ -6,7 +6,7 @@ import { beneath, removeMade, type Place } from './beneath.ts'
 import { exclusively, NEVER } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
-import { mtimeOf, timeBehind, type Mtime } from './mtime.ts'
+import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
@@ -72,7 +72,7 @@ const writeOnce = async (permit: FilePermit, options: WriteOptions, signal: Abor
   return await exclusively(
     [found.info],
     async () => {
-      const info = await found.held.stat()
+      const info = await statBehind(found.held)
       requireUnchangedSince(expectedMtime, info.mtimeNs, pathOf(permit))
       const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
       return { ...mtimeOf(written.info), bytesWritten: data.length, created: false, atomic: written.atomic }
@@ -136,7 +136,6 @@ const replace = async ({ directory, name, found }: Standing, data: Uint8Array, p
 
 const append = async ({ found }: Standing, data: Uint8Array): Promise<BigIntStats> => {
   await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
-  await timeBehind(found.info)
   await file.writeFile(data)
   return file.stat({ bigint: true })
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import type { BigIntStats } from 'node:fs'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { isTime, mtimeMs, mtimeText } from '../../src/fs/mtime.ts'
+import { FILE_CLOCK_MS } from '../../src/fs/limits.ts'
+import { isTime, mtimeMs, mtimeText, statBehind } from '../../src/fs/mtime.ts'
 
 test('a time is written with all its nanoseconds', () => {
   const cases: [bigint, string][] = [
@@ -42,4 +44,19 @@ test('different times are different texts', () => {
     fc.property(time, fc.bigInt({ min: 1n, max: 2n * 10n ** 9n }), (one, more) => mtimeText(one) !== mtimeText(one + more)),
     { seed: 1, numRuns: 300 },
   )
+})
+
+test('a file that has just changed is looked at again once its time is over, however often others change it; an older one at once', async () => {
+  const at = (ms: number): BigIntStats => ({ mtimeNs: BigInt(Math.floor(ms)) * 1_000_000n }) as BigIntStats
+  const looks: BigIntStats[] = []
+  const file = (ago: number) => ({ stat: async () => looks[looks.push(at(Date.now() - ago)) - 1]! })
+  const before = Date.now()
+  assert.equal(await statBehind(file(0)), looks[1])
+  assert.equal(looks.length, 2)
+  assert.ok(Date.now() - before > FILE_CLOCK_MS)
+  for (const ago of [FILE_CLOCK_MS + 1, 60_000, -60_000]) {
+    looks.length = 0
+    assert.equal(await statBehind(file(ago)), looks[0])
+    assert.equal(looks.length, 1, `${ago}`)
+  }
 })
