@@ -1,3 +1,5 @@
+import { isAbsolute } from 'node:path'
+
 /** What an interpreter is given to run. */
 export type Given =
   /** The file that this word names. */
@@ -85,3 +87,7 @@ export const scriptOf = (interpreter: string, words: readonly string[]): Given =
   }
   return { kind: 'nothing' }
 }
+
+/** The absolute paths among these words, and behind the `=` of an option. */
+export const pathsIn = (words: readonly string[]): string[] =>
+  words.map((word) => NAMED_FILE.exec(word)?.[1] ?? word).filter((word) => isAbsolute(word))

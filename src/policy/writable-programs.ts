@@ -6,7 +6,7 @@ import { wayTo } from '../base/way.ts'
 import { interpreterName, startsOthers } from './escapes.ts'
 import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
 import type { Root } from './file-permit.ts'
-import { scriptOf } from './given-script.ts'
+import { pathsIn, scriptOf } from './given-script.ts'
 import { interpretersOf } from './interpreters.ts'
 import type { CommandRule, LocalPolicy } from './local-policy.ts'
 
@@ -57,11 +57,16 @@ const judgeScript = (
     roots,
   }: { interpreter: string; rest: readonly string[]; anyArguments: boolean; roots: readonly Root[] },
 ): void => {
-  const absolute = rest.find((token) => isAbsolute(token))
-  const root = absolute === undefined ? null : changeable(absolute, roots)
-  if (root !== null)
-    toml.problem(at, `${absolute} is below the root ${root}: callers could rewrite the script that this rule runs; ${REMEDY}`)
   const given = scriptOf(interpreter, rest)
+  // The first is meant in most rules; where it is the value of an option, the script comes behind it.
+  const meant = new Set([rest.find((token) => isAbsolute(token)), given.kind === 'script' ? given.word : undefined])
+  for (const path of new Set(pathsIn(rest))) {
+    const root = meant.has(path) || given.kind === 'unsure' ? changeable(path, roots) : null
+    if (root === null) continue
+    const where = `${path} is below the root ${root}: callers could rewrite`
+    if (meant.has(path)) toml.problem(at, `${where} the script that this rule runs; ${REMEDY}`)
+    else toml.warning(at, `if it is a script, ${where} it; ${REMEDY}`)
+  }
   if (given.kind === 'nothing' && anyArguments) toml.warning(at, `args = "any" lets callers say what ${interpreter} runs`)
   if (!('word' in given) || isAbsolute(given.word)) return
   const where = `${JSON.stringify(given.word)} is looked for where the command starts, below a root: callers could write`

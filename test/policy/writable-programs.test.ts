@@ -137,6 +137,33 @@ test('… but no text and no word of an option is taken for one; what cannot be 
   assert.match(warnings.join(), /argv: args = "any" lets callers say what python runs/)
 })
 
+test('… by a script behind another absolute path: the value of an option is not the script', async (t) => {
+  const { root, beside } = await places(t)
+  const inside = await program(join(root, 'inner'))
+  const tool = await program(join(beside, 'tool'))
+  for (const words of [
+    ['perl', '-I', beside],
+    ['ruby', '-C', beside],
+    ['bash', '-o', 'pipefail'],
+  ])
+    assert.match(judged(root, [...words, inside]).problems, /inner is below the root .* the script that this rule runs/, words.join(' '))
+  for (const words of [
+    ['node', `--require=${inside}`, tool],
+    ['node', '--require', tool, inside],
+    ['node', `--require=${tool}`, `--import=${inside}`, tool],
+    ['bash', '--rcfile', tool, inside],
+  ]) {
+    const { problems, warnings } = judged(root, words)
+    assert.deepEqual([problems, warnings.split('\n').length], ['', 1], words.join(' '))
+    assert.match(warnings, /argv: if it is a script, .*inner is below the root .*: callers could rewrite it/)
+  }
+  for (const words of [
+    ['perl', '-I', beside, tool, inside],
+    ['python3', tool, inside],
+  ])
+    assert.deepEqual(judged(root, words), { problems: '', warnings: '' }, 'what a script is given is no script')
+})
+
 test('an interpreter is known where a directory of path has it under another name', async (t) => {
   const { root, beside } = await places(t)
   await symlink('/bin/sh', join(beside, 'runner'))
