@@ -31,14 +31,40 @@ export const overwrite = async (
     await fill(file, data, progress, begin)
     await file.datasync()
   } catch (error) {
-    const isWhole = !progress.isHarmed || (await isRestored(file, old, progress))
-    if (isWhole && !progress.isStripped) throw error
-    const refusal = refusalOf(error, path)
-    if (!(refusal instanceof AppError)) throw error
-    const text = `${errorText(refusal)}; it is not as it was`
-    throw new AppError(refusal.code, text, { cause: error, data: { ...refusal.data, left_changed: [path] } })
+    progress.isHarmed &&= !(await isRestored(file, old, progress))
+    throw told(error, progress, path)
   }
   return await file.stat({ bigint: true })
+}
+
+/**
+ * Puts data behind the end, wherever that is by then; what others append stays. Throws `conflict` where the file must be
+ * as it was found and is not. What fails half way is taken away again, or told as `overwrite` tells it; call it like that.
+ */
+export const append = async (
+  { directory, name, found }: Standing,
+  data: Uint8Array,
+  { path, mustBeSame }: { readonly path: string; readonly mustBeSame: boolean },
+): Promise<BigIntStats> => {
+  await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
+  const { size, mode } = mustBeSame ? requireSame(directory, name, found.info, path) : fstatSync(file.fd, { bigint: true })
+  const end = Number(size)
+  const progress: Progress = { end, isHarmed: false, isStripped: isStripped(file, mode) }
+  try {
+    await writeAll(file, data, end, progress)
+  } catch (error) {
+    progress.isHarmed = !isCut(file, progress, end)
+    throw told(error, progress, path)
+  }
+  return await file.stat({ bigint: true })
+}
+
+/** The error, with the file in `data.left_changed` where it is not as it was. */
+const told = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
+  const refusal = refusalOf(error, path)
+  if ((!isHarmed && !isStripped) || !(refusal instanceof AppError)) return error
+  const text = `${errorText(refusal)}; it is not as it was`
+  return new AppError(refusal.code, text, { cause: error, data: { ...refusal.data, left_changed: [path] } })
 }
 
 interface Progress {

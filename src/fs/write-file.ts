@@ -1,4 +1,4 @@
-import { constants, type BigIntStats } from 'node:fs'
+import type { BigIntStats } from 'node:fs'
 
 import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
@@ -7,7 +7,7 @@ import { exclusively, NEVER } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
 import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
-import { overwrite } from './overwrite.ts'
+import { append, overwrite } from './overwrite.ts'
 import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
 
@@ -109,8 +109,9 @@ interface Changed {
   readonly atomic: boolean
 }
 
-const writeStanding = async (standing: Standing, { mode, data, atomic }: WriteOptions, path: string): Promise<Changed> => {
-  if (mode === 'append') return { info: await append(standing, data), atomic: false }
+const writeStanding = async (standing: Standing, options: WriteOptions, path: string): Promise<Changed> => {
+  const { mode, data, atomic, expectedMtime } = options
+  if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expectedMtime !== null }), atomic: false }
   const info = atomic ? await replace(standing, data, path) : null
   if (info !== null) return { info, atomic: true }
   return { info: await overwrite(standing, data, { path, old: null }), atomic: false }
@@ -132,10 +133,4 @@ const replace = async ({ directory, name, found }: Standing, data: Uint8Array, p
     await staged.discard()
     throw error
   }
-}
-
-const append = async ({ found }: Standing, data: Uint8Array): Promise<BigIntStats> => {
-  await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
-  await file.writeFile(data)
-  return file.stat({ bigint: true })
 }

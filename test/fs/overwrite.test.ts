@@ -9,7 +9,7 @@ import { beneath } from '../../src/fs/beneath.ts'
 import type { Held, Standing } from '../../src/fs/held.ts'
 import { holdDirectory } from '../../src/fs/hold-directory.ts'
 import { mtimeMs } from '../../src/fs/mtime.ts'
-import { overwrite } from '../../src/fs/overwrite.ts'
+import { append, overwrite } from '../../src/fs/overwrite.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { readFile as read } from '../../src/fs/read-file.ts'
 import { systemError } from '../../src/fs/refusals.ts'
@@ -209,6 +209,43 @@ test('a longer content that cannot be taken away again is told', { skip: both },
   assert.equal(stdout, 'file_error ENOSPC 1\n', stderr)
 })
 
+test('a file that is appended to loses what makes it run as its owner, too', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await put(join(inside, 'f'), 'old')
+  await chmod(join(inside, 'f'), 0o6755)
+  const options = { mode: 'append', atomic: false, mkdirParents: false, expectedMtime: null } as const
+  await writeFile(permit('f', 'write'), { ...options, data: Buffer.from('er') })
+  assert.equal((await stat(join(inside, 'f'))).mode & 0o7777, 0o755)
+})
+
+test('who appends and expects a time looks at the file again in the moment before it is written', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  await put(file, 'old')
+  const at = await standing(t, scene, { after: Infinity })
+  await appendFile(file, 'er')
+  await refuses(append(at, Buffer.from('+'), { path: file, mustBeSame: true }), 'conflict', { reason: 'changed' })
+  await append(at, Buffer.from('+'), { path: file, mustBeSame: false })
+  assert.equal(await readFile(file, 'utf8'), 'older+')
+})
+
+test('what cannot be appended to its end is taken away again, or the file is named', async (t) => {
+  const scene = await fileScene(t)
+  const file = join(scene.inside, 'f')
+  await put(file, 'old')
+  const data = Buffer.alloc(200 * KiB, 'n')
+  const failing = append(await standing(t, scene, { after: 0 }), data, { path: file, mustBeSame: false })
+  await assert.rejects(failing, (error: NodeJS.ErrnoException) => error.code === 'EIO' && !isAppError(error))
+  assert.equal(await readFile(file, 'utf8'), 'old')
+  const write = async (): Promise<never> => {
+    await appendFile(file, 'theirs')
+    throw systemError('ENOSPC')
+  }
+  const at = changed(await standing(t, scene, { after: Infinity }), () => ({ write }))
+  await refuses(append(at, data, { path: file, mustBeSame: false }), 'file_error', { errno: 'ENOSPC', left_changed: [file] })
+  assert.match(await readFile(file, 'utf8'), /^oldn+theirs$/)
+})
+
 test('who reads through us sees no part of a change, and comes in turn however many write', async (t) => {
   const { inside, permit } = await fileScene(t)
   const contents = ['a', 'b'].map((letter) => letter.repeat(1024 * KiB - 1))
@@ -243,14 +280,16 @@ test('a full disk costs nothing of what is there', needs.bwrap, async (t) => {
     import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
     const permit = await rootPermits(process.argv[1])
     writeFileSync(process.argv[1] + '/old', 'old')
-    const options = { data: Buffer.alloc(1_000_000), mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null }
-    const error = await writeFile(permit('old', 'write'), options).catch((error) => error)
-    console.log(error.code, error.data.errno, error.data.left_changed, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
+    for (const mode of ['replace', 'append']) {
+      const options = { data: Buffer.alloc(1_000_000), mode, atomic: false, mkdirParents: false, expectedMtime: null }
+      const error = await writeFile(permit('old', 'write'), options).catch((error) => error)
+      console.log(error.code, error.data.errno, error.data.left_changed, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
+    }
   `
   const args = ['--dev-bind', '/', '/', '--size', '100000', '--tmpfs', outside]
   const node = [process.execPath, '--input-type=module', '--eval', program, outside]
   const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
-  assert.equal(stdout, 'file_error ENOSPC undefined old old\n', stderr)
+  assert.equal(stdout, 'file_error ENOSPC undefined old old\n'.repeat(2), stderr)
 })
 
 test(
