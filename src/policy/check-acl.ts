@@ -8,7 +8,7 @@ import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './a
 import type { EnforcementJudge } from './enforceable.ts'
 import { SCRUBBED_PATH } from './environment.ts'
 import { escapesOf, interpreterName, programName } from './escapes.ts'
-import { scriptOf } from './given-script.ts'
+import { pathsIn, scriptOf } from './given-script.ts'
 import { inspectAcl } from './load-acl.ts'
 import { coversAll } from './match.ts'
 import { quote, quoteArgv } from './quote.ts'
@@ -110,10 +110,18 @@ const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
   const interpreter = interpreterName(argv[0] ?? '')
   const given = interpreter === null ? null : scriptOf(interpreter, argv.slice(1))
-  if (given === null || !('word' in given) || tokens[argv.indexOf(given.word)]?.kind !== 'literal') return []
-  if (!isAbsolute(given.word)) return [`${quote(given.word)} is looked up where the program starts; give an absolute path`]
+  if (given === null || !('word' in given)) return []
+  const words = tokens.slice(1).flatMap((token) => (token.kind === 'literal' ? [token.text] : []))
+  const meant = words.some((word) => word === given.word || word.endsWith(`=${given.word}`)) ? [given.word] : []
+  // Behind an option that is not known each path may be what runs.
+  const perhaps = given.kind === 'unsure' ? pathsIn(words) : []
+  return [...new Set([...meant, ...perhaps])].flatMap(lintGiven)
+}
+
+const lintGiven = (word: string): string[] => {
+  if (!isAbsolute(word)) return [`${quote(word)} is looked up where the program starts; give an absolute path`]
   try {
-    return writableByOthersSync(given.word)
+    return writableByOthersSync(word)
   } catch (error) {
     return [errorText(error)]
   }

@@ -195,6 +195,13 @@ test('a script that others may write or that is looked up is a warning', async (
   await chmod(script, 0o666)
   assert.match((await warningsOf('sh', '-e', script)).join('\n'), /job\.sh is writable by others/)
   assert.match((await warningsOf('sh', 'job.sh')).join('\n'), /"job\.sh" is looked up where the program starts/)
+  for (const argv of [
+    ['bash', '--rcfile', '/etc/profile', script],
+    ['node', `--require=${script}`, '/usr/bin/env'],
+    ['node', '--import', '/usr/bin/env', script],
+  ])
+    assert.match((await warningsOf(...argv)).join('\n'), /job\.sh is writable by others/, argv.join(' '))
+  assert.match((await warningsOf('node', '--require=./x.js', '/usr/bin/env')).join('\n'), /"\.\/x\.js" is looked up/)
   await chmod(script, 0o600)
   assert.equal((await warningsOf('sh', script)).length, 1)
 })
