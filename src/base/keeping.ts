@@ -9,11 +9,9 @@ export interface KeepingInit {
   readonly count: number
   readonly bytes: number
   readonly countPerOwner: number
-  /** The newest of an owner is kept all the same, as long as there is room for all owners. */
-  readonly bytesPerOwner: number
 }
 
-/** Bounds what is kept, in number and in bytes, of each owner and of all: an owner's oldest goes first, and for all bytes together that of the owner who has most. */
+/** Bounds what is kept: in number of each owner and of all, where the oldest goes first, and in bytes of all, where the oldest goes of the owner who has most. */
 export class Keeping {
   readonly #limits: KeepingInit
   /** Each with its owner, oldest first. */
@@ -24,10 +22,10 @@ export class Keeping {
   }
 
   add(owner: string, one: Keepable): void {
-    const { count, bytes, countPerOwner, bytesPerOwner } = this.#limits
+    const { count, bytes, countPerOwner } = this.#limits
     this.#kept.set(one, owner)
     const own = this.#of(owner)
-    while (own.length > 1 && (own.length > countPerOwner || bytesOf(own) > bytesPerOwner)) this.#forget(own.shift())
+    if (own.length > countPerOwner) this.#forget(own[0])
     if (this.#kept.size > count) this.#forget(this.#kept.keys().next().value)
     while (bytesOf([...this.#kept.keys()]) > bytes) this.#forget(this.#of(this.#largest())[0])
   }

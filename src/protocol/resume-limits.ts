@@ -32,17 +32,15 @@ export const LINGERING = {
   count: 1_024,
   bytes: 32 * 1024 * 1024,
   countPerOwner: 64,
-  bytesPerOwner: 8 * 1024 * 1024,
 } as const
 /**
  * Runs of peers that are over, executor and all, and of which something waits in the network's half for a peer that does not
- * read. One who reads ten long answers at his leisure loses none of them.
+ * read. One who reads ten of the longest answers at his leisure loses none of them.
  */
 export const UNREAD = {
   count: 4_096,
   bytes: 64 * 1024 * 1024,
   countPerOwner: 256,
-  bytesPerOwner: 32 * 1024 * 1024,
 } as const
 /** A timer of the executor that is so late was held up: then nobody is taken for silent until what waited is read. */
 export const LEASE_LATE_MS = 100

@@ -59,7 +59,7 @@ test(
   async (t) => {
     const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
     const { host, ask, comeBack } = await notReading(t, { scripts })
-    const most = Math.ceil((LINGERING.bytesPerOwner + UNREAD.bytesPerOwner) / FIRST_UNACKED_PER_RUN)
+    const most = Math.ceil((LINGERING.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
     const runs: Awaited<ReturnType<typeof ask>>[] = []
     for (let count = 0; count < most + 10; count++) {
       const run = await ask('ends')

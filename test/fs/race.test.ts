@@ -15,7 +15,7 @@ import { applyPatch, editFile, globFiles, listDirectory } from '../support/files
 const SECRET = 'from outside'
 const onLinux = { skip: process.platform !== 'linux' && 'elsewhere there are no descriptors to walk from' }
 /** The least that each race is run, and the most when it has not been seen to happen. */
-const ROUNDS = 3_000
+const ROUNDS = 1_500
 const MOST_ROUNDS = 20_000
 
 /** Two names change places over and over; what others put there meanwhile is moved away. */

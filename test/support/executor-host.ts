@@ -20,6 +20,7 @@ import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
 import { commandText } from './acl-text.ts'
 import { FakeNetwork, type FakeLink, newParty, portPair, type Party } from './fake-network.ts'
+import { wholeLines } from './journal.ts'
 import { groupCells, silent } from './processes.ts'
 
 export interface HostOptions {
@@ -217,9 +218,7 @@ export class ExecutorHost {
 
   async lines(): Promise<MeshLine[]> {
     const text = await readFile(this.journalPath, 'utf8')
-    return text
-      .split('\n')
-      .filter(Boolean)
+    return wholeLines(text)
       .map((line) => JSON.parse(line) as MeshLine)
       .filter((line) => !isLifeEvent(line))
   }

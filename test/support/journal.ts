@@ -95,6 +95,13 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   return { journal, clock, directory: place, path: file, runningDir }
 }
 
+/** The lines that are whole: who reads a file that is being written may see the beginning of one. */
+export const wholeLines = (text: string): string[] =>
+  text
+    .slice(0, text.lastIndexOf('\n') + 1)
+    .split('\n')
+    .filter(Boolean)
+
 /** The lines of a journal but those about itself; those that are none as they stand. */
 export const linesOf = async (path: string): Promise<(JournalLine | string)[]> =>
   (await allLinesOf(path)).filter((line) => typeof line === 'string' || !isLifeEvent(line))

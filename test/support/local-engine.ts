@@ -23,6 +23,7 @@ import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
+import { wholeLines } from './journal.ts'
 import { policyOf, type RulesText } from './local-policy.ts'
 import { groupCells, silent } from './processes.ts'
 
@@ -256,9 +257,7 @@ export class LocalHost {
   }
 
   async lines(): Promise<JournalLine[]> {
-    return (await this.journalText())
-      .split('\n')
-      .filter(Boolean)
+    return wholeLines(await this.journalText())
       .map((line) => JSON.parse(line) as JournalLine)
       .filter((line) => !isLifeEvent(line))
   }

@@ -12,6 +12,7 @@ import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { decodeCardLink, encodeCardLink, signCard } from '../../src/identity/card.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
+import { wholeLines } from './journal.ts'
 
 const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
 /** What users run: the bundles that `npm run build` makes. */
@@ -323,9 +324,8 @@ export class TestDaemon {
   /** But for what the journal says of itself. */
   async journal(): Promise<JournalLineJson[]> {
     const text = await readFile(this.journalFile, 'utf8').catch(() => '')
-    return text
-      .split('\n')
-      .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as JournalLineJson]))
+    return wholeLines(text)
+      .map((line) => JSON.parse(line) as JournalLineJson)
       .filter((line) => !isLifeEvent(line))
   }
 

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
+import { wholeLines } from './journal.ts'
 import { isAlive, until } from './processes.ts'
 
 /** Ending all children takes at most 8 s, and the rest a little more. */
@@ -67,7 +68,7 @@ export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSet
 /** What the journal says was refused to a session, as door, method and detail. */
 export const refusalsOf = async ({ dir }: Pick<RexdPlace, 'dir'>, sessionId: string): Promise<string[]> => {
   const text = await readFile(join(dir, 'log', 'audit.log'), 'utf8')
-  const lines = text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as Record<string, unknown>]))
+  const lines = wholeLines(text).map((line) => JSON.parse(line) as Record<string, unknown>)
   const refused = lines.filter(({ event, session_id }) => event === 'refused' && session_id === sessionId)
   return refused.map(({ door, method, detail }) => `${String(door)} ${String(method)}: ${String(detail)}`)
 }
