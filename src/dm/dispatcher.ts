@@ -1,9 +1,10 @@
-import { errorText } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { BODY_PREFIX_BYTES } from '../protocol/dm.ts'
 import { shortId, type RequestId } from '../protocol/ids.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
+import { isAccepted } from './link.ts'
 
 /** `body` is whole, prefix included. A throw ends the channel. */
 export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
@@ -15,7 +16,7 @@ export interface DispatcherComponents {
   readonly log: Logger
 }
 
-/** Gives each body of a channel that a peer opened to the room its prefix names; others are counted and dropped. */
+/** Gives each body of a channel that a peer opened to the room its prefix names; others are counted and dropped, and end the channel of an agent that is not accepted. */
 export class Dispatcher {
   readonly #counters: DmCounters
   readonly #log: Logger
@@ -38,7 +39,11 @@ export class Dispatcher {
 
   #dispatch(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
     const handler = this.#routes.get(keyOf(body.subarray(0, BODY_PREFIX_BYTES)))
-    if (handler === undefined) return this.#counters.add('unknown_prefix')
+    if (handler === undefined) {
+      this.#counters.add('unknown_prefix')
+      if (!isAccepted(channel.link.decision)) channel.abort(new AppError('rate_limited', 'a body for nobody'))
+      return
+    }
     try {
       handler(channel, requestId, body)
     } catch (error) {

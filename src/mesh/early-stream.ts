@@ -85,4 +85,22 @@ export const agreeEarly = (stream: MessageStream): void => {
   stream.push(negotiation(ENCRYPTER))
 }
 
+/**
+ * Who dials us proposes Noise at once, and nothing else. multistream-select would answer any number of proposals, each
+ * two bytes and unmetered, before anybody has said who it is.
+ */
+export const demandEncrypter = (stream: MessageStream): void => {
+  if (stream.direction !== 'inbound' || !isReceiving(stream)) return
+  const proposal = new ReplyStripper(ENCRYPTER)
+  const onData = stream.onData.bind(stream)
+  stream.onData = (data) => {
+    try {
+      if (proposal.push(data.subarray()) !== null) stream.onData = onData
+      onData(data)
+    } catch (error) {
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+}
+
 const isReceiving = (stream: MessageStream): stream is Receiving => 'onData' in stream

@@ -66,8 +66,8 @@ export const gossip = gossipsub({
 })
 
 export interface GossipWatch {
-  /** Asked before any signature of a batch is checked; false drops the batch. */
-  mayBring(neighbour: string, messages: number): boolean
+  /** Asked before anything of a batch is looked at; false drops the batch. */
+  mayBring(neighbour: MachineId, messages: number): boolean
   /** A message was wrongly signed, or rejected by the validator of its topic. */
   onInvalid(neighbour: string): void
 }
@@ -85,7 +85,9 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
   if (!isWatched(pubsub)) throw new TypeError('gossip has no way in that could be watched')
   const receive = pubsub.handleReceivedRpc.bind(pubsub)
   pubsub.handleReceivedRpc = async (neighbour, rpc) => {
-    if (watch.mayBring(neighbour.toString(), rpc.messages.length)) await receive(neighbour, rpc)
+    const machineId = machineIdOf(neighbour)
+    // A batch of nothing is a byte, and costs about as much as one of a message.
+    if (machineId !== null && watch.mayBring(machineId, Math.max(1, rpc.messages.length))) await receive(neighbour, rpc)
   }
   // What is asked for at once comes in one batch: no more than one may be.
   const ask = pubsub.handleIHave.bind(pubsub)
@@ -109,7 +111,7 @@ export const joinTopic = (pubsub: GossipSub, topic: string, validator: TopicVali
     return publisher === null ? TopicValidatorResult.Reject : VERDICTS[validator(message.data, publisher, peer.toString())]
   })
   pubsub.addEventListener('subscription-change', (event) => {
-    for (const change of event.detail.subscriptions) if (change.subscribe && change.topic === topic) onNeighbour()
+    if (event.detail.subscriptions.some((change) => change.subscribe && change.topic === topic)) onNeighbour()
   })
   pubsub.subscribe(topic)
 }

@@ -24,7 +24,8 @@ import {
   PING_PATIENCE_MS,
 } from '../protocol/limits.ts'
 import { corkWrites } from './corked.ts'
-import { agreeEarly, earlyStreams } from './early-stream.ts'
+import { briefNegotiation } from './brief-negotiation.ts'
+import { agreeEarly, demandEncrypter, earlyStreams } from './early-stream.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer-guard.ts'
 import { noiseEncrypter } from './noise.ts'
@@ -46,15 +47,17 @@ export interface MeshOptions {
 const OTHER_STREAMS = 32
 
 const muxer = earlyStreams(
-  guardedMuxer(
-    quietWindows(
-      yamux({
-        enableKeepAlive: true,
-        keepAliveInterval: KEEP_ALIVE_MS,
-        maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-        maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-        streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
-      }),
+  briefNegotiation(
+    guardedMuxer(
+      quietWindows(
+        yamux({
+          enableKeepAlive: true,
+          keepAliveInterval: KEEP_ALIVE_MS,
+          maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+          maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+          streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
+        }),
+      ),
     ),
   ),
 )
@@ -64,6 +67,7 @@ const betweenSocketAndNoise = (): ConnectionProtector => ({
   protect: async (stream) => {
     corkWrites(stream)
     agreeEarly(stream)
+    demandEncrypter(stream)
     return stream
   },
 })

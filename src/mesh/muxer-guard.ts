@@ -165,6 +165,8 @@ const guarded = (muxer: StreamMuxer, connection: MessageStream): StreamMuxer => 
   const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
   meters.set(muxer, meter)
   muxer.onData = (data) => {
+    // Each message of Noise is work, also where it takes many of them to make one head.
+    if (data.byteLength < HEAD_BYTES) meter.note({ ...nothing(), frames: 1 })
     for (const chunk of data instanceof Uint8Array ? [data] : data)
       for (const block of frames.take(chunk)) {
         meter.note(frames.takeSeen())

@@ -48,19 +48,15 @@ export class PeerLimits implements GossipWatch {
   }
 
   /** Messages that only the crowd leaves no room for are left out. */
-  mayBring(neighbour: string, messages: number): boolean {
-    return this.#charge(this.#of(neighbour), 'messages', messages) === 'allowed'
+  mayBring(neighbour: MachineId, messages: number): boolean {
+    // On which of its connections it sent them gossipsub does not say.
+    return this.#charge(this.#parts.connections.to(neighbour), 'messages', messages) === 'allowed'
   }
 
   onInvalid(neighbour: string): void {
-    const [connection] = this.#of(neighbour)
-    if (connection !== undefined) this.penalise(connection, 'bad_gossip')
-  }
-
-  /** On which of its connections a neighbour sent something gossipsub does not say. */
-  #of(neighbour: string): readonly MeshConnection[] {
     const machineId = machineIdOfText(neighbour)
-    return machineId === null ? [] : this.#parts.connections.to(machineId)
+    const [connection] = machineId === null ? [] : this.#parts.connections.to(machineId)
+    if (connection !== undefined) this.penalise(connection, 'bad_gossip')
   }
 
   /** Who does too much for its standing is penalised, and loses these connections. What only the crowd leaves no room for is no offence. */

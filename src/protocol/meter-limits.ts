@@ -84,6 +84,9 @@ export const METER_EVERY_FRAMES = 64
 /** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
 export const MAX_METERED_SOURCES = 4_096
 
+/** Answers to what is proposed for a new stream: the greeting, and one for each version of gossip, which has most. */
+export const MAX_NEGOTIATION_ANSWERS = 8
+
 /** Gossip of one batch: a neighbour that forwards sends one or a few. */
 export const MAX_MESSAGES_PER_BATCH = 64
 /** Names of messages in one batch: what a heartbeat tells of the last seconds. */

@@ -115,6 +115,13 @@ test('what comes is asked about before the muxer has it, what came before anybod
   assert.equal(taken.length, 1)
 })
 
+test('messages of Noise that are too small for a head count as frames', () => {
+  const muxer = { status: 'open', onData: () => undefined } as unknown as StreamMuxer & { onData(data: Uint8Array): void }
+  guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({}).createStreamMuxer({} as MessageStream)
+  for (const byte of head(0, 0, 1, 1_000)) muxer.onData(Buffer.of(byte))
+  assert.equal(trafficMeterOf({ muxer })!.total.frames, 12)
+})
+
 test('strangers that come once each are forgotten by the store of peers', LIMIT, async (t) => {
   const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
   const victim = await createLibp2p(options)

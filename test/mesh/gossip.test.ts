@@ -63,3 +63,17 @@ test('of what a neighbour has, no more is asked for at once than one answer may 
   assert.ok(late.pubsub.peers.has(toHub), 'the neighbour was given up')
   assert.equal(late.heard.length, 16)
 })
+
+test('a neighbour that subscribes many times in one batch is one newcomer', () => {
+  const pubsub = Object.assign(new EventTarget(), { topicValidators: new Map(), subscribe: () => undefined })
+  let newcomers = 0
+  joinTopic(
+    pubsub as unknown as GossipSub,
+    ANNOUNCE_TOPIC,
+    () => 'ignore',
+    () => (newcomers += 1),
+  )
+  const subscriptions = Array.from({ length: 64 }, () => ({ topic: ANNOUNCE_TOPIC, subscribe: true }))
+  pubsub.dispatchEvent(new CustomEvent('subscription-change', { detail: { subscriptions } }))
+  assert.equal(newcomers, 1)
+})

@@ -39,7 +39,13 @@ const RELIED_ON = {
     stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
     words: ['quiet-windows.ts: state 3 is established', 'muxer-guard.ts: a data frame may come in pieces, each with a head of its own'],
   },
-  '@chainsafe/libp2p-noise': { version: '17.0.0', encrypter: ['crypto'], ciphers: ['encrypt', 'decrypt'], secured: ['decrypt'], words: [] },
+  '@chainsafe/libp2p-noise': {
+    version: '17.0.0',
+    encrypter: ['crypto'],
+    ciphers: ['encrypt', 'decrypt'],
+    secured: ['decrypt', 'decoder'],
+    words: ['noise.ts: the decoder asks lengthDecoder of each message, and what that throws ends the connection'],
+  },
   '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'], words: [] },
   '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'], words: [] },
 } as const
