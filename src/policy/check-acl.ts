@@ -118,14 +118,8 @@ const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
   return [...new Set([...meant, ...perhaps])].flatMap(lintGiven)
 }
 
-const lintGiven = (word: string): string[] => {
-  if (!isAbsolute(word)) return [`${quote(word)} is looked up where the program starts; give an absolute path`]
-  try {
-    return writableByOthersSync(word)
-  } catch (error) {
-    return [errorText(error)]
-  }
-}
+const lintGiven = (word: string): string[] =>
+  isAbsolute(word) ? writableByOthersSync(word) : [`${quote(word)} is looked up where the program starts; give an absolute path`]
 
 const lintSlots = ({ tokens }: AllowedCommand): string[] =>
   tokens.flatMap((token) => (token.kind === 'url_path' ? lintSlot(token.prefix) : []))

@@ -53,7 +53,7 @@ const NOTHING = { acl: null, missing: false, sha256: null, warnings: [], unenfor
 /** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
 export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
   const path = resolve(file)
-  const problems = permissionProblems(path)
+  const problems = writableByOthersSync(path)
   let document: TomlDocument
   try {
     document = await readToml(path, 'bad_acl', { bigints: true })
@@ -73,7 +73,7 @@ export const inspectAcl = async (file: string, judge: EnforcementJudge | null = 
     sha256: document.sha256,
     problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings],
-    unenforceable: [...beyond, ...place.filter((problem) => !ofAnyOwner.includes(problem))],
+    unenforceable: [...beyond, ...place.filter((problem) => isHidden(problem) || !ofAnyOwner.includes(problem))],
   }
 }
 
@@ -95,30 +95,26 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
   const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
-  return permissionProblems(process.cwd()).map((problem) => place + problem)
+  return writableByOthersSync(process.cwd()).map((problem) => place + problem)
 }
 
-const permissionProblems = (path: string): string[] => {
+/** Of the directory of a file, where it is to be seen. */
+const ownerOf = (path: string | null): number | undefined => {
   try {
-    return writableByOthersSync(path)
-  } catch (error) {
-    return [`${path}: ${errorText(error)}`]
+    return path === null ? undefined : statSync(dirname(path)).uid
+  } catch {
+    return undefined
   }
 }
 
-/** Of the directory of a file. */
-const ownerOf = (path: string | null): number | undefined =>
-  path === null ? undefined : statSync(dirname(path), { throwIfNoEntry: false })?.uid
+/** The daemon's user may look where this one may not. */
+const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 
 /** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
 const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
   if (acl === null || acl.audit_log_path === null) return []
   const told = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
-  try {
-    return journalPlaceProblems(acl.audit_log_path, owner).map(told)
-  } catch (error) {
-    return [told(errorText(error))]
-  }
+  return journalPlaceProblems(acl.audit_log_path, owner).map(told)
 }
 
 /** Each program once: one that is not there is a warning, one that others could replace is a problem. */

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, test } from 'node:test'
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import {
   ensurePrivateDir,
+  journalPlaceProblems,
   parseToml,
   readPrivateFile,
   readToml,
@@ -223,6 +224,15 @@ test('what stands behind a link is judged, where a path goes on from it with ..'
 test('a link that leads to itself ends as a problem', async () => {
   await symlink('loop', join(dir, 'loop'))
   assert.match((await writableByOthers(join(dir, 'loop'))).at(-1) ?? '', /too many links/)
+})
+
+test('who may write where we may not look is a problem, and no error', { skip: asRoot && 'root may look everywhere' }, async () => {
+  const closed = join(dir, 'closed')
+  await mkdir(closed)
+  await chmod(closed, 0)
+  assert.match((await writableByOthers(join(closed, 'a'))).join(), /^EACCES: permission denied, lstat '.*closed\/a'$/)
+  assert.match(journalPlaceProblems(join(closed, 'a', 'log')).join(), /EACCES.*; name a file in a directory/)
+  await chmod(closed, 0o700)
 })
 
 test('an owner who is neither root nor us is a problem, also of a link or a directory', { skip: !asRoot && 'needs root' }, async () => {

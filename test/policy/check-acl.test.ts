@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
-import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { checkAclFile, type AclCheck } from '../../src/policy/check-acl.ts'
 import { ESCAPES, programName } from '../../src/policy/escapes.ts'
+import { loadAcl } from '../../src/policy/load-acl.ts'
 import { aclText, commandText, entryText } from '../support/acl-text.ts'
 
 let dir: string
@@ -188,6 +189,22 @@ test('a slot that names files is a warning, one behind an address is none', asyn
   for (const prefix of ['https://h/', '/var/log/'])
     assert.match((await warningsOf('echo', `${prefix}<URL_PATH>`)).join(), /with two of them only/, prefix)
 })
+
+test(
+  'a journal where this user may not look is a warning: the daemon may be another user',
+  { skip: process.getuid?.() === 0 && 'root may look everywhere' },
+  async () => {
+    const closed = join(dir, 'closed')
+    await mkdir(closed)
+    await chmod(closed, 0)
+    const text = aclText([entryText([['true']])], 'default_cwd = "/"')
+    await writeFile(path, text.replace(/audit_log_path = .*/, `audit_log_path = "${closed}/a/exec.log"`), { mode: 0o600 })
+    const { ok, problems, warnings } = await checkAclFile(path)
+    assert.deepEqual([ok, problems, warnings.length], [true, [], 1])
+    assert.match(warnings[0] ?? '', /audit_log_path: EACCES.*\(as this user; a daemon that cannot either would not start\)/)
+    await assert.rejects(loadAcl({ path, explicit: true }), /audit_log_path: EACCES/)
+  },
+)
 
 test('a script that others may write or that is looked up is a warning', async () => {
   const script = join(dir, 'job.sh')
