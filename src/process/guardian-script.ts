@@ -102,7 +102,7 @@ marked '-TERM -CONT'
 sleep ${GUARDIAN_GRACE_SECONDS}
 for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 for round in 1 2 3; do marked -STOP; done
-marked -KILL
+for round in 1 2 3; do marked -KILL; done
 for cell in $cells; do
   [ -e "$cell/cgroup.kill" ] && echo 1 >"$cell/cgroup.kill" && continue
   [ -e "$cell/cgroup.freeze" ] && echo 1 >"$cell/cgroup.freeze"

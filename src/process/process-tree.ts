@@ -40,6 +40,8 @@ interface Found {
 
 const NEVER = new AbortController().signal
 
+const stop = ({ pid, born }: Member): void => void (birthOf(pid) === born && send(pid, 'SIGSTOP'))
+
 /**
  * A child that leads its own process group, and what descends from it. A descendant that made a group of its own is
  * found through its living ancestors, or by the run's mark in its environment (Linux). The group is signalled at once;
@@ -120,28 +122,36 @@ export class ProcessTree {
   }
 
   async #kill(): Promise<void> {
-    await this.#freeze()
+    await this.#freeze(performance.now() + FREEZE_MS)
     // In the hands of `end` by now.
     if (this.#over) return
     if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
     await this.#tell(['SIGKILL'])
   }
 
+  /** Until nobody is new: the kernel makes a stopped group go on that is orphaned by a death (setpgid(2)). */
   async #killRest(): Promise<void> {
     await this.#due.stop()
-    await this.#freeze()
-    await this.#tell(['SIGKILL'])
+    const deadline = performance.now() + FREEZE_MS
+    for (;;) {
+      const inTime = await this.#freeze(deadline)
+      await this.#tell(['SIGKILL'])
+      this.#unseen ||= !inTime
+      if (!inTime || this.#strays.size === 0) return
+      const { fresh, whole } = await this.#look(stop)
+      if (whole && !fresh) return
+    }
   }
 
-  /** Looks until nobody is new: what is stopped starts nothing between a look and the kill. */
-  async #freeze(): Promise<void> {
+  /** Stops whom we know, and looks until nobody is new: what is stopped starts nothing between a look and the kill. False: time was out. */
+  async #freeze(deadline: number): Promise<boolean> {
     const over = this.#over
-    const deadline = performance.now() + FREEZE_MS
+    await this.#tell(['SIGSTOP'])
     for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline; round++) {
-      const { fresh, whole } = await this.#look(({ pid, born }) => void (birthOf(pid) === born && send(pid, 'SIGSTOP')))
-      if ((whole && !fresh) || this.#over !== over) return
+      const { fresh, whole } = await this.#look(stop)
+      if ((whole && !fresh) || this.#over !== over) return true
     }
-    this.#unseen ||= over
+    return false
   }
 
   /** Looks for descendants once. */
@@ -166,13 +176,13 @@ export class ProcessTree {
     return this.#mark!.search.share(NEVER)
   }
 
-  /** Those that have left the group, as they are now. */
+  /** Those that have left the group, as they are now; all, once the group was killed, which one may have joined since. */
   async *#outside(): AsyncGenerator<Member> {
     if (this.#mark === null) return
     for await (const member of inTurns([...this.#strays.values()], this.#share())) {
       const stat = statOf(member.pid)
       if (stat[19] !== member.born) this.#strays.delete(member.pid)
-      else if (Number(stat[2]) !== this.#pid) yield member
+      else if (this.#over || Number(stat[2]) !== this.#pid) yield member
     }
   }
 

@@ -13,6 +13,8 @@ import { spawnPermitted } from '../../src/process/spawn.ts'
 import { KILL_GRACE_MS } from '../../src/protocol/limits.ts'
 import { hasBwrap, isRoot, needs, openCells, startConfined } from '../support/containment.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { killMarked, marked } from '../support/marked.ts'
+import { joiningLate, needsPerl, orphanedGroups } from '../support/perl-programs.ts'
 import { permitFor } from '../support/permit.ts'
 import { isAlive, script, silent, startGuardian, temporaryDirectory, until, type StartedProcess } from '../support/processes.ts'
 
@@ -31,25 +33,6 @@ const escaping = async (t: TestContext, then: string): Promise<{ path: string; m
   const path = await script(t, `( MARK=${mark} setsid sh -c "${inner}" & ) & wait; ${then}`)
   return { path, mark }
 }
-
-/** The processes, anywhere on this host, that carry the mark. */
-const marked = (mark: string): number[] => {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`MARK=${mark}`) && isAlive(pid)
-      } catch {
-        return false
-      }
-    })
-}
-
-const killMarked = (t: TestContext, mark: string): void =>
-  t.after(() => {
-    for (const pid of marked(mark)) process.kill(pid, 'SIGKILL')
-  })
 
 const kinds = ({ warnings }: StartedProcess): string[] => warnings.map(({ kind }) => kind)
 
@@ -184,6 +167,33 @@ test('group: one that forks on and on, each in a session of its own, is caught',
   await started.printed('out')
   await started.process.ended
   assert.deepEqual([marked(mark), kinds(started)], [[], []])
+})
+
+test('group: … and was told of the end before', async (t) => {
+  const mark = `x0x-told-${process.pid}`
+  const forking = `trap "" TERM; echo out; exec >/dev/null 2>&1; while :; do sleep 1000 & done`
+  killMarked(t, mark)
+  const started = await startConfined(t, [await script(t, `MARK=${mark} setsid sh -c '${forking}' & exec sleep 1000`)], { choice: 'group' })
+  await started.printed('out')
+  started.process.terminate()
+  const end = await started.process.ended
+  assert.deepEqual([end.signal, marked(mark), kinds(started)], [SIGTERM, [], []])
+})
+
+test('group: … and those that the kernel makes go on when others die', needsPerl, async (t) => {
+  const mark = `x0x-orphaned-${process.pid}`
+  killMarked(t, mark)
+  const started = await startConfined(t, [await script(t, `MARK=${mark} ${await orphanedGroups(t, 500)} & sleep 1`)], { choice: 'group' })
+  const end = await started.process.ended
+  assert.deepEqual([end.code, marked(mark), kinds(started)], [0, [], []])
+})
+
+test('group: who joins the group when all in it were killed is not taken for one of them', needsPerl, async (t) => {
+  const mark = `x0x-joining-${process.pid}`
+  killMarked(t, mark)
+  const started = await startConfined(t, [await script(t, `export MARK=${mark}; exec ${await joiningLate(t)}`)], { choice: 'group' })
+  const end = await started.process.ended
+  assert.deepEqual([end.code, marked(mark), kinds(started)], [0, [], []])
 })
 
 test('group: a stranger whose variables only contain the text of a mark is not ended with the run', async (t) => {

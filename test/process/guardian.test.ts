@@ -12,6 +12,8 @@ import { statOf } from '../../src/base/proc-stat.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { Guardian, GUARDIAN_NAME } from '../../src/process/guardian.ts'
 import { GUARDIAN_LIVED_MS } from '../../src/protocol/local-limits.ts'
+import { killMarked, marked } from '../support/marked.ts'
+import { needsPerl, orphanedGroups } from '../support/perl-programs.ts'
 import { groupCells, hasProc, isAlive, run, script, silent, start, startGuardian, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
@@ -113,6 +115,15 @@ test('what left its group by a double fork does not outlive a killed daemon', li
   )
   daemon.kill('SIGKILL')
   await until(() => pids.every((pid) => !isAlive(pid)))
+})
+
+test('… nor do those that the kernel makes go on when others die', { ...linuxOnly, ...needsPerl }, async (t) => {
+  const mark = `x0x-guarded-${process.pid}`
+  killMarked(t, mark)
+  const { daemon } = await daemonRunning(t, `MARK=${mark} ${await orphanedGroups(t, 20)} & sleep 1000`, 1)
+  await until(() => marked(mark).length > 20)
+  daemon.kill('SIGKILL')
+  await until(() => marked(mark).length === 0)
 })
 
 test('a stranger whose variables only contain the text of a mark outlives us', linuxOnly, async (t) => {

@@ -1,0 +1,23 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import type { TestContext } from 'node:test'
+
+import { isAlive } from './processes.ts'
+
+/** The processes, anywhere on this host, that carry the mark: a variable `MARK` of a test's own. */
+export const marked = (mark: string): number[] => {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`MARK=${mark}`) && isAlive(pid)
+      } catch {
+        return false
+      }
+    })
+}
+
+export const killMarked = (t: TestContext, mark: string): void =>
+  t.after(() => {
+    for (const pid of marked(mark)) process.kill(pid, 'SIGKILL')
+  })
