@@ -12,6 +12,7 @@ import {
   RELAYED_ANNOUNCES_PER_MINUTE,
   STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
+import { MAX_ANNOUNCED_MACHINES } from '../protocol/discovery-limits.ts'
 import type { Verdict } from './gossip.ts'
 import { perMinute, RateLimit } from './rate-limit.ts'
 
@@ -79,7 +80,7 @@ export class Announcements {
 
   /** Judges one message. The publisher is proven: the message is signed with that machine's key. */
   receive(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
-    const allowed = this.#publishers.allows(publisher) && (this.#isKnown(publisher) || this.#neighbours.allows(neighbour))
+    const allowed = this.#isKnown(publisher) || this.#neighbours.allows(neighbour)
     const result = allowed ? this.#judge(data, publisher, neighbour) : LIMITED
     if (result === LIMITED) this.counts.rate_limited += 1
     else this.counts[COUNTED[result.verdict]] += 1
@@ -101,8 +102,12 @@ export class Announcements {
       // The machine that published it is the machine it speaks of: two keys stand behind every address.
       if (body.machine_id !== publisher) return { verdict: 'reject', newcomer: false }
       const now = this.#clock.now()
-      if (publisher === this.#init.self.machineId || isUntimely(body, now)) return { verdict: 'ignore', newcomer: false }
-      if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentIdOf(body.agent_public_key), neighbour)) return LIMITED
+      const agentId = agentIdOf(body.agent_public_key)
+      if (publisher === this.#init.self.machineId || isUntimely(body, now) || this.#isOld(agentId, body))
+        return { verdict: 'ignore', newcomer: false }
+      // Only news counts: anybody may say again what a machine said before, and would use up what it may say now.
+      if (!this.#publishers.allows(publisher)) return LIMITED
+      if (!this.#isKnown(publisher) && !this.#mayBeChecked(agentId, neighbour)) return LIMITED
       return this.#remember(verifyCard(card, ANNOUNCE_DOMAIN, now))
     } catch {
       return { verdict: isOfLaterVersion(data) ? 'ignore' : 'reject', newcomer: false }
@@ -117,11 +122,15 @@ export class Announcements {
     return this.#isContact(agentId) ? this.#movedContacts.allows(`${agentId} ${neighbour}`) : this.#strangers.allows(STRANGERS)
   }
 
+  /** We have heard as much of this agent on this machine, or something newer. */
+  #isOld(agentId: AgentId, { machine_id, issued_at_ms }: CardBody): boolean {
+    const before = this.#seen.get(keyOf(agentId, machine_id))
+    return before !== undefined && before.issued_at_ms >= issued_at_ms
+  }
+
   #remember(card: VerifiedCard): Judgement {
-    const key = `${card.agentId}/${card.machineId}`
-    const before = this.#seen.get(key)
-    if (before !== undefined && before.issued_at_ms >= card.issuedAt) return { verdict: 'ignore', newcomer: false }
-    this.#seen.delete(key)
+    const key = keyOf(card.agentId, card.machineId)
+    const newcomer = !this.#seen.delete(key)
     this.#seen.set(key, {
       agent_id: card.agentId,
       machine_id: card.machineId,
@@ -131,7 +140,16 @@ export class Announcements {
       expires_at_ms: Math.min(card.expiresAt, this.#clock.now() + ANNOUNCE_TTL_MS),
     })
     this.#forgetStrangers()
-    return { verdict: 'accept', newcomer: before === undefined }
+    if (newcomer && this.#isContact(card.agentId)) this.#forgetMachineOf(card.agentId)
+    return { verdict: 'accept', newcomer }
+  }
+
+  /** Who has a contact's key may announce as many machines as it makes up: one too many goes, and none that we know before the others. */
+  #forgetMachineOf(agentId: AgentId): void {
+    const own = [...this.#seen].filter(([, { agent_id }]) => agent_id === agentId)
+    if (own.length <= MAX_ANNOUNCED_MACHINES) return
+    const [key] = own.find(([, { machine_id }]) => !this.#isKnown(machine_id)) ?? own[0]!
+    this.#seen.delete(key)
   }
 
   #forgetStrangers(): void {
@@ -146,6 +164,8 @@ export class Announcements {
     }
   }
 }
+
+const keyOf = (agentId: AgentId, machineId: MachineId): string => `${agentId}/${machineId}`
 
 /** By our clock, which may be wrong or differ from that of an honest neighbour: no reason to blame one. */
 const isUntimely = ({ issued_at_ms, expires_at_ms }: CardBody, now: number): boolean =>

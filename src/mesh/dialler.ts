@@ -32,7 +32,7 @@ export class Dialler {
 
   /**
    * The first address at which this very machine answers. `othersMs`: how long each may take that is not the one which
-   * answered last. Throws `peer_unreachable` with what came of each.
+   * answered last, or the last of all where none has. Throws `peer_unreachable` with what came of each.
    */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs = ADDRESS_DIAL_MS): Promise<Connection> {
     const leave = await this.#dialling.enter(signal)
@@ -46,11 +46,13 @@ export class Dialler {
   async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs: number): Promise<Connection> {
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
-    const reached = this.#reached.get(machineId)
-    for (const address of this.#ordered(machineId, addresses)) {
+    const ordered = this.#ordered(machineId, addresses)
+    // Where none has answered yet, nothing is kept waiting by the last.
+    const mainly = ordered.find((address) => address === this.#reached.get(machineId)) ?? ordered.at(-1)
+    for (const address of ordered) {
       if (limit.aborted) break
       try {
-        return await this.#dialOne(machineId, address, limit, address === reached ? ADDRESS_DIAL_MS : othersMs)
+        return await this.#dialOne(machineId, address, limit, address === mainly ? ADDRESS_DIAL_MS : othersMs)
       } catch (error) {
         failures.push({ address, error: errorText(error) })
       }

@@ -1,31 +1,33 @@
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_MACHINES_PER_REMEMBERED_HOST, MAX_REMEMBERED_HOSTS } from '../protocol/meter-limits.ts'
+import { MAX_HOSTS_PER_MACHINE, MAX_REMEMBERED_MACHINES } from '../protocol/meter-limits.ts'
 
 /** Hosts where machines are that we know: whoever comes from there may be one of them. */
 export class KnownHosts {
-  /** Who has proven itself there; the latest host last. */
-  readonly #met = new Map<string, Set<MachineId>>()
+  /** Where each has proven itself, its latest host last; of machines the latest last. */
+  readonly #hostsOf = new Map<MachineId, readonly string[]>()
+  /** All of these; null when they have changed. */
+  #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
 
   has(host: string): boolean {
+    this.#met ??= new Set([...this.#hostsOf.values()].flat())
     return this.#met.has(host) || this.#listed.has(host)
   }
 
   /** A machine that we know has proven itself there. */
   add(host: string, machineId: MachineId): void {
-    const machines = this.#met.get(host) ?? new Set()
-    if (machines.size < MAX_MACHINES_PER_REMEMBERED_HOST) machines.add(machineId)
-    this.#met.delete(host)
-    this.#met.set(host, machines)
-    if (this.#met.size > MAX_REMEMBERED_HOSTS) this.#met.delete(this.#met.keys().next().value!)
+    const before = this.#hostsOf.get(machineId) ?? []
+    this.#hostsOf.delete(machineId)
+    this.#hostsOf.set(machineId, [...before.filter((one) => one !== host), host].slice(-MAX_HOSTS_PER_MACHINE))
+    if (before.includes(host)) return
+    if (this.#hostsOf.size > MAX_REMEMBERED_MACHINES) this.#hostsOf.delete(this.#hostsOf.keys().next().value!)
+    this.#met = null
   }
 
-  /** Forgets hosts where nobody was that is still known. `listed`: where cards and the bootstrap list say that machines are. */
+  /** Forgets where machines were that are not known any more. `listed`: where cards and the bootstrap list say that machines are. */
   review(isKnown: (machineId: MachineId) => boolean, listed: ReadonlySet<string>): void {
     this.#listed = listed
-    for (const [host, machines] of this.#met) {
-      for (const machineId of machines) if (!isKnown(machineId)) machines.delete(machineId)
-      if (machines.size === 0) this.#met.delete(host)
-    }
+    for (const machineId of this.#hostsOf.keys()) if (!isKnown(machineId)) this.#hostsOf.delete(machineId)
+    this.#met = null
   }
 }

@@ -4,6 +4,7 @@ import { CROWD_FACTOR, RATES, REFUSED_CONNECTION_COST, type Metered, type Standi
 import { Lateness } from './lateness.ts'
 import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 import { RateLimit, type RateLimitComponents } from './rate-limit.ts'
+import { RecentSources } from './recent-sources.ts'
 
 export interface SourcesComponents extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
@@ -36,12 +37,15 @@ export class Sources {
   readonly #penalties: Penalties
   readonly #lateness: Lateness
   readonly #limits = new Map<string, RateLimit>()
+  /** Strangers' hosts that paid the price of many. */
+  readonly #payers: RecentSources
   readonly #standing: (machineId: MachineId) => Standing
 
   constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => Standing }) {
     this.#parts = components
     this.#penalties = new Penalties(components)
     this.#lateness = new Lateness(components)
+    this.#payers = new RecentSources(components)
     this.#standing = init.standing
   }
 
@@ -63,7 +67,9 @@ export class Sources {
     const source = this.of(peer)
     if (!this.#limit('own', standing, what).allows(source, count)) return 'too_much'
     if (standing !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
-    return this.#paysAmongMany(source, what, count) ? 'allowed' : 'crowded'
+    if (!this.#paysAmongMany(source, what, count)) return 'crowded'
+    this.#payers.note(source)
+    return 'allowed'
   }
 
   /** The same of a connection whose machine is not proven yet. `known`: machines that are named may come from there; a share is kept for them. */
@@ -92,9 +98,12 @@ export class Sources {
     return (!crowd.isShort(CROWD) || this.#paysAmongMany(host, 'connections', count)) && crowd.allowsByChance(CROWD)
   }
 
-  /** No more is asked than there is to have, so that who has done nothing for long may begin. */
+  /**
+   * Hosts that came, did what a fresh budget allows and left count with those that are here: else the fewer came at a
+   * time the more all could do. No more is asked than there is to have, so that who has done nothing for long may begin.
+   */
   #paysAmongMany(source: string, what: Metered, count: number): boolean {
-    const share = Math.max(1, this.#parts.outsideHosts() / CROWD_FACTOR)
+    const share = Math.max(1, this.#parts.outsideHosts() / CROWD_FACTOR, this.#payers.count / CROWD_FACTOR)
     return this.#limit('among many', 'stranger', what).allows(source, Math.min(count * share, RATES.stranger[what].burst))
   }
 

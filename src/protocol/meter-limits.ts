@@ -70,6 +70,9 @@ const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
   connections: NAMED_RATES.connections,
 }
 
+/** In this time each budget of a stranger is whole again; that of streams takes longest. */
+export const LONGEST_REFILL_MS = (1_000 * STRANGER_RATES.streams.burst) / STRANGER_RATES.streams.perSecond
+
 /** By what contacts, ACL and bootstrap list say of a machine. */
 export const RATES = { stranger: STRANGER_RATES, named: NAMED_RATES, accepted: ACCEPTED_RATES } as const
 export type Standing = keyof typeof RATES
@@ -102,10 +105,10 @@ export const MAX_CONNECTIONS_PER_STRANGER = 4
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
-/** Hosts from which a named machine came, so that its way in is not narrowed for what strangers did there, … */
-export const MAX_REMEMBERED_HOSTS = 2_048
-/** … and machines remembered of each: it is forgotten when none of them is named any more. */
-export const MAX_MACHINES_PER_REMEMBERED_HOST = 64
+/** Named machines of which it is remembered where they were, so that their way in is not narrowed for what strangers did there, … */
+export const MAX_REMEMBERED_MACHINES = 2_048
+/** … and the latest hosts of each: at home, at work, on the way. Every one has a share of its own, and one machine may have a /48. */
+export const MAX_HOSTS_PER_MACHINE = 4
 /** A stranger's connection on which nothing of use came for so long goes first where places are short. */
 export const IDLE_CONNECTION_MS = 60_000
 

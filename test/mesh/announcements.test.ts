@@ -9,6 +9,7 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Announcements } from '../../src/mesh/announcements.ts'
 import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
+import { MAX_ANNOUNCED_MACHINES } from '../../src/protocol/discovery-limits.ts'
 import { ANNOUNCE_DOMAIN, cardBody, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import {
   AGENT_SIGNATURE_BYTES,
@@ -140,15 +141,48 @@ test('an announcement is believed for a limited time, whatever it claims', async
 })
 
 test('a machine and a neighbour may announce so much a minute', async () => {
-  const { clock, announcements } = setUp()
+  const { clock, announcements, receive } = setUp()
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) assert.equal(receive(await announce({ issued: clock.now() + i })).verdict, 'accept')
+  assert.equal(receive(await announce({ issued: clock.now() + ANNOUNCES_PER_MINUTE })).verdict, 'ignore')
   const noise = new Uint8Array([1])
-  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) assert.equal(announcements.receive(noise, 'm', `n${i}`).verdict, 'reject')
-  assert.equal(announcements.receive(noise, 'm', 'n').verdict, 'ignore')
   for (let i = 1; i <= RELAYED_ANNOUNCES_PER_MINUTE; i++) announcements.receive(noise, `m${i}`, 'relay')
   assert.equal(announcements.receive(noise, 'fresh', 'relay').verdict, 'ignore')
   assert.equal(announcements.counts.rate_limited, 2)
   await clock.advance(60_000)
   assert.equal(announcements.receive(noise, 'm', 'relay').verdict, 'reject')
+  assert.equal(receive(await announce({ issued: clock.now() })).verdict, 'accept')
+})
+
+test('what a machine said before, said again by whomever and however often, uses up nothing of what it may say', async () => {
+  const { clock, announcements } = setUp([], [machineOf(1)])
+  const said: Uint8Array[] = []
+  for (let i = 0; i < ANNOUNCES_PER_MINUTE; i++) said.push(await announce({ issued: clock.now() + i }))
+  await clock.advance(ANNOUNCE_TTL_MS / 2)
+  assert.equal(announcements.receive(await announce({ issued: clock.now() }), machineOf(1), 'honest').verdict, 'accept')
+  // Some of it still holds, and then none of it any more.
+  for (let half = 0; half < 2; half++) {
+    for (let i = 0; i < 100; i++) {
+      assert.equal(announcements.receive(said[i % said.length]!, machineOf(1), 'mallory').verdict, 'ignore')
+    }
+    const news = await announce({ issued: clock.now() + 1 })
+    assert.equal(announcements.receive(news, machineOf(1), 'honest').verdict, 'accept')
+    await clock.advance(ANNOUNCE_TTL_MS)
+  }
+})
+
+test('a contact is remembered on so many machines that it announces, and those that we know stay', async () => {
+  const known = machineOf(1)
+  const { clock, announcements, receive } = setUp([signer.agentId], [known])
+  assert.equal(receive(await announce({ issued: clock.now() }), known).verdict, 'accept')
+  for (let i = 0; i < 3 * MAX_ANNOUNCED_MACHINES; i++) {
+    const machine = machineOf(100 + i)
+    assert.equal(receive(await announce({ issued: clock.now(), machine }), machine).verdict, 'accept')
+  }
+  const machines = announcements.list().map(({ machine_id }) => machine_id)
+  assert.deepEqual(
+    [machines.length, machines.includes(known), machines.at(-1)],
+    [MAX_ANNOUNCED_MACHINES, true, machineOf(100 + 3 * MAX_ANNOUNCED_MACHINES - 1)],
+  )
 })
 
 /** Decodes, and is checked at the price of any other; its signature is not one. */
@@ -189,9 +223,9 @@ test('a neighbour that relays too much still brings what machines we know publis
   const valid = await announce({ issued: clock.now() })
   assert.equal(announcements.receive(valid, machineOf(99), 'relay').verdict, 'ignore')
   assert.equal(announcements.receive(valid, named, 'relay').verdict, 'accept')
-  for (let i = 1; i < ANNOUNCES_PER_MINUTE; i++) announcements.receive(valid, named, 'relay')
-  const newer = await announce({ issued: clock.now() + 1 })
-  assert.equal(announcements.receive(newer, named, 'relay').verdict, 'ignore')
+  const newer = async (i: number) => announcements.receive(await announce({ issued: clock.now() + i }), named, 'relay').verdict
+  for (let i = 1; i < ANNOUNCES_PER_MINUTE; i++) assert.equal(await newer(i), 'accept')
+  assert.equal(await newer(ANNOUNCES_PER_MINUTE), 'ignore')
 })
 
 test('what is made up in the name of a contact uses up the share of who brings it, and not what that contact may say', async () => {

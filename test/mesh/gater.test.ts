@@ -12,6 +12,8 @@ import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import {
   MAX_CONNECTIONS_PER_MACHINE,
   MAX_CONNECTIONS_PER_STRANGER,
+  MAX_HOSTS_PER_MACHINE,
+  MAX_REMEMBERED_MACHINES,
   MAX_STRANGERS_PER_HOST,
   MAX_UNPROVEN_CONNECTIONS,
 } from '../../src/protocol/meter-limits.ts'
@@ -153,6 +155,18 @@ test('a host where somebody was that we know counts as one until nobody of them 
   known.delete(one)
   gate.reviewHosts(new Set())
   assert.deepEqual(['192.0.2.1', '192.0.2.2', '192.0.2.3'].map(isKnown), [true, false, false])
+})
+
+test('a machine that moves from host to host leaves few of them a share, and takes none from the hosts of others', () => {
+  const { known, asked, come } = setUp()
+  const isKnown = (host: string): boolean | undefined => (come(host, null)?.close(), asked.at(-1)?.[1])
+  const [rover, homely] = [machineOf(1), machineOf(2)]
+  for (const machine of [rover, homely]) known.add(machine)
+  come('192.0.2.1', homely)?.close()
+  const hosts = Array.from({ length: MAX_REMEMBERED_MACHINES + 10 }, (_, i) => `10.0.${i >> 8}.${i & 255}`)
+  for (const host of hosts) come(host, rover)?.close()
+  assert.equal(isKnown('192.0.2.1'), true)
+  assert.deepEqual(hosts.filter(isKnown), hosts.slice(-MAX_HOSTS_PER_MACHINE))
 })
 
 test('of those who have not said who they are, who comes from where we know somebody goes last', () => {

@@ -11,6 +11,7 @@ import {
   LATE_MS,
   LATENESS_CHECK_MS,
   LATENESS_PARDON_MS,
+  LONGEST_REFILL_MS,
   MAX_METERED_SOURCES,
   RATES,
   REFUSED_CONNECTION_COST,
@@ -75,6 +76,29 @@ test('when strangers together do too much, who does much is found and who does l
     await clock.advance(1_000)
   }
   assert.ok(found.size >= hosts / 2)
+})
+
+test('hosts that come, do what a fresh budget allows and leave do little more together than those that stay', async () => {
+  const secs = 120
+  for (const what of ['bytes', 'frames', 'streams', 'resets', 'messages', 'handshakes'] as const) {
+    const clock = new ManualClock()
+    // Eight at a time, and as many new ones each second as may connect.
+    const meters = metersOf(clock, 8)
+    const { burst, perSecond } = RATES.stranger[what]
+    const once = Math.max(1, burst / 1_000)
+    let done = 0
+    for (let second = 0; second < secs; second++) {
+      for (let host = 0; host < CROWD_FACTOR * RATES.stranger.connections.perSecond; host++)
+        while (meters.take('stranger', `${second} ${host}`, what, once)) done += once
+      await clock.advance(1_000)
+    }
+    assert.ok(done <= 4 * CROWD_FACTOR * (burst + perSecond * secs), `${what}: ${done / burst} bursts`)
+  }
+})
+
+test('the time in which all hosts are counted is the longest that a budget takes to be whole again', () => {
+  const refills = Object.values(RATES.stranger).map(({ burst, perSecond }) => (1_000 * burst) / perSecond)
+  assert.equal(LONGEST_REFILL_MS, Math.max(...refills))
 })
 
 test('what a stranger is refused is not taken from the others', async () => {
