@@ -3,8 +3,8 @@ import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
-import type { NetworkUser } from './network-user.ts'
+import { AppError } from '../base/errors.ts'
+import { cannotStart, type NetworkUser } from './network-user.ts'
 import { fromSources, ownProgram, programArguments, startOwnProcess, type OwnProcess } from './own-process.ts'
 import { relayLog } from './relayed-log.ts'
 
@@ -96,11 +96,7 @@ const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessIni
       user,
     })
   } catch (error) {
-    // A root without the right to become another, as in a container without capabilities.
-    const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
-    const remedy =
-      user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
-    throw new AppError('bad_config', `the network's half cannot be started${as}: ${errorText(error)}${remedy}`, { cause: error })
+    throw cannotStart(user, error)
   } finally {
     closeSync(program)
   }

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'
@@ -72,6 +72,13 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
 
+/** Why nothing can be started as that user: a root without the right to become another, as in a container without capabilities. */
+export const cannotStart = (user: NetworkUser | null, error: unknown): AppError => {
+  const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
+  const remedy = user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
+  return new AppError('bad_config', `the network's half cannot be started${as}: ${errorText(error)}${remedy}`, { cause: error })
+}
+
 const GROUP_READS = 0o040
 /** How the one who tries says that he may not. */
 const MAY_NOT = 3
@@ -79,13 +86,17 @@ const MAY_NOT = 3
 /** Whether that user can open it, which an access control list may let him, or the directories above it keep him from. */
 const canOpen = async (path: string, user: NetworkUser): Promise<boolean> => {
   const text = `try { require('node:fs').openSync(process.argv[1], 'r') } catch { process.exit(${MAY_NOT}) }`
-  const { ended } = startOwnProcess({ argv: ['--eval', text, '--', path], env: {}, stdio: 'ignore', user })
-  return (await ended) !== `exit ${MAY_NOT}`
+  try {
+    const { ended } = startOwnProcess({ argv: ['--eval', text, '--', path], env: {}, stdio: 'ignore', user })
+    return (await ended) !== `exit ${MAY_NOT}`
+  } catch (error) {
+    throw cannotStart(user, error)
+  }
 }
 
 /**
  * Throws `loose_permissions` where that user could read a secret that is the executor's alone. Where an access control list
- * lets anybody read, the mode has it for the group: then he tries.
+ * lets anybody read, the mode has it for the group: then he tries. Throws `bad_config` where nobody can become him.
  */
 export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {
   for (const path of secrets) {

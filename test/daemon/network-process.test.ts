@@ -161,10 +161,13 @@ test(
     const dir = join(await tempDir(t), 'data')
     const daemon = fileURLToPath(new URL('../../dist/x0xd.mjs', import.meta.url))
     const argv = ['--bounding-set=-setuid,-setgid', process.execPath, daemon, '--data-dir', dir, ...quiet]
-    const env = { ...process.env, X0X_MDNS: 'false' }
-    const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
-    assert.equal(status, 2, stderr)
-    assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
+    // Where the group may read a key, it is tried as that user first.
+    for (const X0X_SHARE_WITH_GROUP of ['false', 'true']) {
+      const env = { ...process.env, X0X_MDNS: 'false', X0X_SHARE_WITH_GROUP }
+      const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
+      assert.equal(status, 2, stderr)
+      assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
+    }
     assert.deepEqual((await readdir(dir)).toSorted(), [
       'agent.key',
       'api-token',
