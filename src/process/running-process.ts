@@ -136,9 +136,10 @@ export class RunningProcess {
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 
-  /** Says something to everything that runs. What is meant to end it is for `terminate` and `kill`. */
+  /** Says something to everything that runs: SIGKILL is `kill`, and nothing else is followed by more. */
   signal(signal: ProcessSignal): void {
-    if (!this.#exited) this.#child.signal(signal)
+    if (signal === 'SIGKILL') this.kill()
+    else if (!this.#exited) this.#child.signal(signal)
   }
 
   /** SIGKILL to everything that runs, now. */

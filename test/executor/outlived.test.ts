@@ -82,6 +82,19 @@ test('… and keeps the place of its session, so that sessions opened and closed
   await until(async () => (await host.open().catch(() => null)) !== null)
 })
 
+test('… and its run ends without it, too, where a caller of REXD says SIGKILL', async (t) => {
+  const host = await LocalHost.start(t, {
+    scripts: { waits: 'echo $$; exec sleep 1000' },
+    cells: await cellsOf(() => new DeafCell(GROUP)),
+  })
+  const run = await host.run(await host.open(), [host.program('waits')])
+  const pid = Number((await run.printed(/\d+\n/)).trim())
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  await run.run.signal('KILL')
+  const { code, signal, truncated } = await run.outcome()
+  assert.deepEqual([code, signal, truncated, isAlive(pid)], [null, null, true, true])
+})
+
 test('what was started and killed because its limits could not be set is in the journal as started', async (t) => {
   const confine = (): never => {
     throw new Error('no limits today')
