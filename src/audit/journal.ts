@@ -132,7 +132,12 @@ export class Journal implements Startable {
   async refuse(event: RefusalEvent): Promise<void> {
     if (this.#marks.isEndOfOurs(event)) return this.append(shortened(event))
     if (this.#writer.low !== null) return this.#refusals.suppress(event)
-    if (this.#refusals.admits(event)) await this.append(shortened(event))
+    if (!this.#refusals.admits(event)) return
+    await this.append(shortened(event)).catch((error: unknown) => {
+      // Not written, and so counted.
+      if (this.#open) this.#refusals.suppress(event)
+      throw error
+    })
   }
 
   /** Whether a line could be written now, as far as one can know without writing it. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { createHash, randomUUID } from 'node:crypto'
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -108,6 +108,21 @@ test('a flood of refusals is a bounded number of lines and bytes, and the rest i
   const counted = suppressed(lines).reduce((sum, { count }) => sum + count, 0)
   assert.equal(counted + lines.length - 2, 23_001)
   assert.equal((await verifyJournal([path])).ok, true)
+})
+
+test('a refusal whose line cannot be written is counted, and told when the journal can be written again', async (t) => {
+  const { journal, path } = await openJournal(t)
+  await rename(path, `${path}.1`)
+  await mkdir(path)
+  const lines = [0, 1, 2].map(async (n) => journal.refuse(refusal(n)))
+  for (const line of await Promise.allSettled(lines)) assert.equal(line.status, 'rejected')
+  await rm(path, { recursive: true })
+  await journal.refuse(refusal(3))
+  await journal.stop()
+  assert.deepEqual(
+    suppressed(await linesOf(path)).map(({ count, reasons }) => [count, Object.values(reasons)]),
+    [[3, [3]]],
+  )
 })
 
 test('strangers without number hide nothing that an operator, a trusted peer or a caller of this host was refused', async (t) => {
