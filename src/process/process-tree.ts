@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
-import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS } from '../protocol/containment-limits.ts'
+import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS, HIDDEN_LOOK_MS, HIDDEN_LOOKS } from '../protocol/containment-limits.ts'
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
 import { DueSignals, inTurns } from './due-signals.ts'
 import type { MarkSearch } from './mark-search.ts'
@@ -26,7 +26,7 @@ function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<M
 /** What the environment of a run's processes carries, and who looks for it. */
 export interface RunMark {
   readonly text: string
-  readonly search: MarkSearch
+  readonly search: Pick<MarkSearch, 'find' | 'share'>
   /** How many processes there had been before the run's own. */
   readonly forks: number | null
 }
@@ -59,6 +59,8 @@ export class ProcessTree {
   #end: Promise<void> | null = null
   /** Something that cannot be looked at may be of the run. */
   #unseen = false
+  /** At the last look something did not show its environment. */
+  #hidden = false
   #asked = false
   #over = false
 
@@ -129,18 +131,25 @@ export class ProcessTree {
     await this.#tell(['SIGKILL'])
   }
 
-  /** Until nobody is new: the kernel makes a stopped group go on that is orphaned by a death (setpgid(2)). */
+  /**
+   * Until nobody is new: the kernel makes a stopped group go on that is orphaned by a death (setpgid(2)). Who hides its
+   * environment may be about to show it, as bwrap(1) does while it starts a program.
+   */
   async #killRest(): Promise<void> {
     await this.#due.stop()
     const deadline = performance.now() + FREEZE_MS
+    let again = 0
     for (;;) {
       const inTime = await this.#freeze(deadline)
       await this.#tell(['SIGKILL'])
       this.#unseen ||= !inTime
-      if (!inTime || this.#strays.size === 0) return
-      const { fresh, whole } = await this.#look(stop)
-      if (whole && !fresh) return
+      if (!inTime) break
+      const { fresh, whole } = this.#strays.size > 0 ? await this.#look(stop) : { fresh: false, whole: true }
+      if (fresh || !whole) continue
+      if (!this.#hidden || ++again > HIDDEN_LOOKS) break
+      await sleep(HIDDEN_LOOK_MS)
     }
+    this.#unseen ||= this.#hidden
   }
 
   /** Stops whom we know, and looks until nobody is new: what is stopped starts nothing between a look and the kill. False: time was out. */
@@ -168,7 +177,8 @@ export class ProcessTree {
     for await (const member of inTurns(this.#over ? [] : walkDescendants(this.#pid), this.#share())) onFound(member)
     const leader = this.#born === undefined ? null : { pid: this.#pid, born: this.#born }
     const look = leader && (await search.find({ mark: text, leader, forks, knows, onFound }))
-    if (this.#over) this.#unseen ||= look === null ? this.#asked : look.hidden
+    this.#hidden = look?.hidden === true
+    if (this.#over && look === null) this.#unseen ||= this.#asked
     return { fresh, whole: look?.whole ?? true }
   }
 

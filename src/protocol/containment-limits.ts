@@ -11,6 +11,9 @@ export const FREEZE_ROUNDS = 16
 export const FREEZE_MS = 1_000
 /** One look through all processes of the host; 10,000 new ones take about as long. */
 export const MARK_LOOK_MS = 1_000
+/** How often, and after which pause, who does not show its environment is looked at again before it is told of. */
+export const HIDDEN_LOOKS = 4
+export const HIDDEN_LOOK_MS = 100
 /** Environments that are read at the same time: one that hangs in the kernel holds one of the four threads that also write the journal. */
 export const MAX_READS = 2
 /** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */

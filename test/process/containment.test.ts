@@ -242,9 +242,13 @@ test('group: one of our user that hides its environment, and began with the run,
 })
 
 test('group: a run that ends by itself and leaves nobody behind has no such warning', async (t) => {
-  const started = await startConfined(t, ['true'], { choice: 'group' })
-  await started.process.ended
-  assert.deepEqual(kinds(started), [])
+  // Other programs of this user may begin meanwhile and hide their environment, which is told of.
+  for (let round = 0; round < 10; round++) {
+    const started = await startConfined(t, ['true'], { choice: 'group' })
+    await started.process.ended
+    if (kinds(started).length === 0) return
+  }
+  assert.fail('each of ten runs had one')
 })
 
 test('pid_namespace: a program that ends before we have heard that it began loses nothing of its output', needs.bwrap, async (t) => {

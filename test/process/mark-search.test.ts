@@ -13,8 +13,10 @@ import { systemClock } from '../../src/base/clock.ts'
 import { TimeSharing } from '../../src/base/time-sharing.ts'
 import { MarkSearch, type Wanted } from '../../src/process/mark-search.ts'
 import { givenSince, readPidNumbers } from '../../src/process/pid-numbers.ts'
+import { ProcessTree } from '../../src/process/process-tree.ts'
 import { marksIn, newMark } from '../../src/process/run-mark.ts'
 import type { Member } from '../../src/process/signals.ts'
+import { HIDDEN_LOOKS } from '../../src/protocol/containment-limits.ts'
 import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
@@ -138,6 +140,18 @@ test('what is found, known, older or of others', async (t) => {
   )
   const sorted = [found, all, none].map((pids) => pids!.toSorted((a, b) => a - b))
   assert.deepEqual(sorted, [[101], [50, 101, 102], []])
+})
+
+test('who hides its environment for a moment is looked at again, and told of where it goes on', linuxOnly, async () => {
+  for (const hides of [HIDDEN_LOOKS, HIDDEN_LOOKS + 1]) {
+    let looks = 0
+    const find = async () => ({ whole: true, hidden: ++looks <= hides })
+    const child = spawn('true')
+    const tree = new ProcessTree(child.pid!, { text: MARK, search: { find, share: (signal) => sharing.share(signal) }, forks: null })
+    await once(child, 'exit')
+    tree.end()
+    assert.deepEqual([await tree.gone(), looks], [hides === HIDDEN_LOOKS, HIDDEN_LOOKS + 1])
+  }
 })
 
 test('a process whose memory cannot be read holds nobody up for long, and is told of', { ...linuxOnly, timeout: 60_000 }, async (t) => {
