@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 
 import type { Clock, Timer } from '../base/clock.ts'
+import { RateLimit } from '../base/rate-limit.ts'
 import { TokenBucket, type TokenBucketInit } from '../base/token-bucket.ts'
 import {
   MAX_NAMED_REASONS,
@@ -67,29 +68,17 @@ const reasonOf = (event: RefusalEvent): string => ('reason' in event ? event.rea
 
 /** How many lines there may be of each source of one kind, and of all. */
 class Meter {
-  readonly #clock: Clock
+  readonly #sources: RateLimit
   /** Null: the sources are few. */
   readonly #total: TokenBucket | null
-  /** The oldest first. */
-  readonly #sources = new Map<string, TokenBucket>()
 
   constructor(components: { clock: Clock }, init: { total: TokenBucketInit | null }) {
-    this.#clock = components.clock
+    this.#sources = new RateLimit(components, { ...REFUSAL_LINES, sources: MAX_REFUSAL_SOURCES })
     this.#total = init.total && new TokenBucket(components, init.total)
   }
 
   take(source: string): boolean {
-    return this.#of(source).take() && this.#total?.take() !== false
-  }
-
-  #of(source: string): TokenBucket {
-    const known = this.#sources.get(source)
-    if (known !== undefined) return known
-    const oldest = this.#sources.keys().next().value
-    if (this.#sources.size >= MAX_REFUSAL_SOURCES && oldest !== undefined) this.#sources.delete(oldest)
-    const made = new TokenBucket({ clock: this.#clock }, REFUSAL_LINES)
-    this.#sources.set(source, made)
-    return made
+    return this.#sources.allows(source) && this.#total?.take() !== false
   }
 }
 

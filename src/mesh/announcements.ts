@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts'
+import { RateLimit } from '../base/rate-limit.ts'
 import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, cardBody, isOfLaterVersion, signedCard, type CardBody } from '../protocol/card.ts'
@@ -13,8 +14,8 @@ import {
   STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../protocol/limits.ts'
 import { MAX_ANNOUNCED_MACHINES } from '../protocol/discovery-limits.ts'
+import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './gossip.ts'
-import { perMinute, RateLimit } from './rate-limit.ts'
 
 /** An agent that announced itself, while that is believed. Names are the agents' own words. */
 export interface SeenAgent {

@@ -1,8 +1,9 @@
 import type { Clock } from '../base/clock.ts'
+import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { FOUND_STRANGERS_PER_MINUTE, MAX_FOUND_WAITING, MAX_STRANGER_CONNECTIONS, MAX_STRANGER_DIALS } from '../protocol/limits.ts'
+import { perMinute } from '../protocol/meter-limits.ts'
 import type { MeshNode } from './node.ts'
-import { perMinute, RateLimit } from './rate-limit.ts'
 
 export interface FoundMachinesComponents {
   readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>

@@ -1,9 +1,9 @@
 import type { Clock } from '../base/clock.ts'
+import { RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { CROWD_FACTOR, RATES, REFUSED_CONNECTION_COST, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import { CROWD_FACTOR, MAX_METERED_SOURCES, RATES, REFUSED_CONNECTION_COST, type Metered, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
 import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
-import { RateLimit, type RateLimitComponents } from './rate-limit.ts'
 import { RecentSources } from './recent-sources.ts'
 
 export interface SourcesComponents extends RateLimitComponents {
@@ -114,7 +114,7 @@ export class Sources {
     if (known !== undefined) return known
     const { burst, perSecond } = RATES[standing][what]
     const factor = purpose === 'crowd' ? CROWD_FACTOR : 1
-    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor })
+    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor, sources: MAX_METERED_SOURCES })
     this.#limits.set(key, limit)
     return limit
   }

@@ -86,6 +86,12 @@ export const METER_EVERY_BYTES = 256 * KIB
 export const METER_EVERY_FRAMES = 64
 /** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
 export const MAX_METERED_SOURCES = 4_096
+/** So many a minute of each source, all of them at once if need be. */
+export const perMinute = (count: number): Rate & { readonly sources: number } => ({
+  burst: count,
+  perSecond: count / 60,
+  sources: MAX_METERED_SOURCES,
+})
 
 /** Answers to what is proposed for a new stream: the greeting, and one for each version of gossip, which has most. */
 export const MAX_NEGOTIATION_ANSWERS = 8

@@ -4,7 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { Lateness } from '../../src/mesh/lateness.ts'
-import { perMinute, RateLimit } from '../../src/mesh/rate-limit.ts'
+import { RateLimit } from '../../src/base/rate-limit.ts'
+import { perMinute } from '../../src/protocol/meter-limits.ts'
 import { Sources } from '../../src/mesh/sources.ts'
 import {
   CROWD_FACTOR,
@@ -53,7 +54,7 @@ test('a source may do so much at once, then so much a second, and no other pays 
 })
 
 test('sources are remembered in bounded memory: the one that was quiet longest starts afresh', () => {
-  const limit = new RateLimit({ clock: new ManualClock() }, { burst: 1, perSecond: 0 })
+  const limit = new RateLimit({ clock: new ManualClock() }, { burst: 1, perSecond: 0, sources: MAX_METERED_SOURCES })
   assert.equal(limit.allows('first'), true)
   for (let i = 0; i < MAX_METERED_SOURCES - 1; i++) limit.allows(`source ${i}`)
   assert.equal(limit.allows('first'), false)

@@ -1,6 +1,5 @@
-import type { Clock } from '../base/clock.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
-import { MAX_METERED_SOURCES, type Rate } from '../protocol/meter-limits.ts'
+import type { Clock } from './clock.ts'
+import { TokenBucket, type TokenBucketInit } from './token-bucket.ts'
 
 export interface RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
@@ -8,17 +7,22 @@ export interface RateLimitComponents {
   readonly random?: () => number
 }
 
+export interface RateLimitInit extends TokenBucketInit {
+  /** How many sources are remembered. */
+  readonly sources: number
+}
+
 /** So many events of each source at once and then each second, in bounded memory: the source that was quiet longest starts afresh. */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
-  readonly #rate: Rate
+  readonly #init: RateLimitInit
   readonly #buckets = new Map<string, TokenBucket>()
 
-  constructor(components: RateLimitComponents, init: Rate) {
+  constructor(components: RateLimitComponents, init: RateLimitInit) {
     this.#clock = components.clock
     this.#random = components.random ?? Math.random
-    this.#rate = init
+    this.#init = init
   }
 
   /** Counts so many events of this source; false, and none counted, when they are too many. */
@@ -41,13 +45,10 @@ export class RateLimit {
   }
 
   #bucketOf(source: string): TokenBucket {
-    const bucket = this.#buckets.get(source) ?? new TokenBucket({ clock: this.#clock }, this.#rate)
+    const bucket = this.#buckets.get(source) ?? new TokenBucket({ clock: this.#clock }, this.#init)
     this.#buckets.delete(source)
     this.#buckets.set(source, bucket)
-    if (this.#buckets.size > MAX_METERED_SOURCES) this.#buckets.delete(this.#buckets.keys().next().value!)
+    if (this.#buckets.size > this.#init.sources) this.#buckets.delete(this.#buckets.keys().next().value!)
     return bucket
   }
 }
-
-/** So many a minute, all of them at once if need be. */
-export const perMinute = (count: number): Rate => ({ burst: count, perSecond: count / 60 })
