@@ -1,12 +1,12 @@
+import { Due } from '../base/due.ts'
+import { NEVER } from '../base/never.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
-import { DueSignals, signalAll } from './due-signals.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ProcessTree, type RunMark } from './process-tree.ts'
+import { signalAll } from './signal-all.ts'
 import { mayNotSignal, send, type ProcessSignal } from './signals.ts'
-
-const NEVER = new AbortController().signal
 
 /** What a run lives in. */
 export interface CellInit {
@@ -29,7 +29,7 @@ export class Cell {
   #namespace: PidNamespace | null = null
   #mayLeak = false
   /** What those outside of the group have still to hear, which is work for several turns of the event loop. */
-  readonly #due = new DueSignals({ deliver: async (signals) => this.#tell(signals) })
+  readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#tell(signals) })
   readonly #share: TimeShare
 
   constructor(init: CellInit) {

@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
+import { Due } from '../base/due.ts'
+import { NEVER } from '../base/never.ts'
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS, HIDDEN_LOOK_MS, HIDDEN_LOOKS } from '../protocol/containment-limits.ts'
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
-import { DueSignals, inTurns } from './due-signals.ts'
 import type { MarkSearch } from './mark-search.ts'
+import { inTurns } from './signal-all.ts'
 import { childrenOf, mayNotSignal, send, type Member } from './signals.ts'
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
@@ -38,8 +40,6 @@ interface Found {
   readonly whole: boolean
 }
 
-const NEVER = new AbortController().signal
-
 const stop = ({ pid, born }: Member): void => void (birthOf(pid) === born && send(pid, 'SIGSTOP'))
 
 /**
@@ -55,7 +55,7 @@ export class ProcessTree {
   readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
   /** What those outside of the group have still to hear. */
-  readonly #due = new DueSignals({ deliver: async (signals) => this.#deliver(signals) })
+  readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#deliver(signals) })
   #end: Promise<void> | null = null
   /** Something that cannot be looked at may be of the run. */
   #unseen = false

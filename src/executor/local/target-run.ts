@@ -1,4 +1,5 @@
 import type { LocalRunKey } from '../../audit/events.ts'
+import { Due } from '../../base/due.ts'
 import { AppError, errorText, ERROR_TABLE, type ErrorCode } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/authorize-target.ts'
 import type { Slot } from '../../policy/slots.ts'
@@ -54,8 +55,8 @@ export class TargetRun {
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
   #ending = false
-  /** Asked for since the first of those that are being told. */
-  #cancels = 0
+  /** One question at a time: a caller may ask as often as it likes. */
+  readonly #cancels = new Due<'cancel'>({ deliver: async () => this.#components.targets.cancel(this.requestId) })
   #over = false
 
   constructor(components: TargetRunComponents, init: TargetRunInit) {
@@ -122,18 +123,7 @@ export class TargetRun {
     // Nobody reads any more: what the target still writes must not hold it.
     if (cause === 'peer_disconnected') this.#outbox.close()
     this.#ending = true
-    void this.#cancel()
-  }
-
-  /** One question at a time, and one more for all that came meanwhile: a caller may ask as often as it likes. */
-  async #cancel(): Promise<void> {
-    this.#cancels += 1
-    if (this.#cancels > 1) return
-    for (let asked = 0; asked !== this.#cancels;) {
-      asked = this.#cancels
-      await this.#components.targets.cancel(this.requestId)
-    }
-    this.#cancels = 0
+    this.#cancels.ask('cancel')
   }
 
   /** Does not wait for what the target says. */

@@ -41,6 +41,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   void (await run.ask())()
   for (let time = 0; time < 1_000; time++) run.program!.signal('SIGTERM')
   await turn()
+  for (let time = 0; time < 1_000; time++) run.program!.signal('SIGTERM')
   assert.equal(asked.length, 1)
   asked[0]!.resolve()
   await turn()
