@@ -72,5 +72,9 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof AppError && (code === undefined || error.code === code)
 
+/** The system says that nothing stands at a path. */
+export const isMissing = (error: unknown): boolean =>
+  ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException | undefined)?.code ?? '')
+
 /** The text of anything thrown, for a log line or a user. */
 export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))

@@ -5,7 +5,7 @@ import { dirname, join, parse as parsePath, resolve } from 'node:path'
 
 import { parse, TomlError } from 'smol-toml'
 
-import { AppError, errorText, type ErrorCode } from './errors.ts'
+import { AppError, errorText, isMissing, type ErrorCode } from './errors.ts'
 import { linesOf, type KeyPath } from './toml-lines.ts'
 import { wayTo } from './way.ts'
 
@@ -20,8 +20,6 @@ export interface TomlDocument {
 }
 
 const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
-
-const isMissing = (error: unknown): boolean => errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR'
 
 export interface TomlOptions {
   /** Integers come as bigint, for a reader that must tell `1` from `1.0` or keep one of 64 bits. */

@@ -1,6 +1,8 @@
 import { lstatSync, readlinkSync, type Stats } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 
+import { isMissing } from './errors.ts'
+
 /** The kernel's own bound on links in one path (path_resolution(7)). */
 export const MAX_PATH_LINKS = 40
 
@@ -40,7 +42,7 @@ const standingAt = (path: string): Stats | undefined => {
   try {
     return lstatSync(path)
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return undefined
+    if (isMissing(error)) return undefined
     throw error
   }
 }

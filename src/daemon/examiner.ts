@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises'
 
+import { isMissing } from '../base/errors.ts'
 import { readPasswd } from '../base/passwd.ts'
 import { userNameOf } from './network-user.ts'
 
@@ -8,8 +9,6 @@ import { userNameOf } from './network-user.ts'
  * `stranger`: another user, who may not see what is in it.
  */
 export type Examiner = { readonly kind: 'owner' } | { readonly kind: 'became' | 'stranger'; readonly user: string }
-
-const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')
 
 /** Its types do not know it. */
 const runtime = process as NodeJS.Process & { initgroups?(user: string, group: number): void }

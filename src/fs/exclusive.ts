@@ -2,9 +2,6 @@ import type { BigIntStats } from 'node:fs'
 
 import { Turnstile } from '../base/turnstile.ts'
 
-/** Nobody calls it off. */
-export const NEVER = new AbortController().signal
-
 /** Files that are being read or changed here. */
 const busy = new Map<string, Turnstile>()
 

@@ -1,9 +1,10 @@
 import { constants } from 'node:fs'
 
+import { NEVER } from '../base/never.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
-import { exclusively, NEVER } from './exclusive.ts'
+import { exclusively } from './exclusive.ts'
 import { mtimeOf, type Mtime } from './mtime.ts'
 import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 

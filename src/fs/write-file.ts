@@ -1,9 +1,10 @@
 import type { BigIntStats } from 'node:fs'
 
 import { isAppError } from '../base/errors.ts'
+import { NEVER } from '../base/never.ts'
 import type { FilePermit } from '../policy/file-permit.ts'
 import { beneath, removeMade, type Place } from './beneath.ts'
-import { exclusively, NEVER } from './exclusive.ts'
+import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { MAX_WRITE_TRIES } from './limits.ts'
 import { mtimeOf, statBehind, type Mtime } from './mtime.ts'

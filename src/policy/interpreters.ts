@@ -1,5 +1,6 @@
 import { posix } from 'node:path'
 
+import { isMissing } from '../base/errors.ts'
 import { writableByOthersSync } from '../base/files.ts'
 import { programFormat, type ProgramFormat } from '../base/program-head.ts'
 import { MAX_INTERPRETERS } from '../protocol/containment-limits.ts'
@@ -43,7 +44,7 @@ const formatOf = (path: string): ProgramFormat | null => {
   try {
     return programFormat(path)
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '')) return null
+    if (isMissing(error)) return null
     throw error
   }
 }

@@ -1,5 +1,6 @@
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { NEVER } from '../../base/never.ts'
 import { BatchAnswers, type BatchRoom } from './batch-answers.ts'
 import type { CallPlaces, Place } from './call-places.ts'
 import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
@@ -85,8 +86,6 @@ const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components:
   }
   return parts.splice(0).map(one)
 }
-
-const NEVER = new AbortController().signal
 
 const NOTHING = { response: null, answered: null } as const
 
