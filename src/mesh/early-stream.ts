@@ -62,7 +62,8 @@ export const earlyStreams = wrapMuxers(proposeEarly)
 const ENCRYPTER = '/noise'
 
 /** What libp2p's message streams have beside their interface: where a transport hands over what it read. */
-type Receiving = MessageStream & { onData(data: StreamMessageEvent['data']): void }
+type Receiving = MessageStream & { onData(data: Data): void }
+type Data = StreamMessageEvent['data']
 
 /**
  * Saves the same round trip when we dial: libp2p is given the agreement on Noise at once, so that the
@@ -70,18 +71,7 @@ type Receiving = MessageStream & { onData(data: StreamMessageEvent['data']): voi
  */
 export const agreeEarly = (stream: MessageStream): void => {
   if (stream.direction !== 'outbound' || !isReceiving(stream)) return
-  const stripper = new ReplyStripper(ENCRYPTER)
-  const onData = stream.onData.bind(stream)
-  stream.onData = (data) => {
-    try {
-      const rest = stripper.push(data.subarray())
-      if (rest === null) return
-      stream.onData = onData
-      onData(rest)
-    } catch (error) {
-      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
-    }
-  }
+  watchFirst(stream, (_data, rest) => rest)
   stream.push(negotiation(ENCRYPTER))
 }
 
@@ -91,12 +81,19 @@ export const agreeEarly = (stream: MessageStream): void => {
  */
 export const demandEncrypter = (stream: MessageStream): void => {
   if (stream.direction !== 'inbound' || !isReceiving(stream)) return
-  const proposal = new ReplyStripper(ENCRYPTER)
+  watchFirst(stream, (data) => data)
+}
+
+/** Until the peer has said that it speaks Noise, libp2p gets what `pass` leaves of it; `rest`: what is behind that word, null before it is whole. Another word ends the stream. */
+const watchFirst = (stream: Receiving, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
+  const stripper = new ReplyStripper(ENCRYPTER)
   const onData = stream.onData.bind(stream)
   stream.onData = (data) => {
     try {
-      if (proposal.push(data.subarray()) !== null) stream.onData = onData
-      onData(data)
+      const rest = stripper.push(data.subarray())
+      if (rest !== null) stream.onData = onData
+      const passed = pass(data, rest)
+      if (passed !== null) onData(passed)
     } catch (error) {
       stream.abort(error instanceof Error ? error : new Error(errorText(error)))
     }
