@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { silentLogger } from '../src/base/log.ts'
-import { UNCONFINED, type Confinement } from '../src/policy/confinement.ts'
+import { UNCONFINED, type Confinement } from '../src/policy/mesh/confinement.ts'
 import { Cells } from '../src/process/cells.ts'
 import { Guardian } from '../src/process/guardian.ts'
 import { spawnPermitted } from '../src/process/spawn.ts'

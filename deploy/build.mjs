@@ -24,7 +24,7 @@ __setFlags('--semi-space-growth-factor=1')`
 
 export const TARGETS = {
   x0x: {
-    entry: 'src/cli/main.ts',
+    entry: 'src/programs/x0x/main.ts',
     out: 'dist/x0x.cjs',
     format: 'cjs',
     target: 'node20',
@@ -35,7 +35,7 @@ export const TARGETS = {
   },
   // Loaded by x0x.cjs for every line but a plain exec, which would take twice as long if it had to read this.
   'x0x-any-line': {
-    entry: 'src/cli/any-line.ts',
+    entry: 'src/programs/x0x/any-line.ts',
     out: 'dist/x0x-any-line.cjs',
     format: 'cjs',
     target: 'node20',
@@ -43,7 +43,7 @@ export const TARGETS = {
     supported: { 'dynamic-import': false },
   },
   x0xd: {
-    entry: 'src/daemon/main.ts',
+    entry: 'src/programs/x0xd/main.ts',
     out: 'dist/x0xd.mjs',
     format: 'esm',
     target: 'node24',
@@ -51,7 +51,7 @@ export const TARGETS = {
     supported: { 'dynamic-import': true },
   },
   'x0xd-network': {
-    entry: 'src/daemon/network-main.ts',
+    entry: 'src/programs/x0xd-network/main.ts',
     out: 'dist/x0xd-network.mjs',
     format: 'esm',
     target: 'node24',
@@ -59,7 +59,7 @@ export const TARGETS = {
     supported: { 'dynamic-import': true },
   },
   rexd: {
-    entry: 'src/daemon/rexd-main.ts',
+    entry: 'src/programs/rexd/main.ts',
     out: 'dist/rexd.mjs',
     format: 'esm',
     target: 'node24',

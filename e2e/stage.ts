@@ -1,6 +1,6 @@
 import { stdout } from 'node:process'
 
-import { table } from '../src/cli/print.ts'
+import { table } from '../src/programs/x0x/print.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
 const coloured = stdout.isTTY && !process.env['NO_COLOR'] && process.env['TERM'] !== 'dumb'

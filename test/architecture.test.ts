@@ -15,6 +15,7 @@ const STATEMENTS: Record<RuleName, string> = {
   names: 'files are kebab-case, say what they are, and stand in a folder of the house',
   resolved: 'every relative import names a file of ours with its extension',
   floors: 'a folder imports only itself and folders before it',
+  programs: 'a program imports nothing of another program',
   cycles: 'there is no cycle of imports, types included',
   barrels: 'there is no barrel and no default export',
   owners: 'each library has its owner',
@@ -35,7 +36,22 @@ test('the rules have read the whole house', () => {
   assert.ok(sources.length >= 60, `only ${sources.length} files`)
   const imports = sources.reduce((count, source) => count + source.imports.length, 0)
   assert.ok(imports >= sources.length, `only ${imports} imports`)
-  for (const folder of ['base', 'protocol', 'client', 'identity', 'policy', 'executor', 'mesh', 'exec', 'doors', 'daemon', 'cli']) {
+  for (const folder of [
+    'base',
+    'protocol',
+    'client',
+    'identity',
+    'policy',
+    'executor',
+    'mesh',
+    'exec',
+    'doors',
+    'local-api',
+    'config',
+    'supervision',
+    'doctor',
+    'programs',
+  ]) {
     assert.ok(
       sources.some(({ path }) => path.startsWith(`src/${folder}/`)),
       `nothing in ${folder}/`,
@@ -70,6 +86,10 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/mesh/a.ts': "export { b } from '../exec/b.ts'", 'src/exec/b.ts': 'export const b = 1' },
     { 'src/dm/a.ts': "export const f = () => import('../exec/b.ts')", 'src/exec/b.ts': 'export const b = 1' },
   ],
+  programs: [
+    { 'src/programs/x0x/a.ts': "import { b } from '../rexd/b.ts'", 'src/programs/rexd/b.ts': 'export const b = 1' },
+    { 'src/programs/rexd/a.ts': "import type { B } from '../x0xd/b.ts'", 'src/programs/x0xd/b.ts': 'export type B = 1' },
+  ],
   cycles: [
     { 'src/dm/a.ts': "import { b } from './b.ts'", 'src/dm/b.ts': "import type { A } from './a.ts'" },
     { 'src/dm/a.ts': "import './b.ts'", 'src/dm/b.ts': "import './c.ts'", 'src/dm/c.ts': "import './a.ts'" },
@@ -84,14 +104,14 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/exec/a.ts': "import { createLibp2p } from 'libp2p'" },
     { 'src/doors/rest/a.ts': "import { peerIdFromString } from '@libp2p/peer-id'" },
     { 'src/dm/a.ts': "import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'" },
-    { 'src/cli/a.ts': "import { z } from 'zod'" },
+    { 'src/programs/x0x/a.ts': "import { z } from 'zod'" },
     { 'src/policy/a.ts': "import { parse } from 'smol-toml'" },
-    { 'src/daemon/a.ts': "import { pino } from 'pino'" },
+    { 'src/supervision/a.ts': "import { pino } from 'pino'" },
     { 'src/exec/a.ts': "import { encode } from 'cbor-x/encode'" },
     { 'src/protocol/a.ts': "import { Decoder } from 'cbor-x'" },
     { 'src/executor/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/executor/a.ts': "export const f = () => import('child_process')" },
-    { 'src/daemon/a.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/supervision/a.ts': "import { spawn } from 'node:child_process'" },
     { 'src/client/session.ts': "import { spawn } from 'node:child_process'" },
     { 'src/client/session.ts': "import { WebSocket } from 'ws'" },
     { 'src/exec/a.ts': "import left from 'left-pad'" },
@@ -126,19 +146,25 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     },
   ],
   halves: [
-    { 'src/daemon/main.ts': "import { d } from '../doors/d.ts'", 'src/doors/d.ts': 'export const d = 1' },
-    { 'src/daemon/main.ts': "import { a } from './a.ts'", 'src/daemon/a.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/programs/x0xd/main.ts': "import { d } from '../../doors/d.ts'", 'src/doors/d.ts': 'export const d = 1' },
+    { 'src/programs/x0xd/main.ts': "import { a } from './a.ts'", 'src/programs/x0xd/a.ts': "import { createLibp2p } from 'libp2p'" },
     {
-      'src/daemon/network-main.ts': "import { a } from './a.ts'",
-      'src/daemon/a.ts': "import type { P } from '../policy/p.ts'",
+      'src/programs/x0xd-network/main.ts': "import { a } from './a.ts'",
+      'src/programs/x0xd-network/a.ts': "import type { P } from '../../policy/p.ts'",
       'src/policy/p.ts': 'export type P = 1',
     },
-    { 'src/daemon/network-main.ts': "import { k } from '../identity/agent-key.ts'", 'src/identity/agent-key.ts': 'export const k = 1' },
-    { 'src/daemon/network-main.ts': "import { run } from '../executor/run.ts'", 'src/executor/run.ts': 'export const run = 1' },
-    { 'src/daemon/network-main.ts': "import { spawn } from 'node:child_process'" },
-    { 'src/daemon/network-main.ts': "export const f = () => import('node:worker_threads')" },
-    { 'src/daemon/rexd-main.ts': "import { createLibp2p } from 'libp2p'" },
-    { 'src/daemon/rexd-main.ts': "import { link } from '../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
+    {
+      'src/programs/x0xd-network/main.ts': "import { k } from '../../identity/agent-key.ts'",
+      'src/identity/agent-key.ts': 'export const k = 1',
+    },
+    {
+      'src/programs/x0xd-network/main.ts': "import { run } from '../../executor/runs/run.ts'",
+      'src/executor/runs/run.ts': 'export const run = 1',
+    },
+    { 'src/programs/x0xd-network/main.ts': "import { spawn } from 'node:child_process'" },
+    { 'src/programs/x0xd-network/main.ts': "export const f = () => import('node:worker_threads')" },
+    { 'src/programs/rexd/main.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/programs/rexd/main.ts': "import { link } from '../../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
   ],
   apart: [
     {
@@ -147,18 +173,18 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/base/b.ts': 'export const b = 1',
     },
   ],
-  quietImports: [{ 'src/cli/a.ts': "console.log('hello')" }, { 'src/cli/a.ts': 'if (Math.PI > 3) throw new Error()' }],
+  quietImports: [{ 'src/programs/x0x/a.ts': "console.log('hello')" }, { 'src/programs/x0x/a.ts': 'if (Math.PI > 3) throw new Error()' }],
   entryPoints: [
     {
-      'src/cli/main.ts': '',
+      'src/programs/x0x/main.ts': '',
       'src/client/entry.ts': '',
-      'src/daemon/main.ts': '',
-      'src/daemon/network-main.ts': '',
-      'src/daemon/rexd-main.ts': '',
+      'src/programs/x0xd/main.ts': '',
+      'src/programs/x0xd-network/main.ts': '',
+      'src/programs/rexd/main.ts': '',
       'src/process/terminal-main.ts': '',
       'src/dm/forgotten.ts': 'export const a = 1',
     },
-    { 'src/cli/main.ts': '' },
+    { 'src/programs/x0x/main.ts': '' },
   ],
   sizes: [
     { 'src/base/a.ts': 'export const a = 1\n'.repeat(301) },
@@ -183,11 +209,11 @@ test('what the rules allow passes all of them', () => {
     'src/exec/run.ts': "import { client } from '../executor/port/client.ts'\nexport const run = () => client()",
     'src/client/entry.ts': "export { connect } from './client.ts'",
     'src/client/client.ts': 'export const connect = async () => 0',
-    'src/daemon/main.ts': 'export const main = async () => 0',
-    'src/daemon/network-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
-    'src/daemon/rexd-main.ts': "import { run } from '../exec/run.ts'\nexport const main = async () => run()",
+    'src/programs/x0xd/main.ts': 'export const main = async () => 0',
+    'src/programs/x0xd-network/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
+    'src/programs/rexd/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/process/terminal-main.ts': 'export const main = async () => 0',
-    'src/cli/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
+    'src/programs/x0x/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })
   for (const rule of Object.values(RULES)) assert.deepEqual(rule(good), [])
 })

@@ -11,7 +11,7 @@ import type { AuthorityJournal } from './authority-journal.ts'
 import { JsonBody } from './json-body.ts'
 import type { OperatorGate } from './operator-gate.ts'
 import type { ContactRecord, Operation } from './port/messages.ts'
-import type { Signatures } from './signatures.ts'
+import type { Signatures } from './links/signatures.ts'
 
 export interface OperationsComponents {
   readonly authority: AuthorityJournal

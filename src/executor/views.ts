@@ -1,6 +1,6 @@
 import type { Journal, JournalStatus } from '../audit/journal.ts'
 import type { ExecCounters, ExecDiagnostics } from '../diagnostics/exec-counters.ts'
-import type { LoadedAcl } from '../policy/load-acl.ts'
+import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'

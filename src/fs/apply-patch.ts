@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer'
 
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
-import type { FileAccess, FilePermit } from '../policy/file-permit.ts'
+import type { FileAccess, FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'

@@ -2,7 +2,7 @@ import { mkdir, readlink, rmdir } from 'node:fs/promises'
 
 import { AppError } from '../base/errors.ts'
 import { MAX_PATH_LINKS } from '../base/way.ts'
-import type { FilePermit, Root } from '../policy/file-permit.ts'
+import type { FilePermit, Root } from '../policy/local/file-permit.ts'
 import type { Found, Held, HoldRoot } from './held.ts'
 import { holdRootByDescriptor } from './held-by-descriptor.ts'
 import { holdRootByPath } from './held-by-path.ts'

@@ -1,7 +1,7 @@
 import { posix } from 'node:path'
 
 import type { TimeShare } from '../base/time-sharing.ts'
-import type { FilePermit } from '../policy/file-permit.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'

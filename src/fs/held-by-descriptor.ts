@@ -3,7 +3,7 @@ import { open as openHandle, readlink, type FileHandle } from 'node:fs/promises'
 import { promisify } from 'node:util'
 
 import { AppError } from '../base/errors.ts'
-import type { Root } from '../policy/file-permit.ts'
+import type { Root } from '../policy/local/file-permit.ts'
 import type { Found, Held } from './held.ts'
 import { errnoOf } from './refusals.ts'
 

@@ -2,7 +2,7 @@ import { constants, type BigIntStats } from 'node:fs'
 import { lstat, open, realpath, type FileHandle } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import type { Root } from '../policy/file-permit.ts'
+import type { Root } from '../policy/local/file-permit.ts'
 import type { Found, Held } from './held.ts'
 import { systemError } from './refusals.ts'
 

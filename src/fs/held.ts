@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 
-import type { Root } from '../policy/file-permit.ts'
+import type { Root } from '../policy/local/file-permit.ts'
 
 /** Something in the file system that we hold: it stays the same thing, whatever happens to its name. Errors are the system's. */
 export interface Held extends Disposable {

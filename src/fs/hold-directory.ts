@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs'
 import { stat } from 'node:fs/promises'
 
-import { isFilePermit, type FilePermit } from '../policy/file-permit.ts'
+import { isFilePermit, type FilePermit } from '../policy/local/file-permit.ts'
 import { AppError } from '../base/errors.ts'
 import { beneath } from './beneath.ts'
 import { about, pathOf, systemError } from './refusals.ts'

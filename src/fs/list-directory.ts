@@ -2,7 +2,7 @@ import { lstat } from 'node:fs/promises'
 import { posix } from 'node:path'
 
 import type { TimeShare } from '../base/time-sharing.ts'
-import type { FilePermit } from '../policy/file-permit.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'

@@ -2,7 +2,7 @@ import { lstatSync, renameSync, unlinkSync, type BigIntStats } from 'node:fs'
 import { unlink } from 'node:fs/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
-import type { FilePermit } from '../policy/file-permit.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath, removeMade, type Made } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'

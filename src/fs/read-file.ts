@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 
 import { NEVER } from '../base/never.ts'
-import type { FilePermit } from '../policy/file-permit.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
 import { exclusively } from './exclusive.ts'

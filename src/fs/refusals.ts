@@ -4,7 +4,7 @@ import { posix } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
 
 import { AppError } from '../base/errors.ts'
-import { isFilePermit, type FileAccess, type FilePermit } from '../policy/file-permit.ts'
+import { isFilePermit, type FileAccess, type FilePermit } from '../policy/local/file-permit.ts'
 import type { Held } from './held.ts'
 import { isTime, mtimeText } from './mtime.ts'
 

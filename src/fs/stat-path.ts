@@ -1,7 +1,7 @@
 import { readlink } from 'node:fs/promises'
 
 import { isAppError } from '../base/errors.ts'
-import type { FilePermit } from '../policy/file-permit.ts'
+import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { entryTypeOf, type EntryType } from './entry-type.ts'
 import { mtimeOf } from './mtime.ts'

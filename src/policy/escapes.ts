@@ -1,7 +1,7 @@
 import { realpathSync } from 'node:fs'
 import { posix } from 'node:path'
 
-import type { AllowedCommand } from './acl.ts'
+import type { AllowedCommand } from './mesh/acl.ts'
 import { findExecutable, MULTI_CALL } from './executable.ts'
 
 /** A way in which a program does more than its name says, and what to allow instead. */

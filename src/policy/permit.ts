@@ -1,6 +1,6 @@
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Account } from './account.ts'
-import type { Confinement } from './confinement.ts'
+import type { Confinement } from './mesh/confinement.ts'
 
 /** A program as it stood when it was permitted: the very inode, so that another in its place is noticed. */
 export interface Executable {

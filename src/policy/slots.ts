@@ -1,6 +1,6 @@
 import type { AgentId } from '../protocol/ids.ts'
 import { MAX_PIECES_UNACKED, MAX_STDIN_HELD } from '../protocol/stdin-limits.ts'
-import type { Caps } from './acl.ts'
+import type { Caps } from './mesh/acl.ts'
 
 /** The right to one running program. */
 export interface Slot {

@@ -5,10 +5,10 @@ import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { wayTo } from '../base/way.ts'
 import { interpreterName, startsOthers } from './escapes.ts'
 import { findExecutable, finderIn, MULTI_CALL } from './executable.ts'
-import type { Root } from './file-permit.ts'
+import type { Root } from './local/file-permit.ts'
 import { pathsIn, scriptOf } from './given-script.ts'
 import { interpretersOf } from './interpreters.ts'
-import type { CommandRule, LocalPolicy } from './local-policy.ts'
+import type { CommandRule, LocalPolicy } from './local/policy.ts'
 
 /**
  * Where only listed commands may run, whoever writes files must not be able to write those: a problem for each rule

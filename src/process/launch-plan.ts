@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
 
-import { needsNamespace, type Confinement } from '../policy/confinement.ts'
+import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit } from '../policy/permit.ts'
 import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'

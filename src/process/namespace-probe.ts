@@ -3,7 +3,7 @@ import { once } from 'node:events'
 
 import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
-import type { Confinement } from '../policy/confinement.ts'
+import type { Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import { MAX_WRAPPER_TEXT, PROBE_MS } from '../protocol/containment-limits.ts'
 import { findTool, namespaceArguments } from './launch-plan.ts'

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { test, type TestContext } from 'node:test'
 
-import { main } from '../../src/cli/main.ts'
+import { main } from '../../src/programs/x0x/main.ts'
 import { OPERATOR_KEY_FILE } from '../../src/identity/operator-proof.ts'
 
 const TOKEN = 'a'.repeat(64)

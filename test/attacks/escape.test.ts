@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import type { Confinement } from '../../src/policy/confinement.ts'
+import type { Confinement } from '../../src/policy/mesh/confinement.ts'
 import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
 import { birthOf, isLiving } from '../../src/base/proc-stat.ts'

@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { readToml } from '../../src/base/files.ts'
-import { readRexdConfig } from '../../src/daemon/rexd-config.ts'
-import { SETTING_KEYS, SETTINGS } from '../../src/daemon/settings.ts'
-import { inspectAcl } from '../../src/policy/load-acl.ts'
+import { readRexdConfig } from '../../src/config/rexd-config.ts'
+import { SETTING_KEYS, SETTINGS } from '../../src/config/settings.ts'
+import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
 import { MAX_RECENT_RUNS, STRANGER_REQUEST_BURST } from '../../src/protocol/limits.ts'
-import { RecentRuns } from '../../src/executor/recent-runs.ts'
+import { RecentRuns } from '../../src/executor/runs/recent-runs.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
 

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { readFile } from '../../src/fs/read-file.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { writeFile as writeBeneath } from '../../src/fs/write-file.ts'
-import type { FilePermit } from '../../src/policy/file-permit.ts'
+import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 import { hasBwrap, needs } from '../support/containment.ts'
 import { everythingIn, fileScene, refuses, rootAt, type Scene } from '../support/file-permit.ts'
 

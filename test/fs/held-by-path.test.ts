@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { beneath } from '../../src/fs/beneath.ts'
 import { holdRootByPath } from '../../src/fs/held-by-path.ts'
 import { about } from '../../src/fs/refusals.ts'
-import type { FilePermit } from '../../src/policy/file-permit.ts'
+import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 
 /** As systems without /proc walk; it works here too. */

@@ -4,10 +4,10 @@ import { chmod, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { checkAclFile } from '../../src/policy/check-acl.ts'
+import { checkAclFile } from '../../src/policy/mesh/check-acl.ts'
 import { findExecutable, type ExecutableLookup } from '../../src/policy/executable.ts'
-import { explain } from '../../src/policy/explain.ts'
-import { inspectAcl } from '../../src/policy/load-acl.ts'
+import { explain } from '../../src/policy/mesh/explain.ts'
+import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 import { aclText, ALICE, entryText, LAPTOP } from '../support/acl-text.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { authorize } from '../../src/policy/authorize.ts'
+import { authorize } from '../../src/policy/mesh/authorize.ts'
 import { scrubbedEnvironment } from '../../src/policy/environment.ts'
 import { isPermit, type Permit } from '../../src/policy/permit.ts'
 import { Slots } from '../../src/policy/slots.ts'
@@ -75,5 +75,5 @@ test('only authorize makes permits', async () => {
   assert.ok(files.length > 20, `saw only ${files.length} files`)
   const users: string[] = []
   for (const name of files) if ((await readFile(join(root, name), 'utf8')).includes('sealPermit')) users.push(name)
-  assert.deepEqual(users.toSorted(), ['policy/authorize-local.ts', 'policy/authorize.ts', 'policy/permit.ts'])
+  assert.deepEqual(users.toSorted(), ['policy/local/authorize.ts', 'policy/mesh/authorize.ts', 'policy/permit.ts'])
 })

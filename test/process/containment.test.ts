@@ -6,7 +6,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { UNCONFINED } from '../../src/policy/confinement.ts'
+import { UNCONFINED } from '../../src/policy/mesh/confinement.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { Cells } from '../../src/process/cells.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { Confinement } from '../../src/policy/confinement.ts'
+import type { Confinement } from '../../src/policy/mesh/confinement.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { hasBwrap, isRoot, needs, openCells, openToAll, startConfined } from '../support/containment.ts'

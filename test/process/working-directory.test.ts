@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { holdDirectory, type HeldDirectory } from '../../src/fs/hold-directory.ts'
-import { authorizeFile } from '../../src/policy/authorize-local.ts'
+import { authorizeFile } from '../../src/policy/local/authorize.ts'
 import type { Permit } from '../../src/policy/permit.ts'
 import { directoryOf, planLaunch } from '../../src/process/launch-plan.ts'
 import { startProcess } from '../../src/process/running-process.ts'

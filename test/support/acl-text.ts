@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 
 import { parseToml } from '../../src/base/files.ts'
-import type { Acl } from '../../src/policy/acl.ts'
-import type { Intent, Principal } from '../../src/policy/authorize.ts'
-import { readAcl, type AclReading } from '../../src/policy/read-acl.ts'
+import type { Acl } from '../../src/policy/mesh/acl.ts'
+import type { Intent, Principal } from '../../src/policy/mesh/authorize.ts'
+import { readAcl, type AclReading } from '../../src/policy/mesh/read-acl.ts'
 
 export const ALICE = 'a1'.repeat(32)
 export const LAPTOP = 'b2'.repeat(32)

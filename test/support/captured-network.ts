@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { duplexPair, type Duplex } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
-import { NETWORK_RIGHTS } from '../../src/daemon/network-process.ts'
+import { NETWORK_RIGHTS } from '../../src/supervision/network-process.ts'
 import { PORT_VERSION, toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor/port/messages.ts'
 import { decodeOperatorKey, proveOperation } from '../../src/identity/operator-proof.ts'
 import { encodeFrame, FrameDecoder } from '../../src/protocol/framing.ts'

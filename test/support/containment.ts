@@ -4,7 +4,7 @@ import { chmod, copyFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import { UNCONFINED, type Confinement } from '../../src/policy/confinement.ts'
+import { UNCONFINED, type Confinement } from '../../src/policy/mesh/confinement.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { Cells } from '../../src/process/cells.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'

@@ -1,4 +1,4 @@
-import type { ExitEvent } from '../../src/cli/outcome.ts'
+import type { ExitEvent } from '../../src/programs/x0x/outcome.ts'
 
 /** A run's id, for tests in which any will do. */
 export const RUN_ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'

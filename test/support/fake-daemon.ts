@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import type { TestContext } from 'node:test'
 
-import type { CliIo } from '../../src/cli/context.ts'
-import { main } from '../../src/cli/main.ts'
+import type { CliIo } from '../../src/programs/x0x/context.ts'
+import { main } from '../../src/programs/x0x/main.ts'
 import { RAW_RUN_TYPE } from '../../src/protocol/run-json.ts'
 import { tempDir } from './temp-dir.ts'
 

@@ -5,7 +5,7 @@ import { join, relative } from 'node:path'
 import type { TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import { sealFilePermit, type FileAccess, type FilePermit, type FilePermitFields, type Root } from '../../src/policy/file-permit.ts'
+import { sealFilePermit, type FileAccess, type FilePermit, type FilePermitFields, type Root } from '../../src/policy/local/file-permit.ts'
 
 /** A directory as a root, as policy would find it now. */
 export const rootAt = async (path: string): Promise<Root> => {

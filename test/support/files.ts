@@ -4,7 +4,7 @@ import * as patch from '../../src/fs/apply-patch.ts'
 import * as edit from '../../src/fs/edit-file.ts'
 import * as glob from '../../src/fs/glob-files.ts'
 import * as list from '../../src/fs/list-directory.ts'
-import type { FilePermit } from '../../src/policy/file-permit.ts'
+import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 
 /** The time of a caller who is alone. */
 export const alone = (signal: AbortSignal = new AbortController().signal): TimeShare =>

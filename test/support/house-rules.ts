@@ -2,7 +2,9 @@ import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
 export const FLOORS =
-  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors daemon cli'.split(' ')
+  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors local-api config supervision doctor programs'.split(
+    ' ',
+  )
 /** Parse what comes from the network; may know the executor's half only by its port. */
 const NETWORK_HALF = ['mesh', 'dm', 'exec', 'doors']
 const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'process', 'fs', 'executor']
@@ -10,15 +12,15 @@ const PORT = 'src/executor/port/'
 /** What the port may stand on. */
 const UNDER_THE_PORT = ['src/base/', 'src/protocol/', 'src/identity/', PORT]
 /** The files that something outside `src/` starts; every other file must be imported by one of ours. */
-const EXECUTOR_ENTRY = 'src/daemon/main.ts'
-const NETWORK_ENTRY = 'src/daemon/network-main.ts'
+const EXECUTOR_ENTRY = 'src/programs/x0xd/main.ts'
+const NETWORK_ENTRY = 'src/programs/x0xd-network/main.ts'
 /** Door and executor in one process, without the mesh. */
-const REXD_ENTRY = 'src/daemon/rexd-main.ts'
+const REXD_ENTRY = 'src/programs/rexd/main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
 /** What the package exports as `x0x/client`. */
 const CLIENT_ENTRY = 'src/client/entry.ts'
-const ENTRY_POINTS = ['src/cli/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
+const ENTRY_POINTS = ['src/programs/x0x/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
@@ -38,9 +40,9 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/files.ts']],
   [/^pino$/, ['base/log.ts']],
-  [/^commander$/, ['daemon/', 'cli/']],
-  [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'daemon/', 'cli/']],
-  [/^(node:)?child_process$/, ['process/', 'daemon/own-process.ts', 'client/stdio.ts']],
+  [/^commander$/, ['programs/']],
+  [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'supervision/', 'programs/']],
+  [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'client/stdio.ts']],
   [/^node:/, ['']],
 ]
 
@@ -107,6 +109,14 @@ const floors: Rule = (sources) =>
   eachImport(sources, ({ path }, { file }) => {
     if (!file?.startsWith('src/')) return undefined
     return FLOORS.indexOf(folderOf(file)) > FLOORS.indexOf(folderOf(path)) && `${path}: imports ${file}, which is above it`
+  })
+
+const programOf = (path: string): string | undefined => (isIn(path, ['programs']) ? path.split('/')[2] : undefined)
+
+const programs: Rule = (sources) =>
+  eachImport(sources, ({ path }, { file }) => {
+    const other = file === undefined ? undefined : programOf(file)
+    return other !== undefined && other !== programOf(path) && `${path}: imports ${file}, which is of another program`
   })
 
 const cycles: Rule = (sources) => {
@@ -210,6 +220,7 @@ export const RULES = {
   names,
   resolved,
   floors,
+  programs,
   cycles,
   barrels,
   owners,

@@ -16,10 +16,10 @@ import type { RunEvent, RunSink } from '../../src/exec/run-spec.ts'
 import { LocalEngine } from '../../src/executor/local/local-engine.ts'
 import { LocalJournal } from '../../src/executor/local/local-journal.ts'
 import { LocalPortSession } from '../../src/executor/local/local-port-session.ts'
-import { UnackedTotal } from '../../src/executor/outbox.ts'
+import { UnackedTotal } from '../../src/executor/runs/outbox.ts'
 import { LocalExecutorClient, type LocalArguments } from '../../src/executor/port/local-client.ts'
 import type { LocalOutcome } from '../../src/executor/port/local-messages.ts'
-import type { LocalLimits, LocalPolicy } from '../../src/policy/local-policy.ts'
+import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
@@ -152,7 +152,7 @@ export interface Connection {
   readonly duplex: Duplex
 }
 
-/** A LocalEngine with real cells, guardian and journal, put together as `daemon/compose-rexd` does, in a directory of its own. */
+/** A LocalEngine with real cells, guardian and journal, put together as `programs/rexd/compose` does, in a directory of its own. */
 export class LocalHost {
   readonly dir: string
   /** The one root. */

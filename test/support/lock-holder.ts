@@ -2,8 +2,8 @@
 import { createInterface } from 'node:readline'
 
 import { errorText } from '../../src/base/errors.ts'
-import { DataDirLock } from '../../src/daemon/lock.ts'
-import { pathsIn } from '../../src/daemon/paths.ts'
+import { DataDirLock } from '../../src/supervision/lock.ts'
+import { pathsIn } from '../../src/local-api/paths.ts'
 
 let lock: DataDirLock | null = null
 for await (const line of createInterface({ input: process.stdin })) {

@@ -4,9 +4,9 @@ import { pieceHashes } from '../../identity/piece-hashes.ts'
 import type { Permit } from '../../policy/permit.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import { endOf, evidenceOf, neverRan, type ExitFacts } from '../exit-writer.ts'
+import { endOf, evidenceOf, neverRan, type ExitFacts } from '../runs/exit-writer.ts'
 import { localFrame } from '../port/local-messages.ts'
-import type { ProgramStart, RunReport } from '../run-report.ts'
+import type { ProgramStart, RunReport } from '../runs/report.ts'
 import type { LocalJournal } from './local-journal.ts'
 
 export interface LocalReportInit {

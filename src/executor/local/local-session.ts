@@ -3,10 +3,10 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import type { SessionRights } from '../../policy/local-intent.ts'
+import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
 import { MAX_FILE_CALLS, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause } from '../run.ts'
+import type { EndCause } from '../runs/run.ts'
 import { RunSet } from './run-set.ts'
 
 /** What one caller may do, what it has running, and its part of the time. */

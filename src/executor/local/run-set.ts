@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause, Run } from '../run.ts'
+import type { EndCause, Run } from '../runs/run.ts'
 
 /** A run as its session and its door see it, wherever its program is. */
 export type SessionRun = Pick<Run, 'end' | 'kill' | 'acknowledged' | 'acceptStdin' | 'violated' | 'program'>

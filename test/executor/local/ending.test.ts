@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import type { JournalLine } from '../../../src/audit/events.ts'
 import { verifyJournal } from '../../../src/audit/verify.ts'
-import type { LocalPolicy } from '../../../src/policy/local-policy.ts'
+import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
 import { NOTE_SYNC_MS } from '../../../src/protocol/local-limits.ts'
 import { refuses } from '../../support/file-permit.ts'

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
-import { StdinFeed } from '../../../src/executor/stdin-feed.ts'
+import { StdinFeed } from '../../../src/executor/runs/stdin-feed.ts'
 import { terminalProblem } from '../../../src/process/terminal-program.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
 import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'

@@ -6,8 +6,8 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { LocalJournal } from '../../../src/executor/local/local-journal.ts'
 import { TargetRun } from '../../../src/executor/local/target-run.ts'
 import type { TargetRunner } from '../../../src/executor/local/target-runner.ts'
-import { UnackedTotal } from '../../../src/executor/outbox.ts'
-import type { RunOutlet } from '../../../src/executor/run-outlet.ts'
+import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
+import type { RunOutlet } from '../../../src/executor/runs/outlet.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId

@@ -1,0 +1,106 @@
+import { resolve } from 'node:path'
+
+import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { journalPlaceProblems, readToml, writableByOthers, type TomlDocument } from '../base/files.ts'
+import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
+import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
+import type { LocalPolicy } from '../policy/local/policy.ts'
+import { readLocalPolicy } from '../policy/local/read-policy.ts'
+import type { Environment } from '../base/environment.ts'
+import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from './rexd-http-config.ts'
+
+export const DEFAULT_REXD_CONFIG = '/etc/rexd/config.toml'
+
+/** All of REXD's configuration file. */
+export interface RexdConfig {
+  readonly path: string
+  /** Of the file as it was read, hex. */
+  readonly sha256: string
+  /** `rexd --stdio` may be used. */
+  readonly stdio: boolean
+  readonly log_level: LogLevel
+  /** `rexd --http` may be used. */
+  readonly http: RexdHttpConfig | null
+  /** Null: there is none, because the file says so. */
+  readonly audit_path: string | null
+  readonly policy: LocalPolicy
+}
+
+export interface RexdConfigReading {
+  /** Null where the file cannot be read at all. */
+  readonly config: RexdConfig | null
+  /** Each `file:line: key: what is wrong`. */
+  readonly problems: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+const SECTIONS = ['server', 'limits', 'security', 'audit']
+const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
+const AUDIT_KEYS = ['enabled', 'path']
+const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
+
+/** Reads a file and everything about it: who may write it, its syntax, its meaning. */
+export const readRexdConfig = async (file: string, env: Environment): Promise<RexdConfigReading> => {
+  const path = resolve(file)
+  let document: TomlDocument
+  try {
+    document = await readToml(path, 'bad_config', { bigints: true })
+  } catch (error) {
+    const missing = isAppError(error, 'not_found')
+    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines), or name another: --config of rexd, rexd_config of x0xd`
+    return { config: null, problems: [missing ? remedy : errorText(error)], warnings: [] }
+  }
+  const toml = new TomlReader(document, 'bad_config')
+  const config = read(toml, env)
+  return { config: deepFreezeKeepingSets(config), problems: [...(await writableByOthers(path)), ...toml.problems], warnings: toml.warnings }
+}
+
+/** As `readRexdConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */
+export const loadRexdConfig = async (file: string, env: Environment): Promise<{ config: RexdConfig; warnings: readonly string[] }> => {
+  const { config, problems, warnings } = await readRexdConfig(file, env)
+  if (config !== null && problems.length === 0) return { config, warnings }
+  throw new AppError('bad_config', problems.join('\n'), { data: { file, problems } })
+}
+
+/** What a configuration without HTTP is for who serves it so. */
+export const withoutHttp = ({ path }: RexdConfig): AppError =>
+  new AppError('bad_config', `${path}: server.http_listen is missing: it says where --http listens`)
+
+/** As `loadRexdConfig`, to be served over HTTP. */
+export const loadHttpRexdConfig = async (file: string, env: Environment): Promise<RexdConfig> => {
+  const { config } = await loadRexdConfig(file, env)
+  if (config.http === null) throw withoutHttp(config)
+  return config
+}
+
+const read = (toml: TomlReader, env: Environment): RexdConfig => {
+  const { value, path, sha256 } = toml.document
+  toml.knownKeys([], value, SECTIONS)
+  const section = (name: string, keys: readonly string[]) =>
+    value[name] === undefined ? {} : (toml.table([name], value[name], keys) ?? {})
+  const server = section('server', SERVER_KEYS)
+  const audit = section('audit', AUDIT_KEYS)
+  const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
+  const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
+  if (enabled) for (const problem of journalPlaceProblems(auditPath)) toml.problem(['audit', 'path'], problem)
+  if (!enabled) toml.warning(['audit', 'enabled'], 'nothing that is done here is written down')
+  return {
+    path,
+    sha256,
+    stdio: toml.boolean(['server', 'stdio'], server['stdio']) ?? true,
+    log_level: readLogLevel(toml, server['log_level']),
+    http: readHttpConfig(toml, server),
+    audit_path: enabled ? auditPath : null,
+    policy: readLocalPolicy(toml, env),
+  }
+}
+
+const readLogLevel = (toml: TomlReader, value: unknown): LogLevel => {
+  if (value === undefined) return 'warn'
+  const level = LOG_LEVELS.find((one) => one === value)
+  if (level === undefined) toml.problem(['server', 'log_level'], `must be one of ${LOG_LEVELS.join(', ')}, not ${nameOf(value)}`)
+  return level ?? 'warn'
+}
+
+/** A frozen set can still be added to; nobody but its reader has this one. */
+const deepFreezeKeepingSets = (config: RexdConfig): RexdConfig => Object.freeze({ ...config, policy: deepFreeze(config.policy) })

@@ -1,0 +1,50 @@
+import { join } from 'node:path'
+
+import { errorText } from '../base/errors.ts'
+import { silentLogger } from '../base/log.ts'
+import type { EnforcementJudge } from '../policy/mesh/enforceable.ts'
+import { CONTAINMENT_FILE, Cells } from '../process/cells.ts'
+import { missingTools } from '../process/guardian.ts'
+import { readContainmentRecord, type ContainmentRecord } from '../process/containment-record.ts'
+import type { DaemonConfig } from '../config/config.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+
+const REMEDY = 'see "Containment" in docs/config.md'
+
+const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 'stronger'>, who: string): Finding => {
+  const missing = missingTools()
+  if (missing.length > 0)
+    return warn(
+      'containment',
+      `what left its process group outlives a daemon that is killed: ${missing.join(', ')} cannot be found in /usr/bin or /bin`,
+      'install coreutils and grep',
+    )
+  const reasons = stronger.map(({ containment, why }) => `; not ${containment}: ${why}`).join('')
+  if (in_force !== 'group') return ok('containment', `${who} ${in_force ?? 'nothing yet'}${reasons}`)
+  return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)
+}
+
+/** What a start would hold runs together with, as tried now by this user, and what it thinks of entries that ask for more. */
+export const tryContainment = async <T>(
+  { containment }: Pick<DaemonConfig, 'containment'>,
+  work: (finding: Finding, judge: EnforcementJudge | null) => Promise<T>,
+): Promise<T> => {
+  let cells: Cells
+  try {
+    cells = await Cells.open({ guardian: null, log: silentLogger }, { choice: containment, dataDir: null })
+  } catch (error) {
+    return work(fail('containment', errorText(error), null), null)
+  }
+  try {
+    return await work(findingOf({ in_force: cells.inForce, stronger: cells.stronger }, 'runs would be held together by'), cells.judge)
+  } finally {
+    await cells.stop()
+  }
+}
+
+/** What the running daemon holds runs together with, as it wrote it down. */
+export const runningContainment = async (dataDir: string): Promise<Finding> => {
+  const record = await readContainmentRecord(join(dataDir, CONTAINMENT_FILE))
+  if (record === null) return warn('containment', 'the running daemon has left no record of it', 'restart it')
+  return findingOf(record, 'the running daemon holds runs together by')
+}

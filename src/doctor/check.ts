@@ -1,0 +1,71 @@
+import { stat } from 'node:fs/promises'
+
+import type { EnforcementJudge } from '../policy/mesh/enforceable.ts'
+import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
+import { tryContainment } from './check-containment.ts'
+import type { ConfigReading } from '../config/config.ts'
+import { checkExecFiles, checkOutgoing } from './exec-files.ts'
+import { userNameOf } from '../supervision/network-user.ts'
+import { dataDirMode } from '../config/settings.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkServedRexd } from './served-rexd.ts'
+
+const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
+
+export const aclCounts = (entries: number, commands: number): string =>
+  `${plural(entries, 'allow entry', 'allow entries')}, ${plural(commands, 'command', 'commands')}`
+
+/** What will not work as written. */
+export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
+  warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
+
+/** The ACL as this daemon would load it: every problem, then what it allows. */
+export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementJudge | null): Promise<Finding[]> => {
+  const inspection = await inspectAcl(path, judge)
+  const { acl, missing, problems } = inspection
+  if (missing && !explicit) return [ok('acl', `${path} does not exist, so exec is disabled`)]
+  const bad = problems.map((problem) => fail('acl', problem, null))
+  const doubtful = aclDoubts(inspection)
+  if (bad.length > 0) return [...bad, ...doubtful]
+  if (acl === null) return [warn('acl', `${path} has no [exec] section, so exec is disabled`, 'see docs/acl.md'), ...doubtful]
+  const counts = aclCounts(
+    acl.allow.length,
+    acl.allow.reduce((sum, entry) => sum + entry.commands.length, 0),
+  )
+  return [ok('acl', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
+}
+
+/** What is wrong with a directory of keys that exists; one that does not is made at the first start. */
+export const checkDataDir = async (dir: string, mode: number): Promise<Finding> => {
+  const info = await stat(dir).catch(() => null)
+  if (info === null) return ok('data', `${dir} will be made at the first start`)
+  if (!info.isDirectory()) return fail('data', `${dir} is not a directory`, null)
+  const uid = process.geteuid?.() ?? info.uid
+  if (info.uid !== uid)
+    return fail(
+      'data',
+      `${dir} belongs to ${userNameOf(info.uid)}, not to us`,
+      `run this as ${userNameOf(info.uid)}, or choose another directory`,
+    )
+  const loose = info.mode & 0o777 & ~mode
+  return loose === 0 ? ok('data', dir) : fail('data', `${dir} lets others in (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${dir}`)
+}
+
+const octal = (mode: number): string => (mode & 0o777).toString(8)
+
+/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts nothing and leaves nothing behind. */
+export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
+  ...(problems.length > 0
+    ? problems.map((problem) => fail('config', problem, null))
+    : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+  await checkDataDir(config.paths.dir, dataDirMode(config)),
+  ...(await tryContainment(config, async (finding, judge) => [
+    finding,
+    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+  ])),
+  ...(await checkServedRexd(config, { strict: false })),
+  // A start goes through all the same: runs are denied until it is mended.
+  ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
+    standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],
+  ),
+]

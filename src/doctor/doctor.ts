@@ -1,0 +1,217 @@
+import { stat } from 'node:fs/promises'
+import { createServer } from 'node:net'
+
+import { errorText, isAppError } from '../base/errors.ts'
+import { agentSignerOf } from '../identity/agent-key.ts'
+import { loadSeed } from '../identity/key-file.ts'
+import { machineIdOfKeyFile } from '../identity/machine-key.ts'
+import { primitives } from '../identity/primitives.ts'
+import type { AgentId, MachineId } from '../protocol/ids.ts'
+import { Contacts } from '../trust/contacts.ts'
+import { Revocations } from '../trust/revocations.ts'
+import { checkAcl, checkDataDir } from './check.ts'
+import { runningContainment, tryContainment } from './check-containment.ts'
+import type { Environment } from '../base/environment.ts'
+import type { ConfigReading, DaemonConfig } from '../config/config.ts'
+import type { Examiner } from './examiner.ts'
+import { checkExecFiles, checkOutgoing } from './exec-files.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkSharing } from './check-sharing.ts'
+import { lookAtLock } from '../supervision/lock.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import { askWhoRuns, checkRunning } from './running.ts'
+import { checkRexdSocket, checkServedRexd, rexdListen } from './served-rexd.ts'
+import { dataDirMode } from '../config/settings.ts'
+
+const checkRuntime = (): Finding => {
+  const { name } = primitives()
+  const text = `Node ${process.versions.node}, post-quantum primitives: ${name}`
+  if (name === 'native') return ok('runtime', text)
+  return warn('runtime', `${text} (about ten times slower)`, 'use Node 24.7 or newer with OpenSSL 3.5, and unset X0X_CRYPTO')
+}
+
+const AGENT_HEADER = 'x0x-agent-key-v1'
+
+const checkKey = async (topic: string, path: string, header: string | null, groupMayRead = false): Promise<Finding> => {
+  try {
+    await loadSeed({ path, header, groupMayRead })
+    return ok(topic, path)
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return ok(topic, `${path} will be made at the first start`)
+    const remedy = isAppError(error) && typeof error.data['remedy'] === 'string' ? error.data['remedy'] : null
+    return fail(topic, errorText(error), remedy)
+  }
+}
+
+const checkKeys = async ({ paths, share_with_group }: DaemonConfig): Promise<Finding[]> =>
+  Promise.all([
+    checkKey('agent key', paths.agentKey, AGENT_HEADER),
+    checkKey('machine key', paths.machineKey, 'x0x-machine-key-v1'),
+    checkKey('operator key', paths.operatorKey, null, share_with_group),
+    checkKey('api token', paths.apiToken, null, share_with_group),
+  ])
+
+const checkContacts = async (path: string): Promise<Finding> => {
+  try {
+    const contacts = new Contacts({ path })
+    await contacts.load()
+    const list = contacts.list()
+    const trusted = list.filter(({ trust }) => trust === 'trusted')
+    const unpinned = trusted.filter(({ machines }) => machines.length === 0)
+    if (unpinned.length === 0) return ok('contacts', `${list.length}, of which ${trusted.length} trusted`)
+    const names = unpinned.map(({ name }) => name).join(', ')
+    return warn(
+      'contacts',
+      `trusted from any machine: ${names}`,
+      'x0x contacts pin NAME MACHINE, so that a stolen agent key is of no use elsewhere',
+    )
+  } catch (error) {
+    return fail('contacts', errorText(error), 'mend the file or move it away')
+  }
+}
+
+/** Who has revoked what, and whether that is us. */
+const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
+  const revocations = new Revocations({ path: paths.revocations })
+  try {
+    await revocations.load()
+  } catch (error) {
+    return fail('revocations', errorText(error), 'restore the file from a backup')
+  }
+  const kept = `${revocations.list().length} kept`
+  let own: Awaited<ReturnType<typeof ownIds>>
+  try {
+    own = await ownIds(paths)
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return ok('revocations', `${kept}; this agent has no keys yet`)
+    return warn('revocations', `${kept}; whether one is of this agent here cannot be told without its keys`, 'mend the keys')
+  }
+  if (!revocations.isRevoked(own.agentId, own.machineId)) return ok('revocations', `${kept}, none of this agent here`)
+  return fail(
+    'revocations',
+    `this agent has been revoked ${revocations.of(own.agentId).revoked ? '' : 'on this machine '}for ever: nobody accepts it any more`,
+    'start x0xd on a new data directory for a new identity, and give its card to your peers',
+  )
+}
+
+/** Throws where there are no keys yet, or bad ones, which have lines of their own. */
+const ownIds = async (paths: DataPaths): Promise<{ agentId: AgentId; machineId: MachineId }> => ({
+  agentId: agentSignerOf(await loadSeed({ path: paths.agentKey, header: AGENT_HEADER })).agentId,
+  machineId: await machineIdOfKeyFile(paths.dir),
+})
+
+const bindError = async (host: string, port: number): Promise<string | null> =>
+  new Promise((resolve) => {
+    const server = createServer()
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(null)))
+  })
+
+/** What chooses each of the ports that are listened on. */
+const CHOSEN_BY = { 'api port': '--api-port', 'mesh port': '--listen', 'rexd port': 'server.http_listen of rexd_config' } as const
+
+type Endpoint = readonly [keyof typeof CHOSEN_BY, host: string, port: number]
+
+/** Whether what the daemon will listen on is free; asked only while it does not run. */
+const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
+  const rexd = await rexdListen(config)
+  const wanted: Endpoint[] = [
+    ['api port', '127.0.0.1', config.api_port],
+    ...config.listen.flatMap(meshEndpoint),
+    ...(rexd?.kind === 'tcp' ? [['rexd port', rexd.host, rexd.port] as const] : []),
+  ]
+  const sockets = rexd?.kind === 'unix' ? [await checkRexdSocket(rexd.path)] : []
+  const ports = await Promise.all(
+    wanted.map(async ([topic, host, port]) => {
+      const error = port === 0 ? null : await bindError(host, port)
+      const text = port === 0 ? `${host}, any free port` : `${host}:${port}`
+      if (error === null) return ok(topic, `${text} is free`)
+      return fail(topic, `${text} cannot be taken: ${error}`, `choose another with ${CHOSEN_BY[topic]}, or stop what uses it`)
+    }),
+  )
+  return [...ports, ...sockets]
+}
+
+const meshEndpoint = (address: string): Endpoint[] => {
+  const [, kind = '', host = '', , port = ''] = address.split('/')
+  return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
+}
+
+/** The clock of another machine may differ by this much before announcements and proofs are refused. */
+const CLOCK_SLACK_MS = 300_000
+
+const checkClock = async (config: DaemonConfig): Promise<Finding> => {
+  const now = new Date()
+  const files = await Promise.all(
+    [config.paths.agentKey, config.paths.contacts, process.execPath].map(async (path) => stat(path).catch(() => null)),
+  )
+  const newest = Math.max(...files.map((info) => info?.mtimeMs ?? 0))
+  if (now.getTime() + CLOCK_SLACK_MS >= newest) return ok('clock', `${now.toISOString()}; peers may differ by 5 minutes`)
+  return fail(
+    'clock',
+    `${now.toISOString()} is before files of ours were written (${new Date(newest).toISOString()})`,
+    'set the clock, and keep it right with NTP',
+  )
+}
+
+/** Who may connect at all; what anybody may do who does is another question. */
+const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
+  strangers
+    ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
+    : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
+
+/** What a start would find. */
+const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
+  ...(await tryContainment(config, async (finding, judge) => [
+    finding,
+    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+  ])),
+  ...(await checkExecFiles(config.exec_acl)),
+  await checkOutgoing(config.paths.outgoing),
+  daemon,
+  ...(await checkPorts(config)),
+]
+
+const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Finding[]> => {
+  const look = await lookAtLock(config.paths)
+  switch (look.kind) {
+    case 'held':
+      return [await runningContainment(config.paths.dir), ...(await checkRunning(config, look.holder, env))]
+    case 'free':
+      return checkStart(config, ok('daemon', 'does not run'))
+    case 'unknown':
+      return checkStart(config, warn('daemon', `whether it runs cannot be told from ${config.paths.lock}`, 'see that its user can read it'))
+  }
+}
+
+/** What another user than the daemon's can find out. */
+const checkFromOutside = async (config: DaemonConfig, user: string, env: Environment): Promise<Finding[]> => {
+  const { dir } = config.paths
+  const remedy = `run me as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
+  const answer = await askWhoRuns(config, env).catch(() => null)
+  return [
+    warn('user', `${dir} is of ${user === 'USER' ? 'another user' : user}, and what is in it cannot be told by us`, remedy),
+    answer ?? warn('daemon', 'does not answer us, so whether it runs cannot be told', remedy),
+  ]
+}
+
+/** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing. */
+export const doctor = async ({ config, problems }: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
+  if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]
+  return [
+    checkRuntime(),
+    ...(problems.length > 0
+      ? problems.map((problem) => fail('config', problem, null))
+      : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+    ...(examiner.kind === 'became' ? [ok('user', `we look as ${examiner.user}, who has ${config.paths.dir}`)] : []),
+    await checkDataDir(config.paths.dir, dataDirMode(config)),
+    ...(await checkSharing(config)),
+    ...(await checkKeys(config)),
+    await checkContacts(config.paths.contacts),
+    await checkRevocations(config),
+    checkStrangers(config),
+    await checkClock(config),
+    ...(await checkServedRexd(config, { strict: true })),
+    ...(await checkDaemon(config, env)),
+  ]
+}

@@ -1,0 +1,110 @@
+import { errorText } from '../base/errors.ts'
+import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
+import { inspectAcl } from '../policy/mesh/load-acl.ts'
+import { shortId } from '../protocol/ids.ts'
+import { aclCounts, aclDoubts } from './check.ts'
+import type { Environment } from '../base/environment.ts'
+import type { DaemonConfig } from '../config/config.ts'
+import { checkExecFiles } from './exec-files.ts'
+import { fail, ok, warn, type Finding } from './findings.ts'
+import { checkHalves } from './processes.ts'
+import { LocalApi } from '../local-api/local-api.ts'
+import { holderText } from '../supervision/lock.ts'
+import { checkRunningRexd } from './served-rexd.ts'
+
+interface RunningAnswers {
+  readonly agent: { readonly agent_id: string; readonly machine_id: string }
+  readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
+  readonly exec: {
+    readonly acl_summary: {
+      readonly loaded_from: string
+      readonly loaded_at: string | null
+      readonly sha256: string | null
+      readonly allow_entry_count: number
+      readonly command_entry_count: number
+      readonly disabled_reason: string | null
+    }
+    readonly journal?: { readonly path: string | null; readonly writable: boolean } | null
+    readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
+  }
+}
+
+const apiOf = ({ name, paths }: DaemonConfig, env: Environment): LocalApi =>
+  new LocalApi({ instance: { name, dataDir: paths.dir }, url: null, env })
+
+const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswers> => {
+  const api = apiOf(config, env)
+  const get = async <K extends keyof RunningAnswers>(path: string): Promise<RunningAnswers[K]> => api.json({ method: 'GET', path })
+  const [agent, peers, exec] = await Promise.all([get<'agent'>('/agent'), get<'peers'>('/peers'), get<'exec'>('/diagnostics/exec')])
+  return { agent, peers, exec }
+}
+
+const checkPeers = ({ peers }: RunningAnswers['peers']): Finding => {
+  const connected = peers.filter((peer) => peer.connected !== false).length
+  return connected > 0
+    ? ok('peers', `${connected} connected`)
+    : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
+}
+
+/** The ACL that the daemon enforces, in its own words; of the file, whether it is still the one that was read. */
+const checkExec = async ({ acl_summary, journal }: RunningAnswers['exec']): Promise<Finding[]> => [
+  ...(await checkLoadedAcl(acl_summary)),
+  ...checkJournal(journal),
+]
+
+const RELOAD = 'restart x0xd to load it; x0xd --check says what it would load'
+
+const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary']): Promise<Finding[]> => {
+  const { loaded_from: path, loaded_at, sha256, disabled_reason } = summary
+  if (disabled_reason === 'acl_missing') {
+    const found = ok('acl', `the running daemon found no ACL file at ${path}, so exec is disabled`)
+    const { missing } = await inspectAcl(path)
+    return missing ? [found] : [found, warn('acl', `${path} has come since, and does not count yet`, RELOAD)]
+  }
+  const counts = aclCounts(summary.allow_entry_count, summary.command_entry_count)
+  const state = disabled_reason === null ? 'enabled' : `disabled (${disabled_reason})`
+  const loaded = ok('acl', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
+  const now = await inspectAcl(path)
+  if (now.missing) return [loaded, warn('acl', `${path} is gone; what was read from it holds until x0xd ends`, 'put it back, or stop x0xd')]
+  if (now.sha256 === null) return [loaded, warn('acl', `${path} cannot be compared with what was read: ${now.problems.join('; ')}`, RELOAD)]
+  if (now.sha256 !== sha256) return [loaded, warn('acl', `${path} has changed since, which does not count yet`, RELOAD)]
+  // It can say itself whether it can write; we may be another user.
+  const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
+  return [loaded, ...aclDoubts(now), ...files]
+}
+
+const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
+  if (journal === undefined || journal === null || journal.path === null) return [ok('journal', 'the running daemon needs none')]
+  if (journal.writable) return [ok('journal', `${journal.path}; the running daemon can write it`)]
+  return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
+}
+
+const checkOutgoing = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
+  writable
+    ? ok('outgoing journal', `${path}; the running daemon can write it`)
+    : fail('outgoing journal', `the running daemon cannot write ${path}: it asks others for nothing`, 'make room or mend its permissions')
+
+const whoRuns = (where: string, { agent_id, machine_id }: RunningAnswers['agent']): Finding =>
+  ok('daemon', `runs${where}: agent ${shortId(agent_id)}, machine ${shortId(machine_id)}`)
+
+/** For who has its token and may not look into its directory. Throws where it does not answer. */
+export const askWhoRuns = async (config: DaemonConfig, env: Environment): Promise<Finding> =>
+  whoRuns('', await apiOf(config, env).json({ method: 'GET', path: '/agent' }))
+
+/** What the running daemon itself says. */
+export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
+  const pid = holder !== null && lifeOf(holder) === 'alive' ? holder.pid : null
+  try {
+    const { agent, peers, exec } = await ask(config, env)
+    return [
+      whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
+      ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
+      checkPeers(peers),
+      ...(await checkExec(exec)),
+      checkOutgoing(exec.outgoing_journal),
+    ]
+  } catch (error) {
+    const text = `${holderText(holder)} holds the data directory but does not answer: ${errorText(error)}`
+    return [fail('daemon', text, pid === null ? 'look at its log there' : `look at its log; as a last resort: kill -9 ${pid}`)]
+  }
+}

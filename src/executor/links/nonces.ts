@@ -1,0 +1,60 @@
+import { randomBytes } from '../../identity/hash.ts'
+import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
+import { MAX_PAIRS_WITH_VOID_NONCES } from '../../protocol/resume-limits.ts'
+
+/** One (agent, machine), as a key of a map. */
+export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
+
+/**
+ * The stream nonces we gave out and nobody has used. Kept in memory only, so that a restart refuses
+ * every request signed before it; bound to one (agent, machine); good for one request.
+ */
+export class Nonces {
+  readonly #byPair = new Map<string, Set<string>>()
+  /** Nonces that were void before they were used: nothing signed with one was ever taken, nor ever will be. The newest pairs last. */
+  readonly #void = new Map<string, Set<string>>()
+
+  /** Fresh nonces for a pair. Above the limit the pair's oldest are void: only its own streams suffer. */
+  mint(pair: string, count: number): Uint8Array[] {
+    return Array.from({ length: count }, () => {
+      const nonce = randomBytes(NONCE_BYTES)
+      this.add(pair, nonce)
+      return nonce
+    })
+  }
+
+  /** Takes in a nonce that served as a handshake's and is now also its stream's. */
+  add(pair: string, nonce: Uint8Array): void {
+    const nonces = this.#byPair.get(pair) ?? new Set()
+    this.#byPair.set(pair, nonces)
+    nonces.add(toHex(nonce))
+    const [oldest] = nonces
+    if (nonces.size > MAX_NONCES_PER_PEER && oldest !== undefined) nonces.delete(oldest)
+  }
+
+  /** True once for a nonce that this pair was given. */
+  consume(pair: string, nonce: Uint8Array): boolean {
+    return this.#byPair.get(pair)?.delete(toHex(nonce)) ?? false
+  }
+
+  /** Makes a nonce void, and remembers it. True when nothing signed with it was ever taken: it was given to this pair, and never used. */
+  void(pair: string, nonce: Uint8Array): boolean {
+    if (this.consume(pair, nonce)) this.#remember(pair, [toHex(nonce)])
+    return this.#void.get(pair)?.has(toHex(nonce)) ?? false
+  }
+
+  /** The pair has no link any more: everything it was given is void. Of a pair that may ask for its runs it is remembered. */
+  forget(pair: string, remembered: boolean): void {
+    if (remembered) this.#remember(pair, this.#byPair.get(pair) ?? [])
+    this.#byPair.delete(pair)
+  }
+
+  #remember(pair: string, nonces: Iterable<string>): void {
+    const before = this.#void.get(pair) ?? []
+    this.#void.delete(pair)
+    this.#void.set(pair, new Set([...before, ...nonces].slice(-MAX_NONCES_PER_PEER)))
+    const [oldest] = this.#void.keys()
+    if (this.#void.size > MAX_PAIRS_WITH_VOID_NONCES && oldest !== undefined) this.#void.delete(oldest)
+  }
+}

@@ -1,0 +1,52 @@
+import { AppError } from '../../base/errors.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { AgentSigner } from '../../identity/signing.ts'
+import type { AgentId } from '../../protocol/ids.ts'
+import { SIGNATURE_BURST, SIGNATURES_PER_SECOND } from '../../protocol/limits.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+
+export interface SignaturesComponents {
+  readonly signer: AgentSigner
+  readonly counters: ExecCounters
+  readonly clock: Clock
+}
+
+/** The agent key at work, counted. */
+export class Signatures implements AgentSigner {
+  readonly publicKey: Uint8Array
+  readonly agentId: AgentId
+  /** For what the network's half asks for: the same key, but throws `rate_limited` when too much is asked at once. */
+  readonly limited: AgentSigner
+  readonly #signer: AgentSigner
+  readonly #counters: ExecCounters
+  readonly #bucket: TokenBucket
+
+  constructor(components: SignaturesComponents) {
+    const { signer, counters, clock } = components
+    this.#signer = signer
+    this.#counters = counters
+    this.#bucket = new TokenBucket({ clock }, { burst: SIGNATURE_BURST, perSecond: SIGNATURES_PER_SECOND })
+    this.publicKey = signer.publicKey
+    this.agentId = signer.agentId
+    this.limited = { publicKey: signer.publicKey, agentId: signer.agentId, sign: (domain, body) => this.#signOnDemand(domain, body) }
+  }
+
+  /** Takes one of the signatures that the network's half may have; throws `rate_limited` when too much is asked at once. */
+  admit(): void {
+    if (this.#bucket.take()) return
+    this.#counters.count('signatures_refused')
+    throw new AppError('rate_limited', 'too many signatures at once')
+  }
+
+  async sign(domain: string, body: Uint8Array): Promise<Uint8Array> {
+    const signature = await this.#signer.sign(domain, body)
+    this.#counters.count('signatures_issued')
+    return signature
+  }
+
+  async #signOnDemand(domain: string, body: Uint8Array): Promise<Uint8Array> {
+    this.admit()
+    return this.sign(domain, body)
+  }
+}

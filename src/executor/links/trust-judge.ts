@@ -1,0 +1,29 @@
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { TrustDecision } from '../../protocol/reasons.ts'
+import type { Contacts } from '../../trust/contacts.ts'
+import { decideTrust } from '../../trust/decide.ts'
+import type { Revocations } from '../../trust/revocations.ts'
+
+export interface TrustJudgeComponents {
+  readonly contacts: Contacts
+  readonly revocations: Revocations
+}
+
+/** What the trust rules say of a pair right now. Ourselves on this machine we trust; the ACL still decides. */
+export class TrustJudge {
+  readonly #contacts: Contacts
+  readonly #revocations: Revocations
+  readonly #own: { agentId: AgentId; machineId: MachineId }
+
+  constructor(components: TrustJudgeComponents, init: { agentId: AgentId; machineId: MachineId }) {
+    this.#contacts = components.contacts
+    this.#revocations = components.revocations
+    this.#own = init
+  }
+
+  decide(agentId: AgentId, machineId: MachineId): TrustDecision {
+    const revoked = this.#revocations.isRevoked(agentId, machineId)
+    if (!revoked && agentId === this.#own.agentId && machineId === this.#own.machineId) return 'accept'
+    return decideTrust({ contact: this.#contacts.byAgent(agentId), machineId, revoked })
+  }
+}

@@ -1,0 +1,96 @@
+import type { ExitEvent, RunKey } from '../../audit/events.ts'
+import type { ProcessEnd } from '../../process/running-process.ts'
+import { sha256 } from '../../identity/hash.ts'
+import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecExit } from '../../protocol/exec.ts'
+import type { Permit } from '../../policy/permit.ts'
+import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { Signatures } from '../links/signatures.ts'
+
+/** Which request it is about: the requester as the link proved it, and what it asked. */
+export interface RunSubject {
+  readonly key: RunKey
+  readonly argv: readonly string[]
+  readonly requestSha256: Uint8Array
+}
+
+/** What an Exit says of the run. */
+export type ExitFacts = Omit<
+  ExecExit,
+  'version' | 'request_id' | 'from_agent' | 'from_machine' | 'to_agent' | 'to_machine' | 'request_sha256'
+>
+
+const NO_OUTPUT = sha256()
+
+/** A request that never ran: refused, or given up before the spawn. */
+export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
+  code: null,
+  signal: null,
+  duration_ms: 0,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  stdout_sha256: NO_OUTPUT,
+  stderr_sha256: NO_OUTPUT,
+  truncated: false,
+  denial_reason: denialReason,
+})
+
+/** A program that ran. */
+export const factsOf = (end: ProcessEnd): ExitFacts => ({
+  code: end.code,
+  signal: end.signal,
+  duration_ms: end.duration_ms,
+  stdout_bytes_total: end.stdout.bytes_total,
+  stderr_bytes_total: end.stderr.bytes_total,
+  stdout_sha256: end.stdout.sha256,
+  stderr_sha256: end.stderr.sha256,
+  truncated: end.truncated,
+  denial_reason: null,
+})
+
+/** What the journal says of the end. */
+export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey> => ({
+  code: facts.code,
+  signal: facts.signal,
+  duration_ms: facts.duration_ms,
+  stdout_bytes: facts.stdout_bytes_total,
+  stderr_bytes: facts.stderr_bytes_total,
+  stdout_sha256: toHex(facts.stdout_sha256),
+  stderr_sha256: toHex(facts.stderr_sha256),
+  truncated: facts.truncated,
+})
+
+/** What the journal says of that which a permit lets run. */
+export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
+  matched_acl,
+  stdin_sha256: stdin.length === 0 ? null : toHex(stdin.length === 1 ? stdin[0]! : sha256(...stdin)),
+  timeout_ms: caps.timeout_ms,
+  executable: { path, dev: `${dev}`, ino: `${ino}` },
+  account: account?.name ?? null,
+})
+
+/** Writes and signs the last frame of a run. */
+export class ExitWriter {
+  readonly #signatures: Signatures
+  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
+
+  constructor(components: { signatures: Signatures }, init: { agentId: AgentId; machineId: MachineId }) {
+    this.#signatures = components.signatures
+    this.#own = init
+  }
+
+  /** The encoded frame. */
+  async write(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    const body = execExit.encode({
+      version: 1,
+      request_id: subject.key.request_id,
+      from_agent: this.#own.agentId,
+      from_machine: this.#own.machineId,
+      to_agent: subject.key.agent_id,
+      to_machine: subject.key.machine_id,
+      request_sha256: subject.requestSha256,
+      ...facts,
+    })
+    return execFrame.encode({ type: 'exit', body, signature: await this.#signatures.sign(EXEC_EXIT_DOMAIN, body) })
+  }
+}

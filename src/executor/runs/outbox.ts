@@ -1,0 +1,282 @@
+import { AppError } from '../../base/errors.ts'
+import { execFrame } from '../../protocol/exec.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN, MAX_UNACKED_TOTAL, MIN_UNACKED_PER_RUN } from '../../protocol/limits.ts'
+import { NO_BYTES } from '../../protocol/schema.ts'
+import type { RunOutlet } from './outlet.ts'
+
+export type OutputStream = 'stdout' | 'stderr'
+
+/** What all runs together keep because it was not acknowledged. */
+export class UnackedTotal {
+  #bytes = 0
+  readonly #waiting = new Set<() => void>()
+
+  get full(): boolean {
+    return this.#bytes >= MAX_UNACKED_TOTAL
+  }
+
+  add(bytes: number): void {
+    this.#bytes += bytes
+  }
+
+  remove(bytes: number): void {
+    this.#bytes -= bytes
+    if (this.full || this.#waiting.size === 0) return
+    const waiting = [...this.#waiting]
+    this.#waiting.clear()
+    for (const resume of waiting) resume()
+  }
+
+  /** Calls once when there is room again. */
+  whenRoom(resume: () => void): void {
+    this.#waiting.add(resume)
+  }
+
+  cancel(resume: () => void): void {
+    this.#waiting.delete(resume)
+  }
+}
+
+interface Frame {
+  readonly data: Uint8Array
+  /** Its place among the frames of both streams. */
+  readonly order: number
+}
+
+const costOf = ({ data }: Frame): number => data.length + FRAME_COST
+
+/** The frames of one stream from the first unacknowledged one on, and how many of them were sent. */
+class Kept {
+  readonly #frames: Frame[] = []
+  #first = 0
+  #sent = 0
+  /** The most that was ever sent, on whatever line. */
+  #reached = 0
+
+  /** The next frame to be sent. */
+  get unsent(): Frame | undefined {
+    return this.#frames[this.#sent - this.#first]
+  }
+
+  push(frame: Frame): void {
+    this.#frames.push(frame)
+  }
+
+  /** Counts the next frame as sent; answers its number. */
+  sendNext(): number {
+    const seq = this.#sent++
+    this.#reached = Math.max(this.#reached, this.#sent)
+    return seq
+  }
+
+  /** What the frames below `seq` counted. */
+  ack(seq: number): number {
+    if (seq < this.#first || seq > this.#sent) throw new AppError('malformed', `ack ${seq} outside ${this.#first}..${this.#sent}`)
+    const frames = this.#frames.splice(0, seq - this.#first)
+    this.#first = seq
+    return frames.reduce((sum, frame) => sum + costOf(frame), 0)
+  }
+
+  /** True when everything below `seq` was sent once, and everything from there on is still here. */
+  holds(seq: number): boolean {
+    return seq >= this.#first && seq <= this.#reached
+  }
+
+  rewind(seq: number): void {
+    this.#sent = seq
+  }
+
+  clear(): void {
+    this.#frames.length = 0
+  }
+}
+
+/** Where a run's frames leave while somebody is there. */
+export type Line = Pick<RunOutlet, 'send' | 'full' | 'drained'>
+
+/** Numbers of the next frame of each stream. */
+export interface Position {
+  readonly stdout: number
+  readonly stderr: number
+}
+
+export interface OutboxComponents {
+  readonly total: UnackedTotal
+}
+
+export interface OutboxInit {
+  readonly requestId: RequestId
+  /** Called once after each `push` that answered false, when output may be read again. */
+  onRoom(): void
+}
+
+/**
+ * Everything that a run says to its requester: numbered output, which is kept until it is acknowledged,
+ * notes and the Exit, which are kept to the end. All of it can be said again on another line. It also says
+ * when the child has to wait for the reader, be there a line or not.
+ */
+export class Outbox {
+  readonly #total: UnackedTotal
+  readonly #init: OutboxInit
+  readonly #streams = { stdout: new Kept(), stderr: new Kept() }
+  readonly #notes: Uint8Array[] = []
+  readonly #resume = (): void => this.#check()
+  #line: Line | null = null
+  /** The line whose drain is waited for. */
+  #draining: Line | null = null
+  #exit: Uint8Array | null = null
+  /** The line that got the Exit. */
+  #told: Line | null = null
+  #order = 0
+  #unacked = 0
+  #window = FIRST_UNACKED_PER_RUN
+  #waiting = false
+  #closed = false
+
+  constructor(components: OutboxComponents, init: OutboxInit) {
+    this.#total = components.total
+    this.#init = init
+  }
+
+  /** True when what was not said is lost: nobody can resume from here. */
+  get closed(): boolean {
+    return this.#closed
+  }
+
+  /** What it keeps of the limits, in bytes. */
+  get unacked(): number {
+    return this.#unacked
+  }
+
+  /** False when the run must read no more until `onRoom`. */
+  push(stream: OutputStream, data: Uint8Array): boolean {
+    if (this.#closed) return true
+    const frame = { data, order: this.#order++ }
+    this.#streams[stream].push(frame)
+    this.#unacked += costOf(frame)
+    this.#total.add(costOf(frame))
+    this.#pump()
+    if (!this.#full) return true
+    this.#wait()
+    return false
+  }
+
+  /** A small frame of which everyone who comes later is told too. */
+  note(frame: Uint8Array): void {
+    this.#notes.push(frame)
+    this.#line?.send(frame)
+  }
+
+  /** The last frame, sent after all output. */
+  finish(exit: Uint8Array): void {
+    this.#exit = exit
+    this.#pump()
+  }
+
+  /** Throws `malformed` for numbers that were never sent or go backwards. */
+  ack(seqs: Position): void {
+    const freed = this.#streams.stdout.ack(seqs.stdout) + this.#streams.stderr.ack(seqs.stderr)
+    if (this.#closed) return
+    this.#unacked -= freed
+    // As TCP's slow start: a reader that takes much is sent much ahead, and one that takes nothing costs little.
+    this.#window = Math.min(this.#window + freed, MAX_UNACKED_PER_RUN)
+    this.#total.remove(freed)
+    this.#check()
+  }
+
+  /**
+   * From now on everything goes there: the greeting, all notes, and output from `from` on. Throws
+   * `malformed` for numbers that were never sent or of which something was acknowledged; then nothing has changed.
+   */
+  attach(line: Line, from: Position, greeting: readonly Uint8Array[] = []): void {
+    const { stdout, stderr } = this.#streams
+    if (!stdout.holds(from.stdout) || !stderr.holds(from.stderr))
+      throw new AppError('malformed', `there is no going on from ${from.stdout} and ${from.stderr}`)
+    stdout.rewind(from.stdout)
+    stderr.rewind(from.stderr)
+    this.#line = line
+    for (const frame of [...greeting, ...this.#notes]) line.send(frame)
+    this.#pump()
+  }
+
+  /** Nobody is there for now; what comes is kept. */
+  detach(): void {
+    this.#line = null
+  }
+
+  /** Hands what is not sent yet to the line, whether it has room or not: the last chance. */
+  flush(): void {
+    if (this.#line !== null) this.#send(this.#line, () => true)
+  }
+
+  /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#streams.stdout.clear()
+    this.#streams.stderr.clear()
+    this.#total.cancel(this.#resume)
+    this.#total.remove(this.#unacked)
+    this.#unacked = 0
+    if (this.#waiting) this.#init.onRoom()
+  }
+
+  #pump(): void {
+    const line = this.#line
+    if (line === null || this.#draining === line) return
+    if (this.#send(line, () => !line.full)) return
+    void this.#pumpLater(line)
+  }
+
+  async #pumpLater(line: Line): Promise<void> {
+    this.#draining = line
+    await line.drained()
+    if (this.#draining === line) this.#draining = null
+    this.#pump()
+  }
+
+  /** Sends in order while `mayGoOn`; true when everything was sent. */
+  #send(line: Line, mayGoOn: () => boolean): boolean {
+    for (let stream = this.#nextStream(); stream !== null; stream = this.#nextStream()) {
+      if (!mayGoOn()) return false
+      const kept = this.#streams[stream]
+      const { data } = kept.unsent!
+      const head = { type: stream, request_id: this.#init.requestId, seq: kept.sendNext(), data: NO_BYTES }
+      line.send(execFrame.encodeHead(head, data.length), data)
+    }
+    if (this.#exit !== null && this.#told !== line) {
+      this.#told = line
+      line.send(this.#exit)
+    }
+    return true
+  }
+
+  /** The stream whose turn it is, so that what was written first is sent first. */
+  #nextStream(): OutputStream | null {
+    const [out, err] = [this.#streams.stdout.unsent, this.#streams.stderr.unsent]
+    if (out === undefined) return err === undefined ? null : 'stderr'
+    return err === undefined || out.order < err.order ? 'stdout' : 'stderr'
+  }
+
+  get #full(): boolean {
+    return this.#unacked >= this.#window || this.#othersFill
+  }
+
+  /** A run whose reader keeps up goes on with a window of its own, however much others leave unread. */
+  get #othersFill(): boolean {
+    return this.#total.full && this.#unacked >= MIN_UNACKED_PER_RUN
+  }
+
+  #wait(): void {
+    this.#waiting = true
+    if (this.#unacked < this.#window) this.#total.whenRoom(this.#resume)
+  }
+
+  #check(): void {
+    if (!this.#waiting || this.#closed) return
+    if (this.#full) return this.#wait()
+    this.#waiting = false
+    this.#init.onRoom()
+  }
+}

@@ -1,0 +1,50 @@
+import { NO_BYTES } from '../../protocol/schema.ts'
+
+/** What both ports say of a run. */
+type RunMessage =
+  | { readonly type: 'run_frame'; readonly run: number; readonly frame: Uint8Array }
+  | { readonly type: 'run_closed'; readonly run: number }
+
+/** A port, as far as a run needs it: a `PortChannel`. */
+export interface OutletChannel {
+  readonly closed: boolean
+  readonly full: boolean
+  send(message: RunMessage, ...tail: readonly Uint8Array[]): boolean
+  drained(): Promise<void>
+}
+
+/** Where the frames of one run leave: one stream of its requester. */
+export class RunOutlet {
+  readonly #channel: OutletChannel
+  readonly #run: number
+  readonly #onClosed: () => void
+  #closed = false
+
+  constructor(components: { channel: OutletChannel }, init: { run: number; onClosed: () => void }) {
+    this.#channel = components.channel
+    this.#run = init.run
+    this.#onClosed = init.onClosed
+  }
+
+  /** True when the network's half is behind. */
+  get full(): boolean {
+    return !this.#closed && this.#channel.full && !this.#channel.closed
+  }
+
+  /** Sends one frame, which may be given in parts. */
+  send(...frame: readonly Uint8Array[]): void {
+    if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, ...frame)
+  }
+
+  async drained(): Promise<void> {
+    return this.#channel.drained()
+  }
+
+  /** Nothing more comes: later frames are dropped. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#channel.send({ type: 'run_closed', run: this.#run })
+    this.#onClosed()
+  }
+}

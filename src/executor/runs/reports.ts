@@ -1,0 +1,100 @@
+import type { Journal } from '../../audit/journal.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { reach } from '../../base/stages.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { Permit } from '../../policy/permit.ts'
+import type { ExecRequest } from '../../protocol/exec.ts'
+import { shortId, toHex } from '../../protocol/ids.ts'
+import type { Containment, DenialReason } from '../../protocol/reasons.ts'
+import { endOf, evidenceOf, neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
+import type { RunReport } from './report.ts'
+
+export interface ReportsComponents {
+  /** Null where exec is off and no file was named: then nothing can run either. */
+  readonly journal: Journal | null
+  readonly counters: ExecCounters
+  readonly exits: ExitWriter
+  readonly log: Logger
+}
+
+/** Where everything that is said of runs of other agents goes. */
+export class Reports {
+  readonly #components: ReportsComponents
+
+  constructor(components: ReportsComponents) {
+    this.#components = components
+  }
+
+  of(subject: RunSubject, stdin: ExecRequest['stdin']): RunReport {
+    const { counters } = this.#components
+    const { key, argv } = subject
+    return {
+      requested: async (permit) => this.#requested(subject, permit, stdin),
+      allowed: () => counters.count('requests_allowed'),
+      started: (process) => this.#started(subject, process),
+      warned: (kind, bytes) => {
+        counters.warned({ kind, agent_id: key.agent_id, request_id: key.request_id, argv, bytes })
+        void this.#record(async (journal) => journal.append({ event: 'warning', ...key, kind, bytes }))
+      },
+      denied: async (reason, detail, ran = null) => {
+        if (ran !== null) void this.#record(async (journal) => journal.append({ event: 'started', ...key, ...ran }))
+        return this.denied(subject, reason, detail)
+      },
+      ended: async (facts) => this.#ended(subject, facts),
+      settled: (how) => counters.sessionEnded(key.agent_id, how),
+    }
+  }
+
+  /** Answers the encoded Exit, when the line is on disk as far as the disk allows. `detail` stays on this host. */
+  async denied(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
+    const { counters, exits, log } = this.#components
+    counters.denied(reason)
+    const { key, argv } = subject
+    log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
+    const [frame] = await Promise.all([
+      exits.write(subject, neverRan(reason)),
+      this.#record(async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
+    ])
+    return frame
+  }
+
+  async #requested({ key, argv, requestSha256 }: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): Promise<boolean> {
+    reach('permitted', key.request_id)
+    const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
+    const recorded = await this.#record(async (journal) => journal.append({ event: 'request', ...key, ...facts }))
+    reach('journalled', key.request_id)
+    return recorded
+  }
+
+  #started({ key }: RunSubject, { pid, containment }: { pid: number; containment: Containment }): void {
+    reach('spawned', key.request_id)
+    this.#components.counters.sessionStarted(key.agent_id)
+    void this.#record(async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
+  }
+
+  async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    const { key } = subject
+    reach('ended', key.request_id)
+    const [frame] = await Promise.all([
+      this.#components.exits.write(subject, facts),
+      this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
+    ])
+    reach('exit_signed', key.request_id)
+    return frame
+  }
+
+  /** Every failure is counted, unless there is no journal by intent. */
+  async #record(write: (journal: Journal) => Promise<void>): Promise<boolean> {
+    const { journal, counters, log } = this.#components
+    if (journal === null) return false
+    try {
+      await write(journal)
+      return true
+    } catch (error) {
+      counters.count('audit_write_failures')
+      log.error({ error: errorText(error) }, 'a line of the journal could not be written')
+      return false
+    }
+  }
+}

@@ -1,0 +1,138 @@
+import type { AskedEvent } from '../../audit/events.ts'
+import type { Journal } from '../../audit/journal.ts'
+import type { Clock } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { reach } from '../../base/stages.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { RUN_OPERATION } from '../../identity/operator-proof.ts'
+import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest, type ExecRequest } from '../../protocol/exec.ts'
+import { sha256 } from '../../identity/hash.ts'
+import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
+import { NONCE_BYTES } from '../../protocol/limits.ts'
+import { SIGN_AGAIN_MS } from '../../protocol/resume-limits.ts'
+import type { Contacts } from '../../trust/contacts.ts'
+import type { AuthorityJournal } from '../authority-journal.ts'
+import type { PeerLink } from '../links/links.ts'
+import type { OperatorGate } from '../operator-gate.ts'
+import type { RequestProof, ToExecutor } from '../port/messages.ts'
+import { checkProvenRequest } from './proven-request.ts'
+import type { Signatures } from '../links/signatures.ts'
+
+export interface RequestsComponents {
+  readonly authority: AuthorityJournal
+  readonly clock: Clock
+  readonly contacts: Contacts
+  readonly counters: ExecCounters
+  readonly gate: OperatorGate
+  /** Of what this agent asks of others. */
+  readonly outgoing: Journal
+  readonly signatures: Signatures
+}
+
+export interface RequestsInit {
+  readonly machineId: MachineId
+  readonly requireOperatorProof: boolean
+}
+
+const NO_NONCE = new Uint8Array(NONCE_BYTES)
+
+/** Of all that a second signature must have in common with the first. */
+const digestOf = (request: ExecRequest, proof: string): string =>
+  toHex(sha256(execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }), Buffer.from(proof)))
+
+/** The Requests of this agent: proven where they must be, journalled always, then signed. */
+export class Requests {
+  readonly #components: RequestsComponents
+  readonly #init: RequestsInit
+  /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
+  readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
+
+  constructor(components: RequestsComponents, init: RequestsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /**
+   * Answers when the line is on the disk. Throws `operator_proof_required`, `bad_request`, `malformed`,
+   * `rate_limited`, `journal_unavailable`; then no signature has left us.
+   */
+  async sign(call: Extract<ToExecutor, { type: 'sign_request' }>, peer: PeerLink): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { clock, signatures } = this.#components
+    const { request_id, stream_nonce, argv, stdin, timeout_ms, cwd, clamp } = call
+    reach('sign_asked', request_id)
+    checkArgvSize(argv)
+    const request: ExecRequest = {
+      version: 1,
+      request_id,
+      from_agent: signatures.agentId,
+      from_machine: this.#init.machineId,
+      to_agent: peer.agentId,
+      to_machine: peer.machineId,
+      stream_nonce,
+      created_at_ms: clock.now(),
+      argv,
+      stdin,
+      timeout_ms,
+      cwd,
+      clamp,
+    }
+    // Before the line, too: the network's half must not fill the disk faster than it may have signatures. And before the
+    // proof, which is good once: who has to wait needs it then.
+    signatures.admit()
+    const proven = await this.#believed(request, call)
+    const body = execRequest.encode(request)
+    const [signature] = await Promise.all([signatures.sign(EXEC_REQUEST_DOMAIN, body), this.#record(request, proven)])
+    reach('signed', request_id)
+    return { body, signature }
+  }
+
+  /** As `#check`; a proof that is none leaves a line. */
+  async #believed(request: ExecRequest, proof: RequestProof): Promise<boolean> {
+    try {
+      return this.#check(request, proof)
+    } catch (error) {
+      await this.#components.authority.refused(RUN_OPERATION, error)
+      throw error
+    }
+  }
+
+  /** Whether an operator proved it. What was proven is looked at even where no proof is needed. */
+  #check(request: ExecRequest, { proof, proven }: RequestProof): boolean {
+    const { clock, contacts, gate, signatures } = this.#components
+    if (proof === '' && !this.#init.requireOperatorProof) return false
+    const digest = digestOf(request, proof)
+    if (this.#wasProven(request.request_id, digest)) return true
+    gate.check(RUN_OPERATION, proven, proof)
+    checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
+    this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
+    return true
+  }
+
+  /** Whether the same Request to the same peer was proven just now: only the stream is another. True once. */
+  #wasProven(requestId: RequestId, digest: string): boolean {
+    const now = this.#components.clock.monotonic()
+    for (const [id, { until }] of this.#proven) {
+      if (until > now) break
+      this.#proven.delete(id)
+    }
+    return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
+  }
+
+  async #record({ to_agent, to_machine, request_id, argv, stdin, timeout_ms }: ExecRequest, proven: boolean): Promise<void> {
+    const { counters, outgoing } = this.#components
+    const key = { request_id, agent_id: to_agent, machine_id: to_machine }
+    const event: AskedEvent = { event: 'asked', ...key, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven }
+    try {
+      await outgoing.append(event)
+    } catch (error) {
+      if (!isAppError(error, 'journal_unavailable')) throw error
+      counters.count('audit_write_failures')
+      const why = errorText(error.cause ?? error)
+      throw new AppError(
+        'journal_unavailable',
+        `nothing was asked, because ${outgoing.path} cannot be written (${why}): make room or mend its permissions; x0xd --doctor looks at it`,
+        { cause: error },
+      )
+    }
+  }
+}

@@ -1,0 +1,270 @@
+import type { Clock } from '../../base/clock.ts'
+import { Keeping } from '../../base/keeping.ts'
+import { errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { authorize, type PolicyContext } from '../../policy/mesh/authorize.ts'
+import type { Cells } from '../../process/cells.ts'
+import type { Guardian } from '../../process/guardian.ts'
+import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
+import {
+  DENIAL_BURST,
+  DENIALS_PER_SECOND,
+  MAX_PORT_RUNS,
+  MAX_RUNS_PER_PEER,
+  SHUTDOWN_KILL_MS,
+  STRANGERS_REQUEST_BURST,
+  STRANGERS_REQUESTS_PER_SECOND,
+} from '../../protocol/limits.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import { LINGERING } from '../../protocol/resume-limits.ts'
+import { readArrival, senderProblem, type Arrival } from './arrival.ts'
+import type { RunSubject } from './exit-writer.ts'
+import { OWN_LINK, type PeerLink } from '../links/links.ts'
+import type { Nonces } from '../links/nonces.ts'
+import type { UnackedTotal } from './outbox.ts'
+import type { RecentRuns } from './recent-runs.ts'
+import type { Reports } from './reports.ts'
+import { Run, type RunInit } from './run.ts'
+import type { RunOutlet } from './outlet.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+import type { TrustJudge } from '../links/trust-judge.ts'
+
+/** What all runs of an executor share. */
+export interface RunsComponents {
+  readonly cells: Pick<Cells, 'open'>
+  readonly clock: Clock
+  readonly counters: ExecCounters
+  readonly guardian: Guardian
+  readonly judge: TrustJudge
+  readonly log: Logger
+  readonly policy: PolicyContext
+  readonly recent: RecentRuns
+  readonly reports: Reports
+  readonly total: UnackedTotal
+}
+
+export interface RunsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** A Request, or a Resume, that came on a stream of a link. */
+export interface RunArrival {
+  readonly link: PeerLink
+  readonly nonces: Nonces
+  /** Ours, of that stream. */
+  readonly streamNonce: Uint8Array
+  readonly frame: Uint8Array
+  readonly outlet: RunOutlet
+}
+
+interface Denial {
+  readonly subject: RunSubject
+  readonly reason: DenialReason
+  readonly detail: string
+}
+
+/** Not answered at all; the counter says why. */
+interface Dropped {
+  readonly dropped: 'malformed_frames' | 'requests_ignored'
+}
+
+/** A request that is being answered: denied (no run) or running. */
+interface Active {
+  readonly link: PeerLink
+  readonly run: Run | null
+}
+
+const PROBLEMS = {
+  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
+  reused: 'this agent and machine used the request id before',
+  wrong_party: 'it names other parties than those of the link',
+  wrong_signature: 'its signature does not fit',
+} as const
+
+/** Every request of every peer: through the gates, then to its end. */
+export class Runs {
+  readonly #components: RunsComponents
+  readonly #own: RunsInit
+  readonly #active = new Map<Active, Promise<void>>()
+  /** Every run that its requester may still ask for, by pair and request id. */
+  readonly #known = new Map<string, Run>()
+  readonly #lingering = new Keeping(LINGERING)
+  /** For all links together, because anybody can make another link. */
+  readonly #strangersRequests: TokenBucket
+  /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
+  readonly #denials = new Map<AgentId, TokenBucket>()
+  #stopping = false
+
+  constructor(components: RunsComponents, init: RunsInit) {
+    this.#components = components
+    this.#own = init
+    this.#strangersRequests = new TokenBucket(components, {
+      burst: STRANGERS_REQUEST_BURST,
+      perSecond: STRANGERS_REQUESTS_PER_SECOND,
+    })
+  }
+
+  /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
+  open(arrival: RunArrival): Run | null {
+    const { counters } = this.#components
+    const { link, outlet } = arrival
+    counters.count('requests_received')
+    const verdict = this.#decide(arrival)
+    if ('run' in verdict) {
+      this.#track({ link, run: verdict.run }, this.#execute(link.agentId, verdict.run))
+      return verdict.run
+    }
+    if ('dropped' in verdict) {
+      counters.count(verdict.dropped)
+      outlet.close()
+      return null
+    }
+    this.#track({ link, run: null }, this.#deny(verdict, outlet))
+    return null
+  }
+
+  /**
+   * The run that goes on, or null: then the outlet says `gone`, whether there is no such run, it is another
+   * pair's, or the stream's nonce was used before; and whether its Request was certainly never taken, which
+   * is refused from then on. Who is not accepted gets no answer.
+   */
+  resume(arrival: RunArrival): Run | null {
+    const { counters, judge } = this.#components
+    const { link, nonces, streamNonce, outlet } = arrival
+    const fresh = nonces.consume(link.pair, streamNonce)
+    const frame = readResume(arrival.frame)
+    const accepted = frame !== null && judge.decide(link.agentId, link.machineId) === 'accept'
+    const run = accepted && fresh ? this.#known.get(knownAs(link, frame.request_id)) : undefined
+    if (accepted && run?.resume(outlet, frame) === true) {
+      counters.count('runs_resumed')
+      return run
+    }
+    counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
+    if (accepted) {
+      const { request_id, request_nonce } = frame
+      const unseen = fresh && !this.#components.recent.has(link.pair, request_id) && nonces.void(link.pair, request_nonce)
+      outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
+    }
+    outlet.close()
+    return null
+  }
+
+  /** Contacts or revocations have changed: whoever is not accepted any more loses its runs, connected or not. */
+  accessChanged(): void {
+    for (const { link, run } of this.#active.keys())
+      if (run !== null && this.#components.judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
+  }
+
+  /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
+  async stop(): Promise<void> {
+    this.#stopping = true
+    for (const { run } of this.#active.keys()) run?.end('daemon_stopping')
+    const timer = this.#components.clock.setTimeout(() => {
+      for (const { run } of this.#active.keys()) run?.kill()
+    }, SHUTDOWN_KILL_MS)
+    await Promise.all(this.#active.values())
+    timer.cancel()
+    for (const run of this.#known.values()) run.dismiss()
+  }
+
+  async #execute(agentId: AgentId, run: Run): Promise<void> {
+    await run.execute()
+    if (run.lingers) this.#lingering.add(agentId, run)
+  }
+
+  #track(active: Active, work: Promise<void>): void {
+    this.#active.set(
+      active,
+      work.finally(() => this.#active.delete(active)),
+    )
+  }
+
+  async #deny({ subject, reason, detail }: Denial, outlet: RunOutlet): Promise<void> {
+    try {
+      outlet.send(await this.#components.reports.denied(subject, reason, detail))
+    } catch (error) {
+      this.#components.log.error({ error: errorText(error) }, 'a denial could not be answered')
+    } finally {
+      outlet.close()
+    }
+  }
+
+  #decide(arrival: RunArrival): { run: Run } | Denial | Dropped {
+    const { judge, policy } = this.#components
+    const { link } = arrival
+    if (this.#stopping || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
+    const trust = judge.decide(link.agentId, link.machineId)
+    if (trust !== 'accept' && !(link.strangersRequests.take() && this.#strangersRequests.take())) return { dropped: 'requests_ignored' }
+    const read = readArrival(arrival.frame)
+    if (read === null) return { dropped: 'malformed_frames' }
+    const { request } = read
+    const problem = this.#senderProblem(read, arrival, trust === 'accept')
+    const { agentId: agent_id, machineId: machine_id } = link
+    const key = { agent_id, machine_id, request_id: request.request_id }
+    const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
+    const { argv, cwd, timeout_ms, clamp } = request
+    const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
+    const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
+    if (verdict.kind === 'denied') {
+      if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
+      return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
+    }
+    const { permit, slot } = verdict
+    const { request_id: requestId, stdin } = request
+    const report = this.#components.reports.of(subject, stdin)
+    return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
+  }
+
+  #makeRun(init: Omit<RunInit, 'resumable' | 'leased' | 'onForgotten'>, link: PeerLink): Run {
+    const key = knownAs(link, init.requestId)
+    const onForgotten = (): void => {
+      this.#known.delete(key)
+      this.#lingering.delete(run)
+    }
+    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, leased: true, onForgotten })
+    this.#known.set(key, run)
+    return run
+  }
+
+  /** Being full is no offence of whoever asks. */
+  #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
+    if (reason === 'concurrency_limit_reached') return true
+    const bucket = this.#denials.get(agentId) ?? new TokenBucket(this.#components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
+    this.#denials.set(agentId, bucket)
+    return bucket.take()
+  }
+
+  #isFullFor(link: PeerLink): boolean {
+    if (this.#active.size >= MAX_PORT_RUNS) return true
+    if (this.#active.size < MAX_RUNS_PER_PEER || link.number === OWN_LINK) return false
+    return [...this.#active.keys()].filter((active) => active.link.pair === link.pair).length >= MAX_RUNS_PER_PEER
+  }
+
+  #senderProblem(read: Arrival, arrival: RunArrival, trusted: boolean): keyof typeof PROBLEMS | null {
+    const { link, nonces, streamNonce } = arrival
+    const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
+    // Only whom we would run for can fill the memory of used ids.
+    const { request_id } = read.request
+    const isNew = (): boolean => this.#components.recent.remember(link.pair, request_id) && !this.#known.has(knownAs(link, request_id))
+    const reused = problem === null && trusted && !isNew()
+    const found = reused ? 'reused' : problem
+    if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
+    return found
+  }
+}
+
+const knownAs = (link: PeerLink, requestId: RequestId): string => `${link.pair}:${requestId}`
+
+/** Null when the bytes are no Resume. */
+const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
+  try {
+    const frame = execFrame.decode(bytes)
+    return frame.type === 'resume' ? frame : null
+  } catch (error) {
+    if (isAppError(error, 'malformed')) return null
+    throw error
+  }
+}

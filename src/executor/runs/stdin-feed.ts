@@ -1,0 +1,156 @@
+import type { Clock, Timer } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { StdinSink } from '../../process/stdin.ts'
+import type { SignedStdin } from '../../protocol/exec.ts'
+import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../protocol/limits.ts'
+import { MAX_PIECES_UNACKED } from '../../protocol/stdin-limits.ts'
+import { PieceCheck } from './piece-check.ts'
+
+/** What is known of stdin before it comes: all of it, as the Request signed it, or nothing. */
+export type StdinAnnouncement = SignedStdin | 'open'
+
+export interface StdinFeedInit {
+  readonly announced: StdinAnnouncement
+  /** Everything below this number was taken by the child or can only be dropped. */
+  onAck(next: number): void
+  /** The bytes are not those that were announced; once. */
+  onMismatch(): void
+}
+
+/** Frames that wait for the child; small ones share an entry. */
+interface Waiting {
+  data: Uint8Array
+  /** Number of the last frame in it. */
+  seq: number
+  eof: boolean
+}
+
+/** Below this, frames that wait are joined, so that a flood of tiny ones does not cost memory. */
+const JOIN_BELOW = 4096
+
+/**
+ * Joins the frame to the last entry where both are small. `from`: the first entry that may be joined to.
+ */
+const append = (list: Waiting[], frame: Waiting, from: number): void => {
+  const last = list.length > from ? list.at(-1) : undefined
+  if (last === undefined || last.data.length + frame.data.length > JOIN_BELOW) {
+    list.push(frame)
+    return
+  }
+  last.data = Buffer.concat([last.data, frame.data])
+  last.seq = frame.seq
+  last.eof = frame.eof
+}
+
+/**
+ * What the peer sends as stdin: in order, exactly what it announced, at the speed of the child. Of what was
+ * announced, the child gets no byte before the hash of its piece fits: whoever carries it here may be captured.
+ */
+export class StdinFeed {
+  readonly #clock: Clock
+  readonly #init: StdinFeedInit
+  readonly #check: PieceCheck | null
+  readonly #window: number
+  /** Of a piece that is not whole yet. */
+  readonly #held: Waiting[] = []
+  /** On their way to the child. */
+  readonly #queue: Waiting[] = []
+  #sink: StdinSink | null = null
+  #next = 0
+  #waitingBytes = 0
+  #complete = false
+  #stopped = false
+  #consumed = 0
+  #acked = 0
+  #unackedBytes = 0
+  #ackTimer: Timer | null = null
+
+  constructor(components: { clock: Clock }, init: StdinFeedInit) {
+    this.#clock = components.clock
+    this.#init = init
+    this.#check = init.announced === 'open' ? null : new PieceCheck(init.announced)
+    this.#window = init.announced === 'open' ? MAX_STDIN_UNACKED : MAX_PIECES_UNACKED
+  }
+
+  /** Everything below this number has come. */
+  get received(): number {
+    return this.#next
+  }
+
+  /** The last number that was acknowledged. */
+  get acked(): number {
+    return this.#acked
+  }
+
+  /** Throws `malformed` when the peer broke the protocol. */
+  accept(frame: { seq: number; data: Uint8Array; eof: boolean }): void {
+    if (this.#stopped) return
+    const { seq, data, eof } = frame
+    if (this.#complete || seq !== this.#next)
+      throw new AppError('malformed', `stdin ${seq} instead of ${this.#complete ? 'none' : this.#next}`)
+    if (data.length === 0 && !eof) throw new AppError('malformed', 'stdin without data')
+    if (this.#waitingBytes + data.length > this.#window + MAX_FRAME_DATA) throw new AppError('malformed', 'more stdin than the window')
+    this.#next += 1
+    const verdict = this.#check?.take(data, eof) ?? 'signed'
+    if (verdict === 'wrong') {
+      this.stop()
+      this.#init.onMismatch()
+      return
+    }
+    this.#complete = eof
+    this.#keep({ data, seq, eof }, verdict === 'signed')
+  }
+
+  /** The child is there: what has come and what comes goes to it. */
+  attach(sink: StdinSink): void {
+    this.#sink = sink
+    void this.#pump(sink)
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#held.length = 0
+    this.#queue.length = 0
+    this.#ackTimer?.cancel()
+    this.#ackTimer = null
+  }
+
+  /** Until the child may have it, or until it has. */
+  #keep(frame: Waiting, free: boolean): void {
+    const idle = this.#queue.length === 0
+    this.#waitingBytes += frame.data.length
+    // The queue's first entry may be on its way into the pipe.
+    if (free && this.#held.length === 0) append(this.#queue, frame, 1)
+    else append(this.#held, frame, 0)
+    if (!free) return
+    this.#queue.push(...this.#held.splice(0))
+    if (idle && this.#sink !== null) void this.#pump(this.#sink)
+  }
+
+  async #pump(sink: StdinSink): Promise<void> {
+    for (let item = this.#queue[0]; item !== undefined; item = this.#queue[0]) {
+      await sink.write(item.data)
+      if (this.#stopped) return
+      this.#queue.shift()
+      if (item.eof) sink.end()
+      this.#took(item)
+    }
+  }
+
+  #took(item: Waiting): void {
+    this.#waitingBytes -= item.data.length
+    this.#unackedBytes += item.data.length
+    this.#consumed = item.seq + 1
+    if (item.eof || this.#unackedBytes >= ACK_EVERY_BYTES) this.#ack()
+    else this.#ackTimer ??= this.#clock.setTimeout(() => this.#ack(), ACK_EVERY_MS)
+  }
+
+  #ack(): void {
+    this.#ackTimer?.cancel()
+    this.#ackTimer = null
+    if (this.#stopped || this.#consumed === this.#acked) return
+    this.#acked = this.#consumed
+    this.#unackedBytes = 0
+    this.#init.onAck(this.#consumed)
+  }
+}

@@ -1,0 +1,21 @@
+import type { WarningKind } from '../../protocol/reasons.ts'
+
+/** What the requester reads beside a warning's kind. */
+export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
+  stdout_approaching_cap: 'stdout has passed its warning threshold',
+  stderr_approaching_cap: 'stderr has passed its warning threshold',
+  duration_approaching_cap: 'the run time has passed its warning threshold',
+  stdout_cap_hit: 'stdout reached its cap; what follows is counted and dropped',
+  stderr_cap_hit: 'stderr reached its cap; what follows is counted and dropped',
+  duration_cap_hit: 'the time is up; the process was told to end',
+  timeout_clamped: 'the timeout is above the cap; the cap applies',
+  cancelled: 'the requester cancelled the run',
+  lease_expired: 'the requester fell silent',
+  peer_disconnected: 'the connection to the requester is gone',
+  stdin_mismatch: 'stdin is not what the request announced',
+  descendant_held_output: 'a descendant of the process keeps its output open; reading has stopped',
+  output_lost: 'the end of its output was lost: a descendant of the process was still writing when reading stopped',
+  daemon_stopping: 'the executing daemon is stopping',
+  access_revoked: 'the requester may no longer run commands here',
+  descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
+}

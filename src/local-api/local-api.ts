@@ -1,0 +1,161 @@
+import { readFileSync } from 'node:fs'
+import { isIPv4 } from 'node:net'
+import type { Readable } from 'node:stream'
+
+import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
+import type { Environment } from '../base/environment.ts'
+import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
+import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
+
+export interface LocalApiInit {
+  readonly instance: InstanceChoice
+  /** `--api`, or null for the socket in the data directory. */
+  readonly url: string | null
+  readonly env: Environment
+}
+
+export interface ApiCall {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  /** A JSON value, text sent as it is, or a stream. */
+  readonly body?: unknown
+  readonly stream?: Readable
+  readonly headers?: Readonly<Record<string, string>>
+  readonly signal?: AbortSignal
+}
+
+/** An answer of the daemon is small but for diagnostics and aggregated output. */
+const MAX_ANSWER = 256 * 1024 * 1024
+
+const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
+
+const errnoOf = (error: unknown): string => (error as NodeJS.ErrnoException | undefined)?.code ?? ''
+
+const readSmall = (path: string): string | null => {
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch {
+    return null
+  }
+}
+
+/** Talks to one daemon, over its unix socket unless a URL was given. */
+export class LocalApi {
+  readonly paths: DataPaths
+  readonly #init: LocalApiInit
+
+  constructor(init: LocalApiInit) {
+    this.#init = init
+    this.paths = pathsIn(dataDirOf(init.instance))
+  }
+
+  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`. */
+  async json<T>(call: ApiCall): Promise<T> {
+    return JSON.parse(await readAll(await this.open(call))) as T
+  }
+
+  /** The body of a 2xx answer, unread. Throws as `json` does. */
+  async open(call: ApiCall): Promise<AsyncIterable<Uint8Array>> {
+    const url = this.#init.url === null ? null : parseUrl(this.#init.url)
+    // The socket alone, without a URL: its directory is private. The port of a daemon that died may be anybody's
+    // by now, who would be handed the token.
+    const to = url === null ? { path: this.paths.apiSocket } : { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port) }
+    try {
+      return await bodyOf(call, await httpCall(to, this.#request(call, url)))
+    } catch (error) {
+      throw NO_DAEMON.has(errnoOf(error)) ? this.#notRunning() : asUnreachable(error, call.signal)
+    }
+  }
+
+  /** True where the daemon is surely that of our data directory: by its socket, or by a URL of the very port that it says it has. */
+  get isOwn(): boolean {
+    const url = this.#init.url
+    return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))
+  }
+
+  /** False for a URL that leads off this machine: nothing that this user's files hold may go there. */
+  get isLocal(): boolean {
+    return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
+  }
+
+  #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
+    // What the user names goes where the user says; what lies in our directory stays on this machine.
+    const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
+    return {
+      method,
+      path: `${url?.pathname.replace(/\/$/, '') ?? ''}${path}`,
+      headers: {
+        host: url?.host ?? 'localhost',
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(stream === undefined ? {} : { stream }),
+      ...(signal === undefined ? {} : { signal }),
+    }
+  }
+
+  #notRunning(): AppError {
+    const { name, dataDir } = this.#init.instance
+    const flags = [...(name === null ? [] : ['--name', name]), ...(dataDir === null ? [] : ['--data-dir', dataDir])]
+    const where = this.#init.url ?? this.paths.apiSocket
+    return new AppError('daemon_unreachable', `no daemon answers at ${where}`, { data: { start: ['x0xd', ...flags] } })
+  }
+}
+
+const parseUrl = (text: string): URL => {
+  const url = URL.canParse(text) ? new URL(text) : null
+  if (url?.protocol === 'http:') return url
+  throw new AppError('bad_request', `--api: ${JSON.stringify(text)} is not a URL such as http://127.0.0.1:12700`)
+}
+
+const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
+
+const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
+
+/** A refusal may come before all of a request's body was read; a run's answer begins while its stdin still flows. */
+const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<AsyncIterable<Uint8Array>> => {
+  if (status < 300) return body
+  call.stream?.destroy()
+  throw errorOf(status, await readAll(body))
+}
+
+const readAll = async (body: AsyncIterable<Uint8Array>): Promise<string> => {
+  const parts: Uint8Array[] = []
+  let size = 0
+  for await (const part of body) {
+    size += part.length
+    if (size > MAX_ANSWER) throw new AppError('too_large', 'the answer of the daemon is too large')
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString('utf8')
+}
+
+interface ErrorBody {
+  readonly error?: unknown
+  readonly message?: unknown
+  readonly data?: unknown
+}
+
+const isCode = (code: unknown): code is ErrorCode => typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code)
+
+/** The error that a body `{ok: false, error, message, data}` describes. */
+const errorOf = (status: number, text: string): AppError => {
+  let body: ErrorBody | null = null
+  try {
+    body = JSON.parse(text) as ErrorBody | null
+  } catch {
+    body = null
+  }
+  const code = isCode(body?.error) ? body.error : 'internal'
+  const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
+  const data = typeof body?.data === 'object' && body.data !== null ? (body.data as Record<string, unknown>) : {}
+  return new AppError(code, message, { data })
+}
+
+const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
+  if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === '') return error
+  const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
+  return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error })
+}

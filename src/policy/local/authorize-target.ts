@@ -1,0 +1,65 @@
+import type { Capability } from '../../protocol/rexd-names.ts'
+import {
+  capsOf,
+  impossibleText,
+  missingCapability,
+  noSlot,
+  refused,
+  ungranted,
+  type LocalRunIntent,
+  type Refused,
+  type SessionIntent,
+  type SessionRights,
+} from './intent.ts'
+import type { LocalPolicy } from './policy.ts'
+import type { Slot, Slots } from '../slots.ts'
+
+/** What another agent's ACL can be asked for: a command, whole, with its output. */
+export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events']
+
+/** Why a session may not be opened for this agent; null: it may. */
+export const forbiddenTarget = (
+  target: string,
+  { roots }: SessionIntent,
+  policy: LocalPolicy,
+  available: ReadonlySet<Capability>,
+): Refused | null => {
+  if (!policy.granted.has('target') || !available.has('target')) return ungranted('target')
+  if (roots !== null) return refused('bad_request', 'workspace_roots: a session of a target has none', { target })
+  if (policy.targets === null || policy.targets.includes(target)) return null
+  return refused('unsupported_capability', `target: ${JSON.stringify(target)} is none of security.allow_targets`, {
+    capability: 'target',
+    target,
+  })
+}
+
+/** What the mesh is asked to run, under the ACL of the target. */
+export interface TargetGrant {
+  readonly target: string
+  readonly argv: readonly string[]
+  readonly timeout_ms: number
+  readonly max_output_bytes: number
+}
+
+/** May the mesh be asked for this? What there is on this host, a shell, variables and a directory, a target does not have. */
+export const authorizeTargetRun = (
+  intent: LocalRunIntent & { readonly cwd: string | null },
+  { rights, slots }: { readonly rights: SessionRights; readonly slots: Slots },
+): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | Refused => {
+  const { target } = rights
+  if (target === null) return ungranted('target')
+  const problem = impossibleText(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
+  if (problem !== null) return problem
+  const caps = capsOf(intent, rights.limits)
+  if ('kind' in caps) return caps
+  const slot = slots.reserve('')
+  if (slot === null) return noSlot(rights.limits, false)
+  const { timeout_ms, max_output_bytes } = caps
+  return { kind: 'permit', grant: Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0 }), slot }
+}
+
+const onlyHere = ({ env, cwd }: { readonly env: LocalRunIntent['env']; readonly cwd: string | null }): Refused | null => {
+  const field = Object.keys(env).length > 0 ? 'env' : cwd !== null ? 'cwd' : null
+  const text = `${String(field)}: a target runs its commands with what its own ACL says`
+  return field === null ? null : refused('unsupported_capability', text, { capability: field })
+}

@@ -1,0 +1,183 @@
+import { isAbsolute, posix } from 'node:path'
+
+import { capabilitiesAsked, type Capability } from '../../protocol/rexd-names.ts'
+import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
+import { findExecutable, isApplet, isCalled } from '../executable.ts'
+import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
+import {
+  capsOf,
+  impossibleText,
+  isAmount,
+  missingCapability,
+  noAmount,
+  noSlot,
+  refused,
+  ungranted,
+  type LocalRunIntent,
+  type Refused,
+  type SessionIntent,
+  type SessionRights,
+} from './intent.ts'
+import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
+import { firstMismatch } from '../mesh/match.ts'
+import { UNCONFINED } from '../mesh/confinement.ts'
+import { sealPermit, type Executable, type Permit } from '../permit.ts'
+import type { Slot, Slots } from '../slots.ts'
+
+/** Where it is to start: a directory below a root, held open. */
+export interface WorkingDirectory {
+  readonly path: string
+  /** Null where the system has no way to start a program in a directory that is held open. */
+  readonly descriptor: number | null
+}
+
+export interface LocalContext {
+  readonly policy: LocalPolicy
+  readonly rights: SessionRights
+  readonly slots: Slots
+  readonly session_id: string
+}
+
+/** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
+export const authorizeSession = (
+  intent: SessionIntent,
+  policy: LocalPolicy,
+  available: ReadonlySet<Capability>,
+): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
+  const unknown = intent.capabilities?.find((name) => capabilitiesAsked(name).length === 0)
+  if (unknown !== undefined)
+    return refused('unsupported_capability', `there is no capability ${JSON.stringify(unknown)}`, { capability: unknown })
+  const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
+  for (const [key, asked] of Object.entries(intent.limits) as [keyof LocalLimits, number][]) {
+    const max = policy.limits[key]
+    if (!isAmount(asked)) return noAmount(key, asked)
+    if (asked > max) return refused('resource_limit', `${key}: ${asked} is above the server's ${max}`, { limit: key, asked, max })
+    limits[key] = asked
+  }
+  limits.default_timeout_ms = Math.min(limits.default_timeout_ms, limits.hard_timeout_ms)
+  const roots = Object.freeze([...(intent.roots ?? policy.roots)])
+  const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
+  if (wider !== undefined) return outside(wider.path, policy.roots)
+  const { target } = intent
+  const wanted = intent.capabilities === null ? null : withEvents(intent.capabilities.flatMap(capabilitiesAsked))
+  if (target !== null) {
+    const problem = forbiddenTarget(target, intent, policy, available)
+    if (problem !== null) return problem
+  }
+  const capabilities = [...policy.granted].filter(
+    (one) => available.has(one) && (wanted === null || wanted.includes(one)) && (target === null || THROUGH_THE_MESH.includes(one)),
+  )
+  const rights = { roots: target === null ? roots : [], capabilities: new Set(capabilities), limits: Object.freeze(limits), target }
+  return { kind: 'rights', rights: Object.freeze(rights) }
+}
+
+/** Whoever runs programs hears of them. */
+const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
+  wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
+
+/** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
+const namesBelow = (path: string, directory: string): string[] | null => {
+  if (path === directory) return []
+  const prefix = directory === '/' ? '/' : `${directory}/`
+  return path.startsWith(prefix) ? path.slice(prefix.length).split('/') : null
+}
+
+const outside = (path: string, roots: readonly Root[]): Refused =>
+  refused('forbidden_path', `${path} is outside the allowed roots`, { path, allowed_roots: roots.map((root) => root.path) })
+
+/**
+ * May what stands at a path be looked at, or changed? A relative path goes on from the session's first root. `.` and
+ * `..` are taken out of the text before anything is looked at; what links do to it is the file room's to see to.
+ */
+export const authorizeFile = (
+  { path, access }: { readonly path: string; readonly access: FileAccess },
+  { roots, capabilities, limits, target }: SessionRights,
+): { readonly kind: 'permit'; readonly permit: FilePermit } | Refused => {
+  const capability = access === 'write' ? 'fs.write' : 'fs.read'
+  if (!capabilities.has(capability)) return ungranted(capability, target)
+  if (path === '' || path.includes('\0')) return refused('bad_request', 'path: empty, or with a NUL character')
+  const base = roots[0]?.path ?? '/'
+  const whole = posix.normalize(isAbsolute(path) ? path : `${base}/${path}`)
+  const plain = whole.length > 1 && whole.endsWith('/') ? whole.slice(0, -1) : whole
+  for (const root of roots) {
+    const names = namesBelow(plain, root.path) ?? namesBelow(plain, root.real)
+    if (names === null) continue
+    const permit = sealFilePermit({ access, root, names, roots, max_read_bytes: limits.max_file_read_bytes })
+    return { kind: 'permit', permit }
+  }
+  return outside(plain, roots)
+}
+
+/** May a program be run? Decides, reserves the slot and makes the permit in one step that nothing can interrupt. */
+export const authorizeLocalRun = (
+  intent: LocalRunIntent,
+  cwd: WorkingDirectory,
+  { policy, rights, slots, session_id }: LocalContext,
+): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | Refused => {
+  const problem = impossibleText(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
+  if (problem !== null) return problem
+  const caps = capsOf(intent, rights.limits)
+  if ('kind' in caps) return caps
+  const [name = ''] = intent.argv
+  const lookup = findExecutable(name, policy.env['PATH'])
+  const executable = lookup.kind === 'found' ? lookup.executable : null
+  const rule = commandRule(intent.argv, executable, policy)
+  if ('kind' in rule) return rule
+  if (executable === null) return refused('file_not_found', lookup.kind === 'found' ? name : lookup.detail, { argv0: name })
+  const slot = slots.reserve('')
+  if (slot === null) return noSlot(rights.limits, intent.detach)
+  const permit = sealPermit({
+    argv: intent.argv,
+    executable,
+    cwd: cwd.path,
+    cwd_descriptor: cwd.descriptor,
+    env: { ...policy.env, ...(intent.terminal === null ? {} : { TERM: 'xterm-256color' }), ...intent.env },
+    caps,
+    terminal: intent.terminal,
+    confinement: UNCONFINED,
+    account: null,
+    matched_acl: rule.matched,
+    principal: { kind: 'local', session_id },
+  })
+  return { kind: 'permit', permit, slot }
+}
+
+const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy): Refused | null => {
+  const variable = Object.keys(env).find((name) => !allow_env.includes(name))
+  if (variable === undefined) return null
+  return refused('command_denied', `env: ${variable} may not be set; security.allow_env lists those that may`, { variable, allow_env })
+}
+
+const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
+  firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
+
+/**
+ * Denials also by the file that is meant, whatever name or link it is called by; but of one that is many programs,
+ * the name says which.
+ */
+const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
+  if (fits(rule, argv)) return true
+  const [name = '', ...rest] = rule.argv
+  const same =
+    executable !== null &&
+    isCalled(executable, name, path) &&
+    !(isApplet(executable, path) && posix.basename(executable.path) !== posix.basename(name))
+  return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
+}
+
+/** The rule that allows the command; denials go first. */
+const commandRule = (
+  argv: readonly string[],
+  executable: Executable | null,
+  policy: LocalPolicy,
+): { readonly matched: string } | Refused => {
+  if (argv[0] === undefined || argv[0] === '') return refused('bad_request', 'argv: it names at least the program')
+  const { allow_commands, deny_commands, env } = policy
+  const denied = deny_commands.findIndex((rule) => denies(rule, argv, executable, env['PATH']))
+  if (denied !== -1)
+    return refused('command_denied', `security.deny_commands[${denied}] forbids this command`, { rule: `deny_commands[${denied}]` })
+  if (allow_commands === null) return { matched: 'security' }
+  const allowed = allow_commands.findIndex((rule) => fits(rule, argv))
+  if (allowed !== -1) return { matched: `allow_commands[${allowed}]` }
+  return refused('command_denied', 'no entry of security.allow_commands allows this command', { rule: 'allow_commands' })
+}

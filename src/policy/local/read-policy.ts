@@ -1,0 +1,195 @@
+import { lstatSync, realpathSync, statSync } from 'node:fs'
+import { isAbsolute, normalize } from 'node:path'
+
+import { errorText } from '../../base/errors.ts'
+import type { TomlReader, TomlPath, TomlTable } from '../../base/toml-reader.ts'
+import { MAX_NAME } from '../../protocol/limits.ts'
+import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { scrubbedEnvironment } from '../environment.ts'
+import type { Root } from './file-permit.ts'
+import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
+import { parseToken } from '../mesh/match.ts'
+import { judgeWritablePrograms } from '../writable-programs.ts'
+
+/** Each key that grants something, and what. */
+const GRANTS = {
+  allow_shell: 'exec.shell',
+  allow_detach: 'exec.detach',
+  allow_pty: 'pty',
+  allow_write: 'fs.write',
+} as const satisfies Record<string, Capability>
+const GRANT_DEFAULTS: Readonly<Record<keyof typeof GRANTS, boolean>> = {
+  allow_shell: false,
+  allow_detach: false,
+  allow_pty: false,
+  allow_write: true,
+}
+const SECURITY_KEYS = [
+  ...Object.keys(GRANTS),
+  'allowed_roots',
+  'allow_commands',
+  'deny_commands',
+  'allow_targets',
+  'targets_as_operator',
+  'allow_env',
+  'pass_env',
+  'path',
+]
+/** Of `allow_targets`: whatever agent is asked for, its own ACL decides. */
+const ANY_TARGET = '*'
+const RULE_KEYS = ['argv', 'args']
+
+/** A name that any shell and any program takes for one (POSIX.1-2017, 8.1), and no other. */
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
+/** Whoever sets these has other code run than what was allowed. */
+const DANGEROUS_VARIABLES =
+  /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL)$/
+/** What these say is shown, not obeyed. Of every other name nobody can know what some program makes of it. */
+const HARMLESS_VARIABLES = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE)$/
+
+const MAX: Readonly<Record<keyof LocalLimits, number>> = {
+  max_output_bytes: Number.MAX_SAFE_INTEGER,
+  max_file_read_bytes: MAX_FILE_CHUNK,
+  max_processes_per_session: 1_024,
+  default_timeout_ms: Number.MAX_SAFE_INTEGER,
+  hard_timeout_ms: Number.MAX_SAFE_INTEGER,
+  max_concurrent_sessions: 1_024,
+  max_detached_processes: 1_024,
+  max_detached_ms: Number.MAX_SAFE_INTEGER,
+}
+
+/** `[limits]` and `[security]` of REXD's configuration; what is wrong is the reader's. `own`: the environment that we were started with. */
+export const readLocalPolicy = (toml: TomlReader, own: Readonly<Record<string, string | undefined>>): LocalPolicy => {
+  const { value, path: source } = toml.document
+  const limits = readLimits(toml, value['limits'])
+  const security = value['security'] === undefined ? {} : (toml.table(['security'], value['security'], SECURITY_KEYS) ?? {})
+  const granted = new Set<Capability>(['exec', 'exec.input', 'fs.read', 'events'])
+  for (const [key, capability] of Object.entries(GRANTS) as [keyof typeof GRANTS, Capability][])
+    if (toml.boolean(['security', key], security[key]) ?? GRANT_DEFAULTS[key]) granted.add(capability)
+  const targets = readTargets(toml, security['allow_targets'])
+  if (targets.length > 0) granted.add('target')
+  const policy: LocalPolicy = {
+    source,
+    roots: readRoots(toml, security['allowed_roots']),
+    granted,
+    allow_commands: security['allow_commands'] === undefined ? null : readRules(toml, security, 'allow_commands'),
+    deny_commands: readRules(toml, security, 'deny_commands'),
+    targets: targets.includes(ANY_TARGET) ? null : targets,
+    targets_as_operator: toml.boolean(['security', 'targets_as_operator'], security['targets_as_operator']) ?? false,
+    allow_env: readVariables(toml, security, 'allow_env'),
+    env: readEnvironment(toml, security, own),
+    limits,
+  }
+  judgeWritablePrograms(toml, policy)
+  return policy
+}
+
+const readTargets = (toml: TomlReader, value: unknown): string[] => {
+  const at: TomlPath = ['security', 'allow_targets']
+  const targets = toml.strings(at, value) ?? []
+  for (const [index, target] of targets.entries()) {
+    const length = Buffer.byteLength(target)
+    if (length < 1 || length > MAX_NAME)
+      toml.problem([...at, index], `a name or an id of an agent has 1 to ${MAX_NAME} bytes, or is "*" for any`)
+  }
+  return targets
+}
+
+const readLimits = (toml: TomlReader, value: unknown): LocalLimits => {
+  const keys = Object.keys(DEFAULT_LOCAL_LIMITS) as (keyof LocalLimits)[]
+  const limits: { -readonly [K in keyof LocalLimits]: number } = { ...DEFAULT_LOCAL_LIMITS }
+  const table = value === undefined ? {} : (toml.table(['limits'], value, keys) ?? {})
+  for (const key of keys) limits[key] = toml.wholeNumber(['limits', key], table[key], 1, MAX[key]) ?? limits[key]
+  if (limits.default_timeout_ms > limits.hard_timeout_ms) {
+    if (table['default_timeout_ms'] !== undefined)
+      toml.problem(['limits', 'default_timeout_ms'], `is ${limits.default_timeout_ms}, above hard_timeout_ms (${limits.hard_timeout_ms})`)
+    // A default must not make a file invalid that only lowers the hard limit.
+    limits.default_timeout_ms = limits.hard_timeout_ms
+  }
+  return Object.freeze(limits)
+}
+
+const readRoots = (toml: TomlReader, value: unknown): Root[] => {
+  const at: TomlPath = ['security', 'allowed_roots']
+  const tables = toml.tables(at, value)
+  if (tables.length === 0 && (value === undefined || Array.isArray(value)))
+    toml.problem(at, 'is required: nothing may be looked at, and nothing runs anywhere, without a root')
+  return tables.flatMap((item, index) => {
+    const table = toml.table([...at, index], item, ['path'])
+    if (table === null) return []
+    const place = [...at, index, 'path']
+    const path = toml.absolutePath(place, table['path'])
+    if (table['path'] === undefined) toml.problem(place, 'is required')
+    return path === null ? [] : rootAt(toml, place, path)
+  })
+}
+
+const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
+  const plain = normalize(text)
+  const path = plain === '/' ? '/' : plain.replace(/\/$/, '')
+  try {
+    const real = realpathSync(path)
+    const info = statSync(real, { bigint: true })
+    if (!info.isDirectory()) toml.problem(place, `${JSON.stringify(path)} is no directory`)
+    if (real === '/') toml.warning(place, 'is the whole file system: whoever may connect reads and writes all that this user can')
+    if (lstatSync(path).isSymbolicLink()) toml.warning(place, `is a link; what it leads to now stays the root: ${JSON.stringify(real)}`)
+    return [Object.freeze({ path, real, dev: info.dev, ino: info.ino })]
+  } catch (error) {
+    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    toml.problem(place, missing ? `${JSON.stringify(path)} is not there: make the directory, or name another` : errorText(error))
+    return []
+  }
+}
+
+const readRules = (toml: TomlReader, security: TomlTable, key: 'allow_commands' | 'deny_commands'): CommandRule[] =>
+  toml.tables(['security', key], security[key]).flatMap((item, index) => {
+    const at = ['security', key, index]
+    const table = toml.table(at, item, RULE_KEYS)
+    if (table === null) return []
+    const argv = toml.strings([...at, 'argv'], table['argv']) ?? []
+    if (argv.length === 0) toml.problem([...at, 'argv'], 'names at least the program')
+    const args = table['args']
+    if (args !== undefined && args !== 'any') toml.problem([...at, 'args'], 'may only be "any": whatever follows the tokens of argv')
+    const tokens = argv.map((text, token) => {
+      const parsed = parseToken(text)
+      if (typeof parsed === 'string') toml.problem([...at, 'argv', token], parsed)
+      else if (token === 0 && (parsed.kind !== 'literal' || text === '' || (text.includes('/') && !isAbsolute(text))))
+        toml.problem([...at, 'argv', 0], 'must be an absolute path or a bare name')
+      return typeof parsed === 'string' ? ({ kind: 'literal', text } as const) : parsed
+    })
+    return [{ argv, tokens, anyArguments: args === 'any', line: toml.document.lineOf(at) }]
+  })
+
+const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' | 'pass_env'): string[] => {
+  const names = toml.strings(['security', key], security[key]) ?? []
+  for (const [index, name] of names.entries()) {
+    if (!VARIABLE.test(name)) toml.problem(['security', key, index], `${JSON.stringify(name)} is no name of a variable`)
+    else if (key === 'pass_env') continue
+    else if (DANGEROUS_VARIABLES.test(name))
+      toml.problem(['security', key, index], `${name} decides what is run: it can be passed on (pass_env), not left to callers`)
+    else if (!HARMLESS_VARIABLES.test(name))
+      toml.warning(
+        ['security', key, index],
+        `${name} is not known to be harmless: callers set it for every program that they may run, and many programs load or start what a variable says`,
+      )
+  }
+  return names
+}
+
+const readEnvironment = (toml: TomlReader, security: TomlTable, own: Readonly<Record<string, string | undefined>>) => {
+  const path = readPath(toml, security['path'])
+  const passed = readVariables(toml, security, 'pass_env').flatMap((name) =>
+    Object.hasOwn(own, name) ? [[name, own[name] ?? ''] as const] : [],
+  )
+  return Object.freeze({ ...scrubbedEnvironment(), ...Object.fromEntries(passed), ...(path === null ? {} : { PATH: path }) })
+}
+
+const readPath = (toml: TomlReader, value: unknown): string | null => {
+  const at: TomlPath = ['security', 'path']
+  const directories = toml.strings(at, value)
+  for (const [index, directory] of (directories ?? []).entries())
+    if (!isAbsolute(directory) || directory.includes(':'))
+      toml.problem([...at, index], `${JSON.stringify(directory)} must be an absolute path without a colon`)
+  return directories === null || directories.length === 0 ? null : directories.join(':')
+}

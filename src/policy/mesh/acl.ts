@@ -1,0 +1,101 @@
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { Confinement, Contain } from './confinement.ts'
+
+/** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
+export interface RunLimits {
+  readonly max_stdout_bytes: number
+  readonly max_stderr_bytes: number
+  readonly max_stdin_bytes: number
+  readonly max_duration_secs: number
+  readonly warn_stdout_bytes: number
+  readonly warn_stderr_bytes: number
+  readonly warn_duration_secs: number
+}
+
+/** The caps of `[exec]`: those of a run, and how many runs there may be at once. */
+export interface Caps extends RunLimits {
+  readonly max_concurrent_per_agent: number
+  readonly max_concurrent_total: number
+}
+
+/** What a file that names no cap gets. */
+export const DEFAULT_CAPS: Caps = Object.freeze({
+  max_stdout_bytes: 16_777_216,
+  max_stderr_bytes: 16_777_216,
+  max_stdin_bytes: 1_048_576,
+  max_duration_secs: 300,
+  max_concurrent_per_agent: 4,
+  max_concurrent_total: 32,
+  warn_stdout_bytes: 8_388_608,
+  warn_stderr_bytes: 8_388_608,
+  warn_duration_secs: 60,
+})
+
+/** One token of an allowed command, as the matcher reads it. */
+export type PatternToken =
+  | { readonly kind: 'literal'; readonly text: string }
+  /** `<INT>`: the whole token. */
+  | { readonly kind: 'int' }
+  /** `<URL_PATH>`, behind a literal prefix that may be empty. */
+  | { readonly kind: 'url_path'; readonly prefix: string }
+
+/** One allowed call shape. */
+export interface AllowedCommand {
+  /** As written in the file. */
+  readonly argv: readonly string[]
+  readonly tokens: readonly PatternToken[]
+  /** False: the caller may send no stdin, whatever the cap. */
+  readonly stdin: boolean
+  /** The line of the file, from 1. */
+  readonly line: number
+}
+
+/** May the caller of this command send stdin? A cap of 0 closes it too. */
+export const isStdinOpen = ({ limits }: Pick<AllowEntry, 'limits'>, { stdin }: Pick<AllowedCommand, 'stdin'>): boolean =>
+  stdin && limits.max_stdin_bytes > 0
+
+/** What one (agent, machine) pair may run. */
+export interface AllowEntry {
+  /** The operator's label, or `allow[N]` where the file gives none. */
+  readonly description: string
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly commands: readonly AllowedCommand[]
+  /** The caps of `[exec]` with this entry's own, lower ones in their place. */
+  readonly limits: RunLimits
+  /** What the system enforces on its runs. */
+  readonly confinement: Confinement
+  /** The line of the file, from 1. */
+  readonly line: number
+}
+
+/** A validated ACL file, frozen. */
+export interface Acl {
+  readonly enabled: boolean
+  readonly caps: Caps
+  /** What every entry has at least. */
+  readonly contain: Contain
+  /** In the order of the file. */
+  readonly allow: readonly AllowEntry[]
+  /** Where a child starts; null: where the daemon stands. */
+  readonly default_cwd: string | null
+  /** Null only where there is no `[exec]`, so that nothing can run. */
+  readonly audit_log_path: string | null
+  /** Kept for a mirror of the journal; nothing reads it yet. */
+  readonly audit_tasklist_id: string | null
+  /** The file it came from; null where there was none. */
+  readonly source: string | null
+}
+
+/** What a host without an ACL has: nobody may run anything. */
+export const closedAcl = (source: string | null): Acl =>
+  Object.freeze({
+    enabled: false,
+    caps: DEFAULT_CAPS,
+    contain: 'best_effort',
+    allow: Object.freeze([]),
+    default_cwd: null,
+    audit_log_path: null,
+    audit_tasklist_id: null,
+    source,
+  })

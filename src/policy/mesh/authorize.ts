@@ -1,0 +1,200 @@
+import { errorText } from '../../base/errors.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { MAX_STDIN_HELD } from '../../protocol/stdin-limits.ts'
+import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
+import { findAccount } from '../account.ts'
+import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
+import { findExecutable } from '../executable.ts'
+import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
+import { sealPermit, type Permit, type RunCaps } from '../permit.ts'
+import type { Slot, Slots } from '../slots.ts'
+
+/** What is asked, decoded and not yet allowed. */
+export interface Intent {
+  readonly argv: readonly string[]
+  /** A requester may not choose one: anything but null is refused. */
+  readonly cwd: string | null
+  /** Bytes of stdin announced; null: none. */
+  readonly stdin_len: number | null
+  /** Milliseconds; null: the cap. Below 1 is refused like one above the cap. */
+  readonly timeout_ms: number | null
+  /** A timeout above the cap runs at the cap instead of being refused. */
+  readonly clamp: boolean
+}
+
+/** Who asks. */
+export interface Principal {
+  readonly kind: 'mesh'
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  /** The request's signature, target and nonce hold. */
+  readonly verified: boolean
+  readonly trust: TrustDecision
+}
+
+export interface PolicyContext {
+  readonly acl: Acl
+  readonly slots: Slots
+  /** The child's whole environment: `scrubbedEnvironment()`, read once at start. */
+  readonly env: Readonly<Record<string, string>>
+}
+
+/** The gates in their order; the first that fails answers and later ones are not consulted. */
+export const GATES = [
+  'sender',
+  'trust',
+  'enabled',
+  'argv',
+  'pair',
+  'metacharacters',
+  'command',
+  'cwd',
+  'stdin',
+  'timeout',
+  'slots',
+  'executable',
+] as const
+export type Gate = (typeof GATES)[number]
+
+/** Refused; all but `reason` stays on this host (journal, explain). */
+export interface Denied {
+  readonly kind: 'denied'
+  readonly gate: Gate
+  readonly reason: DenialReason
+  readonly detail: string
+  /** The description of the entry whose command matched, where one did. */
+  readonly matched_acl: string | null
+  /** The command that matched, where a later gate refused. */
+  readonly place: CommandPlace | null
+  /** Where no command matched: the one that agrees for longest. */
+  readonly nearest: NearMiss | null
+}
+
+/** Allowed: the slot is reserved already and must be released when the run is over. */
+export interface Permitted {
+  readonly kind: 'permit'
+  readonly permit: Permit
+  readonly slot: Slot
+  /** The command of the ACL that allows it. */
+  readonly place: CommandPlace
+}
+
+export type Verdict = Denied | Permitted
+
+/**
+ * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
+ * nothing can interrupt. A denial is a value; it never throws.
+ */
+export const authorize = (intent: Intent, principal: Principal, context: PolicyContext): Verdict => {
+  const { acl, slots } = context
+  const place = findCommand(intent.argv, principal, acl)
+  if ('kind' in place) return place
+  const caps = resolveCaps(intent, place)
+  if ('kind' in caps) return caps
+  const slot = slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
+  if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context), place)
+  const launch = resolveLaunch(intent.argv, context, place)
+  if ('failure' in launch) {
+    slot.release()
+    return denied('executable', 'spawn_failed', launch.failure, place)
+  }
+  const { agent_id, machine_id } = principal
+  const { confinement, description: matched_acl } = place.entry
+  const who = { kind: 'mesh', agent_id, machine_id } as const
+  const permit = sealPermit({
+    argv: intent.argv,
+    ...launch,
+    cwd_descriptor: null,
+    terminal: null,
+    caps,
+    confinement,
+    matched_acl,
+    principal: who,
+  })
+  return { kind: 'permit', permit, slot, place }
+}
+
+const denied = (
+  gate: Gate,
+  reason: DenialReason,
+  detail: string,
+  place: CommandPlace | null = null,
+  nearest: NearMiss | null = null,
+): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
+
+/** The gates up to the command: who asks, and for what. */
+const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): CommandPlace | Denied => {
+  if (principal.verified !== true) return denied('sender', 'unverified_sender', 'the sender did not prove who it is')
+  if (principal.trust !== 'accept') return denied('trust', 'trust_rejected', `trust says ${principal.trust}; exec needs accept`)
+  if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
+  if (argv.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
+  const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
+  if (entries.length === 0) return denied('pair', 'agent_machine_not_in_acl', strangerDetail(principal, acl))
+  const meta = findMetacharacter(argv)
+  if (meta) return denied('metacharacters', 'shell_metachar_in_argv', `token ${meta.token} contains ${JSON.stringify(meta.character)}`)
+  const { match, nearest } = searchCommands(entries, argv)
+  if (match) return match
+  return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
+}
+
+const strangerDetail = (principal: Principal, acl: Acl): string => {
+  if (acl.allow.some((entry) => entry.agent_id === principal.agent_id)) return 'the ACL lists this agent, but on another machine'
+  if (acl.allow.some((entry) => entry.machine_id === principal.machine_id)) return 'the ACL lists this machine, but with another agent'
+  return 'the ACL lists neither this agent nor this machine'
+}
+
+/** The gates of cwd, stdin and timeout; the caps of the run where they hold. */
+const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | Denied => {
+  const { limits } = place.entry
+  if (intent.cwd !== null) return denied('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory', place)
+  const open = isStdinOpen(place.entry, place.command)
+  if (!open && intent.stdin_len !== null) return denied('stdin', 'stdin_too_large', 'stdin is closed for this command', place)
+  const stdin = intent.stdin_len ?? 0
+  if (!Number.isSafeInteger(stdin) || stdin < 0 || stdin > limits.max_stdin_bytes)
+    return denied('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`, place)
+  const cap = limits.max_duration_secs * 1000
+  const asked = intent.timeout_ms ?? cap
+  const tooLong = asked > cap
+  if (!Number.isSafeInteger(asked) || asked < 1 || (tooLong && intent.clamp !== true))
+    return denied('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`, place)
+  return runCaps({ ...limits, max_stdin_bytes: open ? limits.max_stdin_bytes : 0 }, tooLong ? cap : asked, tooLong)
+}
+
+const runCaps = (limits: RunLimits, timeoutMs: number, clamped: boolean): RunCaps => ({
+  max_stdout_bytes: limits.max_stdout_bytes,
+  max_stderr_bytes: limits.max_stderr_bytes,
+  max_output_bytes: null,
+  max_stdin_bytes: limits.max_stdin_bytes,
+  warn_stdout_bytes: limits.warn_stdout_bytes,
+  warn_stderr_bytes: limits.warn_stderr_bytes,
+  warn_duration_ms: limits.warn_duration_secs * 1000,
+  max_duration_ms: limits.max_duration_secs * 1000,
+  timeout_ms: timeoutMs,
+  timeout_clamped: clamped,
+})
+
+const fullness = (principal: Principal, { acl, slots }: PolicyContext): string => {
+  const own = slots.activePerAgent[principal.agent_id] ?? 0
+  const runs = `${own} of ${acl.caps.max_concurrent_per_agent} runs of this agent, ${slots.active} of ${acl.caps.max_concurrent_total} in all`
+  return `${runs}, which may be sent ${slots.stdinBytes} of ${MAX_STDIN_HELD} bytes of stdin ahead`
+}
+
+/** What would start, where, and as whom: looked up for every permit, so that it is what stands there now. */
+const resolveLaunch = (
+  argv: readonly string[],
+  { acl, env }: PolicyContext,
+  place: CommandPlace,
+): Pick<Permit, 'executable' | 'cwd' | 'env' | 'account'> | { failure: string } => {
+  const lookup = findExecutable(argv[0] ?? '')
+  if (lookup.kind !== 'found') return { failure: lookup.detail }
+  const { run_as } = place.entry.confinement
+  const user = run_as === null ? null : findAccount(run_as)
+  if (user?.kind === 'refused') return { failure: `run_as: ${user.detail}` }
+  const account = user?.account ?? null
+  try {
+    const cwd = acl.default_cwd ?? process.cwd()
+    return { executable: lookup.executable, cwd, env: account === null ? env : { ...env, HOME: account.home }, account }
+  } catch (error) {
+    return { failure: `the daemon's own directory is gone: ${errorText(error)}` }
+  }
+}

@@ -1,0 +1,140 @@
+import { statSync } from 'node:fs'
+import { dirname, isAbsolute } from 'node:path'
+
+import { errorText } from '../../base/errors.ts'
+import { writableByOthersSync } from '../../base/files.ts'
+import { isVisible } from '../../base/visible-text.ts'
+import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
+import type { EnforcementJudge } from './enforceable.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { escapesOf, interpreterName, programName } from '../escapes.ts'
+import { pathsIn, scriptOf } from '../given-script.ts'
+import { inspectAcl } from './load-acl.ts'
+import { coversAll } from './match.ts'
+import { quote, quoteArgv } from '../quote.ts'
+
+/** What `acl check` answers, in the shape that `--json` prints. */
+export interface AclCheck {
+  /** The daemon would start with this file. Warnings do not count. */
+  readonly ok: boolean
+  readonly problems: readonly string[]
+  /** Commands that cannot run, or that allow more than they say. */
+  readonly warnings: readonly string[]
+  readonly summary: { readonly enabled: boolean; readonly allow_entry_count: number; readonly command_entry_count: number }
+}
+
+/**
+ * Judges a file as the daemon would at its start, and reads its commands as an attacker would. A
+ * missing file is a problem. What we could not enforce is a warning here: the daemon may be another user.
+ */
+export const checkAclFile = async (path: string, judge: EnforcementJudge | null = null): Promise<AclCheck> => {
+  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge)
+  const problems = all.filter((problem) => !unenforceable.includes(problem))
+  const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
+  return {
+    ok: problems.length === 0,
+    problems,
+    warnings: [...warnings, ...beyond, ...(acl ? lint(acl) : [])],
+    summary: {
+      enabled: acl?.enabled ?? false,
+      allow_entry_count: acl?.allow.length ?? 0,
+      command_entry_count: acl?.allow.reduce((sum, entry) => sum + entry.commands.length, 0) ?? 0,
+    },
+  }
+}
+
+const lint = (acl: Acl): string[] => {
+  const warnings = lintDirectory(acl)
+  const earlier = new Map<string, AllowedCommand[]>()
+  for (const [entryIndex, entry] of acl.allow.entries())
+    for (const [commandIndex, command] of entry.commands.entries()) {
+      const place = `${acl.source ?? ''}:${command.line}: exec.allow[${entryIndex}].commands[${commandIndex}].argv: `
+      for (const text of [...lintUnreached(entry, command, earlier), ...lintCommand(entry, command)]) warnings.push(place + text)
+    }
+  return warnings
+}
+
+const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
+  const place = `${source ?? ''}: exec.default_cwd: `
+  if (default_cwd === null)
+    return allow.length === 0
+      ? []
+      : [`${place}is not set: programs start where x0xd was started, wherever that was; "/" is the same for all`]
+  try {
+    if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: nothing can start there`]
+    return writableByOthersSync(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)
+  } catch (error) {
+    return [`${place}nothing can start there: ${errorText(error)}`]
+  }
+}
+
+/** The first matching command wins, so one that is covered by an earlier one is never reached. */
+const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<string, AllowedCommand[]>): string[] => {
+  const key = JSON.stringify([entry.agent_id, entry.machine_id, command.argv[0], command.argv.length])
+  const before = earlier.get(key) ?? []
+  earlier.set(key, before)
+  const first = before.find((other) => coversAll(other.tokens, command.tokens))
+  before.push(command)
+  if (first === undefined) return []
+  const same = coversAll(command.tokens, first.tokens) ? 'the same' : 'this and more'
+  return [
+    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits and the confinement of its own entry`,
+  ]
+}
+
+/** Only where the system keeps its programs does a name say what a program is. */
+const called = (argv0: string, name: string): string => {
+  const own = programName(argv0)
+  if (name !== own) return `${own} leads to ${name} here, which`
+  const known = !isAbsolute(argv0) || SCRUBBED_PATH.split(':').includes(dirname(argv0))
+  return known ? name : `has the name of ${name}, which`
+}
+
+const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => [
+  ...escapesOf(command, isStdinOpen(entry, command)).map(
+    ({ name, escape: { risk, remedy } }) => `${quoteArgv(command.argv)}: ${called(command.argv[0] ?? '', name)} ${risk}; ${remedy}`,
+  ),
+  ...lintInvisible(command),
+  ...lintScript(command),
+  ...lintSlots(command),
+]
+
+/** It allows what it says byte for byte, which is not what its reader sees. */
+const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
+  tokens
+    .flatMap((token) => (token.kind === 'literal' ? [token.text] : 'prefix' in token ? [token.prefix] : []))
+    .filter((text) => !isVisible(text))
+    .map((text) => `${quote(text)} has characters that nobody sees: what it allows is not what it looks like`)
+
+/** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
+const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
+  const interpreter = interpreterName(argv[0] ?? '')
+  const given = interpreter === null ? null : scriptOf(interpreter, argv.slice(1))
+  if (given === null || !('word' in given)) return []
+  const words = tokens.slice(1).flatMap((token) => (token.kind === 'literal' ? [token.text] : []))
+  const meant = words.some((word) => word === given.word || word.endsWith(`=${given.word}`)) ? [given.word] : []
+  // Behind an option that is not known each path may be what runs.
+  const perhaps = given.kind === 'unsure' ? pathsIn(words) : []
+  return [...new Set([...meant, ...perhaps])].flatMap(lintGiven)
+}
+
+const lintGiven = (word: string): string[] =>
+  isAbsolute(word) ? writableByOthersSync(word) : [`${quote(word)} is looked up where the program starts; give an absolute path`]
+
+const lintSlots = ({ tokens }: AllowedCommand): string[] =>
+  tokens.flatMap((token) => (token.kind === 'url_path' ? lintSlot(token.prefix) : []))
+
+/** An address as far as its host: `https://`, but also `https:` and whatever else a program may take for one. */
+const SCHEME_ALONE = /[A-Za-z][A-Za-z0-9+.-]*:\/*$/
+
+const lintSlot = (prefix: string): string[] => {
+  if (SCHEME_ALONE.test(prefix))
+    return ['<URL_PATH> lets the caller name the host: programs skip slashes to find one; write it into the rule']
+  if (prefix.endsWith('/'))
+    return [
+      `<URL_PATH> begins with a slash, so that this fits ${quote(`${prefix}/`)} with two of them only; leave the last one of the rule away`,
+    ]
+  if (prefix.includes('://')) return []
+  const where = prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${prefix}/`)}`
+  return [`<URL_PATH> lets the caller name ${where}; links are followed`]
+}

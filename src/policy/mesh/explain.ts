@@ -1,0 +1,121 @@
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import type { Acl } from './acl.ts'
+import { authorize, GATES, type Gate, type Intent, type Verdict } from './authorize.ts'
+import { confinementText, type Confinement } from './confinement.ts'
+import { scrubbedEnvironment } from '../environment.ts'
+import { describeMismatch, type CommandPlace } from './match.ts'
+import type { RunCaps } from '../permit.ts'
+import { quote, quoteArgv } from '../quote.ts'
+import { Slots } from '../slots.ts'
+
+/** A question about a file: what would happen if this agent on this machine, proven and trusted, asked this now? */
+export interface Question {
+  readonly acl: Acl
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  readonly argv: readonly string[]
+  readonly stdin_len?: number | null
+  readonly timeout_ms?: number | null
+  readonly cwd?: string | null
+  readonly clamp?: boolean
+}
+
+/** A command of the file. Indices count from 0, lines from 1. */
+export interface ExplainedCommand {
+  readonly entry: number
+  readonly command: number
+  readonly description: string
+  readonly line: number
+  readonly argv: readonly string[]
+}
+
+export type GateResult = 'pass' | 'deny' | 'not_reached'
+
+/** The answer, in the shape that `--json` prints. */
+export interface Explanation {
+  readonly allowed: boolean
+  readonly reason: DenialReason | null
+  readonly detail: string | null
+  readonly gates: readonly { readonly gate: Gate; readonly result: GateResult }[]
+  /** The command that matched. */
+  readonly matched: ExplainedCommand | null
+  /** Where none matched: the command that agrees for longest, and the token that does not. */
+  readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
+  /** What would run. */
+  readonly run: {
+    readonly executable: string
+    readonly cwd: string
+    readonly caps: RunCaps
+    readonly confinement: Confinement
+  } | null
+  readonly source: string | null
+}
+
+/** Asks the function that the daemon asks, beside its slots: nothing runs and none is taken. */
+export const explain = (question: Question): Explanation => {
+  const { acl, agent_id, machine_id, argv } = question
+  const intent: Intent = {
+    argv,
+    cwd: question.cwd ?? null,
+    stdin_len: question.stdin_len ?? null,
+    timeout_ms: question.timeout_ms ?? null,
+    clamp: question.clamp ?? false,
+  }
+  const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
+  const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
+  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(question, verdict), source: acl.source })
+}
+
+const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run'> => {
+  if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null }
+  const { executable, cwd, caps, confinement } = verdict.permit
+  return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement } }
+}
+
+const gatesOf = (verdict: Verdict): Explanation['gates'] => {
+  const stop = verdict.kind === 'denied' ? GATES.indexOf(verdict.gate) : GATES.length
+  return GATES.map((gate, at) => ({ gate, result: at < stop ? 'pass' : at === stop ? 'deny' : 'not_reached' }))
+}
+
+const places = ({ acl, argv }: Question, { place, ...verdict }: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
+  const miss = verdict.kind === 'denied' ? verdict.nearest : null
+  return {
+    matched: place && placeOf(acl, place),
+    nearest: miss && { ...placeOf(acl, miss), token: miss.token, why: describeMismatch(miss, argv) },
+  }
+}
+
+const placeOf = (acl: Acl, { entry, command }: CommandPlace): ExplainedCommand => ({
+  entry: acl.allow.indexOf(entry),
+  command: entry.commands.indexOf(command),
+  description: entry.description,
+  line: command.line,
+  argv: command.argv,
+})
+
+/** The answer for a reader; one line each, the verdict first. */
+export const explanationText = (explanation: Explanation, argv: readonly string[]): string => {
+  const { allowed, reason, detail, matched, nearest, run, source } = explanation
+  const lines = [allowed ? `allowed  ${quoteArgv(argv)}` : `denied   ${quoteArgv(argv)}`]
+  if (reason !== null) lines.push(`reason   ${reason}`)
+  if (detail !== null) lines.push(`why      ${detail}`)
+  if (matched) lines.push(`matched  ${placeText(matched, source)}`)
+  if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
+  if (run) {
+    lines.push(`runs     ${run.executable} in ${run.cwd}`)
+    lines.push(`limits   ${limitsText(run.caps)}`)
+    lines.push(`confined ${confinementText(run.confinement)}`)
+  }
+  const gates = explanation.gates.map(({ gate, result }) => (result === 'pass' ? gate : result === 'deny' ? `${gate} DENIES` : `(${gate})`))
+  lines.push(`gates    ${gates.join(' > ')}`, 'assumed  the sender is verified, trust accepts it, and no other run is going on')
+  return lines.join('\n')
+}
+
+const placeText = (place: ExplainedCommand, source: string | null): string =>
+  `${source ?? 'the ACL'}:${place.line}: ${quoteArgv(place.argv)} of ${quote(place.description)}`
+
+const limitsText = (caps: RunCaps): string => {
+  const time = `${caps.timeout_ms} ms${caps.timeout_clamped ? ' (clamped to the cap)' : ''}`
+  return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}`
+}

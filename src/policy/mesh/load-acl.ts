@@ -1,0 +1,138 @@
+import { statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+
+import { systemClock, type Clock } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { journalPlaceProblems, readToml, tomlError, writableByOthersSync, type TomlDocument } from '../../base/files.ts'
+import { closedAcl, type Acl } from './acl.ts'
+import { unenforceable, type EnforcementJudge } from './enforceable.ts'
+import { findExecutable } from '../executable.ts'
+import { readAcl } from './read-acl.ts'
+
+export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
+
+/** The ACL of this daemon, from its start to its end: a change needs a restart. */
+export interface LoadedAcl {
+  readonly acl: Acl
+  readonly status: AclStatus
+  /** The file that was read, or looked for where `status` is `acl_missing`. */
+  readonly loaded_from: string
+  /** SHA-256 of the file as it was read, hex; null where there was none. */
+  readonly sha256: string | null
+  /** ISO 8601. */
+  readonly loaded_at: string
+  /** What will not work as written, each `file:line: key: what`. */
+  readonly warnings: readonly string[]
+}
+
+export interface LoadAclInit {
+  readonly path: string
+  /** The operator named the path, so that its absence is a mistake and not a choice. */
+  readonly explicit: boolean
+  /** Whether this host can enforce what the entries ask for; without it nobody looks. */
+  readonly judge?: EnforcementJudge
+}
+
+/** All that is right and wrong with an ACL file, found in one pass. */
+export interface AclInspection {
+  readonly path: string
+  /** Null where the file is missing, is not TOML, or has no `[exec]`. */
+  readonly acl: Acl | null
+  readonly missing: boolean
+  /** SHA-256 of the file, hex; null where it is missing or no TOML. */
+  readonly sha256: string | null
+  /** Any of these keeps the daemon from starting. */
+  readonly problems: readonly string[]
+  readonly warnings: readonly string[]
+  /** Of the problems, those of this user: what this host cannot enforce, and a journal's directory that is another's. */
+  readonly unenforceable: readonly string[]
+}
+
+const NOTHING = { acl: null, missing: false, sha256: null, warnings: [], unenforceable: [] } as const
+
+/** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
+export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
+  const path = resolve(file)
+  const problems = writableByOthersSync(path)
+  let document: TomlDocument
+  try {
+    document = await readToml(path, 'bad_acl', { bigints: true })
+  } catch (error) {
+    if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`${path}: there is no such file`] }
+    return { ...NOTHING, path, problems: [...problems, errorText(error)] }
+  }
+  const reading = readAcl(document)
+  const programs = judgePrograms(document, reading.acl)
+  const place = judgeJournal(document, reading.acl)
+  const ofAnyOwner = judgeJournal(document, reading.acl, ownerOf(reading.acl?.audit_log_path ?? null))
+  const beyond = reading.acl === null || judge === null ? [] : await unenforceable(document, reading.acl, judge)
+  return {
+    path,
+    acl: reading.acl,
+    missing: false,
+    sha256: document.sha256,
+    problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...beyond],
+    warnings: [...reading.warnings, ...programs.warnings],
+    unenforceable: [...beyond, ...place.filter((problem) => isHidden(problem) || !ofAnyOwner.includes(problem))],
+  }
+}
+
+/**
+ * The ACL that the daemon enforces. A missing file at the default path disables exec; a missing
+ * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
+ */
+export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
+  const { path, acl, missing, sha256, problems, warnings } = await inspectAcl(init.path, init.judge)
+  const loaded_at = new Date(clock.now()).toISOString()
+  if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: path, sha256, loaded_at, warnings: [] }
+  if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
+  if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
+  const told = [...warnings, ...ownDirectoryWarnings(acl)]
+  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: told }
+}
+
+/** Programs that no `default_cwd` sends elsewhere start where we stand, which the file does not show. */
+const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
+  if (!enabled || default_cwd !== null) return []
+  const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
+  return writableByOthersSync(process.cwd()).map((problem) => place + problem)
+}
+
+/** Of the directory of a file, where it is to be seen. */
+const ownerOf = (path: string | null): number | undefined => {
+  try {
+    return path === null ? undefined : statSync(dirname(path)).uid
+  } catch {
+    return undefined
+  }
+}
+
+/** The daemon's user may look where this one may not. */
+const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
+
+/** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
+const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
+  if (acl === null || acl.audit_log_path === null) return []
+  const told = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
+  return journalPlaceProblems(acl.audit_log_path, owner).map(told)
+}
+
+/** Each program once: one that is not there is a warning, one that others could replace is a problem. */
+const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: string[]; warnings: string[] } => {
+  const problems: string[] = []
+  const warnings: string[] = []
+  const seen = new Set<string>()
+  for (const [entryIndex, entry] of (acl?.allow ?? []).entries())
+    for (const [commandIndex, command] of entry.commands.entries()) {
+      const token = command.tokens[0]
+      if (token?.kind !== 'literal' || seen.has(token.text)) continue
+      seen.add(token.text)
+      const lookup = findExecutable(token.text)
+      if (lookup.kind === 'found') continue
+      const place = ['exec', 'allow', entryIndex, 'commands', commandIndex, 'argv', 0]
+      const text = tomlError('bad_acl', document, place, lookup.detail).message
+      if (lookup.kind === 'unsafe') problems.push(text)
+      else warnings.push(text)
+    }
+  return { problems, warnings }
+}

@@ -1,0 +1,199 @@
+import { isAbsolute } from 'node:path'
+
+import type { TomlDocument } from '../../base/files.ts'
+import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../../base/toml-reader.ts'
+import { isHexId } from '../../protocol/ids.ts'
+import { MAX_STDIN_BYTES } from '../../protocol/stdin-limits.ts'
+import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type PatternToken, type RunLimits } from './acl.ts'
+import { CONFINEMENT_KEYS, readConfinement, readContain, type Complain, type Contain } from './confinement.ts'
+import { findMetacharacter, parseToken } from './match.ts'
+
+const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'contain', 'allow', ...Object.keys(DEFAULT_CAPS)]
+const RUN_LIMIT_KEYS = [
+  'max_stdout_bytes',
+  'max_stderr_bytes',
+  'max_stdin_bytes',
+  'max_duration_secs',
+  'warn_stdout_bytes',
+  'warn_stderr_bytes',
+  'warn_duration_secs',
+] as const satisfies readonly (keyof RunLimits)[]
+const ENTRY_KEYS = ['description', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
+const COMMAND_KEYS = ['argv', 'stdin']
+
+/** The cap that each warning threshold belongs to. */
+const CAP_OF_WARNING = {
+  warn_stdout_bytes: 'max_stdout_bytes',
+  warn_stderr_bytes: 'max_stderr_bytes',
+  warn_duration_secs: 'max_duration_secs',
+} as const satisfies Partial<Record<keyof RunLimits, keyof RunLimits>>
+type WarningKey = keyof typeof CAP_OF_WARNING
+const WARNING_KEYS = Object.keys(CAP_OF_WARNING) as WarningKey[]
+
+/** Numbers above this are no longer exact (2^53 - 1); seconds are multiplied by 1000 later. */
+const MAX_BYTES_CAP = Number.MAX_SAFE_INTEGER
+const MAX_SECS_CAP = Math.floor(Number.MAX_SAFE_INTEGER / 1000)
+
+/** What a reading found. `acl` is meant only where there is no problem. */
+export interface AclReading {
+  /** Null where the file has no `[exec]`. */
+  readonly acl: Acl | null
+  /** Each `file:line: key: what is wrong`. */
+  readonly problems: string[]
+  /** What is allowed but cannot be meant, in the same form. */
+  readonly warnings: string[]
+}
+
+/** Reads what a file means, whether or not it is enabled. Pure; the document must carry bigints. */
+export const readAcl = (document: TomlDocument): AclReading => new AclReader(document).read()
+
+class AclReader {
+  readonly #toml: TomlReader
+
+  constructor(document: TomlDocument) {
+    this.#toml = new TomlReader(document, 'bad_acl')
+  }
+
+  read(): AclReading {
+    for (const key of Object.keys(this.#toml.document.value))
+      if (key !== 'exec')
+        this.#toml.problem(
+          [key],
+          'unknown key; known here: exec. This file is the ACL of exec alone; settings of the daemon are in config.toml',
+        )
+    const exec = this.#toml.document.value['exec']
+    const acl = exec === undefined ? null : deepFreeze(this.#exec(exec))
+    return { acl, problems: this.#toml.problems, warnings: this.#toml.warnings }
+  }
+
+  #exec(value: unknown): Acl | null {
+    const path = ['exec']
+    const table = this.#toml.table(path, value, EXEC_KEYS)
+    if (!table) return null
+    const caps = this.#caps(path, table)
+    const contain = readContain(table['contain'], 'best_effort', this.#complainAt(path))
+    const audit = this.#toml.absolutePath([...path, 'audit_log_path'], table['audit_log_path'])
+    if (table['audit_log_path'] === undefined)
+      this.#toml.problem([...path, 'audit_log_path'], 'is required: nothing runs without a journal')
+    return {
+      enabled: this.#toml.boolean([...path, 'enabled'], table['enabled']) ?? false,
+      caps,
+      contain,
+      allow: this.#toml
+        .tables([...path, 'allow'], table['allow'])
+        .flatMap((entry, index) => this.#entry([...path, 'allow', index], entry, { caps, contain })),
+      default_cwd: this.#toml.absolutePath([...path, 'default_cwd'], table['default_cwd']),
+      audit_log_path: audit,
+      audit_tasklist_id: this.#toml.text([...path, 'audit_tasklist_id'], table['audit_tasklist_id']),
+      source: this.#toml.document.path,
+    }
+  }
+
+  #caps(path: Path, table: Table): Caps {
+    const limits = this.#limits(path, table, DEFAULT_CAPS)
+    const cap = (key: 'max_concurrent_per_agent' | 'max_concurrent_total'): number =>
+      this.#cap([...path, key], table[key]) ?? DEFAULT_CAPS[key]
+    const total = cap('max_concurrent_total')
+    const given = table['max_concurrent_per_agent'] !== undefined
+    // A default must not make a file invalid that only lowers the total.
+    const perAgent = given ? cap('max_concurrent_per_agent') : Math.min(DEFAULT_CAPS.max_concurrent_per_agent, total)
+    if (perAgent > total)
+      this.#toml.problem([...path, 'max_concurrent_per_agent'], `is ${perAgent}, more than max_concurrent_total (${total})`)
+    return { ...limits, max_concurrent_per_agent: perAgent, max_concurrent_total: total }
+  }
+
+  /**
+   * The limits of a run as a table gives them, over those around it. A threshold that is not given is
+   * the one around it, but at most half of a cap that is given here.
+   */
+  #limits(path: Path, table: Table, around: RunLimits, lowerOnly = false): RunLimits {
+    const limits: { -readonly [key in keyof RunLimits]: number } = { ...around }
+    for (const key of RUN_LIMIT_KEYS) {
+      const given = this.#cap([...path, key], table[key])
+      if (given === null) continue
+      limits[key] = given
+      if (lowerOnly && given > around[key])
+        this.#toml.problem([...path, key], `is ${given}, above the ${around[key]} of [exec]; an entry may only lower it`)
+    }
+    for (const key of WARNING_KEYS) {
+      const cap = CAP_OF_WARNING[key]
+      if (table[key] === undefined) {
+        if (table[cap] !== undefined) limits[key] = Math.min(limits[key], Math.max(1, Math.floor(limits[cap] / 2)))
+      } else if (limits[key] > limits[cap]) this.#toml.problem([...path, key], `is ${limits[key]}, above its cap ${cap} (${limits[cap]})`)
+    }
+    return limits
+  }
+
+  #entry(path: Path, value: unknown, { caps, contain }: { caps: Caps; contain: Contain }): AllowEntry | [] {
+    const table = this.#toml.table(path, value, ENTRY_KEYS)
+    if (!table) return []
+    const { max_concurrent_per_agent: _perAgent, max_concurrent_total: _total, ...around } = caps
+    const commands = this.#toml.tables([...path, 'commands'], table['commands'])
+    if (commands.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
+      this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one')
+    return {
+      description: this.#toml.text([...path, 'description'], table['description']) ?? `allow[${path.at(-1)}]`,
+      agent_id: this.#id([...path, 'agent_id'], table['agent_id']),
+      machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
+      commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
+      limits: this.#limits(path, table, around, true),
+      confinement: readConfinement(table, contain, this.#complainAt(path)),
+      line: this.#toml.document.lineOf(path),
+    }
+  }
+
+  #command(path: Path, value: unknown): AllowedCommand | [] {
+    const table = this.#toml.table(path, value, COMMAND_KEYS)
+    if (!table) return []
+    const argv = this.#argv([...path, 'argv'], table['argv'])
+    const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
+    const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
+    return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }
+  }
+
+  #argv(path: Path, value: unknown): string[] {
+    if (!Array.isArray(value) || value.some((token) => typeof token !== 'string')) {
+      this.#toml.problem(path, value === undefined ? 'is required' : `must be a list of strings, not ${nameOf(value)}`)
+      return []
+    }
+    if (value.length === 0) this.#toml.problem(path, 'is empty: it names at least the program')
+    return value as string[]
+  }
+
+  #token(path: Path, text: string, index: number): PatternToken {
+    const token = parseToken(text)
+    if (typeof token === 'string') {
+      this.#toml.problem(path, token)
+      return { kind: 'literal', text }
+    }
+    if (index === 0) this.#program(path, text, token)
+    const literal = token.kind === 'url_path' ? token.prefix : text
+    const meta = token.kind === 'int' ? null : findMetacharacter([literal])
+    if (meta)
+      this.#toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
+    return token
+  }
+
+  #program(path: Path, text: string, token: PatternToken): void {
+    if (token.kind !== 'literal') this.#toml.problem(path, 'a template cannot name the program')
+    else if (text === '') this.#toml.problem(path, 'is empty: it names the program')
+    else if (text.includes('/') && !isAbsolute(text))
+      this.#toml.problem(path, `${JSON.stringify(text)} must be an absolute path or a bare name`)
+  }
+
+  #id(path: Path, value: unknown): string {
+    if (typeof value === 'string' && isHexId(value)) return value
+    this.#toml.problem(path, value === undefined ? 'is required' : `must be 64 lower-case hex digits, not ${nameOf(value)}`)
+    return ''
+  }
+
+  #cap(path: Path, value: unknown): number | null {
+    const key = String(path.at(-1))
+    if (key === 'max_stdin_bytes') return this.#toml.wholeNumber(path, value, 0, MAX_STDIN_BYTES)
+    return this.#toml.wholeNumber(path, value, 1, key.endsWith('_secs') ? MAX_SECS_CAP : MAX_BYTES_CAP)
+  }
+
+  #complainAt(path: Path): Complain {
+    return (key, reason) => this.#toml.problem([...path, key], reason)
+  }
+}

@@ -1,0 +1,77 @@
+import { duplexPair } from 'node:stream'
+
+import { Journal } from '../../audit/journal.ts'
+import { LocalMarks, localMarksOf } from '../../audit/local-marks.ts'
+import { systemClock, type Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { startAll, stopAll, type StartableEntry, type StopFailure } from '../../base/startable.ts'
+import type { HttpRefusal } from '../../doors/access.ts'
+import { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { LocalEngine } from '../../executor/local/local-engine.ts'
+import { LocalJournal } from '../../executor/local/local-journal.ts'
+import { LocalPortSession } from '../../executor/local/local-port-session.ts'
+import { UnackedTotal } from '../../executor/runs/outbox.ts'
+import { LocalExecutorClient } from '../../executor/port/local-client.ts'
+import { Cells } from '../../process/cells.ts'
+import { Guardian } from '../../process/guardian.ts'
+import type { Environment } from '../../base/environment.ts'
+import { LocalApi } from '../../local-api/local-api.ts'
+import type { RexdConfig } from '../../config/rexd-config.ts'
+import { DaemonTargets } from './targets.ts'
+
+/** Runs what its callers ask for; no mesh, no identity, no port of the network. */
+export interface Rexd {
+  /** The executor's end for one more door; every program that came by it ends with it. */
+  connect(): LocalExecutorClient
+  /** In the journal: a request over HTTP that was refused before it could ask anything. */
+  refused(refusal: HttpRefusal): void
+  stop(): Promise<readonly StopFailure[]>
+}
+
+/** Ending all children takes at most 8 s, and their last lines in the journal a little more. */
+const ENGINE_STOP_MS = 10_000
+
+/** The daemon of this host that is meant, as `x0x` finds it. */
+const daemonApi = (env: Environment): LocalApi => {
+  const instance = { name: env['X0X_NAME'] ?? null, dataDir: env['X0X_DATA_DIR'] ?? null }
+  return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
+}
+
+/** Every rexd of a user writes the same file, and none has a key to sign with. */
+const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
+  new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
+
+/** Door and executor in one process, with the same port between them as in a daemon. */
+export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
+  const clock = systemClock
+  const guardian = new Guardian({ log })
+  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsOrphans: true })
+  const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
+  const engine = new LocalEngine({
+    cells,
+    clock,
+    counters: new ExecCounters({ clock }),
+    guardian,
+    journal: new LocalJournal({ journal, log }),
+    log,
+    policy,
+    targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }, { asOperator: policy.targets_as_operator }) : null,
+    total: new UnackedTotal(),
+  })
+  const entries: StartableEntry[] = [
+    { name: 'cells', startable: cells },
+    ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+    { name: 'guardian', startable: guardian },
+    { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
+  ]
+  await startAll(entries)
+  const connect = (): LocalExecutorClient => {
+    const [near, far] = duplexPair()
+    const session = new LocalPortSession({ engine, duplex: far })
+    void session.closed
+    return new LocalExecutorClient({ duplex: near, log })
+  }
+  const refused = (refusal: HttpRefusal): void =>
+    void engine.components.journal.refused({ event: 'http_refused', ...refusal, detail: null })
+  return { connect, refused, stop: async () => stopAll(entries) }
+}

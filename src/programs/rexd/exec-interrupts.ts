@@ -1,0 +1,88 @@
+import { constants } from 'node:os'
+
+import type { ConnectionState } from '../../client/connection.ts'
+import { RexdDisconnected } from '../../client/errors.ts'
+import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
+
+/** It could not be run, or nobody knows how it ended. */
+const EXIT_NOT_RUN = 255
+
+const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+/** Ctrl-C, as a terminal in raw mode says it. */
+const INTERRUPT = 0x03
+
+const exitOf = (name: NodeJS.Signals): number => 128 + constants.signals[name]
+
+/** What asks us to end: the first is for the command, the second does not wait for it, and nor does the first while the command cannot be told. */
+export class Interrupts {
+  #program: RemoteProcess | RemoteTerminal | null = null
+  #starting = false
+  #cutOff = false
+  #first: NodeJS.Signals | null = null
+  /** Nobody knows whether the command was told of the first. */
+  #untold = false
+  readonly #stop: () => void
+
+  constructor() {
+    const listeners = ENDING.map((name) => [name, () => this.#hear(name)] as const)
+    for (const [name, listener] of listeners) process.on(name, listener)
+    this.#stop = () => {
+      for (const [name, listener] of listeners) process.off(name, listener)
+    }
+  }
+
+  /** 128+n where we were told to end; else what cannot be run has a status of its own. */
+  get failure(): number {
+    return this.#first === null ? EXIT_NOT_RUN : exitOf(this.#first)
+  }
+
+  /** From now on there may be a command. */
+  starting(): void {
+    this.#starting = true
+  }
+
+  follow(program: RemoteProcess | RemoteTerminal): void {
+    this.#program = program
+    if (this.#first !== null) this.#tell(this.#first)
+  }
+
+  /** Once there is a command it goes on where the connection is made again; else what was asked tells what became of it. */
+  connection(state: ConnectionState): void {
+    if (this.#program === null || (!state.connected && !state.again)) return
+    this.#cutOff = !state.connected
+    process.stderr.write(
+      state.connected
+        ? 'rexd: connected again\n'
+        : `rexd: ${state.loss.message}; trying to come back, for some minutes (Ctrl-C gives up)\n`,
+    )
+    if (state.connected && this.#untold && this.#first !== null) this.#tell(this.#first)
+  }
+
+  /** A terminal in raw mode says Ctrl-C like any other key: it is for the command, unless nothing gets there. */
+  typed(bytes: Uint8Array): void {
+    if (this.#cutOff && bytes.includes(INTERRUPT)) this.#leave('SIGINT')
+  }
+
+  stop(): void {
+    this.#stop()
+  }
+
+  #hear(name: NodeJS.Signals): void {
+    if (this.#first !== null || !this.#starting || this.#cutOff) this.#leave(name)
+    this.#first = name
+    this.#tell(name)
+  }
+
+  #leave(name: NodeJS.Signals): never {
+    if (this.#cutOff) process.stderr.write('rexd: given up; the server ends the command when nobody has come back for a minute\n')
+    process.exit(exitOf(name))
+  }
+
+  #tell(name: NodeJS.Signals): void {
+    this.#untold = false
+    this.#program?.kill(name).catch((error: unknown) => {
+      this.#untold = error instanceof RexdDisconnected && error.sent
+    })
+  }
+}

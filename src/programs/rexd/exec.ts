@@ -1,0 +1,170 @@
+import { readFile } from 'node:fs/promises'
+import { constants } from 'node:os'
+
+import { errorText } from '../../base/errors.ts'
+import { connect } from '../../client/client.ts'
+import type { ConnectionState } from '../../client/connection.ts'
+import { RexdDisconnected } from '../../client/errors.ts'
+import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
+import type { RexdSession } from '../../client/session.ts'
+import { stdio } from '../../client/stdio.ts'
+import type { TransportFactory } from '../../client/transport.ts'
+import { webSocket } from '../../client/web-socket.ts'
+import { ownProgram, programArguments } from '../../supervision/own-process.ts'
+import { Interrupts } from './exec-interrupts.ts'
+import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
+
+/** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
+const EXIT_NOT_READ = 141
+/** It could not be run, or what came of it is not known, or not all of it came. */
+const EXIT_FAILED = 255
+
+/** Bytes that were typed and are on their way. */
+const MAX_TYPED = 64 * 1024
+
+const CLIENT_NAME = 'rexd exec'
+
+const readToken = async (file: string): Promise<string> => {
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    throw new Error(`--token-file: ${errorText(error)}`, { cause: error })
+  })
+  const token = text.trim()
+  // Anything else is no value of a header (RFC 9110, 5.5).
+  if (!/^[\x21-\x7e]+$/.test(token)) throw new Error(`--token-file: ${file} holds no token; take a copy of the server's token_file`)
+  return token
+}
+
+const transportOf = ({ ssh, url, tokenFile, config }: RexdExecFlags): TransportFactory => {
+  if (url !== null && tokenFile !== null) return webSocket({ url, token: async () => readToken(tokenFile) })
+  if (ssh !== null) return stdio({ command: ['ssh', '-T', '--', ssh, 'rexd', '--stdio'] })
+  const program = ownProgram('rexd')
+  return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })
+}
+
+/** Each in its turn, at the speed of who reads it. */
+const write = async (to: NodeJS.WriteStream, bytes: Uint8Array): Promise<void> =>
+  new Promise((resolve, reject) => {
+    to.write(bytes, (error) => (error ? reject(error) : resolve()))
+  })
+
+/** Answers how many bytes there were. */
+const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
+  let copied = 0
+  const copy = async (to: NodeJS.WriteStream, data: Uint8Array): Promise<void> => {
+    await write(to, data)
+    copied += data.length
+  }
+  if ('stdout' in program)
+    for await (const { stream, data } of program) await copy(stream === 'stdout' ? process.stdout : process.stderr, data)
+  else for await (const data of program) await copy(process.stdout, data)
+  return copied
+}
+
+const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: RexdExecFlags): void => {
+  interrupts.connection(state)
+  // Ctrl-C is heard, however much was typed before it.
+  if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
+}
+
+const wholeStdin = async (): Promise<Buffer> => {
+  const parts: Buffer[] = []
+  for await (const part of process.stdin as AsyncIterable<Buffer>) parts.push(part)
+  return Buffer.concat(parts)
+}
+
+const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin, target }: RexdExecFlags): Promise<RemoteProcess> => {
+  const options = {
+    ...(cwd === null ? {} : { cwd }),
+    ...(timeoutMs === null ? {} : { timeoutMs }),
+    // The mesh wants all of it with the command.
+    ...(stdin ? { stdin: target === null ? process.stdin : await wholeStdin() } : {}),
+  }
+  return session.exec(argv, options)
+}
+
+const sizeOf = ({ columns, rows }: { columns?: number; rows?: number }): { cols: number; rows: number } => ({
+  // A terminal that has no size says 0.
+  cols: columns || 80,
+  rows: rows || 24,
+})
+
+/** What is typed goes there as it is, and it has the size of our window. */
+const onTerminal = async (
+  session: RexdSession,
+  { argv, cwd, timeoutMs }: RexdExecFlags,
+  interrupts: Interrupts,
+): Promise<RemoteTerminal> => {
+  const options = { ...sizeOf(process.stdout), ...(cwd === null ? {} : { cwd }), ...(timeoutMs === null ? {} : { timeoutMs }) }
+  const terminal = await session.openTerminal(argv, options)
+  process.stdout.on('resize', () => void terminal.resize(sizeOf(process.stdout)).catch(() => undefined))
+  if (process.stdin.isTTY) process.stdin.setRawMode(true)
+  let untaken = 0
+  process.stdin.on('data', (bytes: Buffer) => {
+    if (process.stdin.isTTY) interrupts.typed(bytes)
+    untaken += bytes.length
+    // What a program does not read is left where it is, however much there is.
+    if (untaken >= MAX_TYPED) process.stdin.pause()
+    const settled = (): void => {
+      untaken -= bytes.length
+      process.stdin.resume()
+    }
+    terminal.write(bytes).then(settled, settled)
+  })
+  return terminal
+}
+
+/** What was asked and not answered may have been done. */
+const unknownStart = (error: unknown): never => {
+  if (!(error instanceof RexdDisconnected) || !error.sent) throw error
+  throw new Error(`${error.message}; whether the command was started is not known`, { cause: error })
+}
+
+const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
+  try {
+    const copied = await copyOutput(program)
+    const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr } = await program.exited
+    const missing = bytesStdout + bytesStderr - copied
+    if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
+    if (timedOut) process.stderr.write('rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n')
+    if (truncated && missing === 0 && !timedOut) {
+      process.stderr.write('rexd: the end of its output was lost: something that it started was still writing when it had ended\n')
+      return EXIT_FAILED
+    }
+    return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
+  } finally {
+    if (process.stdin.isTTY) process.stdin.setRawMode(false)
+    // What is not read any more must not keep us.
+    process.stdin.destroy()
+  }
+}
+
+/** Runs `rexd exec` with what is behind it and answers the exit status: the command's own, 128+n, or 255. */
+export const rexdExec = async (argv: readonly string[]): Promise<number> => {
+  const flags = parseRexdExecFlags(argv)
+  if (typeof flags === 'string') {
+    process.stdout.write(flags)
+    return 0
+  }
+  const interrupts = new Interrupts()
+  // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
+  for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
+  try {
+    const { target, url } = flags
+    const client = await connect({ transport: transportOf(flags), onConnection: (state) => onConnection(state, interrupts, flags) })
+    try {
+      const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
+      interrupts.starting()
+      const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags)).catch(unknownStart)
+      interrupts.follow(program)
+      return await follow(program)
+    } finally {
+      await client.close()
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EPIPE') return EXIT_NOT_READ
+    process.stderr.write(`rexd: ${errorText(error)}\n`)
+    return interrupts.failure
+  } finally {
+    interrupts.stop()
+  }
+}

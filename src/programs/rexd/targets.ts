@@ -1,0 +1,48 @@
+import { AppError, isAppError, type ErrorCode } from '../../base/errors.ts'
+import type { TargetRequest, TargetRunner } from '../../executor/local/target-runner.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { runEventsOf, type RunPart } from '../../protocol/run-events.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
+import type { LocalApi } from '../../local-api/local-api.ts'
+import { runProver } from '../../local-api/operator.ts'
+
+/** Asks this host's daemon for runs of others, as `x0x exec` does. */
+export class DaemonTargets implements TargetRunner {
+  readonly #api: LocalApi
+  readonly #asOperator: boolean
+
+  constructor(components: { api: LocalApi }, init: { asOperator: boolean }) {
+    this.#api = components.api
+    this.#asOperator = init.asOperator
+  }
+
+  async *run(
+    { target, argv, stdin, timeout_ms, request_id }: TargetRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<RunPart, void, undefined> {
+    const asked = { agent: target, argv, clamp: true, request_id, timeout_ms }
+    const body = JSON.stringify(stdin === null ? asked : { ...asked, stdin_b64: Buffer.from(stdin).toString('base64') })
+    yield* runEventsOf(await this.#open(body, signal))
+  }
+
+  async cancel(id: RequestId): Promise<void> {
+    // It may be over, or the daemon gone: what becomes of it is told by the run itself.
+    await this.#api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: id } }).catch(() => undefined)
+  }
+
+  async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+    const proof = this.#asOperator ? runProver({ api: this.#api })(body) : {}
+    try {
+      return await this.#api.open({ method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal })
+    } catch (error) {
+      const next = isAppError(error) ? REMEDIES[error.code] : undefined
+      if (!isAppError(error) || next === undefined) throw error
+      throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
+    }
+  }
+}
+
+const REMEDIES: Partial<Record<ErrorCode, string>> = {
+  daemon_unreachable: 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR',
+  operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
+}

@@ -1,0 +1,77 @@
+import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
+import type { EnforcementJudge } from '../../../policy/mesh/enforceable.ts'
+import { explain, explanationText } from '../../../policy/mesh/explain.ts'
+import { loadAcl } from '../../../policy/mesh/load-acl.ts'
+import { Cells } from '../../../process/cells.ts'
+import { isHexId } from '../../../protocol/ids.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { counted, painter, printJson, printLine } from '../print.ts'
+import { shown, shownLine } from '../terminal-text.ts'
+
+/** Tries what entries ask of this host, when one does. */
+const checkHere = async (file: string): Promise<AclCheck> => {
+  let cells: Cells | null = null
+  const judge: EnforcementJudge = async (confinement) => {
+    cells ??= await Cells.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
+    return cells.judge(confinement)
+  }
+  try {
+    return await checkAclFile(file, judge)
+  } finally {
+    await (cells as Cells | null)?.stop()
+  }
+}
+
+/** `x0x acl check FILE`: 0 when a daemon would start with it, 2 when not. */
+export const runAclCheck = async (context: CliContext, file: string): Promise<number> => {
+  const report = await checkHere(file)
+  const status = report.ok ? 0 : 2
+  if (context.json) {
+    await printJson(context, report)
+    return status
+  }
+  const paint = painter(context.stdout, context.env)
+  for (const problem of report.problems) await printLine(context, `${paint('red', 'problem')}  ${shownLine(problem)}`)
+  for (const warning of report.warnings) await printLine(context, `${paint('yellow', 'warning')}  ${shownLine(warning)}`)
+  const { allow_entry_count, command_entry_count } = report.summary
+  const counts = `${counted(allow_entry_count, 'allow entry', 'allow entries')}, ${counted(command_entry_count, 'command')}`
+  await printLine(
+    context,
+    report.ok
+      ? `${paint('green', 'ok')}       ${shownLine(file)}: ${counts}`
+      : `${paint('red', 'refused')}  a daemon would not start with ${shownLine(file)}`,
+  )
+  if (report.ok && !report.summary.enabled)
+    await printLine(
+      context,
+      `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so nothing of this runs`,
+    )
+  return status
+}
+
+export interface ExplainOptions {
+  readonly file: string
+  readonly agent: string
+  readonly machine: string
+  readonly argv: readonly string[]
+}
+
+const checkId = (id: string, flag: string): string => {
+  if (isHexId(id)) return id
+  throw usageError(
+    `${flag}: ${JSON.stringify(id)} is not an id of 64 lower-case hex characters`,
+    'x0x id prints both, on the machine that asks',
+  )
+}
+
+/** `x0x acl explain`: 0 when it would be allowed, 1 when denied, 2 when the file itself would be refused. */
+export const runAclExplain = async (context: CliContext, options: ExplainOptions): Promise<number> => {
+  const agent_id = checkId(options.agent, '--agent')
+  const machine_id = checkId(options.machine, '--machine')
+  const { acl } = await loadAcl({ path: options.file, explicit: true })
+  const explanation = explain({ acl, agent_id, machine_id, argv: options.argv })
+  if (context.json) await printJson(context, explanation)
+  else await printLine(context, shown(explanationText(explanation, options.argv)))
+  return explanation.allowed ? 0 : 1
+}

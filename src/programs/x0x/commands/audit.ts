@@ -1,0 +1,159 @@
+import { parseLine } from '../../../audit/parse-line.ts'
+import { listLocalRuns, localMarksOf } from '../../../audit/local-marks.ts'
+import { listRunningMarks } from '../../../audit/running-marks.ts'
+import { tailJournal } from '../../../audit/tail.ts'
+import { verifyJournal, type VerifyReport } from '../../../audit/verify.ts'
+import { AppError } from '../../../base/errors.ts'
+import { visibleJson } from '../../../base/visible-text.ts'
+import { isHexId, shortId, type AgentId } from '../../../protocol/ids.ts'
+import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../../audit/events.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { counted, painter, printJson, printLine, write, type Paint } from '../print.ts'
+import { shownLine } from '../terminal-text.ts'
+
+interface JournalPlaces {
+  readonly journal?: { readonly path?: string | null } | null
+  readonly outgoing_journal?: { readonly path?: string }
+}
+
+/** The journal that the running daemon writes: of what runs here, or of what it asks of others. */
+const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
+  const places = await context.api.json<JournalPlaces>({ method: 'GET', path: '/diagnostics/exec' })
+  const path = (outgoing ? places.outgoing_journal : places.journal)?.path
+  if (typeof path === 'string') return path
+  throw new AppError('not_found', 'this daemon keeps no journal: exec is not configured', {
+    data: { next: `name the file: ${command} FILE` },
+  })
+}
+
+const oneJournal = (): Error => usageError('--outgoing names a journal already: leave out the file')
+
+export interface TailOptions {
+  readonly file: string | null
+  /** Instead of a file: what this daemon asked of others. */
+  readonly outgoing: boolean
+  /** As typed. */
+  readonly lines: string
+  readonly follow: boolean
+}
+
+/** Keys and signatures are thousands of characters that nobody reads. */
+const withoutKeys = (line: JournalLine): JournalLine =>
+  'signer' in line
+    ? {
+        ...line,
+        signer: line.signer && { ...line.signer, public_key: `${line.signer.public_key.slice(0, 12)}…` },
+        ...('signature' in line ? { signature: line.signature && `${line.signature.slice(0, 12)}…` } : {}),
+      }
+    : line
+
+/** One line for people: when, what, which run, whose, then the fields of the event. */
+const renderLine = (line: JournalLine): string => {
+  const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = withoutKeys(line)
+  const { request_id, agent_id, session_id, machine_id: _machine, ...fields } = rest as Partial<RunKey & LocalKey>
+  const facts = Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`)
+  const whose = [request_id, agent_id === undefined ? session_id : shortId(agent_id)].filter((id) => id !== undefined)
+  return shownLine([ts, event.padEnd(8), ...whose, ...facts].join('  '))
+}
+
+const rendered = (text: string): string => {
+  const line = parseLine(Buffer.from(text))
+  return line === null ? shownLine(text) : renderLine(line)
+}
+
+/** `x0x audit tail`. */
+export const runAuditTail = async (context: CliContext, options: TailOptions): Promise<number> => {
+  if (!/^[0-9]{1,7}$/.test(options.lines)) throw usageError(`--lines: ${JSON.stringify(options.lines)} is not a count`)
+  if (options.outgoing && options.file !== null) throw oneJournal()
+  const path = options.file ?? (await runningJournal(context, 'x0x audit tail', options.outgoing))
+  const ending = new AbortController()
+  const stop = context.onSignal(() => ending.abort())
+  const gone = (): void => ending.abort()
+  context.stdout.on('error', gone)
+  try {
+    for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, ending.signal)) {
+      if (!(await write(context.stdout, `${context.json ? visibleJson(line) : rendered(line)}\n`))) break
+    }
+    return 0
+  } finally {
+    stop()
+    ending.abort()
+    context.stdout.off('error', gone)
+  }
+}
+
+export interface VerifyOptions {
+  readonly files: readonly string[]
+  /** Instead of files: what this daemon asked of others. */
+  readonly outgoing: boolean
+  /** Older files were rotated away. */
+  readonly continued: boolean
+  /** Id of who must have signed, as typed. */
+  readonly agent: string | null
+}
+
+/** Says who must have signed: whom the caller names, or the daemon whose journal it is; null: nobody was named. */
+const signerOf = async (context: CliContext, { agent, files }: VerifyOptions): Promise<AgentId | null> => {
+  if (agent === null)
+    return files.length > 0 ? null : (await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })).agent_id
+  if (!isHexId(agent)) throw usageError(`--agent: ${JSON.stringify(agent)} is not the 64 hex digits of an agent's id`)
+  return agent
+}
+
+/** What a signature covers, and whose word that is. */
+const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
+  const { agents, through } = signed
+  if (through === null) return 'nothing: whoever may write the file may have written all of it anew'
+  const left = lines - torn_lines - signed.lines
+  const rest =
+    left === 0 ? 'all of it' : `${counted(signed.lines, 'line')}; ${counted(left, 'line')} not yet, and may have been written anew`
+  const whose = agent === null ? `; give --agent to say who it should be` : ''
+  return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
+}
+
+/**
+ * `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy
+ * whether the end was cut off.
+ */
+export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
+  if (options.outgoing && options.files.length > 0) throw oneJournal()
+  const agentId = await signerOf(context, options)
+  const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
+  // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
+  const running = async (): Promise<AnyRunKey[]> => {
+    const ofAgents = listRunningMarks(context.api.paths.runs).catch(() => [])
+    const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
+    return (await Promise.all<AnyRunKey[]>([ofAgents, ...ofSessions])).flat()
+  }
+  const report = await verifyJournal(paths, { running, continued: options.continued, agentId })
+  if (context.json) await printJson(context, report)
+  else for (const line of renderReport(report, agentId, painter(context.stdout, context.env))) await printLine(context, line)
+  return report.ok ? 0 : 1
+}
+
+const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Paint): string[] => {
+  const { problems, heads, lives, unlinked_lives, torn_lines, open_chains } = report
+  const notes = [
+    ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
+    ...(open_chains > 0
+      ? [`${counted(open_chains, 'life', 'lives')} without an end: it still goes on, was killed, or its end was cut off`]
+      : []),
+    ...(unlinked_lives > 0 ? [`${counted(unlinked_lives, 'life', 'lives')} begun in a new file, with no word of the file before`] : []),
+  ]
+  const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} going on`].join(', ')
+  return [
+    ...problems.map(({ file, line, message }) => `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`),
+    ...heads
+      .filter(({ last }) => last)
+      .map(
+        ({ chain, lines, sha256 }) =>
+          `${paint('dim', 'head')}     chain ${chain}: ${counted(lines, 'line')}, SHA-256 of the last ${sha256}`,
+      ),
+    `${paint('dim', 'signed')}   ${shownLine(signedText(report, agentId))}`,
+    ...notes.map((note) => `${paint('dim', 'note')}     ${note}`),
+    report.ok
+      ? `${paint('green', 'ok')}       no break found: ${counts}`
+      : `${paint('red', 'damaged')}  ${counted(report.problem_count, 'problem')}: ${counts}`,
+  ]
+}

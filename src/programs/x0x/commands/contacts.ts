@@ -1,0 +1,111 @@
+import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { operate } from '../../../local-api/operator.ts'
+import { printJson, printLine, printTable } from '../print.ts'
+import { shownLine } from '../terminal-text.ts'
+
+interface Contact {
+  readonly name: string
+  readonly agent_id: string
+  readonly trust: string
+  readonly machines: readonly string[]
+  /** The agent has revoked its key for ever; its level means nothing any more. */
+  readonly revoked?: boolean
+  readonly revoked_machines?: readonly string[]
+}
+
+const levelShown = ({ trust, revoked = false }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
+
+const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 64): string =>
+  `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
+
+/** `x0x contacts list`. */
+export const runContactsList = async (context: CliContext): Promise<number> => {
+  const answer = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
+  if (context.json) await printJson(context, answer)
+  else if (answer.contacts.length === 0)
+    await printLine(context, 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK')
+  else {
+    const rows = answer.contacts.map((contact) => [
+      contact.name,
+      levelShown(contact),
+      contact.agent_id,
+      contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
+    ])
+    await printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows)
+  }
+  return 0
+}
+
+/** All of standard input. */
+const readLink = async (context: CliContext): Promise<string> => {
+  const parts: Buffer[] = []
+  for await (const part of context.stdin as AsyncIterable<Buffer>) parts.push(part)
+  return Buffer.concat(parts).toString('utf8').trim()
+}
+
+/** A card is longer than the line that a terminal takes at once: 4,095 bytes on Linux, 1,024 on macOS; it drops the rest. */
+const cutByTerminal = (card: string, error: unknown): AppError =>
+  new AppError(
+    'bad_card',
+    `${errorText(error)}\nthe terminal cuts long lines, and passed on ${card.length} characters; use a file or a pipe: x0x contacts import - < FILE`,
+    { cause: error },
+  )
+
+export interface ImportOptions {
+  readonly name: string | null
+  readonly trust: string | null
+}
+
+const checkLevel = (level: string): string => {
+  if ((TRUST_LEVELS as readonly string[]).includes(level)) return level
+  throw usageError(`${JSON.stringify(level)} is no trust level`, `one of ${TRUST_LEVELS.join(', ')}`)
+}
+
+/** `x0x contacts import LINK`: trust and pins of a known contact stay as they are. */
+export const runContactsImport = async (context: CliContext, link: string, options: ImportOptions): Promise<number> => {
+  const card = link === '-' ? await readLink(context) : link
+  const body = {
+    card,
+    ...(options.name === null ? {} : { name: options.name }),
+    ...(options.trust === null ? {} : { trust_level: checkLevel(options.trust) }),
+  }
+  try {
+    await report(context, await operate<{ contact?: Contact }>(context, '/agent/card/import', body))
+  } catch (error) {
+    throw link === '-' && context.stdin.isTTY === true && isAppError(error, 'bad_card') ? cutByTerminal(card, error) : error
+  }
+  return 0
+}
+
+const report = async (context: CliContext, answer: { contact?: Contact }): Promise<void> => {
+  const { contact } = answer
+  if (context.json) await printJson(context, answer)
+  else if (contact !== undefined) {
+    const pins =
+      contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => pinShown(contact, id, 12)).join(', ')}`
+    await printLine(context, shownLine(`${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}`))
+  }
+}
+
+/** `x0x contacts trust NAME LEVEL`. */
+export const runContactsTrust = async (context: CliContext, contact: string, level: string): Promise<number> => {
+  await report(context, await operate(context, '/contacts/trust', { contact, level: checkLevel(level) }))
+  return 0
+}
+
+/** `x0x contacts pin|unpin NAME MACHINE`. */
+export const runContactsPin = async (context: CliContext, action: 'pin' | 'unpin', contact: string, machine: string): Promise<number> => {
+  await report(context, await operate(context, `/contacts/${action}`, { contact, machine_id: machine }))
+  return 0
+}
+
+/** `x0x contacts remove NAME`. */
+export const runContactsRemove = async (context: CliContext, contact: string): Promise<number> => {
+  const answer = await operate<object>(context, '/contacts/remove', { contact })
+  if (context.json) await printJson(context, answer)
+  else await printLine(context, shownLine(`${contact}: removed`))
+  return 0
+}

@@ -1,0 +1,102 @@
+import { AppError } from '../../../base/errors.ts'
+import { visibleJson } from '../../../base/visible-text.ts'
+import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
+import type { CliContext } from '../context.ts'
+import { linesOf } from '../lines.ts'
+import { printJson, printLine, write } from '../print.ts'
+import { shown, shownLine } from '../terminal-text.ts'
+
+/** What to do where a message was not delivered. */
+const NEXT: Readonly<Record<string, string>> = {
+  no_listener: 'nobody listens there now: start x0x direct listen there, then send it again',
+  rejected: 'the other side does not accept messages of this agent; there: x0x contacts trust NAME known (or trusted)',
+}
+
+export interface SendOptions {
+  /** Null or `-`: standard input. */
+  readonly text: string | null
+  readonly contentType: string
+}
+
+const payloadOf = async (context: CliContext, text: string | null): Promise<Buffer> => {
+  if (text !== null && text !== '-') return Buffer.from(text)
+  const parts: Buffer[] = []
+  let size = 0
+  for await (const part of context.stdin as AsyncIterable<Buffer>) {
+    parts.push(part)
+    size += part.length
+    if (size > MAX_DIRECT_PAYLOAD) break
+  }
+  return Buffer.concat(parts)
+}
+
+/** `x0x direct send AGENT [TEXT]`: one message, answered when the other side has it. */
+export const runDirectSend = async (context: CliContext, agent: string, options: SendOptions): Promise<number> => {
+  const payload = await payloadOf(context, options.text)
+  if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
+  const body = { agent, content_type: options.contentType, payload_b64: payload.toString('base64') }
+  const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
+  if (context.json) await printJson(context, answer)
+  else {
+    await printLine(context, shownLine(answer.outcome ?? 'sent'))
+    const next = NEXT[answer.outcome ?? '']
+    if (next !== undefined) await write(context.stderr, `x0x: ${next}\n`)
+  }
+  return answer.outcome === undefined || answer.outcome === 'delivered' ? 0 : 1
+}
+
+interface DirectEvent {
+  readonly type: string
+  readonly from_agent?: string
+  readonly content_type?: string
+  readonly payload_b64?: string
+}
+
+type Names = ReadonlyMap<string, string>
+
+const namesOfContacts = async (context: CliContext): Promise<Names> => {
+  const { contacts } = await context.api.json<{ contacts: { name: string; agent_id: string }[] }>({ method: 'GET', path: '/contacts' })
+  return new Map(contacts.map(({ name, agent_id }) => [agent_id, name]))
+}
+
+const render = (event: DirectEvent, names: Names): string => {
+  if (event.payload_b64 === undefined) return shownLine(JSON.stringify(event))
+  const agent = event.from_agent ?? ''
+  const name = names.get(agent)
+  const from = name === undefined ? agent.slice(0, 12) : `${agent.slice(0, 12)} (${name})`
+  const payload = Buffer.from(event.payload_b64, 'base64')
+  const text = event.content_type?.startsWith('text/')
+    ? shown(payload.toString('utf8'))
+    : `(${payload.length} bytes of ${shownLine(event.content_type ?? 'data')})`
+  return `${shownLine(from)}  ${text}`
+}
+
+/** `x0x direct listen`: messages as they come, with the names that our contacts had when it began, until it is ended. */
+export const runDirectListen = async (context: CliContext): Promise<number> => {
+  const closing = new AbortController()
+  const stop = context.onSignal(() => closing.abort())
+  const gone = (): void => closing.abort()
+  context.stdout.on('error', gone)
+  try {
+    const events = await context.api.open({
+      method: 'GET',
+      path: '/direct/events',
+      headers: { accept: 'text/event-stream' },
+      signal: closing.signal,
+    })
+    const names = context.json ? new Map<string, string>() : await namesOfContacts(context)
+    for await (const line of linesOf(events)) {
+      if (!line.startsWith('data:')) continue
+      const data = line.slice('data:'.length).trim()
+      if (!(await write(context.stdout, `${context.json ? visibleJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break
+    }
+    return 0
+  } catch (error) {
+    if (closing.signal.aborted) return 0
+    throw error
+  } finally {
+    stop()
+    closing.abort()
+    context.stdout.off('error', gone)
+  }
+}

@@ -1,0 +1,223 @@
+import { constants } from 'node:os'
+import type { Readable } from 'node:stream'
+
+import { v7 as uuidv7 } from 'uuid'
+
+import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../../base/errors.ts'
+import { lightRandomBytes } from '../../../identity/light-hash.ts'
+import { RAW_RUN_TYPE } from '../../../protocol/run-json.ts'
+import type { ApiCall } from '../../../local-api/local-api.ts'
+import type { CliContext } from '../context.ts'
+import { reportFailure, usageError } from '../failure.ts'
+import { runProver, type RunProver } from '../../../local-api/operator.ts'
+import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
+import { write } from '../print.ts'
+import { runEventsOf, type RunPart } from '../../../protocol/run-events.ts'
+import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
+import type * as StdinSource from '../stdin-source.ts'
+import { shownLine } from '../terminal-text.ts'
+
+export interface ExecOptions {
+  readonly agent: string
+  readonly argv: readonly string[]
+  /** Seconds, as typed. */
+  readonly timeout: string | null
+  readonly stdinFile: string | null
+  readonly raw: boolean
+}
+
+/** `1.5` is 1500. Throws `bad_request` for anything that is no positive time. */
+const timeoutMs = (text: string): number => {
+  const ms = /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text) ? Math.round(Number(text) * 1000) : 0
+  if (ms >= 1) return ms
+  throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+}
+
+/** Loaded only where a command is given stdin. */
+const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
+
+/** May mean an agent that is no contact, which a proof can only name in full. */
+const ID_BEGINNING = /^[0-9a-f]{1,63}$/
+
+/** What proves our requests, or why nothing does. */
+const proverOf = (context: CliContext): RunProver | AppError => {
+  try {
+    return runProver(context)
+  } catch (error) {
+    if (isAppError(error)) return error
+    throw error
+  }
+}
+
+/** Of a Ctrl-C that came through no better. */
+const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'
+
+/** One `x0x exec`: the request, the events, and the signals that end it. */
+class ExecCommand {
+  readonly #context: CliContext
+  readonly #options: ExecOptions
+  readonly #output: RunOutput
+  readonly #closing = new AbortController()
+  /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
+  readonly #requestId = uuidv7({ random: lightRandomBytes(16) })
+  #stdin: StdinSource.CliStdin | null = null
+  /** What carries stdin. */
+  #body: Readable | null = null
+  #begun = false
+  #outputLost = false
+  #interrupted: NodeJS.Signals | null = null
+
+  constructor(context: CliContext, options: ExecOptions) {
+    this.#context = context
+    this.#options = options
+    this.#output = context.json ? new CollectedOutput(context) : new LiveOutput(context, { raw: options.raw })
+  }
+
+  async run(): Promise<number> {
+    const stopListening = this.#context.onSignal((signal) => this.#interrupt(signal))
+    for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', () => (this.#outputLost = true))
+    try {
+      return await this.#follow(await this.#ask())
+    } catch (error) {
+      // Ended before the other side was asked, or not waited for: what a shell reports of us.
+      const unheard = !this.#begun || this.#closing.signal.aborted
+      if (this.#interrupted !== null && unheard) return exitOfSignal(constants.signals[this.#interrupted])
+      throw error
+    } finally {
+      stopListening()
+      this.#closing.abort()
+      this.#body?.destroy()
+      this.#stdin?.destroy()
+    }
+  }
+
+  /**
+   * With a proof wherever one can be made at once, because then the daemon's journal says whose word it was. An
+   * id that is not whole, and stdin whose end has not come, are sent without one first: few daemons insist.
+   */
+  async #ask(): Promise<AsyncIterable<Uint8Array>> {
+    const { agent, stdinFile } = this.#options
+    const request = this.#request()
+    const prover = proverOf(this.#context)
+    const able = typeof prover === 'function'
+    const { api } = this.#context
+    const stdin = stdinFile === null ? null : await (await stdinSource()).openStdin(stdinFile, this.#context.stdin, this.#closing.signal)
+    this.#stdin = stdin
+    if (able && !ID_BEGINNING.test(agent) && stdin?.declared !== null) return api.open(await this.#call(request, stdin, prover))
+    try {
+      return await api.open(await this.#call(request, stdin, null))
+    } catch (error) {
+      if (!isAppError(error, 'operator_proof_required')) throw error
+      if (!able) throw prover
+      return api.open(await this.#call(request, stdin && (await (await stdinSource()).declaredStdin(stdin)), prover))
+    }
+  }
+
+  #request(): object {
+    const { agent, argv, timeout } = this.#options
+    const request = { agent, argv, clamp: true, request_id: this.#requestId }
+    return timeout === null ? request : { ...request, timeout_ms: timeoutMs(timeout) }
+  }
+
+  async #call(request: object, stdin: StdinSource.CliStdin | null, prover: RunProver | null): Promise<ApiCall> {
+    const head = JSON.stringify({ ...request, ...stdin?.declared })
+    const call = { method: 'POST', path: '/exec/run', signal: this.#closing.signal } as const
+    const headers = { accept: RAW_RUN_TYPE, ...prover?.(head) }
+    if (stdin === null) return { ...call, headers, body: head }
+    this.#body = (await stdinSource()).streamedBody(head, stdin)
+    return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
+  }
+
+  /** The first signal asks for the end and waits for it; the second does not wait. Closing the request cancels the run as well. */
+  #interrupt(signal: NodeJS.Signals): void {
+    const again = this.#interrupted !== null
+    this.#interrupted = signal
+    if (again) void this.#leave()
+    else void this.#cancel()
+  }
+
+  async #leave(): Promise<void> {
+    this.#closing.abort()
+    await write(this.#context.stderr, 'x0x: not waiting; the remote command is being ended, which may take up to 5 s\n')
+  }
+
+  async #cancel(): Promise<void> {
+    try {
+      await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
+    } catch (error) {
+      // Over already: its Exit is on the way. Not asked for yet, or anything else: the closed request says it too.
+      if (this.#begun && isAppError(error, 'unknown_run')) return
+      this.#closing.abort()
+      if (this.#begun) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
+    }
+  }
+
+  async #follow(answer: AsyncIterable<Uint8Array>): Promise<number> {
+    let brokeOff = ''
+    try {
+      for await (const event of runEventsOf(answer)) {
+        const status = await this.#event(event)
+        if (status !== null) return status
+      }
+    } catch (error) {
+      if (isAppError(error) || this.#closing.signal.aborted) throw error
+      brokeOff = ` (${errorText(error)})`
+    }
+    throw new AppError(
+      'daemon_unreachable',
+      `incomplete: the local daemon went away before the command ended${brokeOff}; it cancels what it asked for`,
+    )
+  }
+
+  /** The exit status once the run is over or its output cannot be written any more, else null. */
+  async #event(event: RunPart): Promise<number | null> {
+    this.#begun = true
+    switch (event.type) {
+      case 'started':
+        return null
+      case 'stdout':
+      case 'stderr':
+        return (await this.#output.data(event)) ? null : EXIT_NOT_RUN
+      case 'warning':
+        return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
+      case 'error':
+        throw runError(event)
+      case 'exit':
+        return this.#end(event)
+    }
+  }
+
+  async #end(event: ExitEvent): Promise<number> {
+    await this.#output.exit(event)
+    const lines = outcomeLines(event, await this.#facts(event))
+    if (!this.#context.json) {
+      await write(this.#context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
+    }
+    return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
+  }
+
+  /** Who we are is asked only where a denial is explained. */
+  async #facts(event: ExitEvent): Promise<RunFacts> {
+    const { agent, argv, timeout } = this.#options
+    const facts = { agent, argv, timed: timeout !== null }
+    if (event.denial_reason === null || this.#context.json) return { ...facts, own: null }
+    return { ...facts, own: await this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null) }
+  }
+}
+
+const runError = (event: Extract<RunPart, { type: 'error' }>): AppError =>
+  new AppError(Object.hasOwn(ERROR_TABLE, event.error) ? (event.error as ErrorCode) : 'internal', event.message)
+
+/**
+ * `x0x exec AGENT -- ARGV...`. Answers the exit status: the remote code, 128+n for a signal, and 255
+ * for every failure on the way, so that none looks like the remote command's own.
+ */
+export const runExec = async (context: CliContext, options: ExecOptions): Promise<number> => {
+  try {
+    return await new ExecCommand(context, options).run()
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    await reportFailure(context, context.json, error)
+    return EXIT_NOT_RUN
+  }
+}

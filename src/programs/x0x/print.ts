@@ -1,0 +1,69 @@
+import type { Environment } from '../../base/environment.ts'
+import type { CliContext, Output } from './context.ts'
+import { visibleJson } from '../../base/visible-text.ts'
+import { shownLine } from './terminal-text.ts'
+
+const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
+export type Paint = (style: keyof typeof CODES, text: string) => string
+
+/** Colours for a terminal only, and not where NO_COLOR says so (no-color.org). */
+export const painter = (output: Output, env: Environment): Paint =>
+  output.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb'
+    ? (style, text) => `\u001b[${CODES[style]}m${text}\u001b[0m`
+    : (_style, text) => text
+
+/** Writes and waits until the stream takes more; the answer is false when its reader is gone. */
+export const write = async (output: Output, data: string | Uint8Array): Promise<boolean> => {
+  if (output.destroyed || output.writableEnded) return false
+  if (output.write(data)) return true
+  return new Promise((resolve) => {
+    const settle = (alive: boolean) => (): void => {
+      output.off('drain', drained)
+      output.off('close', gone)
+      output.off('error', gone)
+      resolve(alive)
+    }
+    const drained = settle(true)
+    const gone = settle(false)
+    output.on('drain', drained)
+    output.on('close', gone)
+    output.on('error', gone)
+  })
+}
+
+/** Waits until what was written is written, or cannot be. */
+export const flush = async (output: Output): Promise<void> => {
+  if (output.writableLength > 0 && !output.destroyed) await new Promise<void>((resolve) => output.write('', () => resolve()))
+}
+
+export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
+
+/** Indented for people and programs alike. */
+export const printJson = async (context: CliContext, value: unknown): Promise<boolean> =>
+  write(context.stdout, `${visibleJson(JSON.stringify(value, null, context.json ? undefined : 2))}\n`)
+
+/** Columns padded to their widest cell; every cell is foreign text and shown as such. */
+export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {
+  const lines = [header, ...rows].map((row) => row.map(shownLine))
+  const widths = header.map((_, column) => Math.max(...lines.map((row) => row[column]?.length ?? 0)))
+  return lines.map((row) =>
+    row
+      .map((cell, column) => (column === header.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
+      .join('  ')
+      .trimEnd(),
+  )
+}
+
+export const printTable = async (context: CliContext, header: readonly string[], rows: readonly (readonly string[])[]): Promise<void> => {
+  const [first = '', ...rest] = table(header, rows)
+  const paint = painter(context.stdout, context.env)
+  await write(context.stdout, `${[paint('dim', first), ...rest].join('\n')}\n`)
+}
+
+/** A word for a POSIX shell, quoted where it must be: what is printed can be pasted. */
+export const shellWord = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)
+
+export const shellWords = (words: readonly string[]): string => words.map(shellWord).join(' ')
+
+/** `1 line`, `2 lines`. */
+export const counted = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`

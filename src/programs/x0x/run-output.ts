@@ -1,0 +1,74 @@
+import type { RunEventJson, RunResultJson } from '../../protocol/run-json.ts'
+import type { CliContext, Output } from './context.ts'
+import { KILLED_BY, type ExitEvent } from './outcome.ts'
+import { visibleJson } from '../../base/visible-text.ts'
+import { write } from './print.ts'
+import type { OutputPart } from '../../protocol/run-events.ts'
+import { shownLine, TerminalText } from './terminal-text.ts'
+
+export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
+
+/** Where the events of a run go. Each answer is false when nobody reads any more. */
+export interface RunOutput {
+  data(part: OutputPart): Promise<boolean>
+  warning(event: WarningEvent): Promise<boolean>
+  exit(event: ExitEvent): Promise<void>
+}
+
+/** stdout to stdout, stderr to stderr, as it comes; on a terminal its control characters are shown, not obeyed. */
+export class LiveOutput implements RunOutput {
+  readonly #context: CliContext
+  readonly #terminal: { readonly stdout: TerminalText | null; readonly stderr: TerminalText | null }
+
+  constructor(context: CliContext, init: { readonly raw: boolean }) {
+    const safe = (output: Output): TerminalText | null => (output.isTTY === true && !init.raw ? new TerminalText() : null)
+    this.#context = context
+    this.#terminal = { stdout: safe(context.stdout), stderr: safe(context.stderr) }
+  }
+
+  async data({ type, data }: OutputPart): Promise<boolean> {
+    return write(this.#context[type], this.#terminal[type]?.push(data) ?? data)
+  }
+
+  async warning(event: WarningEvent): Promise<boolean> {
+    // What ended the command is said once, at its end.
+    if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
+    return write(this.#context.stderr, `x0x: warning: ${event.kind}: ${shownLine(event.message)}\n`)
+  }
+
+  async exit(): Promise<void> {
+    for (const stream of ['stdout', 'stderr'] as const) {
+      const rest = this.#terminal[stream]?.end() ?? ''
+      if (rest !== '') await write(this.#context[stream], rest)
+    }
+  }
+}
+
+/** `--json`: everything at the end, in the shape of `POST /exec/run`. */
+export class CollectedOutput implements RunOutput {
+  readonly #context: CliContext
+  readonly #chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
+
+  constructor(context: CliContext) {
+    this.#context = context
+  }
+
+  async data({ type, data }: OutputPart): Promise<boolean> {
+    this.#chunks[type].push(data)
+    return true
+  }
+
+  async warning(): Promise<boolean> {
+    return true
+  }
+
+  async exit({ type: _, ...outcome }: ExitEvent): Promise<void> {
+    const { stdout, stderr } = this.#chunks
+    const result: RunResultJson = {
+      ...outcome,
+      stdout_b64: Buffer.concat(stdout).toString('base64'),
+      stderr_b64: Buffer.concat(stderr).toString('base64'),
+    }
+    await write(this.#context.stdout, `${visibleJson(JSON.stringify(result))}\n`)
+  }
+}

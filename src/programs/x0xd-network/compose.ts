@@ -1,0 +1,115 @@
+import type { StartableEntry } from '../../base/startable.ts'
+import { VERSION } from '../../base/version.ts'
+import { DmCounters } from '../../dm/counters.ts'
+import { Dispatcher } from '../../dm/dispatcher.ts'
+import { Links } from '../../dm/links.ts'
+import { Messages } from '../../dm/messages.ts'
+import { RestDoor } from '../../doors/rest/server.ts'
+import { AgentDirectory } from '../../exec/agents.ts'
+import { RequesterCounters } from '../../exec/counters.ts'
+import { ExecRunner } from '../../exec/run.ts'
+import { ExecService } from '../../exec/service.ts'
+import type { ExecutorClient } from '../../executor/port/client.ts'
+import { primitives } from '../../identity/primitives.ts'
+import { AddressBook } from '../../mesh/address-book.ts'
+import { Announcements } from '../../mesh/announcements.ts'
+import { Discovery } from '../../mesh/discovery.ts'
+import { MeshNode } from '../../mesh/node.ts'
+import { Reconnect } from '../../mesh/reconnect.ts'
+import { Standings } from '../../mesh/standings.ts'
+import { MeshView } from '../../mesh/view.ts'
+import { toHex, type AgentId } from '../../protocol/ids.ts'
+import { ANNOUNCE_TTL_MS } from '../../protocol/limits.ts'
+import type { NetworkGrounds } from './dependencies.ts'
+
+export interface NetworkHalf {
+  readonly entries: readonly StartableEntry[]
+  /** Once started. */
+  apiPort(): number
+}
+
+/** Everything about where others are and how to reach them. */
+const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port: ExecutorClient) => {
+  const { agentId } = port.identity
+  const { machineId } = machineKey
+  const contacts = () => port.snapshot.contacts
+  const node = new MeshNode({ machineKey, clock, log }, settings)
+  const isContact = (id: AgentId): boolean => book.isContact(id)
+  const announcements = new Announcements({ clock, isContact, isKnown: (id) => node.isKnown(id) }, { self: { agentId, machineId } })
+  const book = new AddressBook({ contacts, seen: () => announcements.list() }, { bootstrap: settings.bootstrap })
+  const signAnnouncement = async (addresses: string[]) =>
+    port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
+  const standings = new Standings({ node, book, port })
+  const reconnect = new Reconnect({ node, book, standings, port, clock, log })
+  const discovery = new Discovery({ node, announcements, reconnect, signAnnouncement, clock, log })
+  return { node, announcements, book, discovery, reconnect, standings }
+}
+
+type Mesh = ReturnType<typeof composeMesh>
+
+/** Links and messages over them; bodies of exec go to the executor. */
+const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book, standings }: Mesh) => {
+  const counters = new DmCounters()
+  const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), counters, clock, log })
+  const dispatcher = new Dispatcher({ links, counters, log })
+  const requester = new RequesterCounters()
+  const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
+  new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
+  const messages = new Messages({ links, dispatcher, port, counters, clock, log })
+  const runner = new ExecRunner({ links, executor: port, clock, counters: requester })
+  return { counters, links, messages, runner }
+}
+
+type Dm = ReturnType<typeof composeDm>
+
+const composeRest = ({ settings, clock, log, apiSocket }: NetworkGrounds, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
+  const { announcements, node, reconnect } = mesh
+  const { counters, links, messages, runner } = dm
+  const directory = new AgentDirectory({
+    ownAgentId: () => port.identity.agentId,
+    contacts: () => port.snapshot.contacts,
+    discovered: () => announcements.list().map((agent) => agent.agent_id),
+  })
+  const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
+  return new RestDoor(
+    {
+      runner,
+      directory,
+      executor: port,
+      links,
+      node,
+      view,
+      messages,
+      dmCounters: counters,
+      clock,
+      log,
+    },
+    {
+      port: settings.api_port,
+      socket: apiSocket,
+      token: toHex(settings.api_token),
+      displayName: settings.display_name,
+      version: VERSION,
+    },
+  )
+}
+
+/** The half that parses the network's bytes. It can ask the executor, which it has greeted, and start nothing. */
+export const composeNetwork = (grounds: NetworkGrounds, port: ExecutorClient): NetworkHalf => {
+  const mesh = composeMesh(grounds, port)
+  const dm = composeDm(grounds, port, mesh)
+  const rest = composeRest(grounds, port, mesh, dm)
+  return {
+    apiPort: () => rest.port,
+    entries: [
+      { name: 'messages', startable: dm.messages },
+      { name: 'standings', startable: mesh.standings },
+      { name: 'links', startable: dm.links },
+      { name: 'discovery', startable: mesh.discovery },
+      { name: 'mesh', startable: mesh.node },
+      { name: 'reconnect', startable: mesh.reconnect },
+      { name: 'runs', startable: dm.runner },
+      { name: 'api', startable: rest },
+    ],
+  }
+}

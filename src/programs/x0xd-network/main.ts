@@ -1,0 +1,106 @@
+import { connect, Socket } from 'node:net'
+import { once } from 'node:events'
+import { parseArgs } from 'node:util'
+
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { createLogger } from '../../base/log.ts'
+import { logStages } from '../../base/stages.ts'
+import { systemClock } from '../../base/clock.ts'
+import { startAll, stopAll } from '../../base/startable.ts'
+import type { ApiSocket } from '../../doors/rest/components.ts'
+import { ExecutorClient } from '../../executor/port/client.ts'
+import { machineKeyOf } from '../../identity/machine-key.ts'
+import { composeNetwork, type NetworkHalf } from './compose.ts'
+import { onMistake } from '../../supervision/crash-handler.ts'
+import { activatedSocket } from '../../supervision/socket-activation.ts'
+
+const NAME = 'x0xd-network'
+const EXIT_FAILURE = 1
+/** There is no executor, or no longer: EX_TEMPFAIL of sysexits(3). Its unit starts us again when it is back. */
+const EXIT_NO_EXECUTOR = 75
+
+/** As the executor hands them down; the same numbers as in network-process.ts, which starts us and which we must not load. */
+const CHANNEL_FD = 3
+const API_SOCKET_FD = 4
+
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
+
+/** Where the executor is, and the API's socket; and whether somebody but the executor may end us. */
+interface Place {
+  readonly channel: Socket
+  readonly apiSocket: ApiSocket
+  readonly standsAlone: boolean
+}
+
+const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: node ${NAME}.mjs --executor SOCKET [--api-socket PATH]\n`
+
+/** `--of`: who started us, with the two descriptors; its value is for the list of processes alone. */
+const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
+
+const placeOf = async (argv: readonly string[]): Promise<Place> => {
+  const { values } = parseArgs({ args: [...argv], options: OPTIONS })
+  if (values.of !== undefined) return { channel: new Socket({ fd: CHANNEL_FD }), apiSocket: { fd: API_SOCKET_FD }, standsAlone: false }
+  const activated = activatedSocket()
+  const path = values['api-socket']
+  const apiSocket: ApiSocket | null = path !== undefined ? { path } : activated === null ? null : { fd: activated }
+  if (values.executor === undefined || apiSocket === null) throw new AppError('bad_config', USAGE)
+  const channel = connect(values.executor)
+  await once(channel, 'connect').catch((cause: unknown) => {
+    throw new AppError('shutting_down', `no executor: ${errorText(cause)}`, { cause })
+  })
+  return { channel, apiSocket, standsAlone: true }
+}
+
+/** The executor decides when we end, so that programs end first; only a half that stands alone listens to its service manager. */
+const stopSignal = async (standsAlone: boolean): Promise<void> =>
+  new Promise((resolve) => {
+    for (const signal of STOP_SIGNALS) process.on(signal, () => standsAlone && resolve())
+  })
+
+const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<NetworkHalf> => {
+  await port.start()
+  const settings = await port.settings()
+  const log = createLogger({ name: NAME, level: settings.log_level })
+  if (settings.log_level === 'debug') logStages(log)
+  const network = composeNetwork({ settings, clock: systemClock, log, machineKey: machineKeyOf(settings.machine_seed), apiSocket }, port)
+  await startAll(network.entries)
+  return network
+}
+
+const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number> => {
+  const log = createLogger({ name: NAME })
+  const mistake = onMistake(log, { strays: 'tell' })
+  const stopping = stopSignal(standsAlone)
+  const port = new ExecutorClient({ duplex: channel, log })
+  // Without the executor nothing that we hold is worth anything, and its children are dead already.
+  let ours = false
+  void port.closed.then(() => ours || process.exit(EXIT_NO_EXECUTOR))
+  let network: NetworkHalf
+  try {
+    network = await begin(port, apiSocket)
+  } catch (error) {
+    if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
+    ours = true
+    await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
+    return EXIT_FAILURE
+  }
+  port.ready(network.apiPort())
+  const reason = await Promise.race([stopping, port.stopAsked, mistake])
+  const failures = await stopAll(network.entries)
+  for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
+  ours = true
+  port.stop()
+  return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
+}
+
+/** Runs the network's half of the daemon until its executor says stop, or is gone. */
+export const main = async (argv: readonly string[]): Promise<number> => {
+  try {
+    const status = await serve(await placeOf(argv))
+    // All is stopped; a library's idle timer must not keep the process.
+    process.exit(status)
+  } catch (error) {
+    process.stderr.write(`${NAME}: ${errorText(error)}\n`)
+    return isAppError(error, 'shutting_down') ? EXIT_NO_EXECUTOR : EXIT_FAILURE
+  }
+}

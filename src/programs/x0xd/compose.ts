@@ -1,0 +1,209 @@
+import { Journal } from '../../audit/journal.ts'
+import { RunningMarks } from '../../audit/running-marks.ts'
+import { systemClock, type Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../../base/startable.ts'
+import { ensurePrivateDir } from '../../base/files.ts'
+import { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { NetworkSettings } from '../../executor/port/messages.ts'
+import { Executor } from '../../executor/server.ts'
+import { loadOrCreateAgentKey } from '../../identity/agent-key.ts'
+import { loadOrCreateSeed } from '../../identity/key-file.ts'
+import { loadOrCreateMachineKey, type MachineKey } from '../../identity/machine-key.ts'
+import { loadAcl, type AclStatus, type LoadedAcl } from '../../policy/mesh/load-acl.ts'
+import { Cells } from '../../process/cells.ts'
+import { Guardian } from '../../process/guardian.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS } from '../../protocol/local-limits.ts'
+import { Contacts } from '../../trust/contacts.ts'
+import { Revocations } from '../../trust/revocations.ts'
+import type { DaemonConfig } from '../../config/config.ts'
+import { shareWithGroup } from '../../config/group-sharing.ts'
+import { DataDirLock } from '../../supervision/lock.ts'
+import { NetworkSocket } from '../../supervision/network-socket.ts'
+import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
+import { checkUnreadable, networkUserOf, type NetworkUser } from '../../supervision/network-user.ts'
+import { loadHttpRexdConfig } from '../../config/rexd-config.ts'
+import { RexdSupervisor } from '../../supervision/rexd-supervisor.ts'
+import { dataDirMode } from '../../config/settings.ts'
+
+/** A daemon that runs. */
+export interface Daemon {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  /** Where the API is: its address, or the socket that a network half started by others connects to. */
+  readonly where: string
+  readonly execStatus: AclStatus
+  /** Where REXD is served; null: it is not to be. */
+  readonly rexd: string | null
+  /** Ends every child first, then everything else. */
+  stop(): Promise<readonly StopFailure[]>
+}
+
+/** Ending all children takes at most 3 s, and their last lines in the journal a little more. */
+const EXECUTOR_STOP_MS = 5_000
+
+/** What this half is made from. */
+interface Grounds {
+  readonly config: DaemonConfig
+  readonly clock: Clock
+  readonly log: Logger
+  readonly machineKey: MachineKey
+}
+
+interface ExecutorHalf {
+  readonly executor: Executor
+  readonly agentId: AgentId
+  readonly acl: LoadedAcl
+  readonly entries: readonly StartableEntry[]
+}
+
+/** The network's half, seen from here. */
+interface NetworkSide {
+  readonly startable: Startable
+  /** Once started. */
+  where(): string
+}
+
+/** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
+export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Daemon> => {
+  if (config.rexd_config !== null) await loadHttpRexdConfig(config.rexd_config, process.env)
+  const user = await chooseUser(config, log)
+  await ensurePrivateDir(config.paths.dir, dataDirMode(config))
+  const lock = [
+    {
+      name: 'data directory',
+      startable: new DataDirLock({ ...config.paths, apiSocket: config.executor_socket === null ? config.paths.apiSocket : null }),
+    },
+  ]
+  await startAll(lock)
+  return startHalves(config, log, lock, user).catch(async (error: unknown) => {
+    await stopAll(lock)
+    throw error
+  })
+}
+
+/** Null: as we do, or as whoever else starts it. */
+const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
+  if (executor_socket !== null) return null
+  const user = networkUserOf(network_user, paths.dir)
+  if (user === null && process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
+  return user
+}
+
+const startHalves = async (
+  config: DaemonConfig,
+  log: Logger,
+  lock: readonly StartableEntry[],
+  user: NetworkUser | null,
+): Promise<Daemon> => {
+  await shareWithGroup(config)
+  const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
+  const grounds: Grounds = { config, clock: systemClock, log, machineKey }
+  const settings = await networkSettings(grounds)
+  const half = await composeExecutor(grounds)
+  const network = composeNetworkSide(grounds, half, settings, user)
+  const { agentKey, operatorKey } = config.paths
+  const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
+  // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
+  const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
+  const rexd = composeRexdSide(grounds)
+  const started: StartableEntry[] = [
+    ...half.entries,
+    { name: 'secrets', startable: secrets },
+    ...(rexd?.awaited ?? []),
+    { name: 'network', startable: network.startable, deadlineMs: NETWORK_START_MS },
+    programs,
+    ...(rexd?.asked ?? []),
+  ]
+  await startAll(started)
+  let stopping: Promise<readonly StopFailure[]> | null = null
+  return {
+    agentId: half.agentId,
+    machineId: machineKey.machineId,
+    where: network.where(),
+    execStatus: half.acl.status,
+    rexd: rexd?.supervisor.where ?? null,
+    stop: async () => (stopping ??= stopAll([...lock, ...started])),
+  }
+}
+
+/** All that the other half is told; it opens no file. */
+const networkSettings = async ({ config, machineKey }: Grounds): Promise<NetworkSettings> => {
+  const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, strangers, log_level } = config
+  const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
+  const api_token = await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config))
+  return { display_name, api_port, listen, announce, bootstrap, mdns, strangers, log_level, machine_seed: machineKey.seed, api_token }
+}
+
+const composeNetworkSide = (
+  { config, clock, log }: Grounds,
+  { executor }: ExecutorHalf,
+  settings: NetworkSettings,
+  user: NetworkUser | null,
+): NetworkSide => {
+  const { executor_socket: path, paths, share_with_group } = config
+  if (path !== null) return { startable: new NetworkSocket({ executor, clock, log }, { settings, path }), where: () => `executor ${path}` }
+  const [socketMode, portFileMode] = share_with_group ? [0o660, 0o640] : [0o600, 0o600]
+  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode, portFileMode })
+  return { startable: supervisor, where: () => `api 127.0.0.1:${supervisor.apiPort}` }
+}
+
+/** Its programs have five seconds to end: it is asked first, and awaited when all that others wait for is over. */
+const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Grounds) => {
+  if (rexd_config === null) return null
+  const supervisor = new RexdSupervisor({ clock, log }, { config: rexd_config, paths })
+  const asked: Startable = { start: async () => supervisor.start(), stop: () => supervisor.askToStop() }
+  const awaited: Startable = { stop: async () => supervisor.stop() }
+  return {
+    supervisor,
+    asked: [{ name: 'rexd', startable: asked, deadlineMs: 2 * REXD_START_MS }],
+    awaited: [{ name: 'end of rexd', startable: awaited, deadlineMs: 2 * REXD_STOP_MS }],
+  }
+}
+
+/** The half that holds the agent key, decides, journals and runs. It has no socket. */
+const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
+  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
+  const contacts = new Contacts({ path: paths.contacts })
+  const revocations = new Revocations({ path: paths.revocations })
+  await contacts.load()
+  await revocations.load()
+  const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config))
+  const guardian = new Guardian({ log })
+  // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
+  const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
+  const { exec_acl: path, exec_acl_explicit: explicit } = config
+  const acl = await loadAcl({ path, explicit, judge: cells.judge }, clock).catch(async (error: unknown) => {
+    await cells.stop()
+    throw error
+  })
+  for (const warning of acl.warnings) log.warn(warning)
+  const journalPath = acl.acl.audit_log_path
+  const journal =
+    journalPath === null
+      ? null
+      : new Journal(
+          { clock, log, signer },
+          { path: journalPath, marks: new RunningMarks({ directory: paths.runs, journal: journalPath }), policySha256: acl.sha256 },
+        )
+  const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
+  const counters = new ExecCounters({ clock })
+  const executor = new Executor(
+    { acl, cells, clock, contacts, counters, guardian, journal, log, outgoing, revocations, signer },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof },
+  )
+  return {
+    executor,
+    agentId: signer.agentId,
+    acl,
+    entries: [
+      // First, so that whatever else does not start, this is stopped.
+      { name: 'cells', startable: cells },
+      ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
+      { name: 'outgoing journal', startable: outgoing },
+      { name: 'guardian', startable: guardian },
+      { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
+    ],
+  }
+}

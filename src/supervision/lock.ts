@@ -1,0 +1,117 @@
+import { open, rm, stat } from 'node:fs/promises'
+import { DatabaseSync } from 'node:sqlite'
+
+import { AppError, errorText } from '../base/errors.ts'
+import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
+import type { Startable } from '../base/startable.ts'
+import { answers } from '../base/unix-socket.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import { readPidFile, writePidFile } from './pid-file.ts'
+
+/** Whoever only looks holds it for a moment, in which a start must not give up. */
+const LOOK_MS = 500
+
+/** SQLITE_BUSY of sqlite3(3). */
+const BUSY = 5
+
+const isBusy = (error: unknown): boolean => (error as { errcode?: number }).errcode === BUSY
+
+type LockPaths = Pick<DataPaths, 'lock' | 'pid'>
+
+export interface DataDirLockInit extends LockPaths {
+  /** Null: a service manager listens on it, and does so before any daemon is there. */
+  readonly apiSocket: string | null
+}
+
+/** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
+export type Held = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
+
+/** Asks the kernel, and changes nothing. */
+export const lookAtLock = async ({ lock, pid }: LockPaths): Promise<Held> => {
+  try {
+    await stat(lock)
+  } catch (error) {
+    return { kind: (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'free' : 'unknown' }
+  }
+  try {
+    const database = new DatabaseSync(lock, { readOnly: true, timeout: 0 })
+    try {
+      database.prepare('SELECT count(*) FROM sqlite_schema').get()
+    } finally {
+      database.close()
+    }
+    return { kind: 'free' }
+  } catch (error) {
+    return isBusy(error) ? { kind: 'held', holder: await readPidFile(pid) } : { kind: 'unknown' }
+  }
+}
+
+/**
+ * One daemon per data directory: SQLite's lock on an empty file, which is the kernel's. Held by a process and not by a
+ * pid, it ends with that process however it ends, and keeps out every other that sees the file, from another PID
+ * namespace too. The file stays: to remove it would let two that start at once lock one each.
+ */
+export class DataDirLock implements Startable {
+  readonly #paths: DataDirLockInit
+  #database: DatabaseSync | null = null
+
+  constructor(paths: DataDirLockInit) {
+    this.#paths = paths
+  }
+
+  /** Throws `conflict`, naming the holder where it is known. */
+  async start(): Promise<void> {
+    const { lock, pid, apiSocket } = this.#paths
+    await makeFile(lock)
+    const before = await readPidFile(pid)
+    const database = take(lock)
+    if (database === null) throw inUse(before, lock)
+    try {
+      // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
+      // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
+      if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket))) throw inUse(before, apiSocket)
+      await writePidFile(pid, process.pid)
+    } catch (error) {
+      database.close()
+      throw error
+    }
+    this.#database = database
+  }
+
+  /** Gives back what `start` has taken, and nothing else. */
+  async stop(): Promise<void> {
+    if (this.#database === null) return
+    await rm(this.#paths.pid, { force: true })
+    this.#database.close()
+    this.#database = null
+  }
+}
+
+/** Never opened once it exists: who closes a file gives up every lock that its process has on it (fcntl_locking(2)). */
+const makeFile = async (path: string): Promise<void> => {
+  const file = await open(path, 'ax', 0o600).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'EEXIST') return null
+    throw error
+  })
+  await file?.close()
+}
+
+/** Null where another has it. Throws where this file system has no locks. */
+const take = (path: string): DatabaseSync | null => {
+  const database = new DatabaseSync(path, { timeout: LOOK_MS })
+  try {
+    database.exec('BEGIN EXCLUSIVE')
+    return database
+  } catch (error) {
+    database.close()
+    if (isBusy(error)) return null
+    throw new AppError('conflict', `${path} cannot be locked: ${errorText(error)}`, { cause: error, data: { file: path } })
+  }
+}
+
+/** What to call it here, where its pid may be another's or nobody's. */
+export const holderText = (holder: ProcessIdentity | null): string =>
+  holder !== null && lifeOf(holder) === 'alive' ? `the daemon with pid ${holder.pid}` : 'a daemon of another container or host'
+
+const inUse = (holder: ProcessIdentity | null, file: string): AppError =>
+  new AppError('conflict', `the data directory is in use by ${holderText(holder)} (${file})`, { data: { file } })

@@ -1,0 +1,113 @@
+import { rm } from 'node:fs/promises'
+
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import type { PortSession } from '../executor/port-session.ts'
+import type { Executor } from '../executor/server.ts'
+import type { NetworkSettings } from '../executor/port/messages.ts'
+import { NETWORK_EXIT_MS, NETWORK_STOP_MS } from '../protocol/local-limits.ts'
+import { HandedSocket } from './api-socket.ts'
+import { NetworkProgram, startNetworkProcess, type NetworkProcess } from './network-process.ts'
+import type { NetworkUser } from './network-user.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import { Supervisor, type Life } from './supervisor.ts'
+
+export interface NetworkSupervisorComponents {
+  readonly executor: Executor
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+export interface NetworkSupervisorInit {
+  readonly settings: NetworkSettings
+  /** Null: as we do. */
+  readonly user: NetworkUser | null
+  readonly paths: DataPaths
+  readonly socketMode: number
+  readonly portFileMode: number
+}
+
+/** The network's half, with a port of the executor's for each life of it. */
+export class NetworkSupervisor implements Startable {
+  readonly #components: NetworkSupervisorComponents
+  readonly #init: NetworkSupervisorInit
+  readonly #supervisor: Supervisor
+  /** Files of ours. */
+  readonly #made = new Set<string>()
+  #port: number | null = null
+  #program: NetworkProgram | null = null
+
+  constructor(components: NetworkSupervisorComponents, init: NetworkSupervisorInit) {
+    this.#components = components
+    this.#init = init
+    this.#supervisor = new Supervisor(components, {
+      name: "the network's half",
+      pidFile: init.paths.networkPid,
+      stopMs: NETWORK_STOP_MS,
+      patienceMs: null,
+      begin: async () => this.#begin(),
+    })
+  }
+
+  /** The TCP port of the API; that of the last life while there is none. */
+  get apiPort(): number {
+    if (this.#port === null) throw new AppError('internal', 'the network half never listened')
+    return this.#port
+  }
+
+  /** Throws what kept the first from listening. */
+  async start(): Promise<void> {
+    await this.#supervisor.start()
+  }
+
+  async stop(): Promise<void> {
+    await this.#supervisor.stop()
+    this.#program?.close()
+    // Where none of ours ever began, they are another's.
+    await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
+  }
+
+  async #begin(): Promise<Life> {
+    const { executor } = this.#components
+    const { settings, paths, socketMode } = this.#init
+    const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
+    const child = this.#spawn(socket)
+    const { promise: listening, resolve, reject } = Promise.withResolvers<number>()
+    const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
+    void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
+    void this.#endWith(session, child)
+    const { pid, ended } = child
+    return { pid, ended, ready: this.#listens(listening), askToStop: () => session.askToStop(), kill: () => child.kill() }
+  }
+
+  #spawn(socket: HandedSocket): NetworkProcess {
+    const { user, paths } = this.#init
+    try {
+      const program = (this.#program ??= new NetworkProgram())
+      const child = startNetworkProcess(this.#components, { program, user, apiSocketFd: socket.fd, dataDir: paths.dir })
+      socket.handOver()
+      this.#made.add(paths.apiSocket)
+      return child
+    } catch (error) {
+      socket.giveUp()
+      throw error
+    }
+  }
+
+  /** Without its channel it can do nothing; one that does not see that is helped. */
+  async #endWith(session: PortSession, child: NetworkProcess): Promise<void> {
+    await session.closed
+    const timer = this.#components.clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
+    await child.ended
+    timer.cancel()
+  }
+
+  async #listens(port: Promise<number>): Promise<void> {
+    this.#port = await port
+    this.#made.add(this.#init.paths.apiPort)
+    await writeFileAtomic(this.#init.paths.apiPort, `127.0.0.1:${this.#port}\n`, this.#init.portFileMode)
+  }
+}

@@ -1,0 +1,91 @@
+import type { Readable } from 'node:stream'
+
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
+import { ownProgram, programArguments, startOwnProcess } from './own-process.ts'
+import type { DataPaths } from '../local-api/paths.ts'
+import { loadHttpRexdConfig } from '../config/rexd-config.ts'
+import { Supervisor, type Life } from './supervisor.ts'
+
+export interface RexdSupervisorInit {
+  /** REXD's own configuration. */
+  readonly config: string
+  readonly paths: DataPaths
+}
+
+/** Its one line on standard output. */
+const READY = /^rexd \S+ ready: (.+), token in .+\n/
+
+/** `rexd --http` beside the daemon, which goes on without it. It hears nothing of us but when to end. */
+export class RexdSupervisor implements Startable {
+  readonly #init: RexdSupervisorInit
+  readonly #supervisor: Supervisor
+  #url: string | null = null
+
+  constructor(components: { clock: Clock; log: Logger }, init: RexdSupervisorInit) {
+    this.#init = init
+    this.#supervisor = new Supervisor(components, {
+      name: 'rexd',
+      pidFile: init.paths.rexdPid,
+      stopMs: REXD_STOP_MS,
+      patienceMs: REXD_START_MS,
+      begin: async () => this.#begin(),
+    })
+  }
+
+  /** Where it listens. */
+  get where(): string {
+    return this.#url ?? 'not running'
+  }
+
+  /** Also when it cannot be started: then it is tried again. */
+  async start(): Promise<void> {
+    await this.#supervisor.start()
+  }
+
+  /** To end its programs and itself, while others do the same. */
+  askToStop(): void {
+    this.#supervisor.askToStop()
+  }
+
+  async stop(): Promise<void> {
+    await this.#supervisor.stop()
+  }
+
+  async #begin(): Promise<Life> {
+    const { config, paths } = this.#init
+    // Read before each life, so that what is wrong with it stands in our own log, and what it passes on is passed.
+    const { policy } = await loadHttpRexdConfig(config, process.env)
+    const child = startOwnProcess({
+      argv: [...programArguments(ownProgram('rexd')), '--http', '--exit-on-eof', '--config', config],
+      env: { ...policy.env, X0X_DATA_DIR: paths.dir },
+      // Its input says nothing; that it ends says that we are gone.
+      stdio: ['pipe', 'pipe', 2],
+      user: null,
+    })
+    const { pid, ended } = child
+    const ready = this.#listens(child.stdio[1] as Readable, ended)
+    return { pid, ended, ready, askToStop: () => child.kill('SIGTERM'), kill: () => child.kill('SIGKILL') }
+  }
+
+  async #listens(stdout: Readable, ended: Promise<string>): Promise<void> {
+    this.#url = null
+    const { promise, resolve, reject } = Promise.withResolvers<string>()
+    let text = ''
+    const listen = (part: string): void => {
+      text += part
+      const url = READY.exec(text)?.[1]
+      if (url === undefined) return
+      resolve(url)
+      // There is nothing more to hear.
+      stdout.off('data', listen).resume()
+    }
+    stdout.setEncoding('utf8').on('data', listen)
+    const remedy = `its own line before this says why; rexd --check --config ${this.#init.config} looks at what it is told`
+    void ended.then((how) => reject(new AppError('internal', `it ended before it listened (${how}): ${remedy}`)))
+    this.#url = await promise
+  }
+}

@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, writeFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { loadConfig, readConfig } from '../../src/config/config.ts'
+import { parseDaemonFlags } from '../../src/programs/x0xd/flags.ts'
+import { SETTING_KEYS } from '../../src/config/settings.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const flags = (...argv: string[]) => parseDaemonFlags(argv, '0.0.0')
+
+const problemsOf = async (argv: string[], env: Record<string, string> = {}): Promise<readonly string[]> =>
+  (await readConfig(flags(...argv), env)).problems
+
+const withFile = async (t: TestContext, text: string): Promise<{ dir: string; file: string }> => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'config.toml')
+  await writeFile(file, text)
+  return { dir, file }
+}
+
+test('without any word the defaults of the unnamed daemon hold', async () => {
+  const config = await loadConfig(flags('--data-dir', '/nonexistent-x0x'), {})
+  assert.equal(config.api_port, 12_700)
+  assert.deepEqual(config.listen, ['/ip4/0.0.0.0/tcp/5483'])
+  assert.equal(config.exec_acl_explicit, false)
+  assert.match(config.exec_acl, /\/etc\/x0x\/exec-acl\.toml$/)
+  assert.equal(config.log_level, 'warn')
+  assert.equal(config.config_file, null)
+})
+
+test('the data directory is ~/.x0x, ~/.x0x-NAME, or what was asked for', async () => {
+  assert.equal((await readConfig(flags(), {})).config.paths.dir, join(homedir(), '.x0x'))
+  assert.equal((await readConfig(flags('--name', 'lab'), {})).config.paths.dir, join(homedir(), '.x0x-lab'))
+  assert.equal((await readConfig(flags('--name', 'lab', '--data-dir', '/d'), {})).config.paths.dir, '/d')
+  assert.equal((await readConfig(flags(), { X0X_NAME: 'env' })).config.paths.dir, join(homedir(), '.x0x-env'))
+})
+
+test('an instance with a name has its own ACL and takes any port', async () => {
+  const { config } = await readConfig(flags('--name', 'lab'), {})
+  assert.equal(config.exec_acl, join(homedir(), '.x0x-lab', 'exec-acl.toml'))
+  assert.equal(config.api_port, 0)
+  assert.deepEqual(config.listen, ['/ip4/0.0.0.0/tcp/0'])
+})
+
+test('flags win over the environment, the environment over the file, the file over the defaults', async (t) => {
+  const { dir } = await withFile(t, 'api_port = 1\nlog_level = "info"\nmdns = false\ndisplay_name = "file"\n')
+  const env = { X0X_API_PORT: '2', X0X_LOG_LEVEL: 'debug' }
+  const config = await loadConfig(flags('--data-dir', dir, '--api-port', '3'), env)
+  assert.equal(config.api_port, 3)
+  assert.equal(config.log_level, 'debug')
+  assert.equal(config.mdns, false)
+  assert.equal(config.display_name, 'file')
+  assert.equal(config.config_file, join(dir, 'config.toml'))
+})
+
+test('strangers may come unless the file or the environment says that they may not', async (t) => {
+  const { dir } = await withFile(t, 'strangers = false\n')
+  assert.equal((await loadConfig(flags('--data-dir', dir), {})).strangers, false)
+  assert.equal((await loadConfig(flags('--data-dir', dir), { X0X_STRANGERS: 'true' })).strangers, true)
+  assert.equal((await readConfig(flags('--name', 'lab'), {})).config.strangers, true)
+  await assert.rejects(loadConfig(flags('--data-dir', dir), { X0X_STRANGERS: 'no' }), /X0X_STRANGERS: must be true or false/)
+})
+
+test('--exec-acl=path and --exec-acl path are the same', async () => {
+  for (const argv of [['--exec-acl=/a.toml'], ['--exec-acl', '/a.toml']]) {
+    const { config } = await readConfig(flags(...argv), {})
+    assert.equal(config.exec_acl, '/a.toml')
+    assert.equal(config.exec_acl_explicit, true)
+  }
+})
+
+test('--listen and --bootstrap may be repeated', async () => {
+  const { config, problems } = await readConfig(flags('--listen', '/ip4/127.0.0.1/tcp/1', '--listen', '/ip6/::1/tcp/2'), {})
+  assert.deepEqual(problems, [])
+  assert.deepEqual(config.listen, ['/ip4/127.0.0.1/tcp/1', '/ip6/::1/tcp/2'])
+})
+
+test('a mistyped flag is refused with the one that was meant', () => {
+  assert.throws(
+    () => flags('--exec-alc', '/a'),
+    (error) => isAppError(error, 'bad_config') && /--exec-alc.*--exec-acl/.test(error.message),
+  )
+})
+
+test('a flag without its value, an argument, and two modes at once are refused', () => {
+  for (const argv of [['--name'], ['start'], ['--check', '--doctor'], ['--json']]) {
+    assert.throws(
+      () => flags(...argv),
+      (error) => isAppError(error, 'bad_config'),
+      argv.join(' '),
+    )
+  }
+})
+
+test('an unknown key names its file, its line and the key that was meant', async (t) => {
+  const { dir, file } = await withFile(t, '# ours\napi_port = 1\nlog_levle = "info"\n')
+  assert.deepEqual(await problemsOf(['--data-dir', dir]), [`${file}:3: log_levle: unknown key (did you mean log_level?)`])
+})
+
+test('an unknown variable is refused, and one of another program is not ours', async () => {
+  assert.deepEqual(await problemsOf(['--data-dir', '/d'], { X0X_API_PROT: '1', PATH: '/bin' }), [
+    'X0X_API_PROT: unknown variable (did you mean X0X_API_PORT?)',
+  ])
+})
+
+test('what service discovery sets for a Service called x0x or x0x-api is not taken for settings', async () => {
+  const services = {
+    X0X_SERVICE_HOST: '10.96.0.12',
+    X0X_SERVICE_PORT: '5483',
+    X0X_SERVICE_PORT_MESH: '5483',
+    X0X_PORT: 'tcp://10.96.0.12:5483',
+    X0X_PORT_5483_TCP: 'tcp://10.96.0.12:5483',
+    X0X_PORT_5483_TCP_PROTO: 'tcp',
+    X0X_PORT_5483_TCP_PORT: '5483',
+    X0X_PORT_5483_TCP_ADDR: '10.96.0.12',
+    X0X_API_SERVICE_HOST: '10.96.0.13',
+    X0X_API_PORT: 'tcp://10.96.0.13:12700',
+    X0X_NAME: '/web/x0x',
+    X0X_ENV_LANG: 'C',
+  }
+  const { config, problems } = await readConfig(flags('--data-dir', '/d'), services)
+  assert.deepEqual(problems, [])
+  assert.equal(config.name, null)
+  assert.equal(config.api_port, 12_700)
+})
+
+test('what only looks like service discovery is still refused', async () => {
+  for (const [name, value] of Object.entries({
+    X0X_PORT: '5483',
+    X0X_API_PORT: 'http://10.96.0.13',
+    X0X_SERVICE: 'x',
+    X0X_PORTS: 'tcp://10.96.0.12:5483',
+  })) {
+    assert.equal((await problemsOf(['--data-dir', '/d'], { [name]: value })).length, 1, name)
+  }
+})
+
+test('every problem is told at once, each with its source', async (t) => {
+  const { dir, file } = await withFile(t, 'api_port = "x"\nmdns = 1\n')
+  const problems = await problemsOf(['--data-dir', dir, '--listen', 'nowhere'], { X0X_LOG_LEVEL: 'loud' })
+  assert.equal(problems.length, 4)
+  assert.ok(problems.some((text) => text.startsWith(`${file}:1: api_port: `)))
+  assert.ok(problems.some((text) => text.startsWith(`${file}:2: mdns: `)))
+  assert.ok(problems.some((text) => text.startsWith('X0X_LOG_LEVEL: ')))
+  assert.ok(problems.some((text) => text.startsWith('--listen: ')))
+})
+
+test('a wrong value of each key is refused', async (t) => {
+  for (const key of SETTING_KEYS) {
+    const { dir, file } = await withFile(t, `${key} = 1.5\n`)
+    const problems = await problemsOf(['--data-dir', dir])
+    assert.equal(problems.length, 1, key)
+    assert.ok(problems[0]?.startsWith(`${file}:1: ${key}: must be`), problems[0])
+  }
+})
+
+test('ports and addresses are refused just beyond their edges', async () => {
+  for (const port of ['-1', '65536', '1.5', '0x10', ''])
+    assert.equal((await problemsOf(['--data-dir', '/d', `--api-port=${port}`])).length, 1, port)
+  for (const port of ['0', '65535']) assert.deepEqual(await problemsOf(['--data-dir', '/d', `--api-port=${port}`]), [])
+  for (const bad of ['/ip4/127.0.0.1/tcp/65536', '/ip4/127.0.0.1/udp/1', '127.0.0.1:1', '/ip4/127.0.0.1/tcp/1/ws']) {
+    assert.equal((await problemsOf(['--data-dir', '/d', '--bootstrap', bad])).length, 1, bad)
+  }
+  for (const host of ['ip4/999.1.1.1', 'ip4/1.2.3', 'ip4/1.2.3.4.5', 'ip6/:::', 'ip6/1.2.3.4', 'ip6/12345::', 'ip4/::1'])
+    assert.equal((await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`])).length, 1, host)
+  for (const host of ['ip4/0.0.0.0', 'ip6/::', 'ip6/::ffff:1.2.3.4', 'dns4/a.example'])
+    assert.deepEqual(await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`]), [], host)
+})
+
+test('an empty data directory is no directory, and not where we happen to be', async () => {
+  for (const [argv, env] of [
+    [['--data-dir', ''], {}],
+    [[], { X0X_DATA_DIR: '' }],
+  ] as const)
+    await assert.rejects(readConfig(parseDaemonFlags(argv, '1'), env), { code: 'bad_config', message: /is empty; leave it out/ })
+})
+
+test('a file that is no TOML is refused with its line and column', async (t) => {
+  const { dir, file } = await withFile(t, 'api_port = \n')
+  const problems = await problemsOf(['--data-dir', dir])
+  assert.equal(problems.length, 1)
+  assert.ok(problems[0]?.startsWith(`${file}:1:`))
+})
+
+test('a named file that is missing is refused, the default one may be', async (t) => {
+  const dir = await tempDir(t)
+  assert.deepEqual(await problemsOf(['--data-dir', dir]), [])
+  const problems = await problemsOf(['--data-dir', dir, '--config', join(dir, 'other.toml')])
+  assert.equal(problems.length, 1)
+  assert.match(problems[0] ?? '', /other\.toml/)
+})
+
+test('a file that others may write is refused with what mends it', async (t) => {
+  const { dir, file } = await withFile(t, 'mdns = false\n')
+  await chmod(file, 0o666)
+  const problems = await problemsOf(['--data-dir', dir])
+  assert.equal(problems.length, 1)
+  assert.match(problems[0] ?? '', /chmod go-w/)
+})
+
+test('a relative path in the file starts from the file, one of a flag from where we are', async (t) => {
+  const { dir } = await withFile(t, 'exec_acl = "acl.toml"\n')
+  assert.equal((await loadConfig(flags('--data-dir', dir), {})).exec_acl, join(dir, 'acl.toml'))
+  assert.equal((await loadConfig(flags('--data-dir', dir, '--exec-acl', 'b.toml'), {})).exec_acl, join(process.cwd(), 'b.toml'))
+})
+
+test('a name that could leave its directory is refused', async () => {
+  for (const name of ['../x', 'a/b', '', '.x', 'a'.repeat(33), 'ä']) {
+    await assert.rejects(
+      readConfig(flags('--name', name), {}),
+      (error) => isAppError(error, 'bad_config') && error.message.startsWith('--name'),
+    )
+  }
+})
+
+test('a data directory whose socket the kernel could not bind is refused', async (t) => {
+  const dir = join(await tempDir(t), 'd'.repeat(100))
+  await mkdir(dir)
+  const problems = await problemsOf(['--data-dir', dir])
+  assert.equal(problems.length, 1)
+  assert.match(problems[0] ?? '', /shorter --data-dir/)
+})
+
+test('a wrong command line is one line that names the help', () => {
+  for (const argv of [['--bogus'], ['extra'], ['--listen'], ['--json'], ['--check', '--doctor']])
+    assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]; how to use it: x0xd --help$/ })
+})

@@ -1,0 +1,223 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { chmod, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { isAppError } from '../../src/base/errors.ts'
+import {
+  DEFAULT_REXD_CONFIG,
+  loadRexdConfig,
+  readRexdConfig,
+  type RexdConfig,
+  type RexdConfigReading,
+} from '../../src/config/rexd-config.ts'
+import { parseRexdFlags } from '../../src/programs/rexd/flags.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const ROOT = '[[security.allowed_roots]]\npath = "/usr"\n'
+
+const fileOf = async (t: TestContext, text: string | Uint8Array): Promise<string> => {
+  const file = join(await tempDir(t), 'config.toml')
+  await writeFile(file, text, { mode: 0o600 })
+  return file
+}
+
+const readText = async (t: TestContext, text: string): Promise<RexdConfigReading> => readRexdConfig(await fileOf(t, `${text}\n${ROOT}`), {})
+
+const configOf = async (t: TestContext, text: string): Promise<RexdConfig> => {
+  const { config, problems } = await readText(t, text)
+  assert.deepEqual(problems, [])
+  assert.ok(config)
+  return config
+}
+
+/** The text has exactly this one problem, at this place. */
+const hasProblem = async (t: TestContext, text: string, problem: RegExp): Promise<void> => {
+  const { problems } = await readText(t, text)
+  assert.equal(problems.length, 1, `${text}: ${problems.join('\n') || 'no problem found'}`)
+  assert.match(problems[0]!.replace(/^.*\/config\.toml:/, ''), problem)
+}
+
+test('a file that names a root and nothing else is a configuration', async (t) => {
+  const file = await fileOf(t, ROOT)
+  const { config, warnings } = await loadRexdConfig(file, {})
+  const { policy, ...rest } = config
+  assert.deepEqual(rest, {
+    path: file,
+    sha256: createHash('sha256')
+      .update(await readFile(file))
+      .digest('hex'),
+    stdio: true,
+    log_level: 'warn',
+    http: null,
+    audit_path: '/var/lib/rexd/audit.log',
+  })
+  assert.deepEqual([policy.source, policy.roots.map(({ path }) => path)], [file, ['/usr']])
+  assert.deepEqual(warnings, [])
+})
+
+test('the sample of the protocol is a configuration', async (t) => {
+  const text = `[server]\nstdio = true\nlog_level = "info"\n
+[limits]\ndefault_timeout_ms = 30000\nhard_timeout_ms = 300000\nmax_output_bytes = 1048576\nmax_file_read_bytes = 1048576
+max_processes_per_session = 8\nmax_concurrent_sessions = 16\n
+[security]\nallow_shell = true\n\n[[security.allowed_roots]]\npath = "/usr"\n\n[[security.allowed_roots]]\npath = "/etc"\n
+[audit]\nenabled = true\npath = "/var/lib/rexd/audit.log"\n`
+  const { config } = await loadRexdConfig(await fileOf(t, text), {})
+  assert.deepEqual([config.log_level, config.policy.roots.length, config.policy.granted.has('exec.shell')], ['info', 2, true])
+})
+
+test('a relative path means a file from where one stands', async (t) => {
+  const file = await fileOf(t, ROOT)
+  assert.equal((await loadRexdConfig(relative(process.cwd(), file), {})).config.path, file)
+})
+
+test('the policy of a configuration is frozen', async (t) => {
+  const rules = '[[security.deny_commands]]\nargv = ["rm"]\n'
+  const { config } = await readRexdConfig(await fileOf(t, `[security]\nallow_env = ["CI"]\n${ROOT}${rules}`), {})
+  const { policy } = config!
+  const parts = [config, policy, policy.roots, policy.roots[0], policy.limits, policy.env, policy.allow_env, policy.deny_commands]
+  for (const part of [...parts, policy.deny_commands[0], policy.deny_commands[0]?.argv, policy.deny_commands[0]?.tokens[0]])
+    assert.ok(Object.isFrozen(part))
+})
+
+test('a file that is missing, no text or no TOML is refused, each with what is wrong', async (t) => {
+  const dir = await tempDir(t)
+  const cases: [string, RegExp][] = [
+    [join(dir, 'gone.toml'), /gone\.toml: ./],
+    [dir, /EISDIR/],
+    [await fileOf(t, Buffer.from([0xff, 0xfe])), /config\.toml: not valid UTF-8$/],
+    [await fileOf(t, 'a = \n'), /config\.toml:1:\d+: /],
+    [await fileOf(t, '[server]\n[server]\n'), /config\.toml:2:/],
+  ]
+  for (const [file, problem] of cases) {
+    const { config, problems } = await readRexdConfig(file, {})
+    assert.deepEqual([config, problems.length], [null, 1])
+    assert.match(problems[0] ?? '', problem)
+    await assert.rejects(loadRexdConfig(file, {}), (error) => isAppError(error, 'bad_config') && problem.test(error.message))
+  }
+})
+
+test('every problem is told at once, and a configuration with one is none', async (t) => {
+  const file = await fileOf(t, '[server]\nstdio = 1\nport = 2\n[limits]\nmax_output_bytes = 0\n[audit]\npath = "x"\n')
+  await chmod(file, 0o666)
+  await assert.rejects(loadRexdConfig(file, {}), (error) => {
+    assert.ok(isAppError(error, 'bad_config'))
+    const problems = error.data['problems'] as string[]
+    assert.deepEqual([error.data['file'], error.message], [file, problems.join('\n')])
+    const places = ['writable by others', 'server.stdio', 'server.port', 'limits.max_output_bytes', 'audit.path', 'allowed_roots']
+    assert.deepEqual(
+      places.filter((place) => !problems.some((text) => text.includes(place))),
+      [],
+    )
+    assert.equal(problems.length, places.length)
+    return true
+  })
+})
+
+test('a file that others may write, or whose directory they may, is refused with what mends it', async (t) => {
+  const file = await fileOf(t, ROOT)
+  for (const mode of [0o620, 0o602, 0o666]) {
+    await chmod(file, mode)
+    assert.match(
+      (await readRexdConfig(file, {})).problems.join('\n'),
+      /config\.toml is writable by others \(mode 06\d\d\); mend it with: chmod go-w \S+$/,
+    )
+  }
+  await chmod(file, 0o644)
+  await loadRexdConfig(file, {})
+  await chmod(join(file, '..'), 0o777)
+  assert.match((await readRexdConfig(file, {})).problems.join('\n'), /^\S+ is writable by others \(mode 0777\)/)
+})
+
+test(
+  'a file of somebody else, also behind a link, is refused',
+  { skip: process.geteuid?.() !== 0 && 'only root gives files away' },
+  async (t) => {
+    const dir = await tempDir(t)
+    await mkdir(join(dir, 'theirs'))
+    const file = join(dir, 'theirs/config.toml')
+    await writeFile(file, ROOT)
+    await chown(file, 12_345, 12_345)
+    await symlink('theirs/config.toml', join(dir, 'config.toml'))
+    for (const path of [file, join(dir, 'config.toml')])
+      assert.match(
+        (await readRexdConfig(path, {})).problems.join('\n'),
+        /theirs\/config\.toml belongs to uid 12345; mend it with: chown root/,
+      )
+  },
+)
+
+test('a section or a key that is not known is refused', async (t) => {
+  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit$/)
+  await hasProblem(t, '[serve]\n', /^1: serve: unknown key/)
+  await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known here: stdio, log_level, http_listen, /)
+  await hasProblem(t, '[audit]\nfile = "/a"\n', /^2: audit\.file: unknown key; known here: enabled, path$/)
+  for (const name of ['server', 'limits', 'audit'])
+    await hasProblem(t, `${name} = true\n`, new RegExp(`^1: ${name}: must be a table, not true$`))
+  await hasProblem(t, '[[server]]\nstdio = true\n', /^1: server: must be a table, not a list$/)
+})
+
+test('stdio is true or false, and the log is as loud as one of its levels', async (t) => {
+  assert.equal((await configOf(t, '[server]\nstdio = false')).stdio, false)
+  for (const value of ['0', '"yes"', '1.0', '[]'])
+    await hasProblem(t, `[server]\nstdio = ${value}`, /^2: server\.stdio: must be true or false, not /)
+  for (const level of ['debug', 'info', 'warn', 'error'])
+    assert.equal((await configOf(t, `[server]\nlog_level = "${level}"`)).log_level, level)
+  for (const value of ['"loud"', '"INFO"', '""', '1', 'true'])
+    await hasProblem(t, `[server]\nlog_level = ${value}`, /^2: server\.log_level: must be one of debug, info, warn, error, not /)
+})
+
+test('the journal has a path of its own, or there is none and that is warned of', async (t) => {
+  assert.equal((await configOf(t, '[audit]\npath = "/tmp/audit.log"')).audit_path, '/tmp/audit.log')
+  assert.equal((await configOf(t, '[audit]\nenabled = true')).audit_path, '/var/lib/rexd/audit.log')
+  const off = await readText(t, '[audit]\nenabled = false\npath = "/tmp/audit.log"')
+  assert.deepEqual([off.config?.audit_path, off.problems], [null, []])
+  assert.match(off.warnings.join('\n'), /config\.toml:2: audit\.enabled: nothing that is done here is written down$/)
+  await hasProblem(t, '[audit]\npath = "audit.log"', /^2: audit\.path: "audit\.log" must be an absolute path$/)
+  for (const value of ['1', 'true', '["/a"]']) await hasProblem(t, `[audit]\npath = ${value}`, /^2: audit\.path: must be a string, not /)
+  await hasProblem(t, '[audit]\npath = ""', /^2: audit\.path: is empty$/)
+  await hasProblem(t, '[audit]\nenabled = "no"', /^2: audit\.enabled: must be true or false, not "no"$/)
+})
+
+test('what is wrong with a journal that is off is told as well', async (t) => {
+  await hasProblem(t, '[audit]\nenabled = false\npath = 5', /^3: audit\.path: must be a string, not 5$/)
+})
+
+const flags = (...argv: string[]) => parseRexdFlags(argv, '1.2.3')
+
+test('the words of the command line say how rexd is spoken to, and with which file', () => {
+  assert.deepEqual(flags('--stdio'), {
+    mode: 'stdio',
+    json: false,
+    exitOnEof: false,
+    config: DEFAULT_REXD_CONFIG,
+    text: 'rexd 1.2.3\n',
+  })
+  assert.deepEqual([flags('--http').exitOnEof, flags('--http', '--exit-on-eof').exitOnEof], [false, true])
+  assert.deepEqual([flags('--http', '--config', 'a.toml').mode, flags('--http', '--config=a.toml').config], ['http', 'a.toml'])
+  assert.deepEqual([flags('--check', '--json').mode, flags('--check', '--json').json], ['check', true])
+  assert.deepEqual([flags('--version').mode, flags('--stdio', '--version').mode], ['version', 'version'])
+  for (const word of ['--help', '-h']) assert.match(flags(word).text, /Usage: rexd[^]*ssh server-a rexd --stdio/)
+})
+
+test('words that do not go together, or say nothing, are refused with where to read more', () => {
+  const wrong = [
+    [],
+    ['--stdio', '--http'],
+    ['--stdio', '--check'],
+    ['--http', '--check'],
+    ['--exit-on-eof'],
+    ['--stdio', '--exit-on-eof'],
+    ['--json'],
+    ['--stdio', '--json'],
+    ['--config'],
+  ]
+  for (const argv of [...wrong, ['--stdio', 'x'], ['--studio'], ['--config', 'a.toml'], ['-c']])
+    assert.throws(
+      () => flags(...argv),
+      (error) => isAppError(error, 'bad_config') && error.message.endsWith('; how to use it: rexd --help'),
+      argv.join(' '),
+    )
+  assert.throws(() => flags('--studio'), /--stdio/)
+})

@@ -1,0 +1,258 @@
+import assert from 'node:assert/strict'
+import { chmod, chown, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { readRexdConfig } from '../../src/config/rexd-config.ts'
+import { checkAclFile } from '../../src/policy/mesh/check-acl.ts'
+import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
+import { runDaemonCommand } from '../support/mesh-of-daemons.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const ID = 'ab'.repeat(32)
+
+const acl = ({ agent = ID, argv = '["echo", "<INT>"]', head = 'enabled = true\naudit_log_path = "/var/lib/x0x/exec.log"' } = {}): string =>
+  `[exec]\n${head}\n\n[[exec.allow]]\ndescription = "somebody"\nagent_id = "${agent}"\nmachine_id = "${ID}"\n\n[[exec.allow.commands]]\nargv = ${argv}\n`
+
+const checkAcl = async (t: TestContext, text: string) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'acl.toml')
+  await writeFile(file, text)
+  const result = await runDaemonCommand(['--check', '--data-dir', join(dir, 'data'), '--exec-acl', file])
+  return { ...result, file, dir }
+}
+
+test('a good ACL and no configuration are well, and nothing is made', async (t) => {
+  const { status, stdout, dir } = await checkAcl(t, acl())
+  assert.equal(status, 0, stdout)
+  assert.match(stdout, /ok {4}acl .*: exec enabled, 1 allow entry, 1 command/)
+  assert.deepEqual(await readdir(dir), ['acl.toml'])
+})
+
+test('a bad ACL file is refused with its place and reason: missing key, bad hex, unknown template', async (t) => {
+  const cases = [
+    { text: acl({ head: 'enabled = true' }), line: 1, says: /audit_log_path/ },
+    { text: acl().replace(/^agent_id.*\n/m, ''), line: 5, says: /agent_id/ },
+    { text: acl().replace(/^machine_id.*\n/m, ''), line: 5, says: /machine_id/ },
+    { text: acl().replace(/^argv.*\n/m, ''), line: 10, says: /argv/ },
+    { text: acl({ agent: 'xyz' }), line: 7, says: /agent_id.*hex/ },
+    { text: acl({ agent: ID.toUpperCase() }), line: 7, says: /agent_id.*hex/ },
+    { text: acl({ argv: '["echo", "<WORD>"]' }), line: 11, says: /<WORD>/ },
+    { text: acl({ argv: '[]' }), line: 11, says: /argv/ },
+    { text: acl({ head: 'enabled = true\naudit_log_path = "/x"\nmax_stdout_bytes = 0' }), line: 4, says: /max_stdout_bytes/ },
+    { text: '[exec\n', line: 1, says: /./ },
+  ]
+  for (const { text, line, says } of cases) {
+    const { status, stdout, file } = await checkAcl(t, text)
+    assert.equal(status, 2, stdout)
+    const problem = stdout.split('\n').find((text) => text.startsWith('fail  acl'))
+    assert.ok(problem?.includes(`${file}:${line}:`), `${line}: ${stdout}`)
+    assert.match(problem ?? '', says)
+  }
+})
+
+test('every problem of configuration and ACL is told at once', async (t) => {
+  const dir = await tempDir(t)
+  const [config, file] = [join(dir, 'config.toml'), join(dir, 'acl.toml')]
+  await writeFile(config, 'api_prot = 1\nmdns = "yes"\n')
+  await writeFile(file, acl({ agent: 'xyz', argv: '["<INT>"]' }))
+  await chmod(file, 0o666)
+  const { status, stdout } = await runDaemonCommand([
+    '--check',
+    '--json',
+    '--config',
+    config,
+    '--exec-acl',
+    file,
+    '--data-dir',
+    join(dir, 'data'),
+  ])
+  assert.equal(status, 2)
+  const { ok, findings } = JSON.parse(stdout) as { ok: boolean; findings: { standing: string; topic: string; text: string }[] }
+  assert.equal(ok, false)
+  const failures = findings.filter(({ standing }) => standing === 'fail')
+  assert.equal(failures.filter(({ topic }) => topic === 'config').length, 2)
+  assert.ok(failures.filter(({ topic }) => topic === 'acl').length >= 3, stdout)
+})
+
+test('a missing ACL is a choice at its default place and a mistake where it was named', async (t) => {
+  const dir = await tempDir(t)
+  const named = await runDaemonCommand(['--check', '--data-dir', dir, '--exec-acl', join(dir, 'none.toml')])
+  assert.equal(named.status, 2)
+  assert.match(named.stdout, /none\.toml/)
+})
+
+test('a data directory that others may enter is refused with what mends it', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  await mkdir(dir)
+  await chmod(dir, 0o755)
+  const { status, stdout } = await runDaemonCommand(['--check', '--data-dir', dir])
+  assert.equal(status, 2)
+  assert.match(stdout, new RegExp(`chmod 700 ${dir}`))
+})
+
+test('flags that make no sense end with 2, one line, and nothing on stdout', async () => {
+  for (const argv of [['--exec-alc', 'x'], ['--chekc'], ['extra'], ['--check', '--doctor'], ['--name', '../x']]) {
+    const { status, stdout, stderr } = await runDaemonCommand(argv)
+    assert.equal(status, 2, argv.join(' '))
+    assert.equal(stdout, '')
+    assert.match(stderr, /^x0xd: .+\n$/)
+  }
+})
+
+test('--help and --version answer on stdout', async () => {
+  assert.match((await runDaemonCommand(['--help'])).stdout, /--exec-acl[\s\S]*Examples:/)
+  assert.match((await runDaemonCommand(['--version'])).stdout, /^x0xd \d+\.\d+\.\d+\n$/)
+})
+
+test('the doctor names each part of an installation that is not there yet, and finds it well', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  const { status, stdout } = await runDaemonCommand([
+    '--doctor',
+    '--json',
+    '--data-dir',
+    dir,
+    '--api-port',
+    '0',
+    '--listen',
+    '/ip4/127.0.0.1/tcp/0',
+  ])
+  assert.equal(status, 0, stdout)
+  const { findings } = JSON.parse(stdout) as { findings: { topic: string }[] }
+  const topics = new Set(findings.map(({ topic }) => topic))
+  for (const topic of [
+    'runtime',
+    'config',
+    'data',
+    'agent key',
+    'machine key',
+    'api token',
+    'contacts',
+    'revocations',
+    'strangers',
+    'acl',
+    'journal',
+    'outgoing journal',
+    'clock',
+    'daemon',
+    'api port',
+    'mesh port',
+  ])
+    assert.ok(topics.has(topic), topic)
+})
+
+test('the doctor tells a loose key with the command that mends it', async (t) => {
+  const dir = join(await tempDir(t), 'data')
+  await mkdir(dir, { mode: 0o700 })
+  await writeFile(join(dir, 'agent.key'), `x0x-agent-key-v1\n${'00'.repeat(32)}\n`)
+  await chmod(join(dir, 'agent.key'), 0o644)
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
+  assert.equal(status, 2)
+  assert.match(stdout, /fail {2}agent key .*\n.*-> chmod 0600/)
+})
+
+test('the doctor tells a port that is taken', async (t) => {
+  const { createServer } = await import('node:net')
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const { port } = server.address() as { port: number }
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', join(await tempDir(t), 'd'), '--api-port', String(port)])
+  assert.equal(status, 2)
+  assert.match(stdout, new RegExp(`fail {2}api port .*127\\.0\\.0\\.1:${port} cannot be taken: EADDRINUSE`))
+})
+
+test('a journal that cannot be written and a missing default_cwd warn before a start and fail the doctor, with what mends them', async (t) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'acl.toml')
+  await writeFile(join(dir, 'file'), '')
+  const [journal, cwd] = [join(dir, 'file', 'logs', 'exec.log'), join(dir, 'gone')]
+  await writeFile(file, acl({ head: `enabled = true\naudit_log_path = "${journal}"\ndefault_cwd = "${cwd}"` }))
+  const flags = ['--data-dir', join(dir, 'data'), '--exec-acl', file, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  for (const [mode, standing, status] of [
+    ['--check', 'warn', 0],
+    ['--doctor', 'fail', 2],
+  ] as const) {
+    const result = await runDaemonCommand([mode, '--json', ...flags])
+    assert.equal(result.status, status, result.stdout)
+    const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text' | 'remedy', string>[] }
+    for (const [topic, place] of [
+      ['journal', join(dir, 'file', 'logs')],
+      ['default_cwd', cwd],
+    ] as const) {
+      const finding = findings.find((one) => one.topic === topic)
+      assert.equal(finding?.standing, standing)
+      assert.ok(finding.text.includes(place), finding.text)
+      assert.equal(finding.remedy, `sudo install -d -o ${userInfo().username} -m 0700 ${place}`)
+    }
+  }
+})
+
+test('a journal of what is asked that cannot be written warns before a start and fails the doctor', async (t) => {
+  const file = join(await tempDir(t), 'file')
+  await writeFile(file, '')
+  const dir = join(file, 'data')
+  const flags = ['--json', '--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  for (const [mode, standing, status] of [
+    ['--check', 'warn', 0],
+    ['--doctor', 'fail', 2],
+  ] as const) {
+    const result = await runDaemonCommand([mode, ...flags])
+    assert.equal(result.status, status, result.stdout)
+    const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text', string>[] }
+    const finding = findings.find(({ topic }) => topic === 'outgoing journal')
+    assert.equal(finding?.standing, standing)
+    assert.match(finding.text, /requests\.jsonl cannot be written: .*; no other agent could be asked for anything/)
+  }
+})
+
+test('a journal that others could take away keeps the daemon and rexd from starting', async (t) => {
+  const dir = await tempDir(t)
+  const [open, root] = [join(dir, 'open'), join(dir, 'root')]
+  for (const one of [open, join(open, 'private'), root]) await mkdir(one, { mode: 0o700 })
+  await chmod(open, 0o775)
+  const [file, rexd] = [join(dir, 'acl.toml'), join(dir, 'rexd.toml')]
+  // In it, below one that is private, and in one that would be made.
+  for (const path of ['exec.log', 'private/exec.log', 'private/new/exec.log'].map((name) => join(open, name))) {
+    await writeFile(file, acl({ head: `enabled = true\naudit_log_path = ${JSON.stringify(path)}` }))
+    await writeFile(rexd, `[[security.allowed_roots]]\npath = ${JSON.stringify(root)}\n[audit]\npath = ${JSON.stringify(path)}\n`)
+    const place = ['--data-dir', join(dir, 'data'), '--exec-acl', file]
+    const told = /audit_log_path: .*\/open is writable by others \(mode 0775\); name a file in a directory/
+    for (const flags of [['--check'], ['--doctor'], ['--api-port', '0']]) {
+      const { status, stdout, stderr } = await runDaemonCommand([...flags, ...place])
+      assert.notEqual(status, 0, flags.join())
+      assert.match(stdout + stderr, told)
+    }
+    assert.deepEqual((await checkAclFile(file)).problems.length, 1)
+    const { problems } = await readRexdConfig(rexd, {})
+    assert.equal(problems.length, 1)
+    assert.match(problems[0] ?? '', /rexd.toml:4: audit.path: .*\/open is writable by others/)
+  }
+  await chmod(open, 0o755)
+  assert.deepEqual((await checkAclFile(file)).problems, [])
+  assert.deepEqual((await readRexdConfig(rexd, {})).problems, [])
+})
+
+test(
+  'acl check knows that the daemon may be another user, whose directory it is',
+  { skip: process.geteuid?.() === 0 ? false : 'needs root, to give a directory away' },
+  async (t) => {
+    const dir = await tempDir(t)
+    await chown(dir, 1234, 1234)
+    const file = join(dir, 'acl.toml')
+    await mkdir(join(dir, 'log'), { mode: 0o700 })
+    await chown(join(dir, 'log'), 1234, 1234)
+    await writeFile(file, acl({ head: `enabled = true\naudit_log_path = ${JSON.stringify(join(dir, 'log', 'exec.log'))}` }))
+    const { problems, warnings } = await checkAclFile(file)
+    assert.ok(
+      problems.every((problem) => !problem.includes('audit_log_path')),
+      problems.join('\n'),
+    )
+    assert.ok(
+      warnings.some((text) => /audit_log_path: .*belongs to uid 1234.*as this user/.test(text)),
+      warnings.join('\n'),
+    )
+    assert.match((await inspectAcl(file)).problems.join('\n'), /audit_log_path: .*belongs to uid 1234/)
+  },
+)

@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { isAppError } from '../../../src/base/errors.ts'
+import { Outbox, UnackedTotal } from '../../../src/executor/runs/outbox.ts'
+import { execFrame } from '../../../src/protocol/exec.ts'
+import {
+  AGENT_SIGNATURE_BYTES,
+  FIRST_UNACKED_PER_RUN,
+  FRAME_COST,
+  MAX_UNACKED_PER_RUN,
+  MAX_UNACKED_TOTAL,
+  MIN_UNACKED_PER_RUN,
+} from '../../../src/protocol/limits.ts'
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+/** A frame of this size counts 1 KiB. */
+const DATA = new Uint8Array(1024 - FRAME_COST)
+const FIRST = FIRST_UNACKED_PER_RUN / 1024
+const PER_RUN = MAX_UNACKED_PER_RUN / 1024
+
+const START = { stdout: 0, stderr: 0 }
+const NOTE = execFrame.encode({ type: 'started', request_id: ID, pid: 7 })
+const EXIT = execFrame.encode({ type: 'exit', body: new Uint8Array(1), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
+
+const boxOf = (total = new UnackedTotal()) => {
+  const sent: { type: string; seq: number }[] = []
+  const state = { rooms: 0, full: false, drained: Promise.withResolvers<void>() }
+  const line = {
+    send: (...parts: readonly Uint8Array[]): void => {
+      const frame = execFrame.decode(Buffer.concat(parts))
+      sent.push({ type: frame.type, seq: 'seq' in frame ? frame.seq : -1 })
+    },
+    get full() {
+      return state.full
+    },
+    drained: () => state.drained.promise,
+  }
+  const outbox = new Outbox({ total }, { requestId: ID, onRoom: () => state.rooms++ })
+  outbox.attach(line, START)
+  return { outbox, line, sent, state }
+}
+
+/** One whose reader has taken so much that its window is the largest; answers the next number. */
+const widen = (outbox: Outbox): number => {
+  for (let seq = 0; seq < PER_RUN - FIRST; seq++) {
+    outbox.push('stdout', DATA)
+    outbox.ack({ stdout: seq + 1, stderr: 0 })
+  }
+  return PER_RUN - FIRST
+}
+
+/** Runs that leave unread what all runs together may. */
+const fullOf = (total: UnackedTotal) => {
+  const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
+  for (const { outbox } of boxes) {
+    widen(outbox)
+    for (let i = 0; i < PER_RUN; i++) outbox.push('stdout', DATA)
+  }
+  return boxes
+}
+
+test('each stream is numbered from 0 without holes', () => {
+  const { outbox, sent } = boxOf()
+  for (const stream of ['stdout', 'stdout', 'stderr', 'stdout'] as const) assert.equal(outbox.push(stream, DATA), true)
+  assert.deepEqual(sent, [
+    { type: 'stdout', seq: 0 },
+    { type: 'stdout', seq: 1 },
+    { type: 'stderr', seq: 0 },
+    { type: 'stdout', seq: 2 },
+  ])
+})
+
+for (const [title, grow, window] of [
+  ['its first window', () => 0, FIRST],
+  ['the largest window', widen, PER_RUN],
+] as const)
+  test(`the run waits exactly at ${title} and goes on with the next acknowledgement`, () => {
+    const { outbox, state } = boxOf()
+    const seq = grow(outbox)
+    for (let i = 0; i < window - 1; i++) assert.equal(outbox.push('stdout', DATA), true)
+    assert.equal(outbox.push('stdout', DATA), false)
+    outbox.ack({ stdout: seq, stderr: 0 })
+    assert.equal(state.rooms, 0)
+    outbox.ack({ stdout: seq + 1, stderr: 0 })
+    assert.equal(state.rooms, 1)
+    outbox.ack({ stdout: seq + 2, stderr: 0 })
+    assert.equal(state.rooms, 1)
+  })
+
+test('the window grows by what is acknowledged, to its largest and no further', () => {
+  const { outbox } = boxOf()
+  const windows: number[] = []
+  let seq = 0
+  while (windows.at(-1) !== windows.at(-2) || windows.length < 2) {
+    let pushed = 1
+    while (outbox.push('stdout', DATA)) pushed += 1
+    seq += pushed
+    windows.push(pushed)
+    outbox.ack({ stdout: seq, stderr: 0 })
+  }
+  assert.deepEqual(windows, [FIRST, 2 * FIRST, 4 * FIRST, PER_RUN, PER_RUN])
+})
+
+test('acknowledging what was never sent, or going back, is malformed', () => {
+  const { outbox } = boxOf()
+  outbox.push('stdout', DATA)
+  outbox.push('stdout', DATA)
+  outbox.ack({ stdout: 2, stderr: 0 })
+  for (const seqs of [
+    { stdout: 3, stderr: 0 },
+    { stdout: 1, stderr: 0 },
+    { stdout: 2, stderr: 1 },
+  ])
+    assert.throws(
+      () => outbox.ack(seqs),
+      (error) => isAppError(error, 'malformed'),
+    )
+})
+
+test('all runs together wait at the common limit, and all go on when there is room', () => {
+  const total = new UnackedTotal()
+  const boxes = fullOf(total)
+  const late = boxOf(total)
+  for (let i = 1; i < MIN_UNACKED_PER_RUN / 1024; i++) assert.equal(late.outbox.push('stdout', DATA), true)
+  assert.equal(late.outbox.push('stdout', DATA), false)
+  assert.equal(late.state.rooms, 0)
+  boxes[0]!.outbox.ack({ stdout: PER_RUN - FIRST + MIN_UNACKED_PER_RUN / 1024 + 1, stderr: 0 })
+  assert.equal(late.state.rooms, 1)
+  assert.equal(boxes[0]!.state.rooms, 1)
+  assert.equal(boxes[1]!.state.rooms, 0)
+})
+
+test('readers that do not read cannot stop one that does', () => {
+  const total = new UnackedTotal()
+  fullOf(total)
+  const reader = boxOf(total)
+  const window = MIN_UNACKED_PER_RUN / 1024
+  for (let round = 0; round < 10; round++) {
+    let pushed = 1
+    while (reader.outbox.push('stdout', DATA)) pushed += 1
+    assert.equal(pushed, round === 0 ? window : 1)
+    assert.equal(total.full, true)
+    reader.outbox.ack({ stdout: round + 1, stderr: 0 })
+    assert.equal(reader.state.rooms, round + 1)
+  }
+})
+
+test('the end of a run frees what it held of the common limit', () => {
+  const total = new UnackedTotal()
+  const boxes = fullOf(total)
+  assert.equal(total.full, true)
+  for (const { outbox } of boxes) outbox.close()
+  assert.equal(total.full, false)
+  // Closing lets the program write on into nothing.
+  assert.equal(boxes[0]!.state.rooms, 1)
+  assert.equal(boxes[0]!.outbox.push('stdout', DATA), true)
+})
+
+test('a full port gets nothing until it has drained; the run goes on to its window', async () => {
+  const { outbox, state, sent } = boxOf()
+  state.full = true
+  for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
+  assert.equal(outbox.push('stdout', DATA), false)
+  outbox.finish(EXIT)
+  assert.equal(sent.length, 0)
+  state.full = false
+  state.drained.resolve()
+  await state.drained.promise
+  assert.equal(sent.length, FIRST + 1)
+  assert.deepEqual(sent[FIRST], { type: 'exit', seq: -1 })
+  assert.equal(state.rooms, 0)
+})
+
+test('what was written first is sent first again, after the notes and before the Exit', () => {
+  const { outbox, sent } = boxOf()
+  outbox.note(NOTE)
+  for (const stream of ['stdout', 'stderr', 'stderr', 'stdout'] as const) outbox.push(stream, DATA)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  outbox.finish(EXIT)
+  const before = sent.splice(0)
+  assert.deepEqual(
+    before.map(({ type }) => type),
+    ['started', 'stdout', 'stderr', 'stderr', 'stdout', 'exit'],
+  )
+  const again = boxOf()
+  outbox.attach(again.line, { stdout: 1, stderr: 1 }, [NOTE])
+  assert.deepEqual(again.sent, [
+    { type: 'started', seq: -1 },
+    { type: 'started', seq: -1 },
+    { type: 'stderr', seq: 1 },
+    { type: 'stdout', seq: 1 },
+    { type: 'exit', seq: -1 },
+  ])
+  assert.deepEqual(sent, [])
+})
+
+test('nobody there: output is kept up to the window, and nothing else than that is sent later', () => {
+  const { outbox, sent, state } = boxOf()
+  outbox.detach()
+  for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
+  assert.equal(outbox.push('stdout', DATA), false)
+  assert.deepEqual([sent.length, outbox.unacked], [0, FIRST_UNACKED_PER_RUN])
+  const later = boxOf()
+  outbox.attach(later.line, START)
+  assert.equal(later.sent.length, FIRST)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  assert.equal(state.rooms, 1)
+})
+
+test('there is no going on from what was never sent, though it is kept, nor from what was acknowledged', () => {
+  const { outbox, line } = boxOf()
+  outbox.push('stdout', DATA)
+  outbox.push('stdout', DATA)
+  outbox.ack({ stdout: 1, stderr: 0 })
+  outbox.detach()
+  outbox.push('stdout', DATA)
+  for (const from of [
+    { stdout: 0, stderr: 0 },
+    { stdout: 3, stderr: 0 },
+    { stdout: 2, stderr: 1 },
+  ])
+    assert.throws(
+      () => outbox.attach(line, from),
+      (error) => isAppError(error, 'malformed'),
+    )
+  // Once said, a second hearing may begin anywhere between the two.
+  outbox.attach(line, { stdout: 2, stderr: 0 })
+  outbox.attach(line, { stdout: 1, stderr: 0 })
+  outbox.attach(line, { stdout: 3, stderr: 0 })
+})
+
+test('the last chance hands over everything, room or not, and once', () => {
+  const { outbox, state, sent } = boxOf()
+  state.full = true
+  outbox.push('stdout', DATA)
+  outbox.finish(EXIT)
+  outbox.flush()
+  outbox.flush()
+  assert.deepEqual(
+    sent.map(({ type }) => type),
+    ['stdout', 'exit'],
+  )
+  outbox.close()
+  assert.deepEqual([outbox.closed, outbox.unacked], [true, 0])
+})

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { TimeSharing } from '../../../src/base/time-sharing.ts'
+import { Cell } from '../../../src/process/cell.ts'
+import type { CgroupLeaf } from '../../../src/process/cgroup-leaf.ts'
+import type { Cells } from '../../../src/process/cells.ts'
+import { spawnPermitted } from '../../../src/process/spawn.ts'
+import { ExecutorHost } from '../../support/executor-host.ts'
+import { LocalHost } from '../../support/local-engine.ts'
+import { permitFor } from '../../support/permit.ts'
+import { groupCells, isAlive, script, startGuardian, until } from '../../support/processes.ts'
+
+const sharing = new TimeSharing({ clock: systemClock })
+const GROUP = { containment: 'group', leaf: null, mark: null, sharing, onStuck: () => undefined } as const
+
+/** As a program is that became another user's: no signal reaches it, and the kernel says so. */
+class DeafCell extends Cell {
+  override signal(): void {}
+  override get refusesSignals(): boolean {
+    return true
+  }
+}
+
+/** Cells that are all made like this. */
+const cellsOf = async (make: () => Cell): Promise<Cells> => {
+  const cells = await groupCells()
+  cells.open = () => ({ kind: 'cell', cell: make(), inNamespace: false })
+  return cells
+}
+
+/** A control group as far as this goes; what is left out does nothing. */
+const leafOf = (parts: Partial<CgroupLeaf>): CgroupLeaf =>
+  ({
+    isStuck: false,
+    enter: (spawn: () => unknown) => spawn(),
+    confine: () => undefined,
+    kill: () => undefined,
+    end: async () => true,
+    ...parts,
+  }) as unknown as CgroupLeaf
+
+test('a program that nothing can kill counts among those that run until it is dead, though its run has ended', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { waits: 'echo up; exec sleep 1000', hello: 'echo hi' },
+    keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
+    cells: await cellsOf(() => new DeafCell(GROUP)),
+  })
+  const run = await link.ask([host.program('waits')])
+  const { pid } = await run.frame('started')
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  await run.frame('stdout')
+  run.cancel()
+  const { code, signal, truncated } = await run.exit()
+  assert.deepEqual([code, signal, truncated, isAlive(pid)], [null, null, true, true])
+  for (let count = 0; count < 3; count++)
+    assert.equal(await (await link.ask([host.program('hello')])).denial(), 'concurrency_limit_reached')
+  process.kill(pid, 'SIGKILL')
+  let outcome: string | null = 'concurrency_limit_reached'
+  await until(async () => {
+    outcome = (await (await link.ask([host.program('hello')])).exit()).denial_reason
+    return outcome !== 'concurrency_limit_reached'
+  })
+  assert.equal(outcome, null)
+})
+
+test('… and keeps the place of its session, so that sessions opened and closed start no more of them', async (t) => {
+  const host = await LocalHost.start(t, {
+    scripts: { waits: 'echo $$; exec sleep 1000' },
+    amend: (policy) => ({ ...policy, limits: { ...policy.limits, max_concurrent_sessions: 1 } }),
+    cells: await cellsOf(() => new DeafCell(GROUP)),
+  })
+  const session = await host.open()
+  const run = await host.run(session, [host.program('waits')])
+  const pid = Number((await run.printed(/\d+\n/)).trim())
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  await host.close(session)
+  assert.ok(isAlive(pid))
+  await assert.rejects(host.open(), { code: 'resource_limit' })
+  process.kill(pid, 'SIGKILL')
+  await until(async () => (await host.open().catch(() => null)) !== null)
+})
+
+test('… and its run ends without it, too, where a caller of REXD says SIGKILL', async (t) => {
+  const host = await LocalHost.start(t, {
+    scripts: { waits: 'echo $$; exec sleep 1000' },
+    cells: await cellsOf(() => new DeafCell(GROUP)),
+  })
+  const run = await host.run(await host.open(), [host.program('waits')])
+  const pid = Number((await run.printed(/\d+\n/)).trim())
+  t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
+  await run.run.signal('KILL')
+  const { code, signal, truncated } = await run.outcome()
+  assert.deepEqual([code, signal, truncated, isAlive(pid)], [null, null, true, true])
+})
+
+test('what was started and killed because its limits could not be set is in the journal as started', async (t) => {
+  const confine = (): never => {
+    throw new Error('no limits today')
+  }
+  const cells = await cellsOf(() => new Cell({ ...GROUP, leaf: leafOf({ confine }) }))
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 1000' }, cells })
+  const run = await link.ask([host.program('waits')])
+  assert.equal(await run.denial(), 'spawn_failed')
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'denial'])
+  assert.equal(host.counters.activeSessions, 0)
+})
+
+test('what cannot be held, because we cannot come out of its control group, is killed and fails, without limits for ourselves', async (t) => {
+  const done: string[] = []
+  const leaf = leafOf({ isStuck: true, confine: () => void done.push('confined'), end: async () => false })
+  const cell = new Cell({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
+  const cells = { open: () => ({ kind: 'cell', cell, inNamespace: false }) as const }
+  const permit = permitFor([await script(t, 'exec sleep 1000')])
+  const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
+  assert.ok(result.kind === 'spawn_failed' && result.ran !== null)
+  assert.match(result.detail, /cannot come out of its control group/)
+  assert.deepEqual([done, isAlive(result.ran.pid)], [['told'], false])
+})

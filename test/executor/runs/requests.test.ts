@@ -1,0 +1,294 @@
+import assert from 'node:assert/strict'
+import { mkdir, readFile, rename, rm, rmdir, stat } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+
+import type { AskedEvent, JournalLine } from '../../../src/audit/events.ts'
+import { isLifeEvent } from '../../../src/audit/life-events.ts'
+import { verifyJournal } from '../../../src/audit/verify.ts'
+import { isAppError, type ErrorCode } from '../../../src/base/errors.ts'
+import type { RequestProof } from '../../../src/executor/port/messages.ts'
+import { sha256 } from '../../../src/identity/hash.ts'
+import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
+import { verifyAgent } from '../../../src/identity/signing.ts'
+import { EXEC_REQUEST_DOMAIN, execRequest } from '../../../src/protocol/exec.ts'
+import { toHex } from '../../../src/protocol/ids.ts'
+import { SIGNATURE_BURST } from '../../../src/protocol/limits.ts'
+import { SIGN_AGAIN_MS } from '../../../src/protocol/resume-limits.ts'
+import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
+import { newParty, type FakeLink, type FakeNetwork } from '../../support/fake-network.ts'
+import { linesOf } from '../../support/journal.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+
+const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
+
+const refused =
+  (code: ErrorCode, what = /(?:)/) =>
+  (error: unknown) =>
+    isAppError(error, code) && what.test(error.message)
+
+interface Asking {
+  readonly host: ExecutorHost
+  readonly network: FakeNetwork
+  readonly link: FakeLink
+  /** Has a request to the peer signed. */
+  sign(fields?: Partial<Call>, proof?: RequestProof): ReturnType<FakeNetwork['client']['signRequest']>
+  /** A genuine proof of this object. */
+  prove(object: object, operation?: string): Promise<RequestProof>
+  lines(): Promise<JournalLine[]>
+}
+
+type Call = Parameters<FakeNetwork['client']['signRequest']>[0]
+
+const callOn = (link: number): Call => ({
+  link,
+  request_id: ID,
+  stream_nonce: new Uint8Array(32),
+  argv: ['uptime'],
+  stdin: null,
+  timeout_ms: null,
+  cwd: null,
+  clamp: false,
+})
+
+const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking> => {
+  const host = await ExecutorHost.start(t, options)
+  const network = await host.connect()
+  const link = await network.linkOut(host.peer)
+  const call = callOn(link.number)
+  return {
+    host,
+    network,
+    link,
+    sign: async (fields, proof) => network.client.signRequest({ ...call, ...fields }, proof),
+    prove: async (object, operation = 'exec_run') => {
+      const proven = Buffer.from(JSON.stringify(object))
+      return { proven, proof: await host.prove(operation, proven) }
+    },
+    lines: async () => {
+      const text = await readFile(host.outgoingPath, 'utf8')
+      return text
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as JournalLine)
+        .filter((line) => !isLifeEvent(line))
+    },
+  }
+}
+
+const askedOf = (lines: readonly JournalLine[]): AskedEvent[] =>
+  lines.map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...event }) => event as AskedEvent)
+
+test('every Request is in the journal of what was asked before its signature comes back, with and without an ACL', async (t) => {
+  for (const acl of [true, false]) {
+    const { host, link, sign, prove, lines } = await asking(t, { acl })
+    const { agentId: agent_id } = host.peer.signer
+    const { machineId: machine_id } = host.peer.machine
+    const signed = await sign({ timeout_ms: 1_500 })
+    const first = {
+      event: 'asked',
+      request_id: ID,
+      agent_id,
+      machine_id,
+      argv: ['uptime'],
+      stdin_bytes: 0,
+      timeout_ms: 1_500,
+      proven: false,
+    }
+    assert.deepEqual(askedOf(await lines()), [first])
+    assert.ok(verifyAgent(host.own.signer.publicKey, EXEC_REQUEST_DOMAIN, signed.body, signed.signature))
+    assert.deepEqual(execRequest.decode(signed.body).to_machine, link.peer.machine.machineId)
+    const stdin = { len: 3, pieces: [sha256(Buffer.from('abc'))] }
+    await sign({ argv: ['cat'], stdin }, await prove({ agent_id, argv: ['cat'], stdin_b64: 'YWJj' }))
+    await sign({ link: 0 })
+    assert.deepEqual(askedOf(await lines()), [
+      first,
+      { ...first, argv: ['cat'], stdin_bytes: 3, timeout_ms: null, proven: true },
+      { ...first, agent_id: host.own.signer.agentId, machine_id: host.own.machine.machineId, timeout_ms: null },
+    ])
+    const report = await verifyJournal([host.outgoingPath])
+    assert.deepEqual([report.ok, report.lines, report.chains], [true, 4, 1])
+    assert.equal((await stat(host.outgoingPath)).mode & 0o777, 0o600)
+  }
+})
+
+test('a journal of what was asked that cannot be written lets nothing be signed, says so, and works again by itself', async (t) => {
+  const { host, network, sign, lines } = await asking(t)
+  await sign()
+  await rename(host.outgoingPath, `${host.outgoingPath}.1`)
+  await mkdir(host.outgoingPath)
+  const unavailable = refused(
+    'journal_unavailable',
+    /nothing was asked, because .*requests\.jsonl cannot be written \(.*\): make room or mend/,
+  )
+  await assert.rejects(sign(), unavailable)
+  assert.equal(host.totals().audit_write_failures, 1)
+  const shown = (await network.client.query('exec_diagnostics')) as { outgoing_journal: object }
+  assert.deepEqual(shown.outgoing_journal, { path: host.outgoingPath, writable: false })
+  await rmdir(host.outgoingPath)
+  await sign()
+  assert.equal((await lines()).length, 1)
+  // The chain goes on in the new file.
+  const report = await verifyJournal([host.outgoingPath, `${host.outgoingPath}.1`])
+  assert.deepEqual([report.ok, report.lines, report.chains], [true, 3, 1])
+  await rm(`${host.outgoingPath}.1`)
+})
+
+test('what is refused for its rate leaves no line', async (t) => {
+  const { sign, lines } = await asking(t, { clock: new ManualClock() })
+  for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
+  await assert.rejects(sign(), refused('rate_limited'))
+  assert.equal((await lines()).length, SIGNATURE_BURST)
+})
+
+test('what is refused for its rate keeps its proof, and may be signed again', async (t) => {
+  const clock = new ManualClock()
+  const { host, sign } = await asking(t, { clock })
+  const proven = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
+  const proof = { proven, proof: await host.prove('exec_run', proven, clock.now()) }
+  for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
+  await assert.rejects(sign({}, proof), refused('rate_limited'))
+  await clock.advance(1_000)
+  await sign({}, proof)
+  await sign({ stream_nonce: new Uint8Array(32).fill(1) }, proof)
+  await assert.rejects(sign({}, proof), refused('operator_proof_required', /used before/))
+})
+
+test('where operators must prove, a request without a proof is not signed, and the network half knows beforehand', async (t) => {
+  const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
+  assert.equal(network.client.snapshot.require_operator_proof, true)
+  await assert.rejects(sign(), refused('operator_proof_required', /needs the proof of an operator/))
+  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
+  const { proven } = await prove(object)
+  await assert.rejects(sign({}, { proven, proof: '' }), refused('operator_proof_required'))
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
+  await sign({}, await prove(object))
+  assert.deepEqual(
+    askedOf(await lines()).map((line) => line.proven),
+    [true],
+  )
+})
+
+test('a proof that is given is checked also where none is needed', async (t) => {
+  const { host, network, sign, prove } = await asking(t)
+  assert.equal(network.client.snapshot.require_operator_proof, false)
+  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
+  const { proven, proof } = await prove(object)
+  const unproven = refused('operator_proof_required')
+  await assert.rejects(sign({}, { proven, proof: 'v1.nonsense' }), unproven)
+  await assert.rejects(sign({}, { proven, proof: await host.prove('exec_run', proven, Date.now() - 61_000) }), unproven)
+  await assert.rejects(sign({}, { proven: new Uint8Array(0), proof }), unproven)
+  await assert.rejects(sign({}, { proven: Buffer.from(`${proven.toString()} `), proof }), unproven)
+  for (const operation of ['contact_trust', 'card_import', 'exec_ru'])
+    await assert.rejects(sign({}, await prove(object, operation)), unproven, operation)
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
+  await sign({}, { proven, proof })
+  // And a proof of a run proves nothing else.
+  const body = Buffer.from('{"contact":"x"}')
+  await assert.rejects(network.client.operate('contact_remove', body, await host.prove('exec_run', body)), unproven)
+})
+
+test("a network half that holds an operator's proof can change nothing in the request", async (t) => {
+  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
+  const other = await network.linkOut(newParty())
+  const abc = { len: 3, pieces: pieceHashes(Buffer.from('abc')) }
+  const object = {
+    agent_id: host.peer.signer.agentId,
+    argv: ['cat', '/etc/hostname'],
+    timeout_ms: 5_000,
+    request_id: ID,
+    stdin_len: 3,
+    stdin_sha256: abc.pieces.map(toHex),
+  }
+  const honest = { argv: object.argv, timeout_ms: 5_000, stdin: abc }
+  const changes: Partial<Call>[] = [
+    { link: other.number },
+    { link: 0 },
+    { request_id: ID.replace('cc', 'cd') },
+    { argv: ['cat', '/etc/shadow'] },
+    { argv: ['cat'] },
+    { argv: [...object.argv, '-n'] },
+    { stdin: null },
+    { stdin: { len: 3, pieces: pieceHashes(Buffer.from('abd')) } },
+    { stdin: { ...abc, len: 4 } },
+    { timeout_ms: null },
+    { timeout_ms: 5_001 },
+    { cwd: '/' },
+    { clamp: true },
+  ]
+  for (const change of changes) {
+    const proof = await prove(object)
+    await assert.rejects(
+      sign({ ...honest, ...change }, proof),
+      refused('operator_proof_required', /another request/),
+      JSON.stringify(change),
+    )
+    // It has been seen, whatever came of it.
+    await assert.rejects(sign(honest, proof), refused('operator_proof_required', /used before/))
+  }
+  assert.deepEqual(await linesOf(host.outgoingPath), [])
+  await sign(honest, await prove(object))
+})
+
+test('a proof of a run is good for one request, which is signed twice at most, and for none after a restart', async (t) => {
+  const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
+  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
+  const proof = await prove(object)
+  const outcomes = await Promise.allSettled(Array.from({ length: 20 }, () => sign({}, proof)))
+  assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 2)
+  const again = await network.linkOut(host.peer)
+  await assert.rejects(sign({ link: again.number }, proof), refused('operator_proof_required', /used before/))
+  const proven = Buffer.from(JSON.stringify(object))
+  const kept = { proven, proof: await host.prove('exec_run', proven, Date.now() - 1_000) }
+  await host.stop()
+  await host.boot()
+  const later = await host.connect()
+  const link = await later.linkOut(host.peer)
+  const call = callOn(link.number)
+  for (const one of [proof, kept])
+    await assert.rejects(later.client.signRequest(call, one), refused('operator_proof_required', /before this daemon was started/))
+  await later.client.signRequest(call, await prove(object))
+  assert.equal((await lines()).length, 3)
+})
+
+test('a proven request is signed once more for another stream of the same machine, soon, and only as it was', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true, clock })
+  const moved = { signer: host.peer.signer, machine: newParty().machine }
+  const [again, elsewhere] = [await network.linkOut(host.peer), await network.linkOut(moved)]
+  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
+  const proof = await prove(object)
+  const usedBefore = refused('operator_proof_required', /used before/)
+  const first = await sign({}, proof)
+  for (const fields of [
+    { link: elsewhere.number },
+    { request_id: ID.replace(/.$/, '0') },
+    { argv: ['id'] },
+    { timeout_ms: 1 },
+    { clamp: true },
+  ])
+    await assert.rejects(sign(fields, proof), usedBefore)
+  const second = await sign({ link: again.number, stream_nonce: new Uint8Array(32).fill(1) }, proof)
+  const [one, two] = [first, second].map(({ body }) => execRequest.decode(body))
+  assert.deepEqual({ ...two, stream_nonce: one!.stream_nonce }, one)
+  assert.notDeepEqual(two!.stream_nonce, one!.stream_nonce)
+  await assert.rejects(sign({ link: again.number }, proof), usedBefore)
+  const late = await prove(object)
+  await sign({}, late)
+  await clock.advance(SIGN_AGAIN_MS)
+  await assert.rejects(sign({}, late), usedBefore)
+})
+
+test('a contact may be named in what is proven as people name it, a stranger only by its whole id', async (t) => {
+  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
+  await host.befriend(host.peer, 'laptop')
+  const { agentId } = host.peer.signer
+  for (const agent of ['laptop', agentId, agentId.slice(0, 10)]) await sign({}, await prove({ agent, argv: ['uptime'] }))
+  const stranger = newParty()
+  const link = await network.linkOut(stranger)
+  const id = stranger.signer.agentId
+  await assert.rejects(
+    sign({ link: link.number }, await prove({ agent: id.slice(0, 10), argv: ['uptime'] })),
+    refused('operator_proof_required', /give the whole id/),
+  )
+  await sign({ link: link.number }, await prove({ agent: id, argv: ['uptime'] }))
+})

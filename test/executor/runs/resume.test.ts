@@ -1,0 +1,395 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { constants } from 'node:os'
+import { test } from 'node:test'
+
+import { sha256 } from '../../../src/identity/hash.ts'
+import { execFrame, type ExecExit } from '../../../src/protocol/exec.ts'
+import { FIRST_UNACKED_PER_RUN, FRAME_COST, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { STDIN_PIECE_BYTES } from '../../../src/protocol/stdin-limits.ts'
+import { LINGERING, RESUME_BURST } from '../../../src/protocol/resume-limits.ts'
+import { ExecutorHost } from '../../support/executor-host.ts'
+import { newParty, type ProbeRun } from '../../support/fake-network.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+
+const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
+/** Says one, waits for the file `go`, says two. */
+const STEPS = 'echo one; echo err >&2; while [ ! -e "${0%/*}/../go" ]; do sleep 0.02; done; echo two; exit 3'
+
+const go = async (host: ExecutorHost): Promise<void> => writeFile(`${host.dir}/go`, '')
+const types = (run: ProbeRun): string[] => run.frames.map(({ type }) => type)
+const gone = async (process: number): Promise<void> => {
+  while (existsSync(`/proc/${process}`)) await new Promise((resolve) => setTimeout(resolve, 10))
+}
+const sameHash = (exit: ExecExit, stdout: Uint8Array): void =>
+  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(stdout)))
+
+test('a run whose stream is lost goes on on another: nothing is missing and nothing comes twice', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
+  const first = await link.ask([host.program('steps')])
+  const { pid } = await first.frame('started')
+  await first.frame('stdout')
+  await first.frame('stderr')
+  first.lost()
+  await first.closed
+  assert.equal(existsSync(`/proc/${pid}`), true)
+  await go(host)
+  const second = await link.resume(first)
+  const exit = await second.exit()
+  assert.equal(exit.code, 3)
+  assert.deepEqual(types(second), ['resumed', 'ack', 'started', 'stdout', 'exit'])
+  assert.equal((await second.frame('started')).pid, pid)
+  assert.equal(second.output().toString(), 'two\n')
+  sameHash(exit, Buffer.concat([first.output(), second.output()]))
+  assert.deepEqual(await host.events(first.id), ['request', 'started', 'exit'])
+  const { runs_resumed, resumes_refused, malformed_frames, sessions_cancelled } = host.totals()
+  assert.deepEqual([runs_resumed, resumes_refused, malformed_frames, sessions_cancelled], [1, 0, 0, 0])
+})
+
+test('a run that is lost before it started is told of its start where it is resumed', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
+  const first = await link.ask([host.program('hello')], { ack: false })
+  first.lost()
+  const second = await link.resume(first, { stdout: 0, stderr: 0 })
+  assert.equal((await second.exit()).code, 0)
+  assert.equal(second.output().toString(), 'hi\n')
+  assert.equal(types(second).filter((type) => type === 'started').length, 1)
+})
+
+test('what goes beyond the window while nobody is there waits in the child, and comes when somebody is', async (t) => {
+  const size = 20 * 1024 * 1024
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { big: `head -c ${size} /dev/urandom` },
+    keys: `max_stdout_bytes = ${size}`,
+  })
+  const first = await link.ask([host.program('big')], { ack: false })
+  const { pid } = await first.frame('started')
+  await first.frame('stdout', () => first.output().length > FIRST_UNACKED_PER_RUN / 2)
+  first.lost()
+  await first.closed
+  // Nothing was acknowledged: it can all be had again, and it is no more than the window.
+  const second = await link.resume(first, { stdout: 0, stderr: 0 }, { ack: false })
+  const kept = (): number => second.frames.reduce((sum, frame) => sum + (frame.type === 'stdout' ? frame.data.length + FRAME_COST : 0), 0)
+  await second.frame('stdout', () => kept() >= FIRST_UNACKED_PER_RUN)
+  await new Promise((resolve) => setTimeout(resolve, 1_000))
+  assert.ok(kept() < FIRST_UNACKED_PER_RUN + MAX_FRAME_DATA + FRAME_COST)
+  assert.equal(existsSync(`/proc/${pid}`), true)
+  second.lost()
+  const third = await link.resume(second)
+  third.ack()
+  const exit = await third.exit()
+  assert.equal(exit.truncated, false)
+  sameHash(exit, Buffer.concat([second.output(), third.output()]))
+})
+
+test('a run may be lost any number of times, wherever it is', async (t) => {
+  const size = 4 * 1024 * 1024
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { big: `head -c ${size} /dev/urandom; echo end >&2` } })
+  const parts = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
+  let run = await link.ask([host.program('big')])
+  for (let losses = 0; losses < 20; losses++) {
+    const wanted = Math.floor((size / 21) * (Math.random() + 0.2))
+    await Promise.race([run.frame('stdout', () => run.output().length >= wanted), run.frame('exit')])
+    if (types(run).includes('exit')) break
+    run.lost()
+    for (const stream of ['stdout', 'stderr'] as const) parts[stream].push(run.output(stream))
+    run = await link.resume(run)
+  }
+  const exit = await run.exit()
+  sameHash(exit, Buffer.concat([...parts.stdout, run.output()]))
+  assert.deepEqual(Buffer.from(exit.stderr_sha256), Buffer.from(sha256(Buffer.from('end\n'))))
+  assert.ok(host.totals().runs_resumed > 5, `${host.totals().runs_resumed} times`)
+})
+
+test('stdin goes on from where it had come, and its acknowledgements are told again', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat' }, keys: 'max_stdin_bytes = 8388608' })
+  const data = randomBytes(STDIN_PIECE_BYTES + 5)
+  const length = STDIN_PIECE_BYTES / 32
+  // 32 frames of the first piece, and five of the second.
+  const send = (run: ProbeRun, from: number, to: number): void => {
+    for (let seq = from; seq < to; seq++) {
+      const at = seq < 32 ? seq * length : STDIN_PIECE_BYTES + seq - 32
+      run.send({ type: 'stdin', request_id: run.id, seq, data: data.subarray(at, seq < 32 ? at + length : at + 1), eof: seq === 36 })
+    }
+  }
+  const first = await link.ask([host.program('copy')], { stdin: data })
+  send(first, 0, 32)
+  await first.frame('ack', ({ stdin }) => stdin === 32)
+  send(first, 32, 34)
+  first.lost()
+  await first.closed
+  // What is held back is held over a loss too.
+  const second = await link.resume(first)
+  assert.equal((await second.frame('resumed')).stdin, 34)
+  assert.equal((await second.frame('ack')).stdin, 32)
+  send(second, 34, 37)
+  const exit = await second.exit()
+  assert.equal(exit.code, 0)
+  sameHash(exit, data)
+  assert.deepEqual(Buffer.concat([first.output(), second.output()]), data)
+})
+
+test('a run that ended before its Exit was delivered keeps neither program nor slot, and gives the Exit when asked', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
+  const first = await link.ask([host.program('hello')], { over: false, ack: false })
+  const { pid } = await first.frame('started')
+  await first.frame('exit')
+  assert.deepEqual([existsSync(`/proc/${pid}`), host.counters.activeSessions], [false, 0])
+  first.lost()
+  const second = await link.resume(first, { stdout: 0, stderr: 0 })
+  const exit = await second.exit()
+  assert.deepEqual([exit.code, second.output().toString(), second.output('stderr').toString()], [3, 'out\n', 'err\n'])
+  // The peer has it: now it is forgotten.
+  const third = await link.resume(first, { stdout: 0, stderr: 0 })
+  await third.closed
+  assert.deepEqual(types(third), ['gone'])
+})
+
+test('the newer of two streams wins, and what comes on the older one is not heard', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
+  const first = await link.ask([host.program('steps')])
+  await first.frame('stdout')
+  await first.frame('stderr')
+  const second = await link.resume(first)
+  await first.closed
+  first.cancel()
+  first.lost()
+  first.over()
+  await second.frame('resumed')
+  await go(host)
+  assert.deepEqual([(await second.exit()).code, second.warnings()], [3, []])
+})
+
+test('a run that nobody resumes within the lease is ended as disconnected, and a Resume comes too late', async (t) => {
+  const clock = new ManualClock()
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock })
+  const first = await link.ask([host.program('waits')], { renew: false })
+  const { pid } = await first.frame('started')
+  await first.frame('stdout')
+  // Its acknowledgement was the last word, and has been heard.
+  await link.client.query('contacts')
+  first.lost()
+  await first.closed
+  await clock.advance(LEASE_EXPIRES_MS - 1)
+  assert.equal(existsSync(`/proc/${pid}`), true)
+  assert.deepEqual(await host.events(first.id), ['request', 'started'])
+  await clock.advance(1)
+  await gone(pid)
+  const late = await link.resume(first)
+  await late.closed
+  assert.deepEqual(types(late), ['gone'])
+  await host.executor.endRuns()
+  const warning = (await host.lines()).find((line) => line.event === 'warning')
+  assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
+  assert.equal(host.totals().sessions_cancelled, 1)
+})
+
+test('a Resume renews the lease', async (t) => {
+  const clock = new ManualClock()
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS }, clock })
+  let run = await link.ask([host.program('steps')], { renew: false })
+  const { pid } = await run.frame('started')
+  for (let round = 0; round < 3; round++) {
+    run.lost()
+    await run.closed
+    await clock.advance(LEASE_EXPIRES_MS - 1)
+    run = await link.resume(run, run.position, { renew: false })
+    await run.frame('resumed')
+    assert.equal(existsSync(`/proc/${pid}`), true)
+  }
+  await go(host)
+  assert.equal((await run.exit()).code, 3)
+})
+
+test('an Exit that nobody fetches is forgotten with the lease', async (t) => {
+  const clock = new ManualClock()
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock })
+  for (const lost of [true, false]) {
+    const run = await link.ask([host.program('hello')], { over: false, renew: false, ack: false })
+    await run.frame('exit')
+    if (lost) run.lost()
+    await link.client.query('contacts')
+    await clock.advance(LEASE_EXPIRES_MS)
+    await run.closed
+    const late = await link.resume(run, { stdout: 0, stderr: 0 })
+    await late.closed
+    assert.deepEqual(types(late), ['gone'])
+  }
+})
+
+test("another peer's run, one that never was and a used nonce are all answered alike, and touch nothing", async (t) => {
+  const [peer, other] = [newParty(), newParty()]
+  const host = await ExecutorHost.start(t, { scripts: { steps: STEPS }, peers: [peer, other] })
+  await host.befriend(peer)
+  await host.befriend(other)
+  const network = await host.connect()
+  const [link, foreign] = [await network.link(peer), await network.link(other)]
+  const run = await link.ask([host.program('steps')])
+  await run.frame('stdout')
+  const nonce = await link.nonce()
+  const never = link.open(await link.nonce(), execFrame.encode({ type: 'cancel', request_id: run.id }), link.request(nonce, ['x']))
+  await never.closed
+  const used = link.handshakeNonce!
+  await (
+    await link.resume(never, { stdout: 0, stderr: 0 }, { nonce: used })
+  ).closed
+  const tries = [await foreign.resume(run), await link.resume(never), await link.resume(run, run.position, { nonce: used })]
+  for (const one of tries) {
+    await one.closed
+    assert.deepEqual(types(one), ['gone'])
+  }
+  assert.equal(host.totals().resumes_refused, 4)
+  await go(host)
+  assert.equal((await run.exit()).code, 3)
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
+})
+
+test('the same agent on another machine does not get the run', async (t) => {
+  const peer = newParty()
+  const moved = { signer: peer.signer, machine: newParty().machine }
+  const host = await ExecutorHost.start(t, { scripts: { steps: STEPS }, peers: [peer] })
+  await host.befriend(peer)
+  await host.contacts.pin(host.contacts.list()[0]!.name, moved.machine.machineId)
+  const network = await host.connect()
+  const [link, elsewhere] = [await network.link(peer), await network.link(moved)]
+  const run = await link.ask([host.program('steps')])
+  await run.frame('stdout')
+  run.lost()
+  const stolen = await elsewhere.resume(run)
+  await stolen.closed
+  assert.deepEqual(types(stolen), ['gone'])
+  await go(host)
+  assert.equal((await (await link.resume(run)).exit()).code, 3)
+})
+
+for (const [title, from] of [
+  ['that were never sent', { stdout: 2, stderr: 0 }],
+  ['of stderr that were never sent', { stdout: 1, stderr: 1 }],
+  ['below what was acknowledged', { stdout: 0, stderr: 0 }],
+] as const)
+  test(`a Resume with numbers ${title} ends the run`, async (t) => {
+    const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+    const run = await link.ask([host.program('waits')])
+    const { pid } = await run.frame('started')
+    await run.frame('stdout')
+    await link.client.query('contacts')
+    const bad = await link.resume(run, from)
+    await bad.closed
+    assert.deepEqual(types(bad), ['gone'])
+    await gone(pid)
+    await host.executor.endRuns()
+    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
+    assert.deepEqual([host.totals().malformed_frames, host.totals().resumes_refused], [1, 1])
+  })
+
+test('a frame that is no Resume resumes nothing, and a Resume on a running stream is a breach', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+  const run = await link.ask([host.program('waits')])
+  const { pid } = await run.frame('started')
+  for (const frame of [Buffer.from('x'), execFrame.encode({ type: 'cancel', request_id: run.id })]) {
+    const closed = Promise.withResolvers<void>()
+    const port = link.client.resumeRun(link.number, await link.nonce(), frame)
+    port.onFrame = () => assert.fail('an answer')
+    port.onClosed = closed.resolve
+    await closed.promise
+  }
+  assert.equal(host.totals().malformed_frames, 2)
+  run.send({ type: 'resume', request_id: run.id, stdout: 0, stderr: 0, request_nonce: run.request.stream_nonce })
+  await run.closed
+  await gone(pid)
+  assert.equal(host.totals().malformed_frames, 3)
+})
+
+test('a flood of Resumes ends the run', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock: new ManualClock() })
+  const run = await link.ask([host.program('waits')])
+  const { pid } = await run.frame('started')
+  await run.frame('stdout')
+  const tries: ProbeRun[] = []
+  for (let count = 0; count <= RESUME_BURST; count++) tries.push(await link.resume(run))
+  await Promise.all(tries.map(async (one) => one.closed))
+  assert.deepEqual(types(tries.at(-1)!), ['gone'])
+  assert.equal(host.totals().runs_resumed, RESUME_BURST)
+  await gone(pid)
+})
+
+test('a peer that leaves its Exits lying loses the oldest, and the slots are free all the time', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock() })
+  const runs: ProbeRun[] = []
+  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
+    const run = await link.ask([host.program('hello')], { over: false, ack: false })
+    await run.frame('exit')
+    runs.push(run)
+  }
+  await runs[0]!.closed
+  assert.equal(host.counters.activeSessions, 0)
+  const [oldest, next] = [await link.resume(runs[0]!, { stdout: 0, stderr: 0 }), await link.resume(runs[1]!, { stdout: 0, stderr: 0 })]
+  await oldest.closed
+  assert.deepEqual(types(oldest), ['gone'])
+  assert.equal((await next.exit()).code, 0)
+})
+
+test('what is kept of ended runs is kept of an agent, however many machines it has', async (t) => {
+  const { signer, machine } = newParty()
+  const peers = [machine, newParty().machine].map((own) => ({ signer, machine: own }))
+  const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock(), peers })
+  for (const peer of peers) await host.befriend(peer)
+  const network = await host.connect()
+  const links = await Promise.all(peers.map(async (peer) => network.link(peer)))
+  const runs: ProbeRun[] = []
+  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
+    const run = await links[count % 2]!.ask([host.program('hello')], { over: false, ack: false })
+    await run.frame('exit')
+    runs.push(run)
+  }
+  await runs[0]!.closed
+  const gone = await links[0]!.resume(runs[0]!, { stdout: 0, stderr: 0 })
+  await gone.closed
+  assert.deepEqual(types(gone), ['gone'])
+  assert.equal((await (await links[1]!.resume(runs[1]!, { stdout: 0, stderr: 0 })).exit()).code, 0)
+})
+
+test('a run outlives the network half that carried it, and the next one takes it over', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
+  const first = await link.ask([host.program('steps')])
+  await first.frame('stdout')
+  await first.frame('stderr')
+  network.client.stop()
+  await host.sessions[0]?.closed
+  const again = await (await host.connect()).link(host.peer)
+  await go(host)
+  const second = await again.resume(first)
+  assert.equal((await second.exit()).code, 3)
+  assert.equal(second.output().toString(), 'two\n')
+})
+
+test('access that is withdrawn while nobody is there ends the run at once, and it is not resumed', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock: new ManualClock() })
+  const run = await link.ask([host.program('waits')], { renew: false })
+  const { pid } = await run.frame('started')
+  await run.frame('stdout')
+  run.lost()
+  network.client.linkClosed(link.number)
+  await network.client.query('contacts')
+  await host.contacts.setTrust(host.contacts.list()[0]!.name, 'blocked')
+  await gone(pid)
+  const back = await (await network.link(host.peer)).resume(run)
+  await back.closed
+  assert.deepEqual(back.frames, [])
+  const warning = (await host.lines()).find((line) => line.event === 'warning')
+  assert.equal(warning?.event === 'warning' && warning.kind, 'access_revoked')
+})
+
+test('a stop tells who is there and forgets who is not', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
+  const [here, away] = [await link.ask([host.program('waits')]), await link.ask([host.program('waits')])]
+  await Promise.all([here.frame('stdout'), away.frame('stdout')])
+  away.lost()
+  await host.executor.endRuns()
+  assert.equal((await here.exit()).signal, constants.signals.SIGTERM)
+  const late = await link.resume(away)
+  await late.closed
+  assert.deepEqual(types(late), ['gone'])
+})

@@ -1,0 +1,274 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { readFile, stat } from 'node:fs/promises'
+import { constants } from 'node:os'
+import { test } from 'node:test'
+
+import { sha256 } from '../../../src/identity/hash.ts'
+import { execFrame, execRequest } from '../../../src/protocol/exec.ts'
+import { toHex } from '../../../src/protocol/ids.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
+import { ExecutorHost } from '../../support/executor-host.ts'
+import { FakeLink, type ProbeRun } from '../../support/fake-network.ts'
+
+/** Tells that it runs, then stays; a trap says what ended it. */
+const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
+const DEAF = 'trap "" TERM; echo ready; while :; do sleep 0.05; done'
+
+const ready = async (run: ProbeRun): Promise<number> => {
+  const { pid } = await run.frame('started')
+  await run.frame('stdout', (frame) => Buffer.from(frame.data).toString().startsWith('ready'))
+  return pid
+}
+
+const sendStdin = (run: ProbeRun, data: Uint8Array, size = MAX_FRAME_DATA): void => {
+  let seq = 0
+  for (let at = 0; at < data.length; at += size)
+    run.send({ type: 'stdin', request_id: run.id, seq: seq++, data: data.subarray(at, at + size), eof: at + size >= data.length })
+}
+
+test('a permitted request runs: Started, output, signed Exit, and its lines in the journal', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
+  assert.equal(link.decision, 'accept')
+  const run = await link.ask([host.program('hello')])
+  const exit = await run.exit()
+  assert.equal(run.frames[0]?.type, 'started')
+  assert.equal(run.output().toString(), 'out\n')
+  assert.equal(run.output('stderr').toString(), 'err\n')
+  assert.deepEqual([exit.code, exit.signal, exit.denial_reason, exit.truncated], [3, null, null, false])
+  assert.deepEqual([exit.stdout_bytes_total, exit.stderr_bytes_total], [4, 4])
+  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(Buffer.from('out\n'))))
+  assert.deepEqual([exit.to_agent, exit.to_machine], [host.peer.signer.agentId, host.peer.machine.machineId])
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
+  // What ran can be held against what was signed, and against what was sent.
+  const [asked, , ended] = (await host.lines()).filter((line) => line.request_id === run.id)
+  assert.ok(asked?.event === 'request' && ended?.event === 'exit')
+  const { dev, ino } = await stat(host.program('hello'), { bigint: true })
+  assert.deepEqual(asked.executable, { path: host.program('hello'), dev: `${dev}`, ino: `${ino}` })
+  assert.deepEqual([asked.request_sha256, asked.stdin_sha256, asked.account], [toHex(exit.request_sha256), null, null])
+  assert.deepEqual([ended.stdout_sha256, ended.stderr_sha256], [toHex(exit.stdout_sha256), toHex(exit.stderr_sha256)])
+  const totals = host.totals()
+  assert.deepEqual(
+    [totals.requests_received, totals.requests_allowed, totals.requests_denied, totals.sessions_completed, host.counters.activeSessions],
+    [1, 1, 0, 1, 0],
+  )
+})
+
+test('the handshake nonce is good for the first request on its stream, once', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
+  const nonce = link.handshakeNonce!
+  assert.equal((await (await link.ask([host.program('hello')], { nonce })).exit()).code, 0)
+  assert.equal(await (await link.ask([host.program('hello')], { nonce })).denial(), 'unverified_sender')
+})
+
+test('ten mebibytes of random bytes arrive whole, and so do their hashes', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { big: 'head -c 10485760 /dev/urandom; head -c 1048576 /dev/urandom >&2' },
+  })
+  const run = await link.ask([host.program('big')])
+  const exit = await run.exit()
+  assert.equal(run.output().length, 10 * 1024 * 1024)
+  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
+  assert.deepEqual(Buffer.from(exit.stderr_sha256), Buffer.from(sha256(run.output('stderr'))))
+  assert.equal(exit.truncated, false)
+})
+
+test('stdin of several frames reaches the child whole and is acknowledged', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat' } })
+  const data = randomBytes(900_000)
+  const run = await link.ask([host.program('copy')], { stdin: data })
+  sendStdin(run, data)
+  assert.equal((await run.exit()).code, 0)
+  assert.deepEqual(run.output(), data)
+  const acks = run.frames.flatMap((frame) => (frame.type === 'ack' ? [frame.stdin] : []))
+  assert.equal(acks.at(-1), Math.ceil(data.length / MAX_FRAME_DATA))
+})
+
+test('announced stdin of no bytes is an end of file at once', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat; echo end' } })
+  const run = await link.ask([host.program('copy')], { stdin: new Uint8Array(0) })
+  run.send({ type: 'stdin', request_id: run.id, seq: 0, data: new Uint8Array(0), eof: true })
+  assert.equal((await run.exit()).code, 0)
+  assert.equal(run.output().toString(), 'end\n')
+})
+
+test('without stdin the child reads /dev/null', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat; readlink /proc/self/fd/0' } })
+  const run = await link.ask([host.program('copy')])
+  await run.exit()
+  assert.equal(run.output().toString(), '/dev/null\n')
+})
+
+for (const [title, sent] of [
+  ['other bytes of the same length', 'evil'],
+  ['fewer bytes', 'fou'],
+  ['more bytes', 'fours'],
+] as const)
+  test(`stdin of ${title} than announced ends the run with stdin_mismatch`, async (t) => {
+    const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+    const run = await link.ask([host.program('waits')], { stdin: Buffer.from('four') })
+    await ready(run)
+    run.send({ type: 'stdin', request_id: run.id, seq: 0, data: Buffer.from(sent), eof: true })
+    const exit = await run.exit()
+    assert.equal(exit.code, 9)
+    assert.deepEqual(run.warnings(), ['stdin_mismatch'])
+    assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
+  })
+
+test('a child that does not read its stdin is no error: what it does not take is acknowledged and dropped', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { closes: 'exec 0<&-; echo ready; sleep 0.3; exit 4' } })
+  const data = randomBytes(900_000)
+  const run = await link.ask([host.program('closes')], { stdin: data })
+  await ready(run)
+  sendStdin(run, data)
+  await run.frame('ack', (frame) => frame.stdin === Math.ceil(data.length / MAX_FRAME_DATA))
+  assert.equal((await run.exit()).code, 4)
+})
+
+test('Cancel ends the child with SIGTERM and the Exit tells the real end', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
+  const run = await link.ask([host.program('waits')])
+  const pid = await ready(run)
+  run.cancel()
+  const exit = await run.exit()
+  assert.deepEqual([exit.code, exit.signal], [null, constants.signals.SIGTERM])
+  assert.deepEqual(run.warnings(), ['cancelled'])
+  assert.equal(existsSync(`/proc/${pid}`), false)
+  assert.equal(host.totals().sessions_cancelled, 1)
+})
+
+test('a Cancel that comes before the spawn leaves nothing running', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'touch ${0%/*}/../ran; sleep 60' } })
+  const run = await link.ask([host.program('waits')])
+  run.cancel()
+  const exit = await run.exit()
+  assert.equal(exit.denial_reason, null)
+  assert.ok(exit.code === null)
+  assert.deepEqual(run.warnings(), ['cancelled'])
+  assert.equal(host.counters.activeSessions, 0)
+})
+
+test("another run's Cancel on this run's stream touches neither and is counted", async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+  const first = await link.ask([host.program('waits')])
+  const second = await link.ask([host.program('waits')])
+  await Promise.all([ready(first), ready(second)])
+  second.send({ type: 'cancel', request_id: first.id })
+  second.cancel()
+  assert.equal((await second.exit()).code, 9)
+  assert.equal(
+    first.frames.some((frame) => frame.type === 'exit'),
+    false,
+  )
+  assert.equal(host.totals().malformed_frames, 1)
+  first.cancel()
+  assert.equal((await first.exit()).code, 9)
+})
+
+test('a peer that closes its stream in peace before the Exit ends the child at once', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+  const run = await link.ask([host.program('waits')])
+  const pid = await ready(run)
+  const clock = performance.now()
+  run.over()
+  await run.closed
+  while (existsSync(`/proc/${pid}`)) await new Promise(setImmediate)
+  assert.ok(performance.now() - clock < LEASE_EXPIRES_MS - 1_000, 'before the lease')
+  await host.executor.endRuns()
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
+  const warning = (await host.lines()).find((line) => line.event === 'warning')
+  assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
+})
+
+test('a requester that falls silent loses its run after the lease', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+  const run = await link.ask([host.program('waits')], { renew: false, ack: false })
+  await ready(run)
+  const exit = await run.exit()
+  assert.equal(exit.code, 9)
+  assert.deepEqual(run.warnings(), ['lease_expired'])
+})
+
+test('the duration cap ends the run and the Exit is truncated', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 60' } })
+  const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 400 } })
+  const exit = await run.exit()
+  assert.deepEqual([exit.code, exit.signal, exit.truncated], [null, constants.signals.SIGTERM, true])
+  assert.ok(run.warnings().includes('duration_cap_hit'))
+})
+
+test('a timeout above the cap runs at the cap with a warning where the requester said clamp', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
+  const run = await link.ask([host.program('hello')], { fields: { timeout_ms: 99_999_999, clamp: true } })
+  assert.equal((await run.exit()).code, 0)
+  assert.deepEqual(run.warnings(), ['timeout_clamped'])
+})
+
+test('output beyond the cap is counted and dropped, with one warning, and the child lives on', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, {
+    scripts: { big: 'head -c 200000 /dev/zero; exit 5' },
+    keys: 'max_stdout_bytes = 100000\nwarn_stdout_bytes = 50000',
+  })
+  const run = await link.ask([host.program('big')])
+  const exit = await run.exit()
+  assert.deepEqual([exit.code, exit.stdout_bytes_total, exit.truncated], [5, 200_000, true])
+  assert.equal(run.output().length, 100_000)
+  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
+  assert.deepEqual(run.warnings().toSorted(), ['stdout_approaching_cap', 'stdout_cap_hit'])
+})
+
+for (const [listed, outcome] of [
+  [true, null],
+  [false, 'agent_machine_not_in_acl'],
+] as const)
+  test(`the daemon itself is one more requester on link 0: ${listed ? 'listed' : 'not listed'} in its ACL`, async (t) => {
+    const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi' }, listOwn: listed })
+    const network = await host.connect()
+    const own = new FakeLink(network.client, host.own, 0, 'accept', null)
+    const nonce = await own.nonce()
+    const request = own.request(nonce, [host.program('hello')])
+    const { argv, request_id, stdin, timeout_ms, cwd, clamp } = request
+    const signed = await network.client.signRequest({ link: 0, stream_nonce: nonce, argv, request_id, stdin, timeout_ms, cwd, clamp })
+    const run = own.open(nonce, execFrame.encode({ type: 'request', ...signed }), execRequest.decode(signed.body))
+    const exit = await run.exit()
+    assert.equal(exit.denial_reason, outcome)
+    assert.equal(run.output().toString(), listed ? 'hi\n' : '')
+  })
+
+test('the end of the port ends every run that it carried, when its lease is over', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
+  const run = await link.ask([host.program('waits')])
+  const pid = await ready(run)
+  network.client.stop()
+  await host.sessions[0]?.closed
+  assert.equal(existsSync(`/proc/${pid}`), true)
+  while (existsSync(`/proc/${pid}`)) await new Promise((resolve) => setTimeout(resolve, 20))
+  await host.executor.endRuns()
+  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
+  const warning = (await host.lines()).find((line) => line.event === 'warning')
+  assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
+})
+
+test('a stop ends every child within three seconds, also one that ignores SIGTERM, and tells why', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS, deaf: DEAF } })
+  const polite = await link.ask([host.program('waits')])
+  const deaf = await link.ask([host.program('deaf')])
+  const pids = await Promise.all([ready(polite), ready(deaf)])
+  const began = performance.now()
+  const late = host.executor.endRuns()
+  const refused = await link.ask([host.program('waits')])
+  await refused.closed
+  assert.deepEqual(refused.frames, [])
+  await late
+  // The grace of an ordinary Cancel is 5 s: a stop does not wait for it.
+  assert.ok(performance.now() - began < KILL_GRACE_MS)
+  const [first, second] = [await polite.exit(), await deaf.exit()]
+  assert.equal(first.code, 9)
+  assert.equal(second.signal, constants.signals.SIGKILL)
+  const told = ['daemon_stopping']
+  assert.deepEqual([polite.warnings(), deaf.warnings()], [told, told])
+  for (const pid of pids) assert.equal(existsSync(`/proc/${pid}`), false)
+  assert.deepEqual(await host.events(deaf.id), ['request', 'started', 'warning', 'exit'])
+  assert.equal((await readFile(host.journalPath, 'utf8')).endsWith('\n'), true)
+})

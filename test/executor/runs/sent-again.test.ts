@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { Nonces } from '../../../src/executor/links/nonces.ts'
+import type { ExecRequest } from '../../../src/protocol/exec.ts'
+import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits.ts'
+import { MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/protocol/resume-limits.ts'
+import { ExecutorHost } from '../../support/executor-host.ts'
+import { newParty, signedFrame, type FakeLink, type ProbeRun } from '../../support/fake-network.ts'
+
+/** A signed Request that has not been handed over. */
+interface Copy {
+  readonly nonce: Uint8Array
+  readonly request: ExecRequest
+  readonly frame: Uint8Array
+}
+
+const NOWHERE = { stdout: 0, stderr: 0 }
+
+const copyOf = async (host: ExecutorHost, link: FakeLink, id: string = randomUUID()): Promise<Copy> => {
+  const nonce = await link.nonce()
+  const request = link.request(nonce, [host.program('hello')], { request_id: id })
+  return { nonce, request, frame: await signedFrame(request, link.peer.signer) }
+}
+
+const deliver = (link: FakeLink, { nonce, request, frame }: Copy): ProbeRun => link.open(nonce, frame, request)
+
+const resume = async (link: FakeLink, { request }: Copy): Promise<ProbeRun> =>
+  link.resume({ id: request.request_id, request, position: NOWHERE })
+
+/** What Resume is answered where nothing is there: null is no answer at all. */
+const unseen = async (run: ProbeRun): Promise<boolean | null> => {
+  await run.closed
+  const [first] = run.frames
+  return first?.type === 'gone' ? first.unseen : null
+}
+
+test('a Request that never came is known as such, again and again, and from then on it is refused', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t)
+  const first = await copyOf(host, link)
+  assert.equal(await unseen(await resume(link, first)), true)
+  assert.equal(await unseen(await resume(link, first)), true)
+  // The copy that was on its way all the time.
+  assert.equal(await deliver(link, first).denial(), 'unverified_sender')
+  const again = deliver(link, await copyOf(host, link, first.request.request_id))
+  assert.equal((await again.exit()).code, 0)
+  assert.deepEqual(await host.events(first.request.request_id), ['denial', 'request', 'started', 'exit'])
+})
+
+test('also when the stream that it went out on, or the whole connection, is known to be gone', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t)
+  const [dropped, lost] = [await copyOf(host, link), await copyOf(host, link)]
+  network.client.dropNonces(link.number, [dropped.nonce])
+  assert.equal(await unseen(await resume(link, dropped)), true)
+  network.client.linkClosed(link.number)
+  const later = await network.link(host.peer)
+  assert.equal(await unseen(await resume(later, lost)), true)
+  const again = deliver(later, await copyOf(host, later, lost.request.request_id))
+  assert.equal((await again.exit()).code, 0)
+})
+
+test('nothing is certain of a Request that was taken or denied, of another life, or of a nonce that was never given out', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t)
+  const taken = await copyOf(host, link)
+  await deliver(link, taken).exit()
+  const denied = await copyOf(host, link)
+  const other = { ...denied, frame: await signedFrame({ ...denied.request, argv: ['never'] }, link.peer.signer) }
+  await deliver(link, other).closed
+  const invented = await copyOf(host, link)
+  invented.request.stream_nonce.fill(7)
+  for (const copy of [taken, denied, invented]) assert.equal(await unseen(await resume(link, copy)), false)
+  // Its id was used, whatever nonce is named for it.
+  const renamed = { ...taken, request: { ...taken.request, stream_nonce: await link.nonce() } }
+  assert.equal(await unseen(await resume(link, renamed)), false)
+  const before = await copyOf(host, link)
+  network.client.stop()
+  await host.stop()
+  await host.boot()
+  const next = await (await host.connect()).link(host.peer)
+  assert.equal(await unseen(await resume(next, before)), false)
+})
+
+test("a stranger is told nothing, and another pair nothing of this pair's nonces, which stay good", async (t) => {
+  const [peer, friend] = [newParty(), newParty()]
+  const host = await ExecutorHost.start(t, { peers: [peer, friend] })
+  await host.befriend(peer)
+  await host.befriend(friend)
+  const network = await host.connect()
+  const [link, theirs, strangers] = [await network.link(peer), await network.link(friend), await network.link(newParty())]
+  const copy = await copyOf(host, link)
+  assert.equal(await unseen(await resume(theirs, copy)), false)
+  assert.equal(await unseen(await resume(strangers, copy)), null)
+  const own = await copyOf(host, strangers)
+  assert.equal(await unseen(await resume(strangers, own)), null)
+  assert.equal((await deliver(link, copy).exit()).code, 0)
+})
+
+test('whatever is lost, doubled or late, one id is executed once at most, and once where the second copy came after the word that the first had not', async (t) => {
+  const { host, network, link: firstLink } = await ExecutorHost.linked(t)
+  const step = fc.constantFrom('first', 'resume', 'again', 'drop', 'relink')
+  let link = firstLink
+  const play = async (steps: readonly string[]): Promise<void> => {
+    const first = await copyOf(host, link)
+    const id = first.request.request_id
+    const firstLinkNumber = link.number
+    const runs: ProbeRun[] = []
+    let promised = false
+    let again: ProbeRun | null = null
+    for (const what of steps) {
+      if (what === 'first') runs.push(deliver(link, first))
+      else if (what === 'drop' && link.number === firstLinkNumber) network.client.dropNonces(link.number, [first.nonce])
+      else if (what === 'relink') {
+        network.client.linkClosed(link.number)
+        link = await network.link(host.peer)
+      } else if (what === 'again' && promised && again === null) runs.push((again = deliver(link, await copyOf(host, link, id))))
+      else if (what === 'resume' && again === null) {
+        const answer = await resume(link, first)
+        await Promise.race([answer.closed, answer.frame('resumed')])
+        runs.push(answer)
+        promised ||= answer.frames.some((frame) => frame.type === 'gone' && frame.unseen)
+      }
+    }
+    await Promise.all(runs.map(async ({ closed }) => closed))
+    const started = (await host.events(id)).filter((event) => event === 'started').length
+    assert.ok(started <= 1)
+    if (again !== null) assert.deepEqual([started, (await again.exit()).code], [1, 0])
+    else if (promised) assert.equal(started, 0)
+  }
+  await fc.assert(fc.asyncProperty(fc.array(step, { minLength: 2, maxLength: 8 }), play), {
+    numRuns: 60,
+    examples: [[['first', 'resume', 'again']], [['resume', 'first', 'again', 'first']], [['relink', 'resume', 'again', 'first']]],
+  })
+})
+
+test('void nonces are remembered within bounds, of the newest pairs and the newest of each', () => {
+  const nonces = new Nonces()
+  const [oldest] = nonces.mint('pair 0', 1)
+  assert.equal(nonces.void('pair 0', oldest!), true)
+  const many = Array.from({ length: 2 }, () => nonces.mint('pair 1', MAX_NONCES_PER_PEER)).flat()
+  for (const nonce of many) nonces.void('pair 1', nonce)
+  assert.deepEqual([nonces.void('pair 1', many.at(-1)!), nonces.void('pair 1', many[0]!)], [true, false])
+  for (let count = 2; count <= MAX_PAIRS_WITH_VOID_NONCES; count++) {
+    nonces.mint(`pair ${count}`, 1)
+    nonces.forget(`pair ${count}`, true)
+  }
+  assert.deepEqual([nonces.void('pair 0', oldest!), nonces.void('pair 1', many.at(-1)!)], [false, true])
+  const [strangers] = nonces.mint('stranger', 1)
+  nonces.forget('stranger', false)
+  assert.equal(nonces.void('stranger', strangers!), false)
+})

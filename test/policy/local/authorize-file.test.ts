@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict'
+import { mkdir, symlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { authorizeFile } from '../../../src/policy/local/authorize.ts'
+import type { SessionRights } from '../../../src/policy/local/intent.ts'
+import { isFilePermit, type FileAccess, type FilePermit } from '../../../src/policy/local/file-permit.ts'
+import type { Capability } from '../../../src/protocol/rexd-names.ts'
+import { policyOf, refused, rightsOf } from '../../support/local-policy.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const file = (rights: SessionRights, path: string, access: FileAccess = 'read') => authorizeFile({ path, access }, rights)
+
+const permitOf = (rights: SessionRights, path: string, access: FileAccess = 'read'): FilePermit => {
+  const verdict = file(rights, path, access)
+  assert.ok(verdict.kind === 'permit', verdict.kind === 'refused' ? verdict.message : '')
+  assert.ok(isFilePermit(verdict.permit))
+  return verdict.permit
+}
+
+/** `/…/app`, `/…/app2` beside it, and `/…/link` to the first. */
+const scene = async (t: TestContext) => {
+  const base = await tempDir(t)
+  for (const name of ['app', 'app/sub', 'app2']) await mkdir(join(base, name))
+  await symlink('app', join(base, 'link'))
+  return { base, app: join(base, 'app') }
+}
+
+test('a path below a root is permitted with its names, and with all that the session has', async (t) => {
+  const { base, app } = await scene(t)
+  const policy = policyOf([app, join(base, 'app2')], { limits: 'max_file_read_bytes = 9' })
+  const permit = permitOf(rightsOf(policy), join(app, 'sub/a file'), 'write')
+  assert.deepEqual(
+    { ...permit },
+    { access: 'write', root: policy.roots[0], names: ['sub', 'a file'], roots: policy.roots, max_read_bytes: 9 },
+  )
+  assert.deepEqual(permitOf(rightsOf(policy), join(base, 'app2', 'x')).root, policy.roots[1])
+})
+
+test('however a path is spelled, the names that are left lead down from the root', async (t) => {
+  const { base, app } = await scene(t)
+  const rights = rightsOf(policyOf([app]))
+  const spelled: [string, string[]][] = [
+    [app, []],
+    [`${app}/`, []],
+    [`${app}//sub///x`, ['sub', 'x']],
+    [`//${app}/x/`, ['x']],
+    [`${app}/./sub/../y`, ['y']],
+    [`${base}/app2/../app/z`, ['z']],
+    [`${app}/...`, ['...']],
+    ['sub/x', ['sub', 'x']],
+    ['.', []],
+    ['./a/../b', ['b']],
+    ['a\\..\\b', ['a\\..\\b']],
+    [' ', [' ']],
+    ['~', ['~']],
+  ]
+  for (const [path, names] of spelled) assert.deepEqual(permitOf(rights, path).names, names, path)
+})
+
+test('what is beside, above or elsewhere is refused, however it is spelled', async (t) => {
+  const { base, app } = await scene(t)
+  const rights = rightsOf(policyOf([app]))
+  const spelled = [
+    `${base}/app2`,
+    `${app}2/x`,
+    `${app}/../app2`,
+    `${app}/sub/../../x`,
+    base,
+    '/',
+    '/etc/passwd',
+    '..',
+    '../app2/x',
+    './../..',
+    `${app}x`,
+  ]
+  for (const path of spelled) {
+    const verdict = file(rights, path)
+    assert.ok(verdict.kind === 'refused', path)
+    assert.equal(verdict.code, 'forbidden_path')
+    assert.deepEqual(verdict.data['allowed_roots'], [app])
+    assert.doesNotMatch(String(verdict.data['path']), /\/\.\.?(\/|$)/)
+  }
+})
+
+test('a root may be named by the link that it is configured as, or by where that leads', async (t) => {
+  const { base, app } = await scene(t)
+  const rights = rightsOf(policyOf([join(base, 'link')]))
+  for (const path of [join(base, 'link/sub'), join(app, 'sub'), 'sub']) assert.deepEqual(permitOf(rights, path).names, ['sub'], path)
+  assert.equal(file(rights, join(base, 'link/../app2')).kind, 'refused')
+})
+
+test('below the whole file system is everything', () => {
+  const rights = rightsOf(policyOf(['/']))
+  for (const [path, names] of [
+    ['/', []],
+    ['//', []],
+    ['/etc//passwd', ['etc', 'passwd']],
+    ['..', []],
+    ['x', ['x']],
+  ] as const)
+    assert.deepEqual(permitOf(rights, path).names, names, path)
+})
+
+test('a path that is empty or holds a NUL is no path', () => {
+  const rights = rightsOf(policyOf(['/usr']))
+  for (const path of ['', '\0', '/usr\0', '/usr/x\0/../../etc'])
+    refused(file(rights, path), 'bad_request', /^path: empty, or with a NUL character$/, {})
+})
+
+test('to look and to change are two capabilities, and the refusal comes before the path is looked at', () => {
+  const only = (...capabilities: Capability[]): SessionRights => rightsOf(policyOf(['/usr']), { capabilities })
+  const reads = only('fs.read')
+  const writes = only('fs.write')
+  permitOf(reads, '/usr')
+  permitOf(writes, '/usr', 'write')
+  const granted = /^this session may not use fs\.write; security\.allow_write grants it$/
+  for (const path of ['/usr', '/etc', '']) {
+    refused(file(reads, path, 'write'), 'unsupported_capability', granted, { capability: 'fs.write' })
+    refused(file(writes, path, 'read'), 'unsupported_capability', /^this session may not use fs\.read$/, { capability: 'fs.read' })
+  }
+})
+
+test('a session that wants no root has none, and so nothing to look at', () => {
+  const rights = rightsOf(policyOf(['/usr']), { roots: [] })
+  assert.deepEqual(rights.roots, [])
+  refused(file(rights, '/usr'), 'forbidden_path', /outside/, { path: '/usr', allowed_roots: [] })
+  refused(file(rights, 'x'), 'forbidden_path', /outside/, { path: '/x', allowed_roots: [] })
+})

@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { authorizeFile } from '../../../src/policy/local/authorize.ts'
+import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
+import type { LocalRunIntent, SessionIntent, SessionRights } from '../../../src/policy/local/intent.ts'
+import { CAPABILITY_NAMES, type Capability } from '../../../src/protocol/rexd-names.ts'
+import { ASKING, askSession, EVERY_GRANT, policyOf, readPolicy, refused, rightsOf, slotsOf } from '../../support/local-policy.ts'
+
+const GRANTS = 'allow_shell = true\nallow_pty = true\nallow_detach = true\nallow_env = ["CI"]\nallow_targets = ["bob", "carol"]'
+const policy = policyOf(['/usr'], { security: GRANTS })
+
+const forTarget = (target: string, intent: Partial<SessionIntent> = {}, from = policy, available?: ReadonlySet<Capability>) =>
+  askSession(from, { ...intent, target }, available)
+
+const targetRights = (): SessionRights => {
+  const verdict = forTarget('bob')
+  assert.ok(verdict.kind === 'rights')
+  return verdict.rights
+}
+
+const askTarget = (intent: Partial<LocalRunIntent & { cwd: string | null }>, rights = targetRights(), slots = slotsOf(rights.limits)) =>
+  authorizeTargetRun({ ...ASKING, cwd: null, ...intent }, { rights, slots })
+
+test('a session of a target has commands and events, no root, and says whose it is', () => {
+  const { roots, capabilities, target, limits } = targetRights()
+  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'events']), 'bob', policy.limits])
+})
+
+test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
+  refused(forTarget('dave'), 'unsupported_capability', /"dave" is none of security\.allow_targets/, {
+    capability: 'target',
+    target: 'dave',
+  })
+  refused(forTarget('BOB'), 'unsupported_capability', /"BOB"/, { capability: 'target', target: 'BOB' })
+  const none = policyOf(['/usr'], { security: 'allow_shell = true' })
+  refused(forTarget('bob', {}, none), 'unsupported_capability', /security\.allow_targets grants it/, { capability: 'target' })
+  const any = policyOf(['/usr'], { security: 'allow_targets = ["*"]' })
+  assert.equal(forTarget('whoever', {}, any).kind, 'rights')
+})
+
+test('a door that cannot reach the mesh opens no session for a target', () => {
+  const others = new Set(CAPABILITY_NAMES.filter((name) => name !== 'target'))
+  refused(forTarget('bob', {}, policy, others), 'unsupported_capability', /target/, { capability: 'target' })
+})
+
+test('roots are of this host, and cannot be asked for together with a target', () => {
+  refused(forTarget('bob', { roots: policy.roots }), 'bad_request', /workspace_roots/, { target: 'bob' })
+})
+
+test('names of targets have 1 to 64 bytes', () => {
+  for (const name of ['', 'x'.repeat(65), 'é'.repeat(33)]) {
+    const { problems } = readPolicy(['/usr'], { security: `allow_targets = [${JSON.stringify(name)}]` })
+    assert.equal(problems.length, 1)
+    assert.match(problems[0]!, /security\.allow_targets\[0\]: .*1 to 64 bytes/)
+  }
+  assert.deepEqual(policyOf(['/usr'], { security: `allow_targets = ["${'x'.repeat(64)}"]` }).targets, ['x'.repeat(64)])
+})
+
+test('what this host has and the mesh does not carry is refused, whatever the configuration grants here', () => {
+  const cases: readonly [Partial<LocalRunIntent & { cwd: string | null }>, string][] = [
+    [{ shell: true }, 'exec.shell'],
+    [{ terminal: { cols: 80, rows: 24 } }, 'pty'],
+    [{ detach: true }, 'exec.detach'],
+    [{ input: true }, 'exec.input'],
+    [{ env: { CI: '1' } }, 'env'],
+    [{ cwd: '/usr' }, 'cwd'],
+  ]
+  for (const [intent, capability] of cases) refused(askTarget(intent), 'unsupported_capability', /target/, { capability })
+  for (const access of ['read', 'write'] as const) {
+    const verdict = authorizeFile({ path: '/usr', access }, targetRights())
+    refused(verdict, 'unsupported_capability', /target/, { capability: `fs.${access}` })
+  }
+})
+
+test('a command for a target has the limits of its session, and takes one of its places', () => {
+  const rights = targetRights()
+  const slots = slotsOf(rights.limits)
+  const granted = askTarget({ argv: ['echo', '1'], timeout_ms: 5, max_output_bytes: 7 }, rights, slots)
+  assert.ok(granted.kind === 'permit')
+  assert.deepEqual(granted.grant, { target: 'bob', argv: ['echo', '1'], timeout_ms: 5, max_output_bytes: 7 })
+  assert.ok(Object.isFrozen(granted.grant))
+  assert.equal(slots.active, 1)
+  const usual = askTarget({})
+  assert.ok(usual.kind === 'permit')
+  assert.deepEqual([usual.grant.timeout_ms, usual.grant.max_output_bytes], [30_000, 1_048_576])
+  const cut = askTarget({ timeout_ms: 300_001, max_output_bytes: 1_048_577 })
+  assert.ok(cut.kind === 'permit')
+  assert.deepEqual([cut.grant.timeout_ms, cut.grant.max_output_bytes], [300_000, 1_048_576])
+  refused(askTarget({ argv: ['a\0b'] }), 'bad_request', /NUL/, {})
+  for (let more = 1; more < rights.limits.max_processes_per_session; more++) assert.equal(askTarget({}, rights, slots).kind, 'permit')
+  refused(askTarget({}, rights, slots), 'resource_limit', /8 processes/, { limit: 'max_processes_per_session', max: 8 })
+})
+
+test('a session of this host gets nothing on a target', () => {
+  const rights = rightsOf(policyOf(['/usr'], { security: EVERY_GRANT }))
+  assert.equal(rights.target, null)
+  refused(askTarget({}, rights), 'unsupported_capability', /target/, { capability: 'target' })
+})

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
+import { policyOf, readPolicy } from '../../support/local-policy.ts'
+
+const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(', ')}]`
+
+/** What is said of `security.KEY = NAMES`. */
+const problemsOf = (key: string, names: readonly string[]): readonly string[] =>
+  readPolicy(['/usr'], { security: `${key} = ${list(names)}` }).problems
+
+const environment = (security: string, own: Record<string, string> = {}): Readonly<Record<string, string>> =>
+  policyOf(['/usr'], { security }, own).env
+
+test('a program gets four variables of its own, whatever rexd was started with', () => {
+  const own = { PATH: '/evil', HOME: '/evil', LD_PRELOAD: '/evil.so', SECRET: 'x', LANG: 'de_DE' }
+  assert.deepEqual(environment('', own), scrubbedEnvironment())
+})
+
+test('callers may set exactly the variables that are listed', () => {
+  const names = ['CI', 'RUST_LOG', '_x', 'a1', 'X'.repeat(128)]
+  assert.deepEqual(policyOf(['/usr'], { security: `allow_env = ${list(names)}` }).allow_env, names)
+})
+
+for (const key of ['allow_env', 'pass_env'])
+  test(`what is no name of a variable is refused in ${key}`, () => {
+    for (const name of ['', '1A', 'A B', 'A=B', 'A*', 'LC_*', 'É', 'A\n', 'A\0', ' A', 'A-B', 'X'.repeat(129)]) {
+      const problems = problemsOf(key, ['CI', name])
+      assert.equal(problems.length, 1, JSON.stringify(name))
+      assert.match(problems[0] ?? '', new RegExp(`^rexd\\.toml:4: security\\.${key}\\[1\\]: ".*" is no name of a variable$`))
+    }
+    for (const literal of ['"CI"', '[1]', 'true', '{ CI = "1" }'])
+      assert.match(
+        readPolicy(['/usr'], { security: `${key} = ${literal}` }).problems.join('\n'),
+        new RegExp(`${key}: must be a list of strings`),
+      )
+  })
+
+/** Whoever sets one of these decides what code is run (seeds-2-to-5.md, B24). */
+const DANGEROUS = [
+  ['the loader', ['LD_PRELOAD', 'LD_LIBRARY_PATH', 'LD_AUDIT', 'DYLD_INSERT_LIBRARIES', 'DYLD_LIBRARY_PATH']],
+  ['shells', ['BASH_ENV', 'ENV', 'BASH_FUNC_x', 'IFS', 'PATH', 'SHELL']],
+  ['interpreters', ['NODE_OPTIONS', 'PYTHONSTARTUP', 'PYTHONHOME', 'PYTHONPATH', 'PERL5LIB', 'PERL5OPT', 'PERLLIB', 'RUBYOPT', 'RUBYLIB']],
+  ['git', ['GIT_SSH_COMMAND', 'GIT_EXEC_PATH', 'GIT_DIR', 'GIT_CONFIG_COUNT', 'GIT_EXTERNAL_DIFF']],
+  ['Java', ['JAVA_TOOL_OPTIONS', '_JAVA_OPTIONS']],
+] as const
+
+for (const [whose, names] of DANGEROUS)
+  test(`variables of ${whose} that decide what is run cannot be left to callers`, () => {
+    for (const name of names) {
+      const problems = problemsOf('allow_env', [name])
+      assert.equal(problems.length, 1, name)
+      assert.ok(problems[0]?.endsWith(`${name} decides what is run: it can be passed on (pass_env), not left to callers`), problems[0])
+      assert.deepEqual(problemsOf('pass_env', [name]), [], name)
+    }
+  })
+
+test('every name that is not known to be harmless is warned of, and HOME may be left to callers with that warning', () => {
+  const warningsOf = (...names: string[]): readonly string[] => readPolicy(['/usr'], { security: `allow_env = ${list(names)}` }).warnings
+  assert.deepEqual(warningsOf('CI', 'TERM', 'COLORTERM', 'TZ', 'LANG', 'LC_TIME', 'NO_COLOR', 'FORCE_COLOR', 'COLUMNS', 'LINES'), [])
+  const names =
+    'HOME TAR_OPTIONS RSYNC_RSH MAKEFLAGS XDG_CONFIG_HOME OPENSSL_CONF LUA_INIT DOTNET_STARTUP_HOOKS RUSTC_WRAPPER npm_config_script_shell VIMINIT SSH_ASKPASS KUBECONFIG CC LESS TERMINFO LANGX XLANG ci'
+  for (const name of names.split(' ')) {
+    const [warning = '', ...more] = warningsOf('CI', name)
+    assert.match(warning, new RegExp(`^rexd\\.toml:4: security\\.allow_env\\[1\\]: ${name} is not known to be harmless`))
+    assert.deepEqual([more, problemsOf('allow_env', [name])], [[], []])
+    assert.deepEqual(readPolicy(['/usr'], { security: `pass_env = ${list([name])}` }).warnings, [], 'passed on, it is ours')
+  }
+})
+
+test('variables that are less known decide what is run as well, and cannot be left to callers', () => {
+  // zsh reads $ZDOTDIR/.zshenv at every start; java takes JDK_JAVA_OPTIONS as its own words and classes from CLASSPATH; glibc loads
+  // shared objects from GCONV_PATH; node takes modules from NODE_PATH; bash runs what PS4 holds when SHELLOPTS has xtrace.
+  const names = ['ZDOTDIR', 'JDK_JAVA_OPTIONS', 'CLASSPATH', 'GCONV_PATH', 'NODE_PATH', 'SHELLOPTS', 'PS4', 'PERL5DB']
+  assert.deepEqual(
+    names.filter((name) => problemsOf('allow_env', [name]).length === 0),
+    [],
+  )
+})
+
+test('names that only begin or end like dangerous ones are as good as any', () => {
+  for (const name of ['MY_LD_PRELOAD', 'GITHUB_TOKEN', 'ENVIRONMENT', 'HOMEPAGE', 'MYPATH', 'path', 'LDFLAGS', 'SHELL_LEVEL'])
+    assert.deepEqual(problemsOf('allow_env', [name]), [], name)
+})
+
+test('what is passed on comes from the environment that rexd was started with, and only where it is set', () => {
+  const own = { SSH_AUTH_SOCK: '/run/agent', EMPTY: '', OTHER: 'x' }
+  const env = environment('pass_env = ["SSH_AUTH_SOCK", "EMPTY", "UNSET"]', own)
+  assert.deepEqual(env, { ...scrubbedEnvironment(), SSH_AUTH_SOCK: '/run/agent', EMPTY: '' })
+})
+
+test('what every object has is no variable that was set', () => {
+  const names = ['constructor', 'toString', 'hasOwnProperty', '__proto__']
+  assert.deepEqual(environment(`pass_env = ${list(names)}`), scrubbedEnvironment())
+})
+
+test('what is passed on takes the place of our own, and the configured path goes before both', () => {
+  const own = { PATH: '/opt/own', HOME: '/home/own' }
+  assert.deepEqual(environment('pass_env = ["PATH", "HOME"]', own), { ...scrubbedEnvironment(), ...own })
+  const both = environment('pass_env = ["PATH"]\npath = ["/opt/a/bin", "/usr/bin"]', own)
+  assert.equal(both['PATH'], '/opt/a/bin:/usr/bin')
+})
+
+test('a path is a list of absolute directories without a colon; an empty one is none', () => {
+  assert.equal(environment('path = ["/opt/a"]')['PATH'], '/opt/a')
+  assert.equal(environment('path = []')['PATH'], scrubbedEnvironment()['PATH'])
+  for (const directory of ['bin', './bin', '', '/a:/b', ':'])
+    assert.match(
+      problemsOf('path', ['/opt/a', directory]).join('\n'),
+      /^rexd\.toml:4: security\.path\[1\]: ".*" must be an absolute path without a colon$/,
+      directory,
+    )
+  for (const literal of ['"/a:/b"', '[1]', 'true'])
+    assert.match(readPolicy(['/usr'], { security: `path = ${literal}` }).problems.join('\n'), /security\.path: must be a list of strings/)
+})

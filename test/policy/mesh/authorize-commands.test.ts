@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict'
+import { chmod, copyFile, link, mkdir, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
+import { asNobody } from '../../support/file-permit.ts'
+import { askRun, EVERY_GRANT, permitted, policyOf, refused, rightsOf, ruleText } from '../../support/local-policy.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+/** What is said of an argv. */
+const verdictOf = (policy: LocalPolicy, argv: readonly string[]): string => {
+  const verdict = askRun(policy, { argv })
+  return verdict.kind === 'permit' ? `permit ${verdict.permit.matched_acl}` : verdict.code
+}
+
+const allowing = (...rules: (readonly [readonly string[], 'any'?])[]): LocalPolicy =>
+  policyOf(['/var'], { rules: rules.map(([argv, args]) => ruleText('allow_commands', argv, args)).join('') })
+
+const denying = (...rules: (readonly [readonly string[], 'any'?])[]): LocalPolicy =>
+  policyOf(['/var'], { rules: rules.map(([argv, args]) => ruleText('deny_commands', argv, args)).join('') })
+
+const program = async (directory: string, name: string): Promise<string> => {
+  await mkdir(directory, { recursive: true })
+  const path = join(directory, name)
+  await writeFile(path, '#!/bin/sh\n', { mode: 0o755 })
+  return path
+}
+
+/** A program that is denied, under all its names. */
+const manyNames = async (t: TestContext) => {
+  const dir = await tempDir(t)
+  const tool = await program(join(dir, 'bin'), 'tool')
+  await mkdir(join(dir, 'other'))
+  await symlink(tool, join(dir, 'other/soft'))
+  await symlink('soft', join(dir, 'other/softer'))
+  await symlink(join(dir, 'bin'), join(dir, 'sbin'))
+  await link(tool, join(dir, 'other/hard'))
+  await copyFile(tool, join(dir, 'other/copy'))
+  return { dir, tool, names: ['other/soft', 'other/softer', 'sbin/tool', 'other/hard', 'bin/../bin/tool'].map((name) => join(dir, name)) }
+}
+
+test('without a list of allowed commands, whatever is not denied may run', () => {
+  assert.equal(verdictOf(policyOf(['/var']), ['true', '--anything', ';']), 'permit security')
+})
+
+test('with an empty list nothing may run', () => {
+  const policy = policyOf(['/var'], { security: 'allow_commands = []' })
+  refused(askRun(policy), 'command_denied', /^no entry of security\.allow_commands allows this command$/, { rule: 'allow_commands' })
+})
+
+test('an allowed command is matched token by token, byte for byte, and nothing may follow', () => {
+  const policy = allowing([['echo', 'a b', '']], [['/bin/echo', '-n']])
+  assert.equal(verdictOf(policy, ['echo', 'a b', '']), 'permit allow_commands[0]')
+  assert.equal(verdictOf(policy, ['/bin/echo', '-n']), 'permit allow_commands[1]')
+  const others = [
+    ['echo'],
+    ['echo', 'a b'],
+    ['echo', 'a', 'b', ''],
+    ['echo', 'a b', '', ''],
+    ['echo', 'A b', ''],
+    ['echo', 'a b '],
+    ['echo a b '],
+    ['/bin/echo', 'a b', ''],
+  ]
+  for (const argv of [...others, ['/usr/bin/echo', '-n'], ['echo', '-n'], ['./echo', '-n']])
+    assert.equal(verdictOf(policy, argv), 'command_denied', argv.join('|'))
+})
+
+test('whatever follows fits where the rule says any, and only behind its own tokens', () => {
+  const policy = allowing([['echo', 'log'], 'any'])
+  for (const argv of [
+    ['echo', 'log'],
+    ['echo', 'log', '--exec=sh'],
+    ['echo', 'log', '', '-c', ';'],
+  ])
+    assert.equal(verdictOf(policy, argv), 'permit allow_commands[0]')
+  for (const argv of [['echo'], ['echo', 'x', 'log'], ['echo', 'logs']]) assert.equal(verdictOf(policy, argv), 'command_denied')
+})
+
+test('a number fits where <INT> stands, and no option does', () => {
+  const policy = allowing([['echo', '-n', '<INT>']])
+  for (const text of ['1', '42', '999999']) assert.equal(verdictOf(policy, ['echo', '-n', text]), 'permit allow_commands[0]')
+  for (const text of ['0', '-1', '--output=/etc/passwd', '01', '1000000', '1 ', '', '1\n', '+1', '1;id', '٣', '<INT>'])
+    assert.equal(verdictOf(policy, ['echo', '-n', text]), 'command_denied', text)
+})
+
+test('a path fits where <URL_PATH> stands, and no option, no way up and no other host does', () => {
+  const policy = allowing([['echo', 'http://localhost:1<URL_PATH>']], [['echo', '<URL_PATH>']])
+  for (const text of ['http://localhost:1/', '/a/b_c.d-e', '/']) assert.match(verdictOf(policy, ['echo', text]), /^permit/)
+  const others = [
+    '-o/etc/passwd',
+    '--url=/x',
+    'x/y',
+    '',
+    '/..',
+    '/a/../b',
+    '/a b',
+    '/a?b',
+    '/%2e',
+    '/a\n',
+    'http://localhost:12/',
+    'http://localhost:1@evil/',
+    'http://localhost:1',
+  ]
+  for (const text of others) assert.equal(verdictOf(policy, ['echo', text]), 'command_denied', text)
+})
+
+test('the first rule that allows is the one that is named', () => {
+  const policy = allowing([['echo', 'x']], [['echo'], 'any'], [['echo', 'y']])
+  assert.deepEqual(
+    [verdictOf(policy, ['echo', 'x']), verdictOf(policy, ['echo', 'y'])],
+    ['permit allow_commands[0]', 'permit allow_commands[1]'],
+  )
+})
+
+test('an argv without a program is no command', () => {
+  for (const argv of [[], ['']]) refused(askRun(policyOf(['/var']), { argv }), 'bad_request', /^argv: it names at least the program$/, {})
+})
+
+test('what is not allowed is told so whether it is there or not; what is allowed and is not there is told that', () => {
+  const policy = allowing([['no-such-program-x0x']])
+  for (const argv of [['echo'], ['another-missing-x0x'], ['./echo']]) assert.equal(verdictOf(policy, argv), 'command_denied')
+  refused(
+    askRun(policy, { argv: ['no-such-program-x0x'] }),
+    'file_not_found',
+    /"no-such-program-x0x" is in no directory of \/usr\/local\/sbin/,
+    {
+      argv0: 'no-such-program-x0x',
+    },
+  )
+})
+
+test('a program that others could replace, or that may not be executed, is not run', async (t) => {
+  const dir = await tempDir(t)
+  const tool = await program(dir, 'tool')
+  const policy = policyOf(['/var'])
+  permitted(askRun(policy, { argv: [tool] }))
+  await chmod(tool, 0o777)
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by others.*chmod go-w/, { argv0: tool })
+  await chmod(tool, 0o644)
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /does not exist or may not be executed/, { argv0: tool })
+})
+
+test('a denial names its rule and goes before every allowance', () => {
+  const rules =
+    ruleText('allow_commands', ['echo'], 'any') + ruleText('deny_commands', ['false']) + ruleText('deny_commands', ['echo', 'x'])
+  const policy = policyOf(['/var'], { rules })
+  assert.equal(verdictOf(policy, ['echo', 'y']), 'permit allow_commands[0]')
+  refused(askRun(policy, { argv: ['echo', 'x'] }), 'command_denied', /^security\.deny_commands\[1\] forbids this command$/, {
+    rule: 'deny_commands[1]',
+  })
+})
+
+test('a command that is denied by its name is denied by its path too', () => {
+  const policy = denying([['echo'], 'any'])
+  for (const name of ['echo', '/bin/echo', '/usr/bin/echo', '//usr/bin/../bin/echo'])
+    assert.equal(verdictOf(policy, [name, 'x']), 'command_denied', name)
+  assert.equal(verdictOf(policy, ['true']), 'permit security')
+})
+
+test('a command that is denied by its path is denied by its name too', () => {
+  const policy = denying([['/usr/bin/echo'], 'any'])
+  for (const name of ['echo', '/bin/echo', '/usr/bin/echo']) assert.equal(verdictOf(policy, [name, 'x']), 'command_denied', name)
+})
+
+test('a command is denied by whatever link leads to its file, soft or hard; a copy is another file', async (t) => {
+  const { dir, tool, names } = await manyNames(t)
+  const policy = denying([[tool], 'any'])
+  for (const name of [tool, ...names]) assert.equal(verdictOf(policy, [name, '-x']), 'command_denied', name)
+  assert.equal(verdictOf(policy, [join(dir, 'other/copy')]), 'permit security')
+})
+
+test('a command that is denied by one of its links is denied by all', async (t) => {
+  const { tool, names } = await manyNames(t)
+  for (const denied of names)
+    for (const name of [tool, ...names]) assert.equal(verdictOf(denying([[denied], 'any']), [name]), 'command_denied', `${denied} ${name}`)
+})
+
+test('a denial with arguments is of those arguments alone, by every name', async (t) => {
+  const { tool, names } = await manyNames(t)
+  const policy = denying([[tool, 'push', '<INT>']], [[tool, 'reset'], 'any'])
+  for (const name of [tool, ...names]) {
+    for (const rest of [['push', '7'], ['reset'], ['reset', '--hard']]) assert.equal(verdictOf(policy, [name, ...rest]), 'command_denied')
+    for (const rest of [[], ['push'], ['push', '-f'], ['push', '7', '7'], ['log', 'reset']])
+      assert.equal(verdictOf(policy, [name, ...rest]), 'permit security')
+  }
+})
+
+test('a denied name is denied wherever the path has a program of that name, not only where it is found first', async (t) => {
+  const dir = await tempDir(t)
+  const [first, second] = [await program(join(dir, 'a'), 'tool'), await program(join(dir, 'b'), 'tool')]
+  const rules = ruleText('deny_commands', ['tool'], 'any')
+  const policy = policyOf(['/var'], { security: `path = ["${dir}/a", "${dir}/b"]`, rules })
+  for (const name of ['tool', first, second]) assert.equal(verdictOf(policy, [name]), 'command_denied', name)
+})
+
+test('a denial holds for the file also where others could replace it at the path that the rule names', async (t) => {
+  const dir = await tempDir(t)
+  const tool = await program(join(dir, 'open'), 'tool')
+  await mkdir(join(dir, 'closed'))
+  await link(tool, join(dir, 'closed/tool'))
+  await chmod(join(dir, 'open'), 0o777)
+  assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'closed/tool')]), 'command_denied')
+})
+
+test('of a program that is many under many names, a denial means the name; the program itself stays denied, as does any other file', async (t) => {
+  const dir = await tempDir(t)
+  const busybox = await program(join(dir, 'bin'), 'busybox')
+  for (const name of ['rm', 'ls', 'cat']) await symlink('busybox', join(dir, 'bin', name))
+  const rules = ruleText('deny_commands', ['rm'], 'any')
+  const policy = policyOf(['/var'], { security: `path = ["${dir}/bin"]`, rules })
+  for (const name of ['ls', join(dir, 'bin/cat')]) assert.equal(verdictOf(policy, [name, '/']), 'permit security', name)
+  for (const name of ['rm', join(dir, 'bin/rm'), 'busybox', busybox]) assert.equal(verdictOf(policy, [name, 'rm']), 'command_denied', name)
+  await mkdir(join(dir, 'other'))
+  await symlink('../bin/rm', join(dir, 'other/rm'))
+  assert.equal(verdictOf(policy, [join(dir, 'other/rm')]), 'command_denied', 'a link of that name elsewhere')
+  // The same with hard links, and beside it a program that is one.
+  await mkdir(join(dir, 'hard'))
+  for (const name of ['busybox', 'rm', 'ls']) await link(busybox, join(dir, 'hard', name))
+  const hard = policyOf(['/var'], { security: `path = ["${dir}/hard"]`, rules })
+  assert.deepEqual(
+    [verdictOf(hard, ['ls']), verdictOf(hard, ['rm']), verdictOf(hard, ['busybox'])],
+    ['permit security', 'command_denied', 'command_denied'],
+  )
+  const tool = await program(join(dir, 'one'), 'tool')
+  await link(tool, join(dir, 'one/alias'))
+  assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'one/alias')]), 'command_denied')
+})
+
+test('a denied program that is not there denies nothing else', () => {
+  const policy = denying([['no-such-program-x0x'], 'any'], [['/no/such/program'], 'any'])
+  assert.equal(verdictOf(policy, ['true']), 'permit security')
+  assert.equal(verdictOf(policy, ['no-such-program-x0x']), 'command_denied')
+})
+
+test('a denied program that cannot be looked at denies nothing else', async (t) => {
+  const dir = await tempDir(t)
+  await symlink('loop', join(dir, 'loop'))
+  await mkdir(join(dir, 'closed'), { mode: 0o700 })
+  const rules: (readonly [readonly string[], 'any'])[] = [
+    [[join(dir, 'loop')], 'any'],
+    [[join(dir, 'closed/tool')], 'any'],
+    [['n'.repeat(300)], 'any'],
+  ]
+  const policy = denying(...rules)
+  await asNobody(async () => assert.equal(verdictOf(policy, ['true']), 'permit security'))
+  const looping = policyOf(['/var'], { security: `path = ["/usr/bin", "${dir}"]`, rules: ruleText('deny_commands', ['loop'], 'any') })
+  assert.equal(verdictOf(looping, ['true']), 'permit security')
+})
+
+test('a shell goes through the same lists as every other program', () => {
+  const shell = (rules: string, text: string): string => {
+    const policy = policyOf(['/var'], { security: EVERY_GRANT, rules })
+    const verdict = askRun(policy, { argv: ['/bin/sh', '-c', text], shell: true })
+    return verdict.kind === 'permit' ? `permit ${verdict.permit.matched_acl}` : verdict.code
+  }
+  assert.equal(shell('', 'id; id'), 'permit security')
+  assert.equal(shell(ruleText('allow_commands', ['echo'], 'any'), 'echo'), 'command_denied')
+  assert.equal(shell(ruleText('allow_commands', ['/bin/sh', '-c', 'id']), 'id'), 'permit allow_commands[0]')
+  assert.equal(shell(ruleText('allow_commands', ['/bin/sh', '-c', 'id']), 'id;id'), 'command_denied')
+  for (const name of ['sh', '/bin/sh', '/usr/bin/sh'])
+    assert.equal(shell(ruleText('deny_commands', [name], 'any'), 'id'), 'command_denied', name)
+})
+
+test('a shell that was not granted is refused before any list is looked at', () => {
+  const policy = policyOf(['/var'], { rules: ruleText('deny_commands', ['sh'], 'any') })
+  const verdict = askRun(policy, { argv: ['/bin/sh', '-c', 'id'], shell: true }, { rights: rightsOf(policy) })
+  refused(verdict, 'unsupported_capability', /security\.allow_shell grants it$/, { capability: 'exec.shell' })
+})

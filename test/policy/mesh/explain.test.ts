@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { authorize } from '../../../src/policy/mesh/authorize.ts'
+import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
+import { explain, explanationText, type Explanation } from '../../../src/policy/mesh/explain.ts'
+import { Slots } from '../../../src/policy/slots.ts'
+import { ALICE, aclAllowing, aclOf, aclText, alice, asking, ELSEWHERE, entryText, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+
+const acl = aclOf(
+  aclText([
+    entryText([['true']], { agent_id: MALLORY }),
+    entryText([
+      ['systemctl', 'status', 'x0xd'],
+      ['echo', '-n', '<INT>'],
+    ]),
+    entryText([['echo', '-n', 'done']], { description: 'second' }),
+  ]),
+)
+
+const ask = (...argv: string[]): Explanation => explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv })
+
+test('an allowed command is shown with its entry, its line and what would run', () => {
+  const answer = ask('echo', '-n', 'done')
+  assert.equal(answer.allowed, true)
+  assert.equal(answer.reason, null)
+  assert.deepEqual(answer.matched, { entry: 2, command: 0, description: 'second', line: 24, argv: ['echo', '-n', 'done'] })
+  assert.equal(answer.nearest, null)
+  assert.match(answer.run?.executable ?? '', /\/echo$/)
+  assert.equal(answer.run?.caps.timeout_ms, 300_000)
+  assert.ok(answer.gates.every(({ result }) => result === 'pass'))
+})
+
+test('a refused command is shown with the one that agrees for longest and the token that does not', () => {
+  const answer = ask('echo', '-n', 'hello')
+  assert.equal(answer.allowed, false)
+  assert.equal(answer.reason, 'argv_not_allowed')
+  assert.deepEqual(answer.nearest, {
+    entry: 1,
+    command: 1,
+    description: 'alice on her laptop',
+    line: 18,
+    argv: ['echo', '-n', '<INT>'],
+    token: 2,
+    why: 'token 2 is "hello", the command has "<INT>" (1 to 999999, no sign, no leading zero)',
+  })
+  assert.equal(answer.detail, answer.nearest?.why)
+  assert.equal(answer.run, null)
+})
+
+test('the gate that refused is named and those behind it were not reached', () => {
+  const answer = ask('echo', 'a;b')
+  assert.equal(answer.reason, 'shell_metachar_in_argv')
+  assert.deepEqual(
+    answer.gates.map(({ result }) => result),
+    [...Array<string>(5).fill('pass'), 'deny', ...Array<string>(6).fill('not_reached')],
+  )
+  assert.deepEqual([answer.matched, answer.nearest], [null, null])
+})
+
+test('a refusal behind the command shows which command matched', () => {
+  const answer = explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['systemctl', 'status', 'x0xd'], cwd: '/' })
+  assert.equal(answer.reason, 'cwd_not_allowed')
+  assert.equal(answer.matched?.line, 16)
+})
+
+test('stdin, timeout and clamp are judged as in a request', () => {
+  const question = { acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['echo', '-n', '5'] }
+  assert.equal(explain({ ...question, stdin_len: 1_048_577 }).reason, 'stdin_too_large')
+  assert.equal(explain({ ...question, timeout_ms: 300_001 }).reason, 'timeout_too_large')
+  assert.equal(explain({ ...question, timeout_ms: 300_001, clamp: true }).run?.caps.timeout_clamped, true)
+})
+
+test('an agent on another machine is told apart from a stranger', () => {
+  assert.match(explain({ acl, agent_id: ALICE, machine_id: ELSEWHERE, argv: ['true'] }).detail ?? '', /on another machine/)
+  assert.match(explain({ acl, agent_id: ELSEWHERE, machine_id: LAPTOP, argv: ['true'] }).detail ?? '', /with another agent/)
+  assert.match(explain({ acl, agent_id: ELSEWHERE, machine_id: ELSEWHERE, argv: ['true'] }).detail ?? '', /neither/)
+})
+
+test('asking often takes no slot', () => {
+  for (let count = 0; count < 100; count++) assert.equal(ask('echo', '-n', '1').allowed, true)
+})
+
+test('the text says verdict, reason, place and gates, one line each', () => {
+  const denied = explanationText(ask('echo', '-n', 'hello'), ['echo', '-n', 'hello'])
+  assert.deepEqual(denied.split('\n'), [
+    'denied   ["echo", "-n", "hello"]',
+    'reason   argv_not_allowed',
+    'why      token 2 is "hello", the command has "<INT>" (1 to 999999, no sign, no leading zero)',
+    'nearest  acl.toml:18: ["echo", "-n", "<INT>"] of "alice on her laptop"',
+    'gates    sender > trust > enabled > argv > pair > metacharacters > command DENIES > (cwd) > (stdin) > (timeout) > (slots) > (executable)',
+    'assumed  the sender is verified, trust accepts it, and no other run is going on',
+  ])
+  const allowed = explanationText(ask('echo', '-n', '5'), ['echo', '-n', '5'])
+  assert.match(allowed, /^allowed {2}\["echo", "-n", "5"\]\nmatched {2}acl\.toml:18: .*\nruns {5}\/.*\/echo in \/.*\nlimits {3}300000 ms, /)
+})
+
+test('the text shows no control character and no change of direction', () => {
+  const argv = ['echo', '\u001b[2J', '\u202egnp.exe', '\u200b', '\r', '\u009b', '\ud800']
+  const text = explanationText(ask(...argv), argv)
+  assert.doesNotMatch(text.replaceAll('\n', ''), /\p{C}/u)
+})
+
+test('explain says what authorize says, whatever is asked', () => {
+  const file = aclAllowing(['echo', '<INT>'], ['true'], ['echo', 'http://h<URL_PATH>', '-q'], ['x0x-no-such-tool'])
+  const argvs = fc.array(fc.constantFrom('echo', 'true', '1', '0', 'http://h/a', '-q', ';', 'x0x-no-such-tool', ''), { maxLength: 4 })
+  const intents = fc.record({
+    argv: argvs,
+    cwd: fc.option(fc.constant('/'), { freq: 8 }),
+    stdin_len: fc.option(fc.integer({ min: 0, max: 2_000_000 })),
+    timeout_ms: fc.option(fc.integer({ min: 0, max: 600_000 })),
+    clamp: fc.boolean(),
+  })
+  const seen = new Set<string | null>()
+  fc.assert(
+    fc.property(intents, fc.constantFrom(ALICE, MALLORY), (intent, agent_id) => {
+      const verdict = authorize(
+        asking(intent.argv, intent),
+        { ...alice, agent_id },
+        { acl: file, slots: new Slots(file.caps), env: scrubbedEnvironment() },
+      )
+      const answer = explain({ acl: file, agent_id, machine_id: LAPTOP, ...intent })
+      assert.equal(answer.allowed, verdict.kind === 'permit')
+      assert.equal(answer.reason, verdict.kind === 'denied' ? verdict.reason : null)
+      assert.equal(answer.nearest !== null, verdict.kind === 'denied' && verdict.gate === 'command')
+      if (verdict.kind === 'permit') assert.deepEqual(answer.run?.caps, verdict.permit.caps)
+      seen.add(answer.reason)
+    }),
+    { seed: 20_260_104, numRuns: 3_000 },
+  )
+  assert.ok(seen.size >= 8, `only saw ${[...seen].join(' ')}`)
+})

@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import type { PatternToken } from '../../../src/policy/mesh/acl.ts'
+import { findMetacharacter, firstMismatch, parseToken } from '../../../src/policy/mesh/match.ts'
+
+const SEED = 20_260_101
+
+const tokensOf = (argv: readonly string[]): PatternToken[] =>
+  argv.map((text) => {
+    const token = parseToken(text)
+    assert.ok(typeof token !== 'string', `${text}: ${String(token)}`)
+    return token
+  })
+
+const matches = (pattern: readonly string[], argv: readonly string[]): boolean => firstMismatch(tokensOf(pattern), argv) === null
+
+test('a literal matches itself alone, byte for byte', () => {
+  assert.ok(matches(['systemctl', 'status', 'x0xd'], ['systemctl', 'status', 'x0xd']))
+  for (const token of ['x0xD', 'x0xd ', ' x0xd', 'x0xd\0', 'x0x', 'x0xdd', '', 'х0xd', 'x0xd\n'])
+    assert.ok(!matches(['systemctl', 'status', 'x0xd'], ['systemctl', 'status', token]), JSON.stringify(token))
+})
+
+test('letters that look alike or compose to the same are different', () => {
+  assert.ok(!matches(['caf\u00e9'], ['cafe\u0301']))
+  assert.ok(!matches(['a'], ['\u0430']))
+})
+
+test('<INT> takes 1 to 999999', () => {
+  for (const text of ['1', '9', '10', '12345', '99999', '100000', '999999']) assert.ok(matches(['echo', '<INT>'], ['echo', text]), text)
+})
+
+test('<INT> refuses everything else', () => {
+  const others = [
+    '0',
+    '-1',
+    '+1',
+    '1e5',
+    '1.0',
+    '5`a',
+    '5a',
+    '',
+    ' 1',
+    '1 ',
+    '01',
+    '00',
+    '1000000',
+    '1\n',
+    '0x1',
+    '1_000',
+    '١',
+    '１',
+    '<INT>',
+  ]
+  for (const text of others) assert.ok(!matches(['echo', '<INT>'], ['echo', text]), JSON.stringify(text))
+})
+
+test('<URL_PATH> takes a path of plain characters', () => {
+  for (const text of ['/', '/health', '/foo/bar', '/a.b', '/a_b-c', '//', '/.', `/${'a'.repeat(256)}`])
+    assert.ok(matches(['curl', '<URL_PATH>'], ['curl', text]), text)
+})
+
+test('<URL_PATH> refuses everything else', () => {
+  const others = [
+    '',
+    'health',
+    '/..',
+    '/../etc',
+    '/a/../b',
+    '/a..b',
+    '/foo bar',
+    '/foo;ls',
+    '/a?b',
+    '/a#b',
+    '/%2e%2e',
+    '/a\n',
+    '/ä',
+    '-/',
+    '/a\\b',
+  ]
+  for (const text of [...others, `/${'a'.repeat(257)}`]) assert.ok(!matches(['curl', '<URL_PATH>'], ['curl', text]), JSON.stringify(text))
+})
+
+test('<URL_PATH> as an ending needs the literal before it and a whole path after it', () => {
+  const pattern = ['curl', 'http://127.0.0.1:12600<URL_PATH>']
+  assert.ok(matches(pattern, ['curl', 'http://127.0.0.1:12600/health']))
+  for (const text of [
+    'http://127.0.0.1:12600',
+    'http://127.0.0.1:12600health',
+    'http://127.0.0.1:126000/health',
+    'http://127.0.0.1:12600@evil.example/',
+    'http://127.0.0.1:12600.evil.example/',
+    'http://127.0.0.1:12601/health',
+    'xhttp://127.0.0.1:12600/health',
+    'http://127.0.0.1:12600/..',
+    '/health',
+  ])
+    assert.ok(!matches(pattern, ['curl', text]), text)
+})
+
+test('lengths must be equal: nothing is a prefix of anything', () => {
+  assert.ok(!matches(['git', 'status'], ['git']))
+  assert.ok(!matches(['git', 'status'], ['git', 'status', '--exec-path=/tmp']))
+  assert.ok(!matches(['git', 'status'], []))
+})
+
+test('tokens that join to the same text are different', () => {
+  const pattern = ['cat', '/var/log/messages']
+  for (const argv of [
+    ['cat /var/log/messages'],
+    ['cat', '/var/log/', 'messages'],
+    ['cat', '/var/log/messages', '/etc/shadow'],
+    ['cat', '/var/log/messages /etc/shadow'],
+    ['cat', '', '/var/log/messages'],
+    ['cat', '/var/log/messages', ''],
+  ])
+    assert.ok(!matches(pattern, argv), JSON.stringify(argv))
+  assert.ok(!matches(['a b', 'c'], ['a', 'b c']))
+})
+
+test('<INT> and <URL_PATH> are the only templates, <INT> alone and <URL_PATH> alone or at the end', () => {
+  for (const [text, reason] of [
+    ['<ANY>', /unknown template <ANY>/],
+    ['<int>', /unknown template <int>/],
+    ['<>', /unknown template <>/],
+    ['< INT >', /unknown template/],
+    ['a<ANY>b', /unknown template <ANY>/],
+    ['<\n>', /unknown template/],
+    ['-n<INT>', /<INT> must be the whole token/],
+    ['<INT>s', /<INT> must be the whole token/],
+    ['<INT><INT>', /<INT> must be the whole token/],
+    ['<INT><URL_PATH>', /<INT> must be the whole token/],
+    ['<<INT>>', /<INT> must be the whole token/],
+    ['<URL_PATH>/x', /<URL_PATH> must be the whole token or its end/],
+    ['<URL_PATH><URL_PATH>', /<URL_PATH> must be the whole token or its end/],
+    ['<ANY><URL_PATH>', /unknown template <ANY>/],
+  ] as const) {
+    const token = parseToken(text)
+    assert.ok(typeof token === 'string', text)
+    assert.match(token, reason)
+  }
+})
+
+test('half a bracket is a literal', () => {
+  assert.deepEqual(parseToken('a<b'), { kind: 'literal', text: 'a<b' })
+  assert.deepEqual(parseToken('<INT'), { kind: 'literal', text: '<INT' })
+  assert.deepEqual(parseToken('URL_PATH>'), { kind: 'literal', text: 'URL_PATH>' })
+})
+
+test('each metacharacter is found in any token, and nothing else is one', () => {
+  for (const character of [';', '|', '&', '>', '<', '`', '$', '\n', '\0'])
+    assert.deepEqual(findMetacharacter(['a', `b${character}c`]), { token: 1, character })
+  const plain = Array.from({ length: 0x100 }, (_, code) => String.fromCharCode(code)).filter((char) => !';|&><`$\n\0'.includes(char))
+  assert.equal(plain.length, 0x100 - 9)
+  assert.equal(findMetacharacter(plain), null)
+})
+
+test('the first mismatch is the first token that differs, or where one side ends', () => {
+  const tokens = tokensOf(['a', '<INT>', 'c'])
+  assert.equal(firstMismatch(tokens, ['a', '5', 'c']), null)
+  assert.equal(firstMismatch(tokens, ['x', 'y', 'z']), 0)
+  assert.equal(firstMismatch(tokens, ['a', '0', 'c']), 1)
+  assert.equal(firstMismatch(tokens, ['a', '5']), 2)
+  assert.equal(firstMismatch(tokens, ['a', '5', 'c', 'd']), 3)
+})
+
+test('no template matches a token that begins with a dash', () => {
+  fc.assert(
+    fc.property(fc.constantFrom('<INT>', '<URL_PATH>'), fc.string({ unit: 'binary' }), (template, rest) => {
+      assert.ok(!matches(['tool', template], ['tool', `-${rest}`]))
+    }),
+    { seed: SEED, numRuns: 2_000 },
+  )
+})
+
+test('a matching argv equals its pattern token for token but for the templates', () => {
+  const piece = fc.constantFrom('a', 'b', '', '-', '/', '/a', '..', '1', '0', '12', '<INT>', '<URL_PATH>', 'p<URL_PATH>', 'p/', 'p/a', 'p')
+  const isPattern = (text: string): boolean => typeof parseToken(text) !== 'string'
+  let matched = 0
+  fc.assert(
+    fc.property(fc.array(piece.filter(isPattern), { maxLength: 4 }), fc.array(piece, { maxLength: 4 }), (pattern, argv) => {
+      if (!matches(pattern, argv)) return
+      matched += 1
+      assert.equal(argv.length, pattern.length)
+      for (const [at, text] of argv.entries()) {
+        const expected = pattern[at] ?? ''
+        if (expected === '<INT>') assert.ok(String(Number(text)) === text && Number(text) >= 1 && Number(text) <= 999_999)
+        else if (expected.endsWith('<URL_PATH>')) assert.ok(text.startsWith(`${expected.slice(0, -10)}/`) && !text.includes('..'))
+        else assert.equal(text, expected)
+      }
+    }),
+    { seed: SEED, numRuns: 20_000 },
+  )
+  assert.ok(matched > 100, `only ${matched} of the cases matched`)
+})

@@ -1,0 +1,526 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { CommanderError } from 'commander'
+
+import type { JournalEvent } from '../../../src/audit/events.ts'
+import { Chain, prepareLine } from '../../../src/audit/line.ts'
+import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
+import { buildProgram } from '../../../src/programs/x0x/program.ts'
+import { ERROR_TABLE } from '../../../src/base/errors.ts'
+import { MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
+import { beginRunAnswer, fakeDaemon, json, runAnswer, runCli, runEventBytes, type SeenRequest } from '../../support/fake-daemon.ts'
+import { exitEvent, RUN_ID } from '../../support/exit-event.ts'
+import { denialEvent } from '../../support/journal.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const ID = RUN_ID
+const HELLO_SHA256 = '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824'
+/** Of the fake daemon. */
+const OPERATOR_KEY = Buffer.from('8'.repeat(64), 'hex')
+const exit = exitEvent()
+const data = (text: string | Uint8Array, type = 'stdout') => ({
+  type,
+  request_id: ID,
+  seq: 0,
+  data_b64: Buffer.from(text).toString('base64'),
+})
+
+test('a command line that makes no sense is 2, says what, and says what to do', async () => {
+  for (const argv of [
+    ['exce'],
+    ['exec'],
+    ['exec', 'bob'],
+    ['exec', 'bob', 'echo', '42'],
+    ['exec', 'bob', '--'],
+    ['exec', 'bob', '--timout', '3', '--', 'x'],
+    ['exec', 'bob', '--timeout', '0', '--', 'x'],
+    ['exec', 'bob', '--timeout', '-1', '--', 'x'],
+    ['exec', 'bob', '--stdin-file', '/nonexistent', '--', 'x'],
+    ['contacts', 'pin', 'bob'],
+    ['contacts', 'trust', 'bob', 'much'],
+    ['--name', '../x', 'id'],
+    ['--api', 'ftp://x', 'id'],
+    ['id', 'revoke'],
+    ['acl', 'explain', 'x.toml', '--agent', 'short', '--machine', 'short', '--', 'x'],
+    ['audit', 'tail', 'x', '-n', 'many'],
+  ]) {
+    const { status, stdout, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', ...argv])
+    assert.equal(status, 2, argv.join(' '))
+    assert.equal(stdout, '')
+    assert.match(stderr, /^x0x: \S/)
+  }
+})
+
+test('a mistyped command or flag names the one that was meant', async () => {
+  assert.match((await runCli(['exce'])).stderr, /Did you mean exec/)
+  assert.match((await runCli(['exec', 'bob', '--timout', '3', '--', 'x'])).stderr, /Did you mean --timeout/)
+})
+
+test('without a daemon every command that needs one is 255 and says how to start it', async (t) => {
+  const dir = await tempDir(t)
+  for (const argv of [['id'], ['peers'], ['contacts', 'list'], ['exec', 'bob', '--', 'x'], ['diagnostics', 'exec'], ['routes']]) {
+    const { status, stderr } = await runCli(['--data-dir', dir, ...argv])
+    assert.equal(status, 255, argv.join(' '))
+    assert.ok(stderr.includes(`start it with: x0xd --data-dir ${dir}`), stderr)
+  }
+  assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /start it with: x0xd --name x0x-none/)
+})
+
+test('a wrong command line names the help of its own command, and a word that stands before the dashes', async () => {
+  for (const [argv, text] of [
+    [['contacts', 'pin', 'bob'], /^x0x: missing required argument 'machine'\n {5}how to use it: x0x contacts pin --help\n$/],
+    [['contacts', 'bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x contacts --help\n$/],
+    [['peers', 'x'], /^x0x: too many arguments .*\n {5}how to use it: x0x peers --help\n$/],
+    [['bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x --help\n$/],
+    [['exec', 'bob', 'extra', '--', 'x'], /^x0x: "extra" stands before the two dashes .*\n.*\n$/],
+    [['exec', 'bob', 'echo', '42'], /^x0x: no command given\n.*two dashes.*\n$/],
+  ] as const) {
+    const { status, stderr } = await runCli(argv)
+    assert.equal(status, 2)
+    assert.match(stderr, text)
+  }
+})
+
+test('help is on stdout with 0; no command at all is help on stderr with 2', async () => {
+  for (const argv of [['--help'], ['exec', '--help'], ['contacts', '--help'], ['acl', 'explain', '--help']]) {
+    const { status, stdout, stderr } = await runCli(argv)
+    assert.equal(status, 0)
+    assert.match(stdout, /^Usage: x0x/)
+    assert.equal(stderr, '')
+  }
+  const none = await runCli([])
+  assert.equal(none.status, 2)
+  assert.match(none.stderr, /^Usage: x0x/)
+})
+
+test('every command has a description and answers --help', async () => {
+  const walk = async (words: readonly string[]): Promise<void> => {
+    const program = buildProgram({ version: '0', context: () => assert.fail(), done: () => undefined, behindDashes: null })
+    let command = program
+    for (const word of words) command = command.commands.find((one) => one.name() === word) ?? assert.fail(word)
+    assert.ok(command.description().length > 0, words.join(' '))
+    command.exitOverride().configureOutput({ writeOut: () => undefined })
+    assert.throws(() => command.parse(['--help'], { from: 'user' }), CommanderError)
+    for (const child of command.commands) await walk([...words, child.name()])
+  }
+  await walk([])
+})
+
+test('the token goes with every request', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, link: 'x0x://agent/x' }))
+  assert.equal((await runCli(['--data-dir', dir, 'card'])).stdout, 'x0x://agent/x\n')
+  assert.equal(seen[0]?.headers.authorization, `Bearer ${'7'.repeat(64)}`)
+  assert.equal(seen[0]?.headers.host, 'localhost')
+})
+
+test('a change of contacts carries a proof over the very bytes that are sent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await runCli(['--data-dir', dir, 'contacts', 'trust', 'bob', 'trusted'])
+  const [request] = seen
+  assert.equal(request?.path, '/contacts/trust')
+  assert.deepEqual(JSON.parse(request?.body ?? ''), { contact: 'bob', level: 'trusted' })
+  const proof = String(request?.headers['x-x0x-operator-proof'])
+  const key = Buffer.from('8'.repeat(64), 'hex')
+  assert.ok(checkOperatorProof(key, 'contact_trust', Buffer.from(request?.body ?? ''), proof, Date.now()))
+  assert.equal(checkOperatorProof(key, 'contact_pin', Buffer.from(request?.body ?? ''), proof, Date.now()), null)
+})
+
+test('without the operator key a change is refused before anything is sent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await rm(join(dir, 'operator.key'))
+  const { status, stderr } = await runCli(['--data-dir', dir, 'contacts', 'remove', 'bob'])
+  assert.equal(status, 1)
+  assert.match(stderr, /operator\.key is missing/)
+  assert.equal(seen.length, 0)
+})
+
+test('every error of the daemon is one line, and --json prints it as it came', async (t) => {
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    const code = request.path.slice('/diagnostics/'.length)
+    json(response, 418, { ok: false, error: code === 'exec' ? 'rate_limited' : 'unheard_of', message: 'too much\u001b[2J' })
+  })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'diagnostics', 'exec'])
+  assert.equal(status, ERROR_TABLE.rate_limited.exit)
+  assert.equal(stderr, 'x0x: too much\\x1b[2J\n')
+  const machine = await runCli(['--data-dir', dir, '--json', 'diagnostics', 'exec'])
+  assert.deepEqual(JSON.parse(machine.stdout), { ok: false, error: 'rate_limited', message: 'too much\u001b[2J' })
+  assert.equal((await runCli(['--data-dir', dir, 'diagnostics', 'dm'])).status, ERROR_TABLE.internal.exit)
+})
+
+test('an ambiguous agent lists the candidates, an unreachable one the addresses that were tried', async (t) => {
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    const { agent } = JSON.parse(request.body) as { agent: string }
+    if (agent === 'two')
+      json(response, 409, {
+        ok: false,
+        error: 'ambiguous_agent',
+        message: 'two',
+        data: {
+          candidates: [
+            { name: 'a', agent_id: 'aa' },
+            { name: null, agent_id: 'ab' },
+          ],
+        },
+      })
+    else
+      json(response, 502, {
+        ok: false,
+        error: 'peer_unreachable',
+        message: 'no answer: /ip4/192.0.2.1/tcp/1: refused',
+        data: { addresses: [{ address: '/ip4/192.0.2.1/tcp/1', error: 'refused' }] },
+      })
+  })
+  const two = await runCli(['--data-dir', dir, 'exec', 'two', '--', 'x'])
+  assert.equal(two.status, 255)
+  assert.match(two.stderr, / {2}a {2}aa\n {7}ab\n$/)
+  const far = await runCli(['--data-dir', dir, 'exec', 'far', '--', 'x'])
+  assert.match(
+    far.stderr,
+    /^x0x: the agent cannot be reached\n {5}tried:\n {7}\/ip4\/192\.0\.2\.1\/tcp\/1: refused\n {5}.*x0x peers\n {5}.*x0x card/,
+  )
+  assert.equal(far.stderr.match(/refused/g)?.length, 1)
+})
+
+test('output goes byte for byte to a pipe; to a terminal its control characters are shown, unless --raw', async (t) => {
+  const text = 'a\u001b[31mb\u202ec\n'
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data(text), data(text, 'stderr'), exit))
+  const argv = ['--data-dir', dir, 'exec', 'bob', '--', 'x']
+  assert.deepEqual(await runCli(argv), { status: 0, stdout: text, stderr: text })
+  const shown = 'a\\x1b[31mb\\u202ec\n'
+  assert.deepEqual(await runCli(argv, { terminal: true }), { status: 0, stdout: shown, stderr: shown })
+  assert.deepEqual(await runCli(['--data-dir', dir, 'exec', 'bob', '--raw', '--', 'x'], { terminal: true }), {
+    status: 0,
+    stdout: text,
+    stderr: text,
+  })
+})
+
+test('a character cut between two frames is whole on a terminal', async (t) => {
+  const bytes = Buffer.from('世')
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    runAnswer(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit),
+  )
+  assert.equal((await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { terminal: true })).stdout, '世')
+})
+
+test('an answer that stops without an exit is incomplete, never a success', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data('half')))
+  const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(status, 255)
+  assert.equal(stdout, 'half')
+  assert.match(stderr, /^x0x: incomplete: /)
+})
+
+test('an error in the middle of the stream is 255', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    runAnswer(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke' }),
+  )
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(status, 255)
+  assert.equal(stderr, 'x0x: broke\n')
+})
+
+test('the first signal cancels by id and waits, and the id is ours from the beginning', async (t) => {
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  let waiting: { write(text: string): void; end(text: string): void } | null = null
+  const { dir, seen } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/exec/run') {
+      waiting = beginRunAnswer(response)
+      response.write(
+        `${JSON.stringify({ type: 'started', request_id: ID, agent_id: exit.agent_id, machine_id: exit.machine_id, pid: 7 })}\n`,
+      )
+      setImmediate(() => interrupt('SIGINT'))
+    } else {
+      json(response, 200, { ok: true })
+      waiting?.end(`${JSON.stringify({ ...exit, code: null, signal: 15, warnings: ['cancelled'] })}\n`)
+    }
+  })
+  const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
+    interrupt = listener
+    return () => undefined
+  }
+  const result = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { onSignal })
+  assert.equal(result.status, 143)
+  const [run, cancel] = seen.map((request) => JSON.parse(request.body) as { request_id: string })
+  assert.equal(seen[1]?.path, '/exec/cancel')
+  assert.equal(cancel?.request_id, run?.request_id)
+})
+
+test('a first signal that the daemon cannot be told of ends the wait, and says that the end is not known', async (t) => {
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    if (request.path !== '/exec/run') return json(response, 500, { ok: false, error: 'internal', message: 'no' })
+    beginRunAnswer(response).write(runEventBytes(data('up\n')))
+  })
+  const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
+    interrupt = listener
+    return () => undefined
+  }
+  const result = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { onSignal, onOutput: () => interrupt('SIGINT') })
+  assert.equal(result.status, 130)
+  assert.equal(result.stdout, 'up\n')
+  assert.equal(result.stderr, 'x0x: interrupted; the daemon could not be told, and how the command ends there is not known\n')
+})
+
+test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  await writeFile(join(dir, 'payload'), 'hello')
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', join(dir, 'payload'), '--', 'cat'])
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: 'hello' })
+  const bodies = seen.map((request) =>
+    request.body
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>),
+  )
+  assert.equal(bodies[0]?.[0]?.['stdin_len'], 5)
+  assert.deepEqual(bodies[0]?.[0]?.['stdin_sha256'], [HELLO_SHA256])
+  assert.equal(bodies[1]?.[0]?.['stdin_len'], undefined)
+  for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
+})
+
+test('acl check says that exec is off where the file does not turn it on', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  const file = join(dir, 'acl.toml')
+  const head = 'audit_log_path = "/var/log/x0x/exec.log"\n'
+  for (const [text, off] of [
+    [`[exec]\n${head}enabled = false\n`, true],
+    [`[exec]\n${head}`, true],
+    ['', true],
+    [`[exec]\n${head}enabled = true\n`, false],
+  ] as const) {
+    await writeFile(file, text, { mode: 0o600 })
+    const { status, stdout } = await runCli(['acl', 'check', file])
+    assert.deepEqual([status, stdout.includes('exec is off')], [0, off], text)
+  }
+})
+
+const provenBody = (request: SeenRequest | undefined): boolean => {
+  const header = request?.headers['x-x0x-operator-proof']
+  const [head = ''] = request?.body.split('\n') ?? []
+  return typeof header === 'string' && checkOperatorProof(OPERATOR_KEY, 'exec_run', Buffer.from(head), header, Date.now()) !== null
+}
+
+test('a run carries a proof over the very bytes of its request object, also before the stdin of a file', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  await writeFile(join(dir, 'payload'), 'hello')
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'echo', '42'])
+  await runCli(['--data-dir', dir, 'exec', 'b'.repeat(64), '--stdin-file', join(dir, 'payload'), '--', 'cat'])
+  assert.deepEqual(seen.map(provenBody), [true, true])
+  const proofs = new Set(seen.map(({ headers }) => headers['x-x0x-operator-proof']))
+  assert.equal(proofs.size, 2)
+})
+
+test('a daemon that insists is asked again with a proof: where the id is not whole, and where stdin comes by a pipe', async (t) => {
+  let insist = true
+  const { dir, seen } = await fakeDaemon(t, (request, response) => {
+    if (insist && request.headers['x-x0x-operator-proof'] === undefined)
+      json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' })
+    else runAnswer(response, exit)
+  })
+  const ask = async (agent: string, ...more: string[]): Promise<number> =>
+    (await runCli(['--data-dir', dir, 'exec', agent, ...more, '--', 'cat'], { stdin: 'hello' })).status
+  const statuses = [await ask('b0b0b0'), await ask('bob', '--stdin-file', '-')]
+  insist = false
+  statuses.push(await ask('b0b0b0'), await ask('bob', '--stdin-file', '-'))
+  assert.deepEqual(statuses, [0, 0, 0, 0])
+  assert.deepEqual(seen.map(provenBody), [false, true, false, true, false, false])
+  const [head = '', stdin] = seen[3]!.body.trimEnd().split('\n')
+  const { stdin_len, stdin_sha256 } = JSON.parse(head) as Record<string, unknown>
+  assert.deepEqual([stdin_len, stdin_sha256, stdin], [5, [HELLO_SHA256], '{"stdin_b64":"aGVsbG8="}'])
+  const ids = seen.map(({ body }) => (JSON.parse(body.split('\n')[0]!) as { request_id: string }).request_id)
+  assert.equal(new Set(ids).size, 4)
+})
+
+test('without what proves it, a daemon that insists is answered by 255 and what to do', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) =>
+    json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' }),
+  )
+  await rm(join(dir, 'operator.key'))
+  const missing = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
+  assert.equal(missing.status, 255)
+  assert.match(missing.stderr, /^x0x: .*operator\.key is missing\n +run this as the user of the daemon: it needs operator\.key/)
+  await writeFile(join(dir, 'operator.key'), 'nonsense')
+  const broken = await runCli(['--data-dir', dir, '--json', 'exec', 'bob', '--', 'x'])
+  assert.deepEqual([broken.status, (JSON.parse(broken.stdout) as { error: string }).error], [255, 'bad_key_file'])
+  assert.deepEqual(
+    seen.map(({ headers }) => headers['x-x0x-operator-proof']),
+    [undefined, undefined],
+  )
+})
+
+test('a proof goes to the daemon of this data directory alone, whatever --api names', async (t) => {
+  const seen: (string | undefined)[] = []
+  const server = createServer((request, response) => {
+    seen.push(request.headers['x-x0x-operator-proof']?.slice(0, 3) as string | undefined)
+    json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  const ask = async () => runCli(['--data-dir', dir, '--api', `http://127.0.0.1:${port}`, 'exec', 'bob', '--', 'x'])
+  assert.match((await ask()).stderr, /--api leads to another daemon/)
+  await writeFile(join(dir, 'api.port'), `127.0.0.1:${port === 1 ? 2 : port - 1}\n`)
+  await ask()
+  await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
+  assert.match((await ask()).stderr, /operators only/)
+  assert.deepEqual(seen, [undefined, undefined, 'v1.'])
+})
+
+test('more stdin from a pipe than can be kept is too_large, with what to do instead', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], {
+    stdin: 'x'.repeat(MAX_STDIN_SPOOL + 1),
+  })
+  assert.equal(status, 255)
+  assert.match(stderr, /^x0x: stdin is longer than 67108864 bytes: give it as a file/)
+})
+
+test('a request asks for clamping and its timeout in milliseconds', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
+  await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--', 'echo', '--timeout', '9', ''])
+  const { request_id: _, ...body } = JSON.parse(seen[0]?.body ?? '') as Record<string, unknown>
+  assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, timeout_ms: 1500 })
+})
+
+test('a card may be piped into contacts import', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin: 'x0x://agent/abc\n' })
+  assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
+})
+
+test('a card that a terminal cut says so; every bad card says to ask for a fresh one', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 400, { ok: false, error: 'bad_card', message: 'cut short' }))
+  const argv = ['--data-dir', dir, 'contacts', 'import', '-']
+  const stdin = 'x'.repeat(4095)
+  const piped = await runCli(argv, { stdin })
+  assert.equal(piped.status, 1)
+  assert.equal(piped.stderr, 'x0x: cut short\n     ask for a fresh one: x0x card\n')
+  const typed = await runCli(argv, { stdin, terminal: true })
+  assert.equal(typed.status, 1)
+  assert.match(
+    typed.stderr,
+    /^x0x: cut short\n {5}the terminal cuts long lines, and passed on 4095 characters; .*\n {5}ask for a fresh one/,
+  )
+})
+
+test('exec --cancel needs no agent', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
+  assert.equal((await runCli(['--data-dir', dir, 'exec', '--cancel', ID])).status, 0)
+  assert.equal(seen[0]?.path, '/exec/cancel')
+  assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { request_id: ID })
+})
+
+test('direct send reads standard input for - and for nothing', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
+  for (const text of [['-'], []]) await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...text], { stdin: 'hi' })
+  assert.deepEqual(
+    seen.map(({ body }) => (JSON.parse(body) as { payload_b64: string }).payload_b64),
+    ['aGk=', 'aGk='],
+  )
+})
+
+test('a message that was not delivered says what to do', async (t) => {
+  for (const [outcome, next] of [
+    ['no_listener', /x0x direct listen/],
+    ['rejected', /x0x contacts trust/],
+  ] as const) {
+    const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome }))
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'direct', 'send', 'bob', 'hi'])
+    assert.deepEqual([status, stdout], [1, `${outcome}\n`])
+    assert.match(stderr, next)
+  }
+})
+
+test('direct listen names the contact that sent', async (t) => {
+  const message = (from_agent: string): string =>
+    `data: ${JSON.stringify({ type: 'message', from_agent, content_type: 'text/plain', payload_b64: 'aGk=' })}\n\n`
+  const { dir } = await fakeDaemon(t, (request, response) => {
+    if (request.path === '/contacts') json(response, 200, { ok: true, contacts: [{ name: 'bob', agent_id: 'a'.repeat(64) }] })
+    else response.writeHead(200, { 'content-type': 'text/event-stream' }).end(message('a'.repeat(64)) + message('b'.repeat(64)))
+  })
+  const { stdout } = await runCli(['--data-dir', dir, 'direct', 'listen'])
+  assert.equal(stdout, `${'a'.repeat(12)} (bob)  hi\n${'b'.repeat(12)}  hi\n`)
+})
+
+test('without a journal the daemon says which command wants a file', async (t) => {
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, journal: null }))
+  for (const command of ['tail', 'verify'])
+    assert.match((await runCli(['--data-dir', dir, 'audit', command])).stderr, new RegExp(`name the file: x0x audit ${command} FILE`))
+})
+
+/** A journal of one life with one line. */
+const journalText = (event: JournalEvent): string => {
+  const began: JournalEvent = { event: 'began', version: '0.1.0', policy_sha256: null, signer: null, after: null }
+  const lines = new Chain({ id: ID }).encode([began, event].map((one) => prepareLine(one, 0)))
+  return lines.map(({ bytes }) => `${bytes.toString()}\n`).join('')
+}
+
+test('audit --outgoing reads the journal of what was asked, and wants no file beside it', async (t) => {
+  const path = join(await tempDir(t), 'requests.jsonl')
+  const asked = {
+    event: 'asked',
+    request_id: ID,
+    agent_id: exit.agent_id,
+    machine_id: exit.machine_id,
+    argv: ['x'],
+    stdin_bytes: 0,
+    timeout_ms: null,
+    proven: true,
+  } as const
+  await writeFile(path, journalText(asked))
+  const { dir } = await fakeDaemon(t, (_request, response) =>
+    json(response, 200, { ok: true, agent_id: exit.agent_id, journal: null, outgoing_journal: { path, writable: true } }),
+  )
+  const tail = await runCli(['--data-dir', dir, 'audit', 'tail', '--outgoing'])
+  assert.match(tail.stdout, /asked .*argv=\["x"\] {2}stdin_bytes=0 {2}timeout_ms=null {2}proven=true\n$/)
+  // The daemon's own journal is held against the daemon's own agent.
+  const verify = await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])
+  assert.equal(verify.status, 1)
+  assert.match(verify.stdout, /chain .* is signed by nobody/)
+  assert.match((await runCli(['audit', 'verify', path])).stdout, /no break found: 2 lines/)
+  for (const command of ['tail', 'verify'])
+    assert.equal((await runCli(['--data-dir', dir, 'audit', command, '--outgoing', path])).status, 2)
+})
+
+test('audit verify prints the head of the journal and claims no more than it saw', async (t) => {
+  const file = join(await tempDir(t), 'exec.log')
+  await writeFile(file, journalText(denialEvent(0)))
+  const { status, stdout } = await runCli(['audit', 'verify', file])
+  assert.equal(status, 0)
+  const sha256 = createHash('sha256')
+    .update(journalText(denialEvent(0)).split('\n')[1]!)
+    .digest('hex')
+  assert.equal(
+    stdout,
+    [
+      `head     chain ${ID}: 2 lines, SHA-256 of the last ${sha256}`,
+      'signed   nothing: whoever may write the file may have written all of it anew',
+      'note     1 life without an end: it still goes on, was killed, or its end was cut off',
+      'ok       no break found: 2 lines, 1 life, 0 runs going on\n',
+    ].join('\n'),
+  )
+  assert.equal((await runCli(['audit', 'verify', '--agent', 'bob', file])).status, 2)
+  assert.equal((await runCli(['audit', 'verify', '--agent', exit.agent_id, file])).status, 1)
+})
+
+test('a direct message above its limit is too_large before anything is sent, and names the limit', async (t) => {
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
+  const whole = 'x'.repeat(48 * 1024)
+  for (const [argv, stdin] of [
+    [[`${whole}x`], ''],
+    [[], `${whole}x`],
+  ] as const) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...argv], { stdin })
+    assert.deepEqual([status, stderr], [ERROR_TABLE.too_large.exit, 'x0x: a message has at most 49152 bytes (48 KiB)\n'])
+  }
+  assert.equal(seen.length, 0)
+  assert.equal((await runCli(['--data-dir', dir, 'direct', 'send', 'bob'], { stdin: whole })).status, 0)
+})

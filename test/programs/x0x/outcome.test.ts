@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { outcomeLines, statusOf, type ExitEvent } from '../../../src/programs/x0x/outcome.ts'
+import { DENIAL_REASONS, WARNING_KINDS, type DenialReason } from '../../../src/protocol/reasons.ts'
+import { exitEvent as exit } from '../../support/exit-event.ts'
+
+const facts = { agent: 'bob', argv: ['echo', 'it is'], timed: false, own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
+
+test('a plain end has the remote status and no words', () => {
+  for (const code of [0, 1, 7, 255]) {
+    assert.equal(statusOf(exit({ code })), code)
+    assert.deepEqual(outcomeLines(exit({ code }), facts), [])
+  }
+})
+
+test('a signal that ended the command is 128 + n', () => {
+  assert.equal(statusOf(exit({ code: null, signal: 9 })), 137)
+  assert.deepEqual(outcomeLines(exit({ code: null, signal: 9 }), facts), ['SIGKILL ended the command'])
+})
+
+test('what is incomplete is 255, whatever else it says', () => {
+  assert.equal(statusOf(exit({ incomplete: true, ok: false })), 255)
+  assert.match(outcomeLines(exit({ incomplete: true, message: 'bytes are missing' }), facts)[0] ?? '', /^incomplete: bytes are missing/)
+})
+
+test('a cap that ended the command is 255, also where it left with a status of its own', () => {
+  for (const end of [
+    { code: null, signal: 15 },
+    { code: 0, signal: null },
+  ]) {
+    const ended = exit({ ...end, warnings: ['duration_cap_hit'], truncated: true })
+    assert.equal(statusOf(ended), 255)
+    assert.match(outcomeLines(ended, facts)[0] ?? '', /^duration_cap_hit: /)
+  }
+})
+
+test('a cap that only cut output leaves the status alone', () => {
+  assert.equal(statusOf(exit({ code: 3, warnings: ['stdout_approaching_cap', 'stdout_cap_hit'], truncated: true })), 3)
+})
+
+test('what was cancelled is never a success', () => {
+  assert.equal(statusOf(exit({ code: 0, warnings: ['cancelled'] })), 255)
+  assert.equal(statusOf(exit({ code: 7, warnings: ['cancelled'] })), 7)
+  assert.equal(statusOf(exit({ code: null, signal: 15, warnings: ['cancelled'] })), 143)
+})
+
+test('every denial is 255 and says its reason and what to do next', () => {
+  for (const denial_reason of DENIAL_REASONS) {
+    const denied = exit({ ok: false, code: null, denial_reason })
+    const lines = outcomeLines(denied, facts)
+    assert.equal(statusOf(denied), 255)
+    assert.equal(lines.length, 2, denial_reason)
+    assert.ok(lines[0]?.startsWith(`denied: ${denial_reason}: `))
+    assert.ok((lines[1] ?? '').length > 0)
+  }
+})
+
+test('a denial by the ACL names the command that explains it, ready to be pasted', () => {
+  const [, next] = outcomeLines(exit({ ok: false, code: null, denial_reason: 'argv_not_allowed' }), facts)
+  const file = 'on bob (which file it reads: x0xd --doctor)'
+  assert.equal(
+    next,
+    `${file}: x0x acl explain /etc/x0x/exec-acl.toml --agent ${'c'.repeat(64)} --machine ${'d'.repeat(64)} -- echo 'it is'`,
+  )
+})
+
+test('what is to be pasted is quoted, whatever the daemon says of itself', () => {
+  const own = { agent_id: '$(touch /tmp/owned)', machine_id: "m'; id" }
+  const next = (denial_reason: DenialReason): string =>
+    outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, own })[1] ?? ''
+  assert.ok(next('argv_not_allowed').includes(`--agent '$(touch /tmp/owned)' --machine 'm'\\''; id' --`))
+  assert.ok(next('trust_rejected').endsWith(`pin NAME 'm'\\''; id'`))
+})
+
+test('a reason that this version does not know is shown as it is', () => {
+  for (const reason of ['too_late', 'constructor']) {
+    const denied = exit({ ok: false, code: null, denial_reason: reason as DenialReason })
+    assert.deepEqual([statusOf(denied), outcomeLines(denied, facts)], [255, [`denied: ${reason}`, 'on bob: x0x audit tail']])
+  }
+})
+
+test('a denial by a cap names the cap, and nothing that cannot explain it', () => {
+  const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts)[1] ?? ''
+  assert.match(next('stdin_too_large'), /max_stdin_bytes/)
+  assert.match(next('timeout_too_large'), /max_duration_secs/)
+  assert.match(next('concurrency_limit_reached'), /max_concurrent_per_agent/)
+  assert.match(next('cwd_not_allowed'), /leave the working directory out/)
+  for (const reason of ['stdin_too_large', 'timeout_too_large', 'concurrency_limit_reached', 'cwd_not_allowed'] as const)
+    assert.doesNotMatch(next(reason), /explain/)
+})
+
+test('an agent that was revoked is told that trust cannot mend it', () => {
+  const denied = exit({ ok: false, code: null, denial_reason: 'trust_rejected' })
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } })[1] ?? '', /revoked, for ever.*new identity/)
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } })[1] ?? '', /x0x contacts trust/)
+  assert.match(outcomeLines(denied, facts)[1] ?? '', /x0x contacts trust/)
+})
+
+test('the time that was up is our --timeout where that was given and not above the cap', () => {
+  const words = (warnings: ExitEvent['warnings'], timed: boolean): string =>
+    outcomeLines(exit({ code: null, signal: 15, warnings }), { ...facts, timed })[0] ?? ''
+  assert.match(words(['duration_cap_hit'], true), /our --timeout/)
+  assert.match(words(['duration_cap_hit'], false), /max_duration_secs/)
+  assert.match(words(['timeout_clamped', 'duration_cap_hit'], true), /max_duration_secs/)
+})
+
+test('every warning leaves a status that is a number of a shell', () => {
+  for (const kind of WARNING_KINDS) {
+    for (const end of [
+      { code: 0, signal: null },
+      { code: null, signal: 9 },
+    ]) {
+      const status = statusOf(exit({ ...end, warnings: [kind] }))
+      assert.ok(Number.isInteger(status) && status >= 0 && status <= 255, kind)
+    }
+  }
+})

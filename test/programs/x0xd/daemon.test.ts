@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+
+import { CLI, MeshOfDaemons, runDaemonCommand, TestDaemon, until } from '../../support/mesh-of-daemons.ts'
+
+const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  return mesh
+}
+
+test('without an ACL file it starts, and exec is disabled', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { enabled, acl_summary } = await daemon.diagnostics()
+  assert.equal(enabled, false)
+  assert.equal(acl_summary['disabled_reason'], 'acl_missing')
+  const own = await daemon.exec(daemon.agentId, ['echo', '1'])
+  assert.equal(own.status, 255)
+  assert.match(own.stderr, /exec_disabled/)
+})
+
+test('its files are for its user alone, and nothing but the identity and the journal of what it asked is left when it stops', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
+    assert.equal((await stat(join(daemon.dir, name))).mode & 0o077, 0, name)
+  }
+  assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
+  assert.equal(await daemon.stop(), 0)
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
+    'agent.key',
+    'api-token',
+    'daemon.lock',
+    'machine.key',
+    'operator.key',
+    'requests.jsonl',
+    'x0xd.log',
+  ])
+})
+
+test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { agentId, machineId } = daemon
+  assert.equal(await daemon.log(), '')
+  await daemon.restart()
+  assert.deepEqual([daemon.agentId, daemon.machineId], [agentId, machineId])
+})
+
+test('a second daemon on the same data directory is refused and told who holds it', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const second = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
+  assert.equal(second.status, 1)
+  assert.match(second.stderr, new RegExp(`in use by the daemon with pid ${daemon.pid}`))
+  assert.equal((await daemon.cli(['id'])).status, 0, 'the first goes on')
+})
+
+test('after a kill it starts again: neither the lock nor the socket of the dead is in its way', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  await daemon.stop('SIGKILL')
+  assert.ok((await readdir(daemon.dir)).includes('api.sock'))
+  await daemon.start()
+  assert.equal((await daemon.cli(['id'])).status, 0)
+})
+
+test('a malformed ACL, contacts file or key refuses to start with 2 and names the file', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await mkdir(daemon.dir, { mode: 0o700 })
+  for (const [name, text] of [
+    ['exec-acl.toml', '[exec]\nenabeld = true\n'],
+    ['contacts.json', '{"contacts": 7}'],
+    ['agent.key', 'nonsense\n'],
+  ] as const) {
+    const path = join(daemon.dir, name)
+    await writeFile(path, text, { mode: 0o600 })
+    const flags = name === 'exec-acl.toml' ? ['--exec-acl', path] : []
+    const result = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0', ...flags])
+    assert.equal(result.status, 2, `${name}: ${result.stderr}`)
+    assert.ok(result.stderr.includes(path), result.stderr)
+    await rm(path)
+  }
+  assert.ok(!(await readdir(daemon.dir)).includes('x0xd.pid'), 'the lock is given back')
+})
+
+test('the doctor asks a daemon that runs', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.equal(status, 0, stdout)
+  assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${daemon.pid}: agent ${daemon.agentId.slice(0, 8)}`))
+  assert.match(stdout, /warn {2}peers .*none is connected/)
+  assert.ok(stdout.includes(`${join(daemon.dir, 'requests.jsonl')}; the running daemon can write it`), stdout)
+})
+
+test('two instances of one user run side by side by --name, and each is asked by its name', async (t) => {
+  const mesh = await meshOf(t)
+  const names = ['a', 'b'].map((letter) => `x0x-test-${process.pid}-${letter}`)
+  const daemons = names.map((name) => new TestDaemon(name, join(userInfo().homedir, `.x0x-${name}`), { instance: name }))
+  mesh.daemons.push(...daemons)
+  t.after(async () => Promise.all(daemons.map(async ({ dir }) => rm(dir, { recursive: true, force: true }))))
+  await Promise.all(daemons.map(async (daemon) => daemon.start()))
+  const [first, second] = daemons as [TestDaemon, TestDaemon]
+  assert.notEqual(first.agentId, second.agentId)
+  for (const daemon of daemons) assert.equal((await daemon.json<{ agent_id: string }>('id')).agent_id, daemon.agentId)
+
+  // The named daemon's own diagnostics through exec: HOME is all that the child knows, so the ACL says which daemon.
+  const argv = [await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`), '--name', first.name, 'diagnostics', 'exec']
+  await first.writeAcl([{ agent: second, commands: [argv] }])
+  await first.restart()
+  await second.meet(first, 'known')
+  await first.meet(second, 'trusted')
+  const result = await second.exec(first, argv)
+  assert.equal(result.status, 0, result.stderr)
+  assert.equal((JSON.parse(result.stdout.toString()) as { enabled: boolean }).enabled, true)
+  await until('both stop', async () => (await Promise.all(daemons.map(async (daemon) => daemon.stop()))).every((status) => status === 0))
+})
+
+test("a daemon's diagnostics through exec, where the ACL names its data directory", async (t) => {
+  const mesh = await meshOf(t)
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  const program = await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`)
+  const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec']
+  await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec']] }])
+  await bob.restart()
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+  const result = await alice.exec(bob, argv)
+  assert.equal(result.status, 0, result.stderr)
+  const { totals } = JSON.parse(result.stdout.toString()) as { totals: { requests_received: number } }
+  assert.equal(totals.requests_received, 1, 'it counts the very request that asked')
+  const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec'])
+  assert.match(other.stderr, /argv_not_allowed/, 'and no other daemon may be asked')
+})
+
+test('it stops when the launcher that waits for it is killed, and its children get nothing of the channel between them', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  const [runtime, bundle] = ['../../../deploy/runtime.mjs', '../../../dist/x0xd.mjs'].map((path) =>
+    fileURLToPath(new URL(path, import.meta.url)),
+  )
+  const argv = [bundle, '--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  const code = `import { runInstead } from '${pathToFileURL(runtime!).href}'
+    await runInstead(process.execPath, ${JSON.stringify(argv)}, process.env, { tied: true })`
+  const launcher = spawn(process.execPath, ['--input-type=module', '-e', code], {
+    env: { ...process.env, X0X_MDNS: 'false' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.after(() => launcher.kill('SIGKILL'))
+  await once(launcher.stdout, 'data')
+  const { pid } = launcher
+  const held = Number((await readFile(join(daemon.dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
+  assert.notEqual(held, pid)
+  const flags = /^flags:\s*([0-7]+)$/m.exec(await readFile(`/proc/${held}/fdinfo/3`, 'utf8'))?.[1]
+  assert.notEqual(Number.parseInt(flags ?? '0', 8) & 0o2000000, 0, 'the channel is closed on exec')
+  launcher.kill('SIGKILL')
+  // The daemon holds the same pipe: it ends with the last of both.
+  await once(launcher, 'close')
+  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [
+    'agent.key',
+    'api-token',
+    'daemon.lock',
+    'machine.key',
+    'operator.key',
+    'requests.jsonl',
+  ])
+})
+
+test('a port that is taken is one line that says which and what to do', async (t) => {
+  const server = createServer()
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  t.after(() => server.close())
+  const { port } = server.address() as { port: number }
+  const { dir } = (await meshOf(t)).add('alice')
+  const free = '/ip4/127.0.0.1/tcp/0'
+  const taken = `/ip4/127.0.0.1/tcp/${port}`
+  const mesh = await runDaemonCommand(['--data-dir', dir, '--api-port', '0', '--listen', free, '--listen', taken])
+  assert.equal(mesh.status, 1)
+  assert.match(mesh.stderr, /^x0xd: cannot listen on \S+: the port is in use; .*--listen.*\n$/)
+  assert.ok(mesh.stderr.includes(`listen on ${taken}: `))
+  const api = await runDaemonCommand(['--data-dir', dir, '--api-port', String(port), '--listen', free])
+  assert.equal(api.status, 1)
+  assert.match(api.stderr, new RegExp(`^x0xd: the API cannot listen on 127\\.0\\.0\\.1:${port}: .*--api-port.*\\n$`))
+})
+
+test('the doctor looks at the ACL and the journal of the daemon that runs, wherever it was told to find them', async (t) => {
+  const daemon = (await meshOf(t)).add('alice')
+  await daemon.start()
+  const without = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.match(without.stdout, /ok {4}acl .*the running daemon found no ACL file/)
+  await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
+  await daemon.restart()
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
+  assert.equal(status, 0, stdout)
+  assert.match(stdout, /ok {4}acl +the running daemon uses \S+exec-acl\.toml, read \S+: exec enabled, 1 allow entry, 1 command\n/)
+  assert.ok(stdout.includes(`${daemon.journalFile}; the running daemon can write it`), stdout)
+})
+
+test('a revocation is seen: by the agent itself, by its doctor, and by those who know it', async (t) => {
+  const mesh = await meshOf(t)
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+  const before = await alice.ok('card')
+  // Nobody listens there, but now the two are linked.
+  await alice.cli(['direct', 'send', 'bob', 'hello'])
+  await alice.ok('id', 'revoke', '--yes')
+  assert.equal((await alice.json<{ revoked: boolean }>('id')).revoked, true)
+  const card = await alice.cli(['card'])
+  assert.equal(card.status, 1)
+  assert.match(card.stderr, /revoked for ever.*new data directory/)
+  const doctor = await runDaemonCommand(['--doctor', '--data-dir', alice.dir])
+  assert.equal(doctor.status, 2)
+  assert.match(doctor.stdout, /fail {2}revocations +this agent has been revoked/)
+  await until('bob hears of it', async () => /alice +revoked \(was trusted\)/.test(await bob.ok('contacts', 'list')))
+  for (const argv of [
+    ['contacts', 'trust', 'alice', 'trusted'],
+    ['contacts', 'import', before.trim()],
+  ]) {
+    const refused = await bob.cli(argv)
+    assert.equal(refused.status, 1)
+    assert.match(refused.stderr, /revoked its key for ever/)
+  }
+})

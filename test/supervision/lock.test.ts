@@ -1,0 +1,196 @@
+import assert from 'node:assert/strict'
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Writable } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+import { isAppError } from '../../src/base/errors.ts'
+import { identityOf } from '../../src/base/process-identity.ts'
+import { DataDirLock, lookAtLock } from '../../src/supervision/lock.ts'
+import { pathsIn } from '../../src/local-api/paths.ts'
+import { isRunning, until } from '../support/mesh-of-daemons.ts'
+import { asOtherUser } from '../support/other-user.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const HOLDER = fileURLToPath(new URL('../support/lock-holder.ts', import.meta.url))
+const IS_ROOT = process.geteuid?.() === 0
+const namespaces = IS_ROOT && spawnSync('unshare', ['--pid', '--fork', '--mount-proc', 'true']).status === 0
+const inNamespaces = { skip: namespaces ? false : 'needs root and PID namespaces' }
+
+interface Holder {
+  readonly child: ChildProcess
+  /** `held`, or why not. */
+  take(): Promise<string>
+  give(): void
+}
+
+/** Another process, started by `wrapper`. */
+const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): Holder => {
+  const argv = [...wrapper, process.execPath, HOLDER, dir]
+  const child = spawn(argv[0]!, argv.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
+  t.after(() => child.kill('SIGKILL'))
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  const take = async (): Promise<string> => {
+    child.stdin.write('start\n')
+    return String((await lines.next()).value)
+  }
+  return { child, take, give: () => child.stdin.write('stop\n') }
+}
+
+test('the second daemon on a data directory is told who holds it, until that gives it back', async (t) => {
+  const dir = await tempDir(t)
+  const [first, second] = [holder(t, dir), holder(t, dir)]
+  assert.equal(await first.take(), 'held')
+  assert.match(await second.take(), new RegExp(`in use by the daemon with pid ${first.child.pid} `))
+  assert.match(await readFile(join(dir, 'x0xd.pid'), 'utf8'), new RegExp(`^${first.child.pid} `), 'who was refused took nothing away')
+  const look = await lookAtLock(pathsIn(dir))
+  assert.ok(look.kind === 'held' && look.holder?.pid === first.child.pid)
+  first.give()
+  await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+  assert.equal(await second.take(), 'held')
+  second.give()
+  await until('the pid is gone', async () => (await readdir(dir)).join() === 'daemon.lock')
+  assert.equal((await stat(join(dir, 'daemon.lock'))).size, 0)
+})
+
+test('a daemon that is killed has no lock any more, at once', async (t) => {
+  const dir = await tempDir(t)
+  for (let round = 0; round < 5; round++) {
+    const { child, take } = holder(t, dir)
+    assert.equal(await take(), 'held')
+    const gone = once(child, 'exit')
+    child.kill('SIGKILL')
+    await gone
+    assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'free' })
+  }
+})
+
+test('one that is dead and that its parent never waits for holds nothing', { skip: process.platform !== 'linux' }, async (t) => {
+  const dir = await tempDir(t)
+  // The child of the shell becomes that of a program that never waits.
+  const script = `${process.execPath} ${HOLDER} ${dir} <&3 & exec sleep 600`
+  const parent = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit', 'pipe'], detached: true })
+  t.after(() => process.kill(-parent.pid!, 'SIGKILL'))
+  ;(parent.stdio[3] as Writable).write('start\n')
+  assert.match(String(await once(parent.stdout!, 'data')), /held/)
+  const pid = Number((await readFile(join(dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
+  process.kill(pid, 'SIGKILL')
+  await until('it is a zombie', async () => /^State:\s+Z/m.test(await readFile(`/proc/${pid}/status`, 'utf8')))
+  assert.ok(!isRunning(pid))
+  assert.equal(await holder(t, dir).take(), 'held')
+})
+
+test('it keeps out who is in another PID namespace, in both directions', inNamespaces, async (t) => {
+  const dir = await tempDir(t)
+  const [here, there] = [holder(t, dir), holder(t, dir, ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc'])]
+  assert.equal(await here.take(), 'held')
+  assert.match(await there.take(), /in use by a daemon of another container or host/)
+  here.give()
+  await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+  assert.equal(await there.take(), 'held')
+  assert.match(await here.take(), /in use by a daemon of another container or host/)
+})
+
+test('of many that start at once exactly one goes on, every time', async (t) => {
+  const dir = await tempDir(t)
+  const starters = Array.from({ length: 4 }, () => holder(t, dir))
+  for (let round = 0; round < 15; round++) {
+    const answers = await Promise.all(starters.map(async ({ take }) => take()))
+    assert.equal(answers.filter((answer) => answer === 'held').length, 1, `round ${round}: ${answers.join('; ')}`)
+    const winner = starters[answers.indexOf('held')]
+    winner?.give()
+    await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+  }
+})
+
+test('who only looks neither takes the lock nor its holder’s', async (t) => {
+  const dir = await tempDir(t)
+  assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'free' })
+  const lock = new DataDirLock(pathsIn(dir))
+  await lock.start()
+  for (let i = 0; i < 3; i++) assert.equal((await lookAtLock(pathsIn(dir))).kind, 'held')
+  assert.match(await holder(t, dir).take(), /in use by/, 'after all those looks')
+  await lock.stop()
+  await writeFile(join(dir, 'daemon.lock'), 'no such file of ours, and longer than a hundred bytes '.repeat(20))
+  assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'unknown' })
+  await assert.rejects(
+    new DataDirLock(pathsIn(dir)).start(),
+    (error) => isAppError(error, 'conflict') && /cannot be locked/.test(error.message),
+  )
+})
+
+test('who may not look cannot tell', { skip: IS_ROOT ? false : 'needs root' }, async (t) => {
+  const dir = await tempDir(t)
+  const lock = new DataDirLock(pathsIn(dir))
+  await lock.start()
+  t.after(async () => lock.stop())
+  const [module, paths] = ['supervision/lock.ts', 'local-api/paths.ts'].map((name) =>
+    fileURLToPath(new URL(`../../src/${name}`, import.meta.url)),
+  )
+  const code = `const [{ lookAtLock }, { pathsIn }] = [await import(${JSON.stringify(module)}), await import(${JSON.stringify(paths)})]
+    process.setuid(65534)
+    console.log((await lookAtLock(pathsIn(${JSON.stringify(dir)}))).kind)`
+  for (const mode of [0o700, 0o755]) {
+    await chmod(dir, mode)
+    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8' })
+    assert.equal(stdout, 'unknown\n', stderr)
+  }
+  assert.equal(
+    asOtherUser(['-e', `require('fs').openSync(${JSON.stringify(join(dir, 'daemon.lock'))})`]).status,
+    1,
+    'nor hold it against us',
+  )
+})
+
+test('where locks do not reach, a daemon of another container that answers on the socket has the directory', async (t) => {
+  const dir = await tempDir(t)
+  const paths = pathsIn(dir)
+  await writeFile(paths.pid, '1 5 1 00112233 00112233\n')
+  const server = createServer((socket) => socket.destroy())
+  await once(server.listen(paths.apiSocket), 'listening')
+  await assert.rejects(
+    new DataDirLock(paths).start(),
+    (error) => isAppError(error, 'conflict') && error.message.includes('another container'),
+  )
+  assert.equal(await readFile(paths.pid, 'utf8'), '1 5 1 00112233 00112233\n')
+  server.close()
+  await once(server, 'close')
+  const lock = new DataDirLock(paths)
+  await lock.start()
+  await lock.stop()
+})
+
+test('a socket on which a service manager listens says nothing about a daemon that another container had', async (t) => {
+  const dir = await tempDir(t)
+  const { apiSocket, pid, lock } = pathsIn(dir)
+  const server = createServer((socket) => socket.destroy())
+  server.listen(apiSocket)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  const { started, namespace, boot, machine } = identityOf(process.pid)
+  await writeFile(pid, `${[1, started, `${namespace}9`, boot, machine].join(' ')}\n`)
+  await assert.rejects(new DataDirLock({ lock, pid, apiSocket }).start(), (error) => isAppError(error, 'conflict'))
+  const ours = new DataDirLock({ lock, pid, apiSocket: null })
+  await ours.start()
+  await ours.stop()
+})
+
+test('whoever removes the lock’s file lets no second daemon in beside one that answers', async (t) => {
+  const dir = await tempDir(t)
+  const [first, second] = [holder(t, dir), holder(t, dir)]
+  assert.equal(await first.take(), 'held')
+  const server = createServer((socket) => socket.destroy())
+  server.listen(pathsIn(dir).apiSocket)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  await rm(join(dir, 'daemon.lock'))
+  assert.match(await second.take(), new RegExp(`in use by the daemon with pid ${first.child.pid} `))
+  first.give()
+  await until('its pid is gone', async () => !(await readdir(dir)).includes('x0xd.pid'))
+  assert.equal(await second.take(), 'held')
+})

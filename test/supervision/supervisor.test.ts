@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { createLogger } from '../../src/base/log.ts'
+import { Supervisor, type Life } from '../../src/supervision/supervisor.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { isAlive, until } from '../support/processes.ts'
+
+// Real processes, and a clock that stands still.
+
+const TIMEOUT = { timeout: 20_000 }
+const PATIENCE_MS = 5_000
+const STOP_MS = 4_000
+
+interface Supervised {
+  readonly supervisor: Supervisor
+  readonly clock: ManualClock
+  /** What was logged, in order: a reason or a wait. */
+  readonly logged: { readonly msg: string; readonly err?: string; readonly how?: string; readonly again_in_ms?: number }[]
+  readonly pids: number[]
+  readonly pidFile: string
+}
+
+interface Kind {
+  readonly ready: 'at once' | 'never' | 'fails'
+  readonly patienceMs?: number | null
+}
+
+/** Supervises shells; `begin` fails while `command` answers null. */
+const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Kind, command: () => string | null): Promise<Supervised> => {
+  const [clock, pids, logged] = [new ManualClock(), [] as number[], [] as Supervised['logged']]
+  const log = createLogger({ name: 'x', destination: { write: (line) => void logged.push(JSON.parse(line)) } })
+  const dir = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  const pidFile = join(dir, 'it.pid')
+  const begin = async (): Promise<Life> => {
+    const text = command()
+    if (text === null) throw new Error('no such program')
+    const child = spawn('/bin/sh', ['-c', text], { stdio: ['ignore', 'pipe', 'ignore'] })
+    t.after(() => child.kill('SIGKILL'))
+    // Its first output says that it is there, and that its traps are set.
+    if (ready !== 'fails') await once(child.stdout, 'data')
+    pids.push(child.pid!)
+    const ended = once(child, 'exit').then(([code, signal]) => String(signal ?? `exit ${code}`))
+    const listening =
+      ready === 'at once'
+        ? Promise.resolve()
+        : ready === 'never'
+          ? new Promise<void>(() => undefined)
+          : Promise.reject(new Error('no port'))
+    return { pid: child.pid!, ready: listening, ended, askToStop: () => void child.kill(), kill: () => void child.kill('SIGKILL') }
+  }
+  const supervisor = new Supervisor({ clock, log }, { name: 'it', pidFile, stopMs: STOP_MS, patienceMs, begin })
+  t.after(async () => {
+    const stopped = supervisor.stop()
+    await clock.advance(STOP_MS)
+    await stopped
+    // Not before: it writes there.
+    await rm(dir, { recursive: true })
+  })
+  return { supervisor, clock, logged, pids, pidFile }
+}
+
+const LIVES = 'echo; exec sleep 1000'
+
+test(
+  'the wait before one that died is started again doubles up to ten seconds, and begins anew when one has lived for a minute',
+  TIMEOUT,
+  async (t) => {
+    const { supervisor, clock, logged, pids } = await supervise(t, { ready: 'at once' }, () => LIVES)
+    const waits = (): (number | undefined)[] => logged.map(({ again_in_ms }) => again_in_ms)
+    await supervisor.start()
+    const expected = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+    for (const [index, wait] of expected.entries()) {
+      process.kill(pids[index]!, 'SIGKILL')
+      await until(() => logged.length === index + 1)
+      await clock.advance(wait - 1)
+      assert.equal(pids.length, index + 1, 'not before its time')
+      await clock.advance(1)
+      await until(() => pids.length === index + 2)
+    }
+    assert.deepEqual(waits(), expected)
+    await clock.advance(60_001)
+    process.kill(pids.at(-1)!, 'SIGKILL')
+    await until(() => logged.length === expected.length + 1)
+    assert.equal(waits().at(-1), 100)
+    assert.deepEqual(
+      [...new Set(logged.map(({ how, msg }) => `${how}: ${msg}`))],
+      ['SIGKILL: it ended; the executor goes on, and starts it again'],
+    )
+  },
+)
+
+test('which process it is stands in its file, and nothing when it was stopped', TIMEOUT, async (t) => {
+  const { supervisor, clock, pids, pidFile } = await supervise(t, { ready: 'at once' }, () => LIVES)
+  await supervisor.start()
+  assert.match(await readFile(pidFile, 'utf8'), new RegExp(`^${pids[0]} `))
+  await supervisor.stop()
+  assert.ok(!isAlive(pids[0]!))
+  await assert.rejects(readFile(pidFile), { code: 'ENOENT' })
+  assert.equal(clock.pending, 0)
+})
+
+test('one that does not end when it is asked to is killed when its time is up', TIMEOUT, async (t) => {
+  const { supervisor, clock, pids, logged } = await supervise(t, { ready: 'at once' }, () => "trap '' TERM; echo; exec sleep 1000")
+  await supervisor.start()
+  supervisor.askToStop()
+  await clock.advance(STOP_MS - 1)
+  assert.ok(isAlive(pids[0]!))
+  const stopped = supervisor.stop()
+  await clock.advance(1)
+  await stopped
+  assert.ok(!isAlive(pids[0]!))
+  assert.deepEqual(logged, [], 'that is no mishap')
+})
+
+test('a start goes on without one that is not ready in time, and without one that cannot be started', TIMEOUT, async (t) => {
+  const slow = await supervise(t, { ready: 'never' }, () => LIVES)
+  const started = slow.supervisor.start()
+  await until(() => slow.pids.length === 1 && slow.clock.pending > 0)
+  await slow.clock.advance(PATIENCE_MS)
+  await started
+  assert.ok(isAlive(slow.pids[0]!), 'it may take its time')
+
+  let command: string | null = null
+  const { supervisor, clock, logged, pids } = await supervise(t, { ready: 'at once' }, () => command)
+  await supervisor.start()
+  await until(() => logged.length === 2)
+  assert.deepEqual([logged[0]!.err, logged[0]!.msg, logged[1]!.again_in_ms], ['no such program', 'it could not be started', 100])
+  command = LIVES
+  await clock.advance(100)
+  await until(() => pids.length === 1)
+})
+
+test('without patience, what keeps the first from being ready is thrown, and a stop ends it', TIMEOUT, async (t) => {
+  const failing = await supervise(t, { ready: 'fails', patienceMs: null }, () => LIVES)
+  await assert.rejects(failing.supervisor.start(), { message: 'no port' })
+  await failing.supervisor.stop()
+  assert.ok(!isAlive(failing.pids[0]!))
+  const missing = await supervise(t, { ready: 'at once', patienceMs: null }, () => null)
+  await assert.rejects(missing.supervisor.start(), { message: 'no such program' })
+})
+
+test('one that cannot be written down is not left alone: it ends before another is started', TIMEOUT, async (t) => {
+  const { supervisor, clock, logged, pids, pidFile } = await supervise(t, { ready: 'at once' }, () => LIVES)
+  await mkdir(join(pidFile, 'in the way'), { recursive: true })
+  await supervisor.start()
+  await until(() => logged.length === 2)
+  assert.ok(!isAlive(pids[0]!))
+  await rm(pidFile, { recursive: true })
+  await clock.advance(100)
+  await until(() => pids.length === 2)
+  assert.ok(isAlive(pids[1]!))
+})
