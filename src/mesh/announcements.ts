@@ -15,7 +15,7 @@ import {
 } from '../protocol/limits.ts'
 import { MAX_ANNOUNCED_MACHINES } from '../protocol/discovery-limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
-import type { Verdict } from './gossip.ts'
+import type { Verdict } from './libp2p/gossip.ts'
 
 /** An agent that announced itself, while that is believed. Names are the agents' own words. */
 export interface SeenAgent {

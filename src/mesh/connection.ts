@@ -7,8 +7,9 @@ import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import { IDLE_CONNECTION_MS } from '../protocol/meter-limits.ts'
 import { QUIET_AFTER_MS } from '../protocol/resume-limits.ts'
 import { hostOf } from './addresses.ts'
-import { isEarlyProtocol } from './early-stream.ts'
-import { trafficMeterOf, type Traffic, type TrafficMeter } from './muxer-guard.ts'
+import { isEarlyProtocol } from './libp2p/negotiation.ts'
+import { trafficMeterOf } from './libp2p/muxer.ts'
+import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
 import { MeshStream } from './stream.ts'
 
 /** A Noise session with one machine. */

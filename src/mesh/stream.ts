@@ -2,7 +2,7 @@ import type { Stream } from '@libp2p/interface'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { STREAM_CLOSE_MS } from '../protocol/limits.ts'
-import { ReplyStripper } from './early-stream.ts'
+import { ReplyStripper } from './libp2p/negotiation.ts'
 
 export interface MeshStreamComponents {
   readonly stream: Stream

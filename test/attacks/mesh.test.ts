@@ -14,9 +14,11 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import type { SeenAgent } from '../../src/mesh/announcements.ts'
-import { forgetGonePeers } from '../../src/mesh/forget-peers.ts'
-import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
-import { FrameCutter, guardedMuxer, trafficMeterOf, type Traffic } from '../../src/mesh/muxer-guard.ts'
+import { forgetGonePeers } from '../../src/mesh/libp2p/forget-peers.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
+import { FrameCutter } from '../../src/mesh/libp2p/frame-cutter.ts'
+import { guardedMuxer, trafficMeterOf } from '../../src/mesh/libp2p/muxer.ts'
+import type { Traffic } from '../../src/mesh/libp2p/traffic-meter.ts'
 import { toHex } from '../../src/protocol/ids.ts'
 import { MAX_MUXER_FRAME, MAX_STRANGERS } from '../../src/protocol/limits.ts'
 import { startPeer } from '../support/peer.ts'
@@ -99,12 +101,18 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
   )
 })
 
+/** What our wrapper touches of a muxer. */
+const fakeMuxer = (onData: (data: Uint8Array) => void) => {
+  const noStream = (): never => assert.fail('a stream')
+  return { status: 'open', onData, _newStream: noStream, createStream: noStream } as unknown as StreamMuxer & {
+    onData(data: Uint8Array): void
+  }
+}
+
 test('what comes is asked about before the muxer has it, what came before anybody asked included', () => {
   const connection = {} as MessageStream & { maxWriteBufferLength?: number }
   const taken: Uint8Array[] = []
-  const muxer = { status: 'open', onData: (data: Uint8Array) => void taken.push(data) } as unknown as StreamMuxer & {
-    onData(data: Uint8Array): void
-  }
+  const muxer = fakeMuxer((data) => void taken.push(data))
   guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({}).createStreamMuxer(connection)
   assert.ok((connection.maxWriteBufferLength ?? Infinity) < 8 * 1024 * 1024)
   muxer.onData(Buffer.concat([head(2, 1, 0, 1), head(1, 1, 3, 0), head(1, 8, 3, 0)]))
@@ -116,7 +124,7 @@ test('what comes is asked about before the muxer has it, what came before anybod
 })
 
 test('messages of Noise that are too small for a head count as frames', () => {
-  const muxer = { status: 'open', onData: () => undefined } as unknown as StreamMuxer & { onData(data: Uint8Array): void }
+  const muxer = fakeMuxer(() => undefined)
   guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({}).createStreamMuxer({} as MessageStream)
   for (const byte of head(0, 0, 1, 1_000)) muxer.onData(Buffer.of(byte))
   assert.equal(trafficMeterOf({ muxer })!.total.frames, 12)

@@ -10,45 +10,28 @@ import { identify, type Identify } from '@libp2p/identify'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { libp2pOptions } from '../../src/mesh/libp2p-options.ts'
-import { noiseEncrypter } from '../../src/mesh/noise.ts'
+import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
 
-/**
- * What files of mesh/ rely on that the libraries do not promise: members, and in words what no member shows. Where a
- * version here is not the one that is installed, all of it is to be looked at again before the number is changed.
- */
+/** What docs/libp2p.md says of each: members that the libraries do not promise. */
 const RELIED_ON = {
-  libp2p: {
-    version: '3.3.11',
-    connection: ['muxer', 'maConn'],
-    words: [
-      'gater.ts: a connection has the timeline of what came in',
-      'listen-error.ts: how a failed address is written in the error of start',
-    ],
-  },
+  libp2p: { version: '3.3.11', connection: ['muxer', 'maConn'] },
   '@libp2p/gossipsub': {
     version: '17.1.1',
     pubsub: ['handleReceivedRpc', 'handleIHave', 'score'],
     score: ['markInvalidMessageDelivery', 'duplicateMessage'],
-    words: ['gossip.ts: what IHAVE answers is all that is asked for, and an answer comes in one batch'],
   },
   '@chainsafe/libp2p-yamux': {
     version: '8.0.1',
     muxer: ['onData', '_newStream', 'status'],
     stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
-    words: ['quiet-windows.ts: state 3 is established', 'muxer-guard.ts: a data frame may come in pieces, each with a head of its own'],
   },
-  '@chainsafe/libp2p-noise': {
-    version: '17.0.0',
-    encrypter: ['crypto'],
-    ciphers: ['encrypt', 'decrypt'],
-    secured: ['decrypt', 'decoder'],
-    words: ['noise.ts: the decoder asks lengthDecoder of each message, and what that throws ends the connection'],
-  },
-  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'], words: [] },
-  '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'], words: [] },
+  '@chainsafe/libp2p-noise': { version: '17.0.0', secured: ['decrypt', 'decoder'] },
+  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData'] },
+  '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'] },
 } as const
+
+const textOf = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 
 const start = async (t: TestContext, listen: readonly string[]) => {
   const incoming: object[] = []
@@ -63,12 +46,16 @@ type Inside = Record<string, unknown>
 const inside = (value: unknown): Inside => value as Inside
 
 test(
-  'what mesh/ relies on beside the interfaces of its libraries is there, in the versions that were looked at',
+  'what mesh/ relies on beside the interfaces of its libraries is there, in the versions that were looked at, and documented',
   { timeout: 60_000 },
   async (t) => {
+    const page = textOf('docs/libp2p.md')
+    const pinned = (JSON.parse(textOf('package.json')) as { devDependencies: Record<string, string> }).devDependencies
     for (const [name, { version }] of Object.entries(RELIED_ON)) {
-      const manifest = new URL(`../../node_modules/${name}/package.json`, import.meta.url)
-      assert.equal((JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version, version, name)
+      assert.equal((JSON.parse(textOf(`node_modules/${name}/package.json`)) as { version: string }).version, version, name)
+      assert.ok(page.includes(`| \`${name}\` | ${version} |`), `docs/libp2p.md: ${name}`)
+      // What is below them is pinned by the lock alone.
+      assert.equal(pinned[name] ?? version, version, `package.json: ${name}`)
     }
     const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
     const connection = await there.node.dial(here.node.getMultiaddrs())
@@ -77,7 +64,6 @@ test(
     assert.ok(here.incoming.includes(accepted!.timeline))
     const { muxer, maConn } = inside(connection)
     const pubsub = inside(here.node.services.pubsub)
-    const encrypter = inside(noiseEncrypter()(inside(here.node)['components'] as Parameters<ReturnType<typeof noise>>[0]))
     const objects: Inside = {
       connection,
       muxer,
@@ -86,13 +72,12 @@ test(
       wire: maConn,
       pubsub,
       score: pubsub['score'],
-      encrypter,
-      ciphers: encrypter['crypto'],
     }
-    for (const [name, members] of Object.entries(RELIED_ON).flatMap(([, { version: _version, words: _words, ...rest }]) =>
-      Object.entries(rest),
-    ))
-      for (const member of members) assert.ok(member in (objects[name] as object), `${name}.${member}`)
+    for (const [object, members] of Object.values(RELIED_ON).flatMap(({ version: _version, ...rest }) => Object.entries(rest)))
+      for (const member of members as readonly string[]) {
+        assert.ok(member in (objects[object] as object), `${object}.${member}`)
+        assert.ok(page.includes(`\`${member}\``), `docs/libp2p.md: ${member}`)
+      }
   },
 )
 

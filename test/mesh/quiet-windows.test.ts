@@ -7,7 +7,7 @@ import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/int
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { quietWindows } from '../../src/mesh/quiet-windows.ts'
+import { guardedMuxer } from '../../src/mesh/libp2p/muxer.ts'
 import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
 import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'
@@ -43,7 +43,7 @@ const pairOf = async (t: TestContext, muxer: Factory) => {
 }
 
 test('small messages are not answered by a word about the window, and many of them are', LIMIT, async (t) => {
-  const { echo, updates } = await pairOf(t, () => quietWindows(yamux())(undefined))
+  const { echo, updates } = await pairOf(t, () => guardedMuxer(yamux())(undefined))
   await echo(100)
   const before = updates()
   for (let i = 0; i < 20; i++) await echo(100)
@@ -53,7 +53,7 @@ test('small messages are not answered by a word about the window, and many of th
 })
 
 test('much more than a window arrives whole', LIMIT, async (t) => {
-  const { echo, updates } = await pairOf(t, () => quietWindows(yamux())(undefined))
+  const { echo, updates } = await pairOf(t, () => guardedMuxer(yamux())(undefined))
   for (let i = 0; i < 40; i++) await echo(60_000)
   assert.ok(updates() >= 40, `${updates()} updates`)
 })
@@ -67,6 +67,6 @@ test('without it, each small message is: what is counted here is what it saves',
 })
 
 test('a muxer of another make is refused, not left as it is', () => {
-  const factory = quietWindows(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
+  const factory = guardedMuxer(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
   assert.throws(() => factory.createStreamMuxer({} as MessageStream), TypeError)
 })

@@ -1,18 +1,24 @@
-import type { StreamMuxer } from '@libp2p/interface'
-
-import { wrapMuxers } from '../../src/mesh/muxer-wrapper.ts'
+import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
 /** What Noise hands on: one message in one or more pieces. */
 export type NoiseMessage = Iterable<Uint8Array> & { readonly byteLength: number; subarray(): Uint8Array }
 
+type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory
+
 /** A muxer of which each message is seen before it gets it. */
-export const watchedMuxer = (see: (message: NoiseMessage) => void): ReturnType<typeof wrapMuxers> =>
-  wrapMuxers((muxer) => {
-    const receiving = muxer as StreamMuxer & { onData(message: NoiseMessage): void }
-    const onData = receiving.onData.bind(receiving)
-    receiving.onData = (message) => {
-      see(message)
-      onData(message)
+export const watchedMuxer =
+  (see: (message: NoiseMessage) => void) =>
+  <Components>(make: MakeMuxer<Components>): MakeMuxer<Components> =>
+  (components) => {
+    const factory = make(components)
+    const createStreamMuxer = (connection: MessageStream): StreamMuxer => {
+      const muxer = factory.createStreamMuxer(connection) as StreamMuxer & { onData(message: NoiseMessage): void }
+      const onData = muxer.onData.bind(muxer)
+      muxer.onData = (message) => {
+        see(message)
+        onData(message)
+      }
+      return muxer
     }
-    return receiving
-  })
+    return { protocol: factory.protocol, createStreamMuxer }
+  }

@@ -1,4 +1,4 @@
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 
 /** How libp2p's text, several lines with stacks, names each address that failed. */
 const FAILED_ADDRESS = /^\s*(\/\S+): (?:\w*Error: )?(.*)$/gm

@@ -2,12 +2,12 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import type { GossipSub } from '@libp2p/gossipsub'
 import { identify, type Identify } from '@libp2p/identify'
-import type { ConnectionGater, ConnectionProtector, Logger as LibraryLogger } from '@libp2p/interface'
+import type { ConnectionGater, Logger as LibraryLogger } from '@libp2p/interface'
 import { mdns } from '@libp2p/mdns'
 import { tcp } from '@libp2p/tcp'
 import type { Libp2pOptions } from 'libp2p'
 
-import { MDNS_SERVICE } from '../protocol/card.ts'
+import { MDNS_SERVICE } from '../../protocol/card.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
@@ -22,14 +22,11 @@ import {
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
   PING_PATIENCE_MS,
-} from '../protocol/limits.ts'
-import { corkWrites } from './corked.ts'
-import { briefNegotiation } from './brief-negotiation.ts'
-import { agreeEarly, demandEncrypter, earlyStreams } from './early-stream.ts'
+} from '../../protocol/limits.ts'
 import { gossip } from './gossip.ts'
-import { guardedMuxer } from './muxer-guard.ts'
+import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
-import { quietWindows } from './quiet-windows.ts'
+import { betweenSocketAndNoise } from './socket.ts'
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; pubsub: GossipSub }
@@ -46,31 +43,15 @@ export interface MeshOptions {
 /** Streams of gossipsub and identify beside ours. */
 const OTHER_STREAMS = 32
 
-const muxer = earlyStreams(
-  briefNegotiation(
-    guardedMuxer(
-      quietWindows(
-        yamux({
-          enableKeepAlive: true,
-          keepAliveInterval: KEEP_ALIVE_MS,
-          maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-          maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
-          streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
-        }),
-      ),
-    ),
-  ),
+const muxer = guardedMuxer(
+  yamux({
+    enableKeepAlive: true,
+    keepAliveInterval: KEEP_ALIVE_MS,
+    maxInboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+    maxOutboundStreams: MAX_STREAMS_PER_CONNECTION + OTHER_STREAMS,
+    streamOptions: { maxStreamWindowSize: MAX_STREAM_WINDOW, maxWriteBufferLength: MAX_STREAM_WRITE_BUFFER },
+  }),
 )
-
-/** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
-const betweenSocketAndNoise = (): ConnectionProtector => ({
-  protect: async (stream) => {
-    corkWrites(stream)
-    agreeEarly(stream)
-    demandEncrypter(stream)
-    return stream
-  },
-})
 
 /** libp2p formats what it would say for each frame and asks the terminal for each stream, whether anybody reads it or not. */
 const nothing: LibraryLogger = Object.assign(() => undefined, {
@@ -86,7 +67,7 @@ const USER_AGENT = 'x0x'
 /**
  * libp2p as we use it: TCP, Noise, yamux, identify, gossipsub, and each small default raised on purpose. Not its ping: the
  * service answers whatever it is sent, from a queue without end, and the connection monitor takes a refusal for a sign of life too.
- * What we rely on inside the libraries, and their versions, is listed in test/mesh/private-members.test.ts.
+ * What this folder relies on inside the libraries, and their versions: docs/libp2p.md.
  */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),

@@ -1,11 +1,11 @@
 import { gossipsub, type GossipSub, type Message, TopicValidatorResult } from '@libp2p/gossipsub'
 import type { PeerId } from '@libp2p/interface'
 
-import { ANNOUNCE_TOPIC } from '../protocol/card.ts'
-import type { MachineId } from '../protocol/ids.ts'
-import { MAX_CARD_BYTES } from '../protocol/limits.ts'
-import { MAX_CONTROL_MESSAGES, MAX_MESSAGE_NAMES, MAX_MESSAGES_PER_BATCH } from '../protocol/meter-limits.ts'
-import { machineIdOf } from './peer-ids.ts'
+import { ANNOUNCE_TOPIC } from '../../protocol/card.ts'
+import type { MachineId } from '../../protocol/ids.ts'
+import { MAX_CARD_BYTES } from '../../protocol/limits.ts'
+import { MAX_CONTROL_MESSAGES, MAX_MESSAGE_NAMES, MAX_MESSAGES_PER_BATCH } from '../../protocol/meter-limits.ts'
+import { machineIdOf } from '../peer-ids.ts'
 
 /** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
 export type Verdict = 'accept' | 'ignore' | 'reject'

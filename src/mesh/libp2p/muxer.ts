@@ -1,0 +1,113 @@
+import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
+
+import { AppError } from '../../base/errors.ts'
+import { MAX_CONNECTION_BACKLOG, QUIET_WINDOW } from '../../protocol/limits.ts'
+import { MAX_NEGOTIATION_ANSWERS } from '../../protocol/meter-limits.ts'
+import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
+import { isEarlyProtocol, negotiation } from './negotiation.ts'
+import { noTraffic, TrafficMeter } from './traffic-meter.ts'
+
+/** What libp2p is given as a muxer. */
+type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory
+
+/** What yamux's muxers and streams, and the connections below them, have beside their interfaces. */
+type Muxer = StreamMuxer & { onData(data: StreamMessageEvent['data']): void; _newStream(...args: readonly unknown[]): Stream }
+type Windowed = Stream & {
+  sendWindowUpdate(): void
+  /** What the peer may still send, and what it may have on its way at most. */
+  recvWindowCapacity: number
+  recvWindow: number
+  state: number
+}
+type Bounded = MessageStream & { maxWriteBufferLength?: number }
+
+const isMuxer = (muxer: StreamMuxer): muxer is Muxer => 'onData' in muxer && '_newStream' in muxer
+
+const isWindowed = (stream: Stream): stream is Windowed =>
+  'sendWindowUpdate' in stream && 'recvWindowCapacity' in stream && 'recvWindow' in stream && 'state' in stream
+
+const meters = new WeakMap<object, TrafficMeter>()
+
+/** The meter of a connection that one of our muxers carries. */
+export const trafficMeterOf = (connection: object): TrafficMeter | null =>
+  ('muxer' in connection && typeof connection.muxer === 'object' ? meters.get(connection.muxer ?? {}) : undefined) ?? null
+
+/**
+ * Wraps what makes muxers, so that all that comes is metered and what one connection can make us keep is bounded in both
+ * directions; who opens a stream is answered few proposals; small messages are not each answered by a window update; and
+ * streams of our own protocols come back already proposed.
+ */
+export const guardedMuxer =
+  <Components>(make: MakeMuxer<Components>): MakeMuxer<Components> =>
+  (components) => {
+    const factory = make(components)
+    const createStreamMuxer = (connection: MessageStream): StreamMuxer => {
+      const muxer = factory.createStreamMuxer(connection)
+      if (!isMuxer(muxer)) throw new TypeError('the muxer has not the members that we rely on')
+      const bounded: Bounded = connection
+      bounded.maxWriteBufferLength = MAX_CONNECTION_BACKLOG
+      meterInput(muxer)
+      const newStream = muxer._newStream.bind(muxer)
+      muxer._newStream = (...args) => limitAnswers(quietWindow(newStream(...args)))
+      return proposeEarly(muxer)
+    }
+    return { protocol: factory.protocol, createStreamMuxer }
+  }
+
+/** Before the muxer gets them, bytes are cut into frames (see `FrameCutter`) and counted. */
+const meterInput = (muxer: Muxer): void => {
+  const onData = muxer.onData.bind(muxer)
+  const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
+  meters.set(muxer, meter)
+  muxer.onData = (data) => {
+    // Each message of Noise is work, also where it takes many of them to make one head.
+    if (data.byteLength < HEAD_BYTES) meter.note({ ...noTraffic(), frames: 1 })
+    for (const chunk of data instanceof Uint8Array ? [data] : data)
+      for (const block of frames.take(chunk)) {
+        meter.note(frames.takeSeen())
+        // The connection may have been ended for what another of its source did.
+        if (muxer.status === 'open') onData(block)
+      }
+  }
+}
+
+/** Of yamux's states: before it, a window update is also what opens the stream or agrees to it. */
+const ESTABLISHED = 3
+
+/** The peer is told of its window when it has used enough of it to matter: each update is a packet of its own. */
+const quietWindow = (stream: Stream): Stream => {
+  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
+  const update = stream.sendWindowUpdate.bind(stream)
+  stream.sendWindowUpdate = () => {
+    if (stream.state === ESTABLISHED && stream.recvWindow - stream.recvWindowCapacity < QUIET_WINDOW) return
+    update()
+  }
+  return stream
+}
+
+/** multistream-select answers any number of proposals, of two bytes each. Until a protocol is agreed on, those answers are all that we send on a stream of the peer. */
+const limitAnswers = (stream: Stream): Stream => {
+  if (stream.direction !== 'inbound') return stream
+  const send = stream.send.bind(stream)
+  let answers = 0
+  stream.send = (data) => {
+    if (stream.protocol !== '') stream.send = send
+    else if (++answers > MAX_NEGOTIATION_ANSWERS) stream.abort(new AppError('rate_limited', 'too many proposals'))
+    return send(data)
+  }
+  return stream
+}
+
+/** The proposal of one of our own protocols is written as the stream is made: see negotiation.ts. */
+const proposeEarly = (muxer: Muxer): StreamMuxer => {
+  const create = muxer.createStream.bind(muxer)
+  muxer.createStream = async (options): Promise<Stream> => {
+    const stream = await create(options)
+    if (options?.protocol !== undefined && isEarlyProtocol(options.protocol)) {
+      stream.send(negotiation(options.protocol))
+      stream.protocol = options.protocol
+    }
+    return stream
+  }
+  return muxer
+}

@@ -1,0 +1,78 @@
+import type { Socket } from 'node:net'
+
+import type { ConnectionProtector, MessageStream, StreamMessageEvent } from '@libp2p/interface'
+
+import { errorText } from '../../base/errors.ts'
+import { negotiation, ReplyStripper } from './negotiation.ts'
+
+/** What a TCP connection of libp2p has beside its interface; `onData` is where it hands over what it read. */
+type TcpStream = MessageStream & { readonly socket: Socket; sendData(data: unknown): unknown; onData(data: Data): void }
+type Data = StreamMessageEvent['data']
+
+const isTcp = (stream: MessageStream): stream is TcpStream => 'socket' in stream && 'sendData' in stream && 'onData' in stream
+
+/** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
+export const betweenSocketAndNoise = (): ConnectionProtector => ({
+  protect: async (stream) => {
+    if (!isTcp(stream)) throw new TypeError('the connection has not the members that we rely on')
+    corkWrites(stream)
+    if (stream.direction === 'outbound') agreeEarly(stream)
+    else demandEncrypter(stream)
+    return stream
+  },
+})
+
+/**
+ * Noise and yamux write each message in two to four pieces, and each would be a system call and a packet
+ * of its own. What is written in one turn leaves together, at the end of that turn.
+ */
+const corkWrites = (stream: TcpStream): void => {
+  const { socket } = stream
+  const sendData = stream.sendData.bind(stream)
+  let corked = false
+  stream.sendData = (data) => {
+    if (!corked) {
+      corked = true
+      socket.cork()
+      process.nextTick(() => {
+        corked = false
+        socket.uncork()
+      })
+    }
+    return sendData(data)
+  }
+}
+
+/** The only encrypter of our mesh, as multistream-select names it. */
+const ENCRYPTER = '/noise'
+
+/**
+ * Saves the round trip of negotiation.ts when we dial: libp2p is given the agreement on Noise at once, so that the
+ * handshake's first message goes out behind the proposal, and the peer's agreement is taken off when it comes.
+ */
+const agreeEarly = (stream: TcpStream): void => {
+  watchFirst(stream, (_data, rest) => rest)
+  stream.push(negotiation(ENCRYPTER))
+}
+
+/**
+ * Who dials us proposes Noise at once, and nothing else. multistream-select would answer any number of proposals, each
+ * two bytes and unmetered, before anybody has said who it is.
+ */
+const demandEncrypter = (stream: TcpStream): void => watchFirst(stream, (data) => data)
+
+/** Until the peer has named Noise, libp2p gets what `pass` leaves of its bytes; `rest`: those behind the name, null before it is whole. Another name ends the stream. */
+const watchFirst = (stream: TcpStream, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
+  const stripper = new ReplyStripper(ENCRYPTER)
+  const onData = stream.onData.bind(stream)
+  stream.onData = (data) => {
+    try {
+      const rest = stripper.push(data.subarray())
+      if (rest !== null) stream.onData = onData
+      const passed = pass(data, rest)
+      if (passed !== null) onData(passed)
+    } catch (error) {
+      stream.abort(error instanceof Error ? error : new Error(errorText(error)))
+    }
+  }
+}

@@ -1,0 +1,42 @@
+import { AppError } from '../../base/errors.ts'
+import { METER_EVERY_BYTES, METER_EVERY_FRAMES, type Metered } from '../../protocol/meter-limits.ts'
+
+/** Of what is metered, what a muxer sees. */
+const KINDS = ['bytes', 'frames', 'pings', 'streams', 'resets'] as const satisfies readonly Metered[]
+
+/** What a connection has received. */
+export type Traffic = { [K in (typeof KINDS)[number]]: number }
+
+export const noTraffic = (): Traffic => ({ bytes: 0, frames: 0, pings: 0, streams: 0, resets: 0 })
+
+/** What one connection sends us, counted, and asked about before its muxer gets it: each frame that makes work by itself, data a few frames at a time. */
+export class TrafficMeter {
+  /** So far. */
+  readonly total = noTraffic()
+  #unasked = noTraffic()
+  #charge: ((traffic: Traffic) => boolean) | null = null
+
+  /** From now on `charge` is asked about all that comes, what has come already included; when it says no, the connection ends. */
+  set charge(charge: (traffic: Traffic) => boolean) {
+    this.#charge = charge
+    this.#ask()
+  }
+
+  /** Throws `rate_limited`. */
+  note(traffic: Traffic): void {
+    for (const what of KINDS) {
+      this.total[what] += traffic[what]
+      this.#unasked[what] += traffic[what]
+    }
+    const { bytes, frames, pings, streams, resets } = this.#unasked
+    if (pings + streams + resets === 0 && bytes < METER_EVERY_BYTES && frames < METER_EVERY_FRAMES) return
+    if (!this.#ask()) throw new AppError('rate_limited', 'more than a peer of this standing may send')
+  }
+
+  #ask(): boolean {
+    if (this.#charge === null) return true
+    const asked = this.#unasked
+    this.#unasked = noTraffic()
+    return this.#charge(asked)
+  }
+}
