@@ -1,4 +1,5 @@
-import { METHODS, PARAMS, type Method } from '../../src/doors/rpc/schemas.ts'
+import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import type { Method } from '../../src/protocol/rexd-methods.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../src/protocol/rexd-limits.ts'
 
 /** mulberry32: the same numbers for the same seed, on every machine. */

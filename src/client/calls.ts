@@ -1,8 +1,8 @@
+import type { Method, Params } from '../protocol/rexd-methods.ts'
 import { MAX_RPC_MESSAGE } from '../protocol/rexd-limits.ts'
 import { RexdDisconnected, RexdError } from './errors.ts'
 import type { Incoming } from './incoming.ts'
 import { whenAborted } from './promises.ts'
-import type { Method, Params } from './protocol.ts'
 
 /** What a call means something on, and nowhere else: one line, or a session that may go from one line to another. */
 export interface Bond {

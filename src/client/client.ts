@@ -1,12 +1,12 @@
 import type { CapabilityName } from '../protocol/rexd-names.ts'
+import { PROTOCOL, type Result, type RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Method, Params } from '../protocol/rexd-methods.ts'
 import { Backoff, type ReconnectOptions } from './backoff.ts'
 import { Connection, type ConnectionState } from './connection.ts'
 import { RexdProtocolError } from './errors.ts'
 import { present } from './fields.ts'
-import { fieldsOf } from './incoming.ts'
+import { fieldsOf, resultOf } from './incoming.ts'
 import type { CallOptions } from './promises.ts'
-import { PROTOCOL, type Method, type Params, type Result } from './protocol.ts'
-import type { LimitsParams, RexdEvent, SessionOpened, SessionOpenParams } from './protocol-sessions.ts'
 import { RexdSession } from './session.ts'
 import type { TransportFactory } from './transport.ts'
 
@@ -92,8 +92,9 @@ export class RexdClient {
 
   /** One method by its name, with the params and the result of the protocol as they are. */
   async call<M extends Method>(method: M, params: Params<M>, { signal }: CallOptions = {}): Promise<Result<M>> {
-    const accept = (result: unknown): Result<M> => fieldsOf(result, method, {}) as unknown as Result<M>
-    const bond = 'session_id' in params ? this.#connection.linkOf(params.session_id) : undefined
+    const accept = (result: unknown): Result<M> => resultOf(result, method)
+    const { session_id: id } = params as { readonly session_id?: string }
+    const bond = id === undefined ? undefined : this.#connection.linkOf(id)
     return this.#connection.request({ method, params, bond, signal, accept })
   }
 
@@ -109,16 +110,10 @@ export class RexdClient {
   }
 
   #session(result: unknown, cwd: string | null): RexdSession {
-    const needed = {
-      session_id: 'string',
-      protocol: 'string',
-      server_version: 'string',
-      capabilities: 'list',
-      workspace_roots: 'list',
-    } as const
-    const opened = fieldsOf(result, 'session.open', needed) as unknown as SessionOpened
+    const needed = ['session_id', 'protocol', 'server_version', 'capabilities', 'workspace_roots'] as const
+    const opened = resultOf(result, 'session.open', needed)
     if (opened.protocol !== PROTOCOL) throw new RexdProtocolError(`the server speaks ${opened.protocol}, not ${PROTOCOL}`)
-    fieldsOf(opened.limits, 'session.open: limits', {})
+    fieldsOf(opened.limits, 'session.open: limits')
     for (const session of this.#sessions) if (session.ended) this.#sessions.delete(session)
     const link = this.#connection.link({ id: opened.session_id, token: opened.resume_token ?? null })
     const session = new RexdSession({ connection: this.#connection, link }, { opened, cwd })
@@ -135,13 +130,13 @@ const openParams = ({
   limits = {},
   resumable,
   target,
-}: Omit<OpenOptions, 'signal' | 'cwd'>): SessionOpenParams =>
-  present<SessionOpenParams>({
+}: Omit<OpenOptions, 'signal' | 'cwd'>): Params<'session.open'> =>
+  present<Params<'session.open'>>({
     client_name: clientName,
     client_version: clientVersion,
     workspace_roots: workspaceRoots,
     requested_capabilities: capabilities,
-    limits: present<LimitsParams>({
+    limits: present<NonNullable<Params<'session.open'>['limits']>>({
       max_output_bytes: limits.maxOutputBytes,
       max_file_read_bytes: limits.maxFileReadBytes,
       max_processes_per_session: limits.maxProcesses,

@@ -1,9 +1,9 @@
+import type { Params } from '../protocol/rexd-methods.ts'
 import { toBase64, toText, wholeOf, type DataSource } from './data.ts'
 import { present } from './fields.ts'
 import { MAX_STDIN_WITH_START } from './limits.ts'
 import type { ProcessExit } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
-import type { ExecStartParams, PtyOpenParams } from './protocol-processes.ts'
 
 /** A program and its arguments; or a text for the server's `/bin/sh`, which the server must allow. */
 export type Command = readonly string[] | { readonly shell: string }
@@ -44,7 +44,7 @@ export interface TerminalOptions extends CallOptions {
 
 /** What a command is started with, and what is written to its stdin afterwards. */
 export interface Starting {
-  readonly params: ExecStartParams
+  readonly params: Params<'exec.start'>
   readonly feed: { readonly source: DataSource; readonly end: boolean } | null
 }
 
@@ -54,7 +54,7 @@ const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | un
   return whole !== null && whole.length <= MAX_STDIN_WITH_START ? whole : undefined
 }
 
-const programOf = (command: Command): Pick<ExecStartParams, 'argv' | 'command' | 'shell'> => {
+const programOf = (command: Command): Pick<Params<'exec.start'>, 'argv' | 'command' | 'shell'> => {
   // What the compiler would have said.
   if (typeof command !== 'object') throw new TypeError("command: a list of tokens, as ['ls', '-l'], or { shell: 'ls -l' }")
   const shell = 'shell' in command
@@ -66,8 +66,8 @@ export const terminalParams = (
   sessionId: string,
   command: Command,
   { cols, rows, cwd, env, timeoutMs, maxOutputBytes }: Omit<TerminalOptions, 'cwd'> & { readonly cwd: string | undefined },
-): PtyOpenParams =>
-  present<PtyOpenParams>({
+): Params<'pty.open'> =>
+  present<Params<'pty.open'>>({
     session_id: sessionId,
     ...programOf(command),
     cols,
@@ -86,7 +86,7 @@ export const startParams = (
   const { cwd, env, stdin, stdinOpen = false, timeoutMs, maxOutputBytes, failOnLimit, detach } = options
   const inline = inlineOf(stdin, stdinOpen)
   const feed = stdin === undefined || inline !== undefined ? null : { source: stdin, end: !stdinOpen }
-  const params = present<ExecStartParams>({
+  const params = present<Params<'exec.start'>>({
     session_id: sessionId,
     ...programOf(command),
     cwd,

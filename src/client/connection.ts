@@ -1,12 +1,12 @@
+import type { RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Method } from '../protocol/rexd-methods.ts'
 import type { Backoff } from './backoff.ts'
 import { Calls, type CallInit } from './calls.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
-import { fieldsOf } from './incoming.ts'
+import { resultOf } from './incoming.ts'
 import { STEADY_MS } from './limits.ts'
 import { Line } from './line.ts'
 import { orAborted, pause } from './promises.ts'
-import type { Method } from './protocol.ts'
-import type { RexdEvent } from './protocol-sessions.ts'
 import { ReadGate } from './read-gate.ts'
 import { SessionLink } from './session-link.ts'
 import type { TransportFactory } from './transport.ts'
@@ -205,7 +205,7 @@ export class Connection {
       },
     }
     const accept = (result: unknown): void => {
-      fieldsOf(result, 'session.resume', { session_id: 'string' })
+      resultOf(result, 'session.resume', ['session_id'])
       link.arrive(line)
     }
     try {

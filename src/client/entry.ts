@@ -10,11 +10,18 @@ export type { ReadOptions } from './file-parts.ts'
 export type { OutputChunk, OutputName, RemoteOutput } from './output.ts'
 export type { ProcessExit } from './process-record.ts'
 export type { CallOptions } from './promises.ts'
-export { PROTOCOL, type Method, type Params, type Result } from './protocol.ts'
-export type { FsEntry, WriteMode } from './protocol-files.ts'
-export type { Encoding, ProcessStatus, ProcessSummary } from './protocol-processes.ts'
+export {
+  PROTOCOL,
+  type FsEntry,
+  type ProcessStatus,
+  type ProcessSummary,
+  type Result,
+  type RexdEvent,
+  type SessionInfo,
+} from '../protocol/rexd-answers.ts'
+export type { Encoding } from '../protocol/rexd-fields.ts'
+export type { Method, Params } from '../protocol/rexd-methods.ts'
 export type { CapabilityName, LimitName } from '../protocol/rexd-names.ts'
-export type { RexdEvent, SessionInfo } from './protocol-sessions.ts'
 export type {
   EditOptions,
   FileContent,
@@ -26,6 +33,7 @@ export type {
   FileWritten,
   ReadAllOptions,
   RemoteFiles,
+  WriteMode,
   WriteOptions,
 } from './remote-files.ts'
 export type { RemoteProcess, RemoteProgram, RemoteTerminal, WaitOptions } from './remote-process.ts'

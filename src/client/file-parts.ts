@@ -1,8 +1,8 @@
+import type { Result } from '../protocol/rexd-answers.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { bytesOf } from './incoming.ts'
 import { READ_AHEAD } from './limits.ts'
 import type { CallOptions } from './promises.ts'
-import type { FsReadResult } from './protocol-files.ts'
 
 export interface ReadOptions extends CallOptions {
   /** The first byte; 0 unless told. */
@@ -23,7 +23,7 @@ export interface FilePart {
 
 interface Asked {
   readonly length: number
-  readonly answer: Promise<FsReadResult>
+  readonly answer: Promise<Result<'fs.read'>>
 }
 
 /**
@@ -31,10 +31,10 @@ interface Asked {
  * some are asked for ahead, so that nobody waits for the way there and back again and again.
  */
 export async function* fileParts(
-  read: (offset: number, length: number) => Promise<FsReadResult>,
+  read: (offset: number, length: number) => Promise<Result<'fs.read'>>,
   { path, chunk, offset: first = 0, length = Infinity, mayChange = false }: ReadOptions & { readonly path: string; readonly chunk: number },
 ): AsyncGenerator<FilePart, void, undefined> {
-  let before: FsReadResult | null = null
+  let before: Result<'fs.read'> | null = null
   let ahead: Asked[] = []
   const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
@@ -46,7 +46,7 @@ export async function* fileParts(
   for (let at = 0; ;) {
     if (ahead.length === 0) ask(at)
     const { length: asked, answer } = ahead.shift()!
-    const result: FsReadResult = await answer
+    const result: Result<'fs.read'> = await answer
     if (before !== null && !mayChange) requireSame(before, result, path)
     const data = bytesOf(result.content, result.encoding, 'fs.read')
     if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
@@ -64,7 +64,7 @@ export async function* fileParts(
   }
 }
 
-const requireSame = (before: FsReadResult, now: FsReadResult, path: string): void => {
+const requireSame = (before: Result<'fs.read'>, now: Result<'fs.read'>, path: string): void => {
   if (before.mtime === now.mtime && before.size === now.size) return
   const data = { code: 'conflict', path, reason: 'changed', expected_mtime: before.mtime, mtime: now.mtime }
   throw new RexdError({ code: -32_006, message: `${path}: it was changed at ${now.mtime}, while it was read`, data })

@@ -1,5 +1,7 @@
+import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Fields as Stated, Kind } from '../protocol/rexd-fields.ts'
+import type { Method } from '../protocol/rexd-methods.ts'
 import { quote, RexdError, RexdProtocolError } from './errors.ts'
-import type { Events, RexdEvent } from './protocol-sessions.ts'
 
 /** What a message of the server is. */
 export type Incoming =
@@ -10,23 +12,39 @@ export type Incoming =
   | { readonly kind: 'unknown_event' }
 
 type Fields = Readonly<Record<string, unknown>>
-type Kind = 'string' | 'string?' | 'number' | 'number?' | 'boolean' | 'list'
-export type Needed = Readonly<Record<string, Kind>>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The fields of something that the server said, when those that are needed are there; `?`: it may be null. Throws `RexdProtocolError`. */
-export const fieldsOf = (value: unknown, what: string, needed: Needed): Fields => {
+/** What a field of some kind is in JSON; null: anything. */
+const TYPES = {
+  text: 'string',
+  one_of: 'string',
+  whole: 'number',
+  flag: 'boolean',
+  list: 'list',
+  map: 'object',
+  record: 'object',
+  any: null,
+} as const
+
+const requireField = (value: unknown, kind: Kind, name: string): void => {
+  if (kind.is === 'null_or') return value === null ? undefined : requireField(value, kind.of, name)
+  if (kind.is === 'either') return undefined
+  const type = TYPES[kind.is]
+  if (type !== null && (type === 'list' ? !Array.isArray(value) : typeof value !== type))
+    throw new RexdProtocolError(`${name} is no ${type}`)
+}
+
+/** The fields of something that the server said. Throws `RexdProtocolError` where one of those that are needed is not there. */
+export const fieldsOf = (value: unknown, what: string, stated: Stated = {}, needed: readonly string[] = []): Fields => {
   if (!isFields(value)) throw new RexdProtocolError(`${what}: not an object`)
-  for (const [name, kind] of Object.entries(needed)) {
-    const mayBeNull = kind.endsWith('?')
-    const type = mayBeNull ? kind.slice(0, -1) : kind
-    const field = value[name]
-    const fits = type === 'list' ? Array.isArray(field) : typeof field === type || (mayBeNull && field === null)
-    if (!fits) throw new RexdProtocolError(`${what}: ${name} is no ${type}`)
-  }
+  for (const name of needed) requireField(value[name], stated[name]!.kind, `${what}: ${name}`)
   return value
 }
+
+/** An answer in which the needed fields are as they are stated: a server of others may lack some of the rest. */
+export const resultOf = <M extends Method>(value: unknown, method: M, needed: readonly (keyof Result<M> & string)[] = []): Result<M> =>
+  fieldsOf(value, method, RESULTS[method], needed) as Result<M>
 
 /** Bytes as an event or an answer has them. */
 export const bytesOf = (data: string, encoding: unknown, what: string): Uint8Array => {
@@ -34,38 +52,18 @@ export const bytesOf = (data: string, encoding: unknown, what: string): Uint8Arr
   return Buffer.from(data, encoding)
 }
 
-const OF_PROCESS = { session_id: 'string', process_id: 'string' } as const
-const OUTPUT = { ...OF_PROCESS, seq: 'number', data: 'string', encoding: 'string' } as const
-const EXIT = {
-  ...OF_PROCESS,
-  exit_code: 'number?',
-  signal: 'string?',
-  timed_out: 'boolean',
-  duration_ms: 'number',
-  bytes_stdout: 'number',
-  bytes_stderr: 'number',
-  truncated: 'boolean',
-} as const
-const NEEDED: Readonly<Record<keyof Events, Needed>> = {
-  'exec.stdout': OUTPUT,
-  'exec.stderr': OUTPUT,
-  'exec.exit': EXIT,
-  'exec.error': { ...OF_PROCESS, code: 'number', message: 'string' },
-  'pty.output': { ...OUTPUT, pty_id: 'string' },
-  'pty.exit': { ...EXIT, pty_id: 'string' },
-  'session.gap': { session_id: 'string', from: 'number', to: 'number' },
-}
-
 const eventOf = (method: string, params: unknown): Incoming => {
-  if (!Object.hasOwn(NEEDED, method)) return { kind: 'unknown_event' }
-  const fields = fieldsOf(params, method, NEEDED[method as keyof Events])
+  if (!Object.hasOwn(EVENTS, method)) return { kind: 'unknown_event' }
+  const stated: Stated = EVENTS[method as RexdEvent['method']]
+  const needed = Object.keys(stated).filter((name) => stated[name]!.presence === 'must')
+  const fields = fieldsOf(params, method, stated, needed)
   if (fields['cursor'] !== undefined && !Number.isSafeInteger(fields['cursor']))
     throw new RexdProtocolError(`${method}: cursor is no whole number`)
   return { kind: 'event', event: { method, params: fields } as unknown as RexdEvent }
 }
 
 const errorOf = (value: unknown): RexdError => {
-  const { code, message, data } = fieldsOf(value, 'an error', { code: 'number', message: 'string' })
+  const { code, message, data } = fieldsOf(value, 'an error', EVENTS['exec.error'], ['code', 'message'])
   return new RexdError({ code: code as number, message: message as string, data: isFields(data) ? data : undefined })
 }
 
@@ -77,7 +75,7 @@ export const parseIncoming = (text: string): Incoming => {
   } catch (error) {
     throw new RexdProtocolError(`the other side does not speak JSON-RPC; it says ${JSON.stringify(quote(text))}`, { cause: error })
   }
-  const { jsonrpc, id, method, params, result, error } = fieldsOf(value, 'a message', {})
+  const { jsonrpc, id, method, params, result, error } = fieldsOf(value, 'a message')
   if (jsonrpc !== '2.0') throw new RexdProtocolError(`a message is not of JSON-RPC 2.0: ${quote(text)}`)
   if (id === undefined && typeof method === 'string') return eventOf(method, params)
   if (id === null && error !== undefined)

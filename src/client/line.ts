@@ -1,7 +1,7 @@
+import type { RexdEvent } from '../protocol/rexd-answers.ts'
 import type { Calls } from './calls.ts'
 import { RexdProtocolError } from './errors.ts'
 import { parseIncoming } from './incoming.ts'
-import type { RexdEvent } from './protocol-sessions.ts'
 import type { Transport, TransportFactory } from './transport.ts'
 
 export interface LineInit {

@@ -1,7 +1,7 @@
 import type { Connection } from './connection.ts'
 import { untilAborted, toBase64, toBytes, type Data, type DataSource } from './data.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
-import { fieldsOf } from './incoming.ts'
+import { resultOf } from './incoming.ts'
 import { INPUT_CHUNK, INPUT_PAUSE_MS, INPUT_PROBE, MAX_INPUT_PAUSE_MS } from './limits.ts'
 import type { ProcessRecord } from './process-record.ts'
 import { orAborted, pause, type CallOptions } from './promises.ts'
@@ -94,9 +94,9 @@ export class ProcessInput {
 
   async #send(bytes: Uint8Array, eof: boolean, signal: AbortSignal | undefined): Promise<number> {
     const accept = (result: unknown): number => {
-      const { accepted_bytes: taken } = fieldsOf(result, 'input', { accepted_bytes: 'number' })
-      if (Number.isSafeInteger(taken) && (taken as number) >= 0 && (taken as number) <= bytes.length) return taken as number
-      throw new RexdProtocolError(`input: ${String(taken)} bytes taken of ${bytes.length}`)
+      const { accepted_bytes: taken } = resultOf(result, 'exec.input', ['accepted_bytes'])
+      if (Number.isSafeInteger(taken) && taken >= 0 && taken <= bytes.length) return taken
+      throw new RexdProtocolError(`input: ${taken} bytes taken of ${bytes.length}`)
     }
     const { ids, init, link } = this.#record
     const given = { data: toBase64(bytes), encoding: 'base64' } as const

@@ -1,18 +1,18 @@
+import type { EventParams, Result, RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Params } from '../protocol/rexd-methods.ts'
 import type { Connection } from './connection.ts'
 import { RexdError, RexdProtocolError, type RexdGap } from './errors.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
-import { bytesOf, fieldsOf } from './incoming.ts'
+import { bytesOf, resultOf } from './incoming.ts'
 import { KILL_GRACE_MS } from './limits.ts'
 import { OutputQueue, type OutputName } from './output.ts'
 import { deferred, pause, type CallOptions } from './promises.ts'
-import type { ExecKillParams, ExecStarted, ProcessParams } from './protocol-processes.ts'
-import type { ErrorParams, EventParams, ExitParams, OutputParams, RexdEvent } from './protocol-sessions.ts'
 import type { ProcessListener, SessionLink } from './session-link.ts'
 
 /** How a process ended. */
-export type ProcessExit = CamelCase<Omit<ExitParams, keyof EventParams>>
+export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
 
-export interface ProcessRecordInit extends ExecStarted {
+export interface ProcessRecordInit extends Result<'exec.start'> {
   /** Of its terminal; null: it has none. */
   readonly pty_id: string | null
 }
@@ -40,7 +40,7 @@ export class ProcessRecord implements ProcessListener {
     this.link.add(init.process_id, this)
   }
 
-  get ids(): ProcessParams {
+  get ids(): Params<'exec.kill'> {
     return { session_id: this.link.id, process_id: this.init.process_id }
   }
 
@@ -60,8 +60,8 @@ export class ProcessRecord implements ProcessListener {
 
   /** False: it was over already. */
   async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
-    const accept = (result: unknown): boolean => fieldsOf(result, 'exec.kill', { ok: 'boolean' })['ok'] as boolean
-    const params = present<ExecKillParams>({ ...this.ids, signal: name })
+    const accept = (result: unknown): boolean => resultOf(result, 'exec.kill', ['ok']).ok
+    const params = present<Params<'exec.kill'>>({ ...this.ids, signal: name })
     return this.#connection.request({ method: 'exec.kill', params, bond: this.link, signal: options.signal, accept })
   }
 
@@ -109,7 +109,7 @@ export class ProcessRecord implements ProcessListener {
     }
   }
 
-  #heard(name: OutputName, { seq, data, encoding }: OutputParams): void {
+  #heard(name: OutputName, { seq, data, encoding }: EventParams<'exec.stdout'>): void {
     if (this.over.aborted || this.#cut) return
     const stream = this.#streams[name]
     stream.seq += 1
@@ -122,7 +122,7 @@ export class ProcessRecord implements ProcessListener {
     this.queue.push({ stream: name, data: bytes, seq })
   }
 
-  #ended(params: ExitParams): void {
+  #ended(params: EventParams<'exec.exit'>): void {
     const { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated } = params
     const exit = { exit_code, signal, timed_out, duration_ms, bytes_stdout, bytes_stderr, truncated }
     this.#leave()
@@ -138,7 +138,7 @@ export class ProcessRecord implements ProcessListener {
     this.#exited.resolve(camelCase(exit))
   }
 
-  #failed({ code, message, data }: ErrorParams): void {
+  #failed({ code, message, data }: EventParams<'exec.error'>): void {
     const error = new RexdError({ code, message, data })
     this.queue.end(error)
     this.#finish(error)

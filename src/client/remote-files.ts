@@ -1,32 +1,23 @@
 import { posix } from 'node:path'
 
+import type { Result } from '../protocol/rexd-answers.ts'
+import type { Method, Params } from '../protocol/rexd-methods.ts'
 import type { Connection } from './connection.ts'
 import { contentChunks, toBase64, toText, type DataSource } from './data.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
 import { fileParts, type FilePart, type ReadOptions } from './file-parts.ts'
-import { fieldsOf, type Needed } from './incoming.ts'
+import { resultOf } from './incoming.ts'
 import { MAX_READ_ALL } from './limits.ts'
 import type { CallOptions } from './promises.ts'
-import type { Method, Params, Result } from './protocol.ts'
-import type {
-  FsEditResult,
-  FsGlobResult,
-  FsListResult,
-  FsPatchResult,
-  FsReadResult,
-  FsStatResult,
-  FsWriteResult,
-  FileTime,
-  WriteMode,
-} from './protocol-files.ts'
 import type { SessionLink } from './session-link.ts'
 
-export type FileWritten = CamelCase<FsWriteResult>
-export type FileListing = CamelCase<FsListResult>
-export type FileMatches = CamelCase<FsGlobResult>
-export type FileStatus = CamelCase<FsStatResult>
-export type FileEdited = CamelCase<FsEditResult>
-export type FilesPatched = CamelCase<FsPatchResult>
+export type WriteMode = NonNullable<Params<'fs.write'>['mode']>
+export type FileWritten = CamelCase<Result<'fs.write'>>
+export type FileListing = CamelCase<Result<'fs.list'>>
+export type FileMatches = CamelCase<Result<'fs.glob'>>
+export type FileStatus = CamelCase<Result<'fs.stat'>>
+export type FileEdited = CamelCase<Result<'fs.edit'>>
+export type FilesPatched = CamelCase<Result<'fs.patch'>>
 
 export interface ReadAllOptions extends ReadOptions {
   /** Bytes that are too many; 64 MiB unless told. */
@@ -41,7 +32,7 @@ export interface WriteOptions extends CallOptions {
   /** A new file in the place of one that is there, where that keeps all of its rights; false unless told. */
   readonly atomic?: boolean
   /** The `mtime` or `mtimeMs` that the file must have, else it is a `conflict`. */
-  readonly expectedMtime?: FileTime
+  readonly expectedMtime?: string | number
 }
 
 export interface EditOptions extends CallOptions {
@@ -50,7 +41,7 @@ export interface EditOptions extends CallOptions {
   readonly newString: string
   /** Every place; else the old text must be there exactly once. */
   readonly replaceAll?: boolean
-  readonly expectedMtime?: FileTime
+  readonly expectedMtime?: string | number
 }
 
 export interface FileContent {
@@ -73,15 +64,15 @@ type FileMethod = Extract<Method, `fs.${string}`>
 type Fields<M extends FileMethod> = { readonly [Key in keyof Omit<Params<M>, 'session_id'>]: Params<M>[Key] | undefined }
 
 /** What is relied upon in the answers. */
-const NEEDED = {
-  'fs.read': { size: 'number', mtime: 'string', encoding: 'string', content: 'string', truncated: 'boolean' },
-  'fs.write': { bytes_written: 'number', mtime: 'string', created: 'boolean' },
-  'fs.list': { entries: 'list', truncated: 'boolean' },
-  'fs.glob': { matches: 'list', truncated: 'boolean' },
-  'fs.stat': { exists: 'boolean' },
-  'fs.edit': { bytes_written: 'number', replacements: 'number', mtime: 'string' },
-  'fs.patch': { added: 'list', updated: 'list', deleted: 'list', moved: 'list' },
-} as const satisfies Record<FileMethod, Needed>
+const NEEDED: { readonly [M in FileMethod]: readonly (keyof Result<M>)[] } = {
+  'fs.read': ['size', 'mtime', 'encoding', 'content', 'truncated'],
+  'fs.write': ['bytes_written', 'mtime', 'created'],
+  'fs.list': ['entries', 'truncated'],
+  'fs.glob': ['matches', 'truncated'],
+  'fs.stat': ['exists'],
+  'fs.edit': ['bytes_written', 'replacements', 'mtime'],
+  'fs.patch': ['added', 'updated', 'deleted', 'moved'],
+}
 
 /** Files of a session. Everything rejects with `RexdError`, as `file_not_found`, `forbidden_path`, `conflict`, `file_error`. */
 export class RemoteFiles {
@@ -133,7 +124,7 @@ export class RemoteFiles {
       mkdir_parents: mkdirParents,
       expected_mtime: expectedMtime,
     }
-    const written: FsWriteResult[] = []
+    const written: Result<'fs.write'>[] = []
     for await (const data of contentChunks(content, this.#init.writeChunk)) {
       signal?.throwIfAborted()
       const answer = await this.#call('fs.write', { ...fixed, ...how, content: toBase64(data) }, signal)
@@ -176,7 +167,7 @@ export class RemoteFiles {
 
   async *#parts(path: string, options: ReadOptions): AsyncGenerator<FilePart, void, undefined> {
     const whole = this.#path(path)
-    const read = async (offset: number, length: number): Promise<FsReadResult> =>
+    const read = async (offset: number, length: number): Promise<Result<'fs.read'>> =>
       this.#call('fs.read', { path: whole, offset, length, encoding: 'base64' }, options.signal)
     yield* fileParts(read, { ...options, path, chunk: this.#init.readChunk })
   }
@@ -193,7 +184,7 @@ export class RemoteFiles {
 
   async #call<M extends FileMethod>(method: M, fields: Fields<M>, signal: AbortSignal | undefined): Promise<Result<M>> {
     const params = present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
-    const accept = (result: unknown): Result<M> => fieldsOf(result, method, NEEDED[method]) as unknown as Result<M>
+    const accept = (result: unknown): Result<M> => resultOf(result, method, NEEDED[method])
     return this.#connection.request({ method, params, bond: this.#link, signal, accept })
   }
 }

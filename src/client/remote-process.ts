@@ -1,12 +1,13 @@
+import type { ProcessStatus } from '../protocol/rexd-answers.ts'
+import type { Params } from '../protocol/rexd-methods.ts'
 import type { Connection } from './connection.ts'
 import type { Data } from './data.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
-import { fieldsOf } from './incoming.ts'
+import { resultOf } from './incoming.ts'
 import { RemoteOutput, type OutputChunk } from './output.ts'
 import type { ProcessInput } from './process-input.ts'
 import type { ProcessExit, ProcessRecord } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
-import type { ExecWaitParams, ProcessStatus } from './protocol-processes.ts'
 
 export interface WaitOptions extends CallOptions {
   /** Milliseconds; 0 asks only how it stands. For ever unless told. */
@@ -62,9 +63,8 @@ export class RemoteProgram {
   /** How it stands when it has ended or the time is up. Whoever reads its output needs `exited` only. */
   async wait({ timeoutMs, signal }: WaitOptions = {}): Promise<CamelCase<ProcessStatus>> {
     const { ids, link } = this.record
-    const params = present<ExecWaitParams>({ ...ids, timeout_ms: timeoutMs })
-    const accept = (result: unknown): CamelCase<ProcessStatus> =>
-      camelCase(fieldsOf(result, 'exec.wait', { status: 'string' }) as unknown as ProcessStatus)
+    const params = present<Params<'exec.wait'>>({ ...ids, timeout_ms: timeoutMs })
+    const accept = (result: unknown): CamelCase<ProcessStatus> => camelCase(resultOf(result, 'exec.wait', ['status']))
     return this.connection.request({ method: 'exec.wait', params, bond: link, signal, accept })
   }
 }
@@ -129,7 +129,7 @@ export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8
     await this.connection.request({ method: 'pty.close', params: { ...this.#of, kill }, ...this.#how('pty.close', signal) })
   }
 
-  #how(what: string, signal: AbortSignal | undefined) {
-    return { bond: this.record.link, signal, accept: (result: unknown) => fieldsOf(result, what, { ok: 'boolean' }) }
+  #how(method: 'pty.resize' | 'pty.close', signal: AbortSignal | undefined) {
+    return { bond: this.record.link, signal, accept: (result: unknown) => resultOf(result, method, ['ok']) }
   }
 }

@@ -1,6 +1,7 @@
+import type { RexdEvent } from '../protocol/rexd-answers.ts'
+import type { Params } from '../protocol/rexd-methods.ts'
 import type { Bond } from './calls.ts'
 import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
-import type { SessionResumeParams, RexdEvent } from './protocol-sessions.ts'
 
 /** Who hears of a process. */
 export interface ProcessListener {
@@ -46,7 +47,7 @@ export class SessionLink implements Bond {
   }
 
   /** What it takes to go on with it. */
-  get resumption(): SessionResumeParams {
+  get resumption(): Params<'session.resume'> {
     if (this.#token === null) throw new RexdProtocolError('the session ends with its connection')
     return { session_id: this.id, resume_token: this.#token, cursor: this.#cursor }
   }

@@ -1,5 +1,6 @@
 import { posix } from 'node:path'
 
+import type { Result, SessionInfo } from '../protocol/rexd-answers.ts'
 import {
   isCut,
   OutputCut,
@@ -14,13 +15,11 @@ import {
 import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
 import { camelCase, type CamelCase } from './fields.ts'
-import { fieldsOf } from './incoming.ts'
+import { resultOf } from './incoming.ts'
 import { FILE_CHUNK, MAX_COLLECTED } from './limits.ts'
 import { ProcessInput } from './process-input.ts'
 import { ProcessRecord } from './process-record.ts'
 import { orAborted, whenAborted, type CallOptions } from './promises.ts'
-import type { ExecStarted, PtyOpened } from './protocol-processes.ts'
-import type { SessionInfo, SessionOpened } from './protocol-sessions.ts'
 import { RemoteFiles } from './remote-files.ts'
 import { RemoteProcess, RemoteTerminal, type ProgramComponents } from './remote-process.ts'
 import type { SessionLink } from './session-link.ts'
@@ -31,7 +30,7 @@ export interface RunOptions extends ExecOptions {
 }
 
 export interface SessionInit {
-  readonly opened: SessionOpened
+  readonly opened: Result<'session.open'>
   /** Where its commands and relative paths begin; null: at its first root. */
   readonly cwd: string | null
 }
@@ -54,9 +53,9 @@ export class RexdSession {
   readonly id: string
   readonly serverVersion: string
   /** What it may do, as `exec` and `fs.write`. */
-  readonly capabilities: SessionOpened['capabilities']
+  readonly capabilities: Result<'session.open'>['capabilities']
   /** In force, under the names that they have in the protocol. */
-  readonly limits: SessionOpened['limits']
+  readonly limits: Result<'session.open'>['limits']
   readonly workspaceRoots: readonly string[]
   /** The agent of the mesh that its commands run on; null: they run on the server. */
   readonly target: string | null
@@ -116,7 +115,7 @@ export class RexdSession {
   async openTerminal(command: Command, options: TerminalOptions = {}): Promise<RemoteTerminal> {
     const { signal } = options
     const opened = (result: unknown): { record: ProcessRecord; ptyId: string } => {
-      const { pty_id: ptyId } = fieldsOf(result, 'pty.open', { pty_id: 'string' }) as unknown as PtyOpened
+      const { pty_id: ptyId } = resultOf(result, 'pty.open', ['pty_id'])
       return { record: this.#record(result, ptyId), ptyId }
     }
     return this.#connection.request({
@@ -135,7 +134,7 @@ export class RexdSession {
   /** How it stands, and its processes. */
   async info({ signal }: CallOptions = {}): Promise<SessionState> {
     const accept = (result: unknown): SessionState => {
-      const { limits, ...info } = fieldsOf(result, 'session.info', { session_id: 'string', processes: 'list' }) as unknown as SessionInfo
+      const { limits, ...info } = resultOf(result, 'session.info', ['session_id', 'processes'])
       return { ...camelCase(info), limits }
     }
     return this.#connection.request({ method: 'session.info', params: { session_id: this.id }, bond: this.#link, signal, accept })
@@ -155,8 +154,8 @@ export class RexdSession {
     const error = new RexdDisconnected('the session was closed', { sent: true })
     for (const record of this.#records) record.cut(error)
     const accept = (result: unknown): { terminated: number } => {
-      const { terminated } = fieldsOf(result, 'session.close', { terminated: 'number' })
-      return { terminated: terminated as number }
+      const { terminated } = resultOf(result, 'session.close', ['terminated'])
+      return { terminated }
     }
     try {
       return await this.#connection.request({ method: 'session.close', params: { session_id: this.id }, bond: this.#link, accept })
@@ -185,7 +184,7 @@ export class RexdSession {
 
   /** From here on its events are heard. */
   #record(result: unknown, ptyId: string | null): ProcessRecord {
-    const started = fieldsOf(result, 'exec.start', { process_id: 'string', started_at: 'string' }) as unknown as ExecStarted
+    const started = resultOf(result, 'exec.start', ['process_id', 'started_at'])
     const record = new ProcessRecord({ connection: this.#connection, link: this.#link }, { ...started, pty_id: ptyId })
     this.#records.add(record)
     whenAborted(record.gone, () => this.#records.delete(record))

@@ -1,4 +1,4 @@
-import type { z } from 'zod'
+import type * as z from 'zod'
 
 import { AppError } from '../base/errors.ts'
 import { describeIssue, MAX_ISSUES_SHOWN } from './describe-issue.ts'

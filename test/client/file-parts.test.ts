@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import { RexdError } from '../../src/client/errors.ts'
 import { fileParts, type ReadOptions } from '../../src/client/file-parts.ts'
 import { READ_AHEAD } from '../../src/client/limits.ts'
-import type { FsReadResult } from '../../src/client/protocol-files.ts'
+import type { Result } from '../../src/protocol/rexd-answers.ts'
 import { SEED } from './pieces.ts'
 
 /** A file of a server that gives at most so much at a time, and what is asked of it. */
@@ -24,7 +24,7 @@ class File {
     this.#most = most
   }
 
-  readonly read = async (offset: number, length: number): Promise<FsReadResult> => {
+  readonly read = async (offset: number, length: number): Promise<Result<'fs.read'>> => {
     this.asked.push(offset)
     this.mostWaiting = Math.max(this.mostWaiting, ++this.waiting)
     await Promise.resolve()

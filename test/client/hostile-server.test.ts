@@ -6,7 +6,7 @@ import { streams } from '../../src/client/byte-transport.ts'
 import { connect } from '../../src/client/client.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError } from '../../src/client/errors.ts'
 import { INPUT_CHUNK, INPUT_PROBE, MAX_INCOMING_MESSAGE, OUTPUT_BRIM } from '../../src/client/limits.ts'
-import type { RexdEvent } from '../../src/client/protocol-sessions.ts'
+import type { RexdEvent } from '../../src/protocol/rexd-answers.ts'
 import { EXIT, OF_1, OPENED, output, scripted, startNext } from './scripted-server.ts'
 
 const protocolError = (text: RegExp) => (error: unknown) => error instanceof RexdProtocolError && text.test(error.message)

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 
 import swagger from '@fastify/swagger'
 import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
-import type { z } from 'zod'
+import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 
 import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_PIECES } from '../../protocol/stdin-limits.ts'

@@ -1,11 +1,12 @@
 import { isUtf8 } from 'node:buffer'
 
-import type { z } from 'zod'
+import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
+import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
@@ -13,7 +14,7 @@ import { unfinished } from './output-text.ts'
 import { OwnSessions, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
-import { PARAMS, type Method, type Params } from './schemas.ts'
+import { PARAMS } from './schemas.ts'
 import { Base64 } from './written.ts'
 
 interface TerminalSize {
@@ -157,7 +158,7 @@ export class Methods {
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
   async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>): Promise<Answered> {
-    const longest = this.#session(rest.session_id).init.grant.limits['hard_timeout_ms']
+    const { hard_timeout_ms: longest = 0 } = this.#session(rest.session_id).init.grant.limits
     const params = {
       ...NO_STDIN,
       ...rest,

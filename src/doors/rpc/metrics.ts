@@ -1,5 +1,5 @@
+import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 import type { OpenSessions } from './open-sessions.ts'
-import type { ProcessStatus } from './rpc-process.ts'
 
 /** Content type of the text format, version 0.0.4 (prometheus.io, "Exposition formats"). */
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'

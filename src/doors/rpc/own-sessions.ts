@@ -3,19 +3,18 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
+import { PROTOCOL, type SessionGrant } from '../../protocol/rexd-answers.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
+import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Place } from './call-places.ts'
 import type { KnownProcesses } from './known-processes.ts'
 import type { RpcMetrics } from './metrics.ts'
 import type { OpenSessions } from './open-sessions.ts'
 import type { RpcProcess } from './rpc-process.ts'
-import { RpcSession, type SessionGrant } from './rpc-session.ts'
-import type { Method, Params } from './schemas.ts'
+import { RpcSession } from './rpc-session.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
 import type { SessionStore } from './session-store.ts'
-
-export const PROTOCOL = 'rexd/1'
 
 export interface MethodsComponents {
   readonly client: LocalExecutorClient
@@ -139,9 +138,9 @@ export class OwnSessions {
       door: this.#init.door,
       client_name: clientName,
       target,
-      roots,
+      roots: roots && [...roots],
       available: [...this.#init.available],
-      capabilities,
+      capabilities: capabilities && [...capabilities],
       limits: {
         max_output_bytes: limits.max_output_bytes ?? null,
         max_file_read_bytes: limits.max_file_read_bytes ?? null,

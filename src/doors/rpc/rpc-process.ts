@@ -5,23 +5,12 @@ import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import type { LocalRun } from '../../exec/local-run.ts'
 import type { RunEvent, RunSink } from '../../exec/run-spec.ts'
 import type { LocalOutcome } from '../../executor/port/local-messages.ts'
+import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 import { OutputText, type EncodedOutput } from './output-text.ts'
 import { Waiters } from './waiters.ts'
 
 /** Says an event to whoever has the session; a promise while the reader is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>
-
-/** What `exec.wait` answers. */
-export interface ProcessStatus {
-  readonly status: 'running' | 'exited' | 'killed' | 'timed_out'
-  readonly exit_code: number | null
-  /** The name, as `SIGTERM`. */
-  readonly signal: string | null
-  readonly bytes_stdout: number
-  readonly bytes_stderr: number
-  /** What it wrote waits for its reader, and so does it; its end is told behind that. */
-  readonly held: boolean
-}
 
 export interface RpcProcessInit {
   readonly sessionId: string

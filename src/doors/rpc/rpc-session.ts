@@ -1,17 +1,8 @@
 import { AppError } from '../../base/errors.ts'
-import type { CapabilityName, LimitName } from '../../protocol/rexd-names.ts'
+import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { KnownProcesses } from './known-processes.ts'
 import type { RpcProcess } from './rpc-process.ts'
 import { SessionEvents } from './session-events.ts'
-
-/** What `session.open` grants. */
-export interface SessionGrant {
-  readonly capabilities: readonly CapabilityName[]
-  readonly limits: Readonly<Partial<Record<LimitName, number>>>
-  readonly workspace_roots: readonly string[]
-  /** The agent of the mesh that its commands run on; absent: they run here. */
-  readonly target?: string
-}
 
 export interface RpcSessionInit {
   readonly id: string

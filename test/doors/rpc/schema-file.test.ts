@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { z } from 'zod'
+import * as z from 'zod'
 
 import { PARAMS } from '../../../src/doors/rpc/schemas.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
