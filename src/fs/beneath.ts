@@ -3,9 +3,7 @@ import { mkdir, readlink, rmdir } from 'node:fs/promises'
 import { AppError } from '../base/errors.ts'
 import { MAX_PATH_LINKS } from '../base/way.ts'
 import type { FilePermit, Root } from '../policy/local/file-permit.ts'
-import type { Found, Held, HoldRoot } from './held.ts'
-import { holdRootByDescriptor } from './held-by-descriptor.ts'
-import { holdRootByPath } from './held-by-path.ts'
+import { holdRoot, type Found, type Held } from './held.ts'
 import { MAX_WALK_DEPTH } from './limits.ts'
 import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 import { utf8Text } from './utf8.ts'
@@ -87,7 +85,6 @@ const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root;
 class Walk {
   readonly #permit: FilePermit
   readonly #options: WalkOptions
-  readonly #holdRoot: HoldRoot
   /** From the root down to where we are. */
   #stack: Held[] = []
   /** What is still to go, the next name last. */
@@ -95,10 +92,9 @@ class Walk {
   readonly #made: Made[] = []
   #links = 0
 
-  constructor(permit: FilePermit, options: WalkOptions, holdRoot: HoldRoot) {
+  constructor(permit: FilePermit, options: WalkOptions) {
     this.#permit = permit
     this.#options = options
-    this.#holdRoot = holdRoot
   }
 
   async run(): Promise<Place> {
@@ -122,7 +118,7 @@ class Walk {
   }
 
   async #startAt(root: Root, way: string[]): Promise<void> {
-    const held = await this.#holdRoot(root)
+    const held = await holdRoot(root)
     if (held === null) throw this.#forbidden(`is below ${root.path}, in whose place something else was put`)
     this.#release()
     this.#stack = [held]
@@ -219,8 +215,4 @@ class Walk {
  * Walks to a permitted path. Throws `forbidden_path` where it leads out of the roots or the root was replaced,
  * `resource_limit` where it is too deep, the system's errors else: ENOENT when a directory on the way is missing.
  */
-export const beneath = (
-  permit: FilePermit,
-  options: WalkOptions = {},
-  holdRoot: HoldRoot = process.platform === 'linux' ? holdRootByDescriptor : holdRootByPath,
-): Promise<Place> => new Walk(permit, options, holdRoot).run()
+export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Promise<Place> => new Walk(permit, options).run()

@@ -5,10 +5,9 @@ import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
-import { entryTypeOf, type EntryType } from './entry-type.ts'
 import { mtimeOf } from './mtime.ts'
 import { about, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
-import { Answer, entriesBelow, type TreeEntry } from './tree.ts'
+import { Answer, entriesBelow, entryTypeOf, type EntryType, type TreeEntry } from './tree.ts'
 
 export interface ListOptions {
   /** Also what stands in its directories, down to MAX_TREE_DEPTH. */

@@ -2,8 +2,8 @@ import { constants, fchmodSync, fstatSync, ftruncateSync, writeSync, type BigInt
 import type { FileHandle } from 'node:fs/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
-import type { Standing } from './held.ts'
-import { errnoOf, refusalOf, requireSame } from './refusals.ts'
+import { requireSame, type Standing } from './held.ts'
+import { errnoOf, refusalOf } from './refusals.ts'
 
 /** What is written in one step with the look at the file: no more than a moment's work. */
 const FIRST_BYTES = 64 * 1024

@@ -1,11 +1,10 @@
-import { lstatSync, type BigIntStats } from 'node:fs'
+import type { BigIntStats } from 'node:fs'
 import { constants } from 'node:os'
 import { posix } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
 
 import { AppError } from '../base/errors.ts'
 import { isFilePermit, type FileAccess, type FilePermit } from '../policy/local/file-permit.ts'
-import type { Held } from './held.ts'
 import { isTime, mtimeText } from './mtime.ts'
 
 /** The first line of every operation: nothing is done without a permit that policy made for just that. */
@@ -51,14 +50,6 @@ export const requireUnchangedSince = (expected: string | null, actual: bigint | 
   const mtime = actual === null ? null : mtimeText(actual)
   const text = mtime === null ? 'it is not there' : `it was changed at ${mtime}`
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
-}
-
-/** What was found at a name must still stand there, unchanged: else `conflict`. At once, so that nothing of ours comes between this and what follows. Answers how it is. */
-export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): BigIntStats => {
-  const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
-  if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return now
-  const mtime = now === undefined ? null : mtimeText(now.mtimeNs)
-  throw conflict(path, 'changed', 'it was changed meanwhile', { expected_mtime: mtimeText(old.mtimeNs), mtime })
 }
 
 /** What the system says about a path becomes an error of ours; everything else stays what it is. */

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
-import { constants, lstatSync, renameSync, type BigIntStats } from 'node:fs'
+import { constants, renameSync, type BigIntStats } from 'node:fs'
 import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
-import type { Found, Held, Standing } from './held.ts'
-import { errnoOf, requireSame, systemError } from './refusals.ts'
+import { isAt, requireSame, type Found, type Held, type Standing } from './held.ts'
+import { errnoOf, systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** What file systems without hard links say to one (link(2)): vfat, exFAT, many in user space. */
@@ -94,12 +94,6 @@ export class Staged {
     if (!isAt(this.#directory, name, await file.stat({ bigint: true }))) throw systemError('EEXIST')
     renameSync(this.#directory.at(this.#temporary), this.#directory.at(name))
   }
-}
-
-/** Does that file stand at the name? At once, as `requireSame`. */
-export const isAt = (directory: Held, name: string, { dev, ino }: BigIntStats): boolean => {
-  const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
-  return now?.dev === dev && now.ino === ino
 }
 
 /**

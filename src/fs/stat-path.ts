@@ -3,9 +3,9 @@ import { readlink } from 'node:fs/promises'
 import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
-import { entryTypeOf, type EntryType } from './entry-type.ts'
 import { mtimeOf } from './mtime.ts'
 import { about, requirePermit } from './refusals.ts'
+import { entryTypeOf, type EntryType } from './tree.ts'
 
 /** Where `exists` is false, everything else is null. */
 export interface PathStatus {

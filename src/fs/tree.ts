@@ -1,9 +1,8 @@
-import type { Dir, Dirent } from 'node:fs'
+import type { BigIntStats, Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 
 import type { TimeShare } from '../base/time-sharing.ts'
 import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
-import { entryTypeOf, type EntryType } from './entry-type.ts'
 import type { Held } from './held.ts'
 import { MAX_TREE_DEPTH } from './limits.ts'
 import { errnoOf } from './refusals.ts'
@@ -13,6 +12,12 @@ import { utf8Text } from './utf8.ts'
 const READ_AHEAD = 256
 /** What makes a directory one that is not looked into: it may not be read, or is none any more. */
 const PASSED_BY: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENOENT', 'ENOTDIR', 'ELOOP']
+
+/** What stands at a path; `other` is a device, a pipe or a socket. */
+export type EntryType = 'file' | 'dir' | 'symlink' | 'other'
+
+export const entryTypeOf = (info: Pick<Dirent | BigIntStats, 'isFile' | 'isDirectory' | 'isSymbolicLink'>): EntryType =>
+  info.isFile() ? 'file' : info.isDirectory() ? 'dir' : info.isSymbolicLink() ? 'symlink' : 'other'
 
 export interface TreeEntry<T> {
   /** Held while the entry is being looked at, not longer. */

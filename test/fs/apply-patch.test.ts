@@ -8,6 +8,7 @@ import { test, type TestContext } from 'node:test'
 import { AppError } from '../../src/base/errors.ts'
 import type { PatchResult, PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
+import type { Held } from '../../src/fs/held.ts'
 import { MAX_EDIT_BYTES, MAX_PATCH_DIRECTORIES, MAX_PATCH_FILES } from '../../src/fs/limits.ts'
 import { NEVER } from '../../src/base/never.ts'
 import { carryOut } from '../../src/fs/patch-effects.ts'
@@ -250,13 +251,12 @@ test('what cannot be brought back is named', async (t) => {
   // While the second is done, somebody else changes what the first has just made.
   const tampering = {
     ...at,
-    directory: {
-      ...at.directory,
+    directory: Object.assign(Object.create(at.directory) as Held, {
       at: (): string => {
         appendFileSync(join(inside, 'new'), 'x')
         throw systemError('EIO')
       },
-    },
+    }),
   }
   const work = carryOut(
     [

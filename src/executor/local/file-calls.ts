@@ -6,6 +6,7 @@ import { applyPatch, type PermitFor } from '../../fs/apply-patch.ts'
 import { editFile } from '../../fs/edit-file.ts'
 import { globFiles } from '../../fs/glob-files.ts'
 import { splitPattern } from '../../fs/glob-pattern.ts'
+import { filesProblem } from '../../fs/held.ts'
 import { listDirectory } from '../../fs/list-directory.ts'
 import { parsePatch } from '../../fs/patch-text.ts'
 import { readFile } from '../../fs/read-file.ts'
@@ -78,6 +79,8 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   const call = placed(asked)
   const access: FileAccess = CHANGES.includes(call.type) ? 'write' : 'read'
   const permitFor = (path: string, wanted: FileAccess): FilePermit => {
+    const problem = filesProblem()
+    if (problem !== null) throw new AppError('unsupported_capability', problem, { data: { capability: 'fs' } })
     const verdict = authorizeFile({ path, access: wanted }, rights)
     if (verdict.kind === 'refused') throw errorOf(verdict)
     return verdict.permit

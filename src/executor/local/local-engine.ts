@@ -7,6 +7,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import { filesProblem } from '../../fs/held.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { authorizeFile, authorizeSession } from '../../policy/local/authorize.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
@@ -16,6 +17,7 @@ import { Slots } from '../../policy/slots.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/terminal-program.ts'
+import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { UnackedTotal } from '../runs/outbox.ts'
 import type { ToLocalExecutor } from '../port/local-messages.ts'
 import type { LocalJournal } from './local-journal.ts'
@@ -165,7 +167,12 @@ export class LocalEngine implements Startable {
     if (narrowed.length === 0 && leftOut.length > 0) throw leftOut[0]
     for (const error of leftOut) await this.refused(key, { method: 'session.open', argv: null }, error)
     const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked, target }
-    const carried = available.filter((one) => (one !== 'pty' || this.terminalProblem === null) && (one !== 'target' || targets !== null))
+    const lacking = new Set<Capability>([
+      ...(this.terminalProblem === null ? [] : ['pty' as const]),
+      ...(targets === null ? ['target' as const] : []),
+      ...(filesProblem() === null ? [] : CAPABILITY_GROUPS.fs),
+    ])
+    const carried = available.filter((one) => !lacking.has(one))
     const verdict = authorizeSession(intent, policy, new Set(carried))
     if (verdict.kind === 'refused') throw errorOf(verdict)
     return verdict.rights

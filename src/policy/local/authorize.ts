@@ -27,7 +27,7 @@ import type { Slot, Slots } from '../slots.ts'
 /** Where it is to start: a directory below a root, held open. */
 export interface WorkingDirectory {
   readonly path: string
-  /** Null where the system has no way to start a program in a directory that is held open. */
+  /** Null where the system has no way to hold a directory. */
   readonly descriptor: number | null
 }
 
@@ -76,7 +76,7 @@ const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
 /** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
-const namesBelow = (path: string, directory: string): string[] | null => {
+export const namesBelow = (path: string, directory: string): string[] | null => {
   if (path === directory) return []
   const prefix = directory === '/' ? '/' : `${directory}/`
   return path.startsWith(prefix) ? path.slice(prefix.length).split('/') : null
