@@ -3,7 +3,8 @@ import type { Readable, Writable } from 'node:stream'
 
 import { WebSocket } from 'ws'
 
-import { RpcLines } from '../src/doors/rpc/lines.ts'
+import { LineSplitter } from '../src/protocol/lines.ts'
+import { MAX_RPC_MESSAGE } from '../src/protocol/rexd-limits.ts'
 import type { Reached } from '../test/support/rexd-callers.ts'
 
 interface Message {
@@ -31,10 +32,10 @@ export class RexdCaller {
   /** One JSON object in each line. */
   static async overLines(program: { readonly stdin: Writable; readonly stdout: Readable }): Promise<RexdCaller> {
     const caller = new RexdCaller((text) => void program.stdin.write(`${text}\n`))
-    const lines = new RpcLines()
+    const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
     program.stdin.on('error', () => undefined)
     program.stdout.on('data', (chunk: Buffer) => {
-      for (const line of lines.push(chunk)) if (line !== 'too_long') caller.#receive(Buffer.from(line.buffer, line.byteOffset, line.length))
+      for (const line of lines.push(chunk)) if (line !== 'too_long') caller.#receive(line)
     })
     program.stdout.on('close', () => caller.#lose())
     return caller.#opened()

@@ -1,8 +1,8 @@
 import { open } from 'node:fs/promises'
 
+import { LineSplitter, type Line } from '../protocol/lines.ts'
 import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 
-const LINE_FEED = 0x0a
 const CHUNK_BYTES = 256 * 1024
 
 /** One line of a file as it stands there. */
@@ -15,45 +15,6 @@ export interface RawLine {
   readonly complete: boolean
 }
 
-/** Collects lines from chunks; holds one line at most. */
-class LineSplitter {
-  #number = 0
-  #parts: Buffer[] = []
-  #length = 0
-
-  take(chunk: Buffer): RawLine[] {
-    const lines: RawLine[] = []
-    let from = 0
-    for (let at = chunk.indexOf(LINE_FEED); at !== -1; at = chunk.indexOf(LINE_FEED, from)) {
-      this.#keep(chunk.subarray(from, at))
-      lines.push(this.#finish(true))
-      from = at + 1
-    }
-    this.#keep(chunk.subarray(from))
-    return lines
-  }
-
-  end(): RawLine[] {
-    return this.#length === 0 ? [] : [this.#finish(false)]
-  }
-
-  #keep(part: Buffer): void {
-    this.#length += part.length
-    if (this.#length > MAX_JOURNAL_LINE) this.#parts = []
-    else if (part.length > 0) this.#parts.push(part)
-  }
-
-  #finish(complete: boolean): RawLine {
-    const [only, ...more] = this.#parts
-    const joined = more.length === 0 ? (only ?? Buffer.alloc(0)) : Buffer.concat(this.#parts)
-    const bytes = this.#length > MAX_JOURNAL_LINE ? null : joined
-    this.#parts = []
-    this.#length = 0
-    this.#number += 1
-    return { number: this.#number, bytes, complete }
-  }
-}
-
 export interface ReadLinesOptions {
   readonly signal?: AbortSignal | undefined
   /** Called once, when all that there is was read; what has come meanwhile is read as well. */
@@ -63,7 +24,9 @@ export interface ReadLinesOptions {
 /** The lines of a file in handfuls, in bounded memory whatever the file holds. */
 export async function* readLines(path: string, { signal, atEnd }: ReadLinesOptions = {}): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
-  const splitter = new LineSplitter()
+  const lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
+  let count = 0
+  const numbered = (line: Line, complete: boolean): RawLine => ({ number: ++count, bytes: line === 'too_long' ? null : line, complete })
   let again = atEnd
   try {
     for (;;) {
@@ -76,9 +39,10 @@ export async function* readLines(path: string, { signal, atEnd }: ReadLinesOptio
         again = undefined
         continue
       }
-      yield splitter.take(buffer.subarray(0, bytesRead))
+      yield Array.from(lines.push(buffer.subarray(0, bytesRead)), (line) => numbered(line, true))
     }
-    yield splitter.end()
+    const rest = lines.rest()
+    if (rest !== null) yield [numbered(rest, false)]
   } finally {
     await file.close()
   }

@@ -2,9 +2,9 @@ import { open, stat, type FileHandle } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
+import { LINE_FEED, LineSplitter, type Line } from '../protocol/lines.ts'
 import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/local-limits.ts'
 
-const LINE_FEED = 0x0a
 const CHUNK_BYTES = 64 * 1024
 
 export interface TailOptions {
@@ -37,7 +37,7 @@ const startOfLast = async (file: FileHandle, size: number, count: number): Promi
 class Follower {
   readonly #file: FileHandle
   #position: number
-  #rest = Buffer.alloc(0)
+  readonly #lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
 
   constructor(file: FileHandle, position: number) {
     this.#file = file
@@ -49,19 +49,14 @@ class Follower {
       const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, this.#position)
       if (bytesRead === 0) return
       this.#position += bytesRead
-      let bytes = Buffer.concat([this.#rest, buffer.subarray(0, bytesRead)])
-      for (let at = bytes.indexOf(LINE_FEED); at !== -1; at = bytes.indexOf(LINE_FEED)) {
-        yield bytes.toString('utf8', 0, at)
-        bytes = bytes.subarray(at + 1)
-      }
-      // A line without end is no line of ours: what we keep of it is bounded.
-      this.#rest = bytes.length > MAX_JOURNAL_LINE ? Buffer.alloc(0) : bytes
+      for (const line of this.#lines.push(buffer.subarray(0, bytesRead))) yield* textOf(line)
     }
   }
 
   /** What stands behind the last line feed, when no more will come. */
-  get rest(): string {
-    return this.#rest.toString('utf8')
+  rest(): string[] {
+    const rest = this.#lines.rest()
+    return rest === null ? [] : textOf(rest)
   }
 
   /** Another file is at the path, or this one was cut. */
@@ -73,19 +68,22 @@ class Follower {
   }
 }
 
+/** Longer than any line of ours is none. */
+const textOf = (line: Line): string[] => (line === 'too_long' ? [] : [line.toString('utf8')])
+
 /**
  * The last lines of a journal and, when asked, those to come, until the signal. Rotation is followed:
  * the old file is read to its end first. Throws `not_found` when the file cannot be opened.
  */
 export async function* tailJournal(path: string, options: TailOptions, signal?: AbortSignal): AsyncGenerator<string> {
   const stopped = (): boolean => !options.follow || signal?.aborted === true
-  let count = options.lines
+  let isRotated = false
   for (;;) {
-    const file = await openFor(path, count === Infinity, signal)
+    const file = await openFor(path, isRotated, signal)
     if (file === null) return
     try {
       const { size } = await file.stat()
-      const follower = new Follower(file, count === Infinity ? 0 : await startOfLast(file, size, count))
+      const follower = new Follower(file, isRotated ? 0 : await startOfLast(file, size, options.lines))
       yield* follower.lines()
       while (!stopped() && !(await follower.isOver(path))) {
         await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
@@ -93,12 +91,12 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
       }
       // What was written between the last look and the rotation.
       yield* follower.lines()
-      if (follower.rest !== '') yield follower.rest
+      yield* follower.rest()
     } finally {
       await file.close()
     }
     if (stopped()) return
-    count = Infinity
+    isRotated = true
   }
 }
 

@@ -1,56 +1,28 @@
 import type { Readable, Writable } from 'node:stream'
 
+import { LineSplitter } from '../protocol/lines.ts'
+import { utf8Text } from '../protocol/text.ts'
 import { toBytes } from './data.ts'
 import { RexdProtocolError } from './errors.ts'
 import { CLOSE_GRACE_MS, DRAIN_MS, MAX_INCOMING_MESSAGE } from './limits.ts'
 import { deferred, pause, type Deferred } from './promises.ts'
 import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
 
-const LINE_FEED = 0x0a
-
-/** Cuts bytes into lines wherever the chunks end (NDJSON), and keeps at most one. Throws `RexdProtocolError`. */
-export class MessageLines {
-  readonly #decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  #parts: Uint8Array[] = []
-  #length = 0
-
-  #keep(part: Uint8Array): void {
-    if (part.length === 0) return
-    this.#length += part.length
-    if (this.#length > MAX_INCOMING_MESSAGE) throw new RexdProtocolError(`a message has more than ${MAX_INCOMING_MESSAGE} bytes`)
-    this.#parts.push(part)
-  }
-
-  #take(): string {
-    const bytes = this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts)
-    this.#parts = []
-    this.#length = 0
-    try {
-      return this.#decoder.decode(bytes)
-    } catch (error) {
-      throw new RexdProtocolError('a message is not valid UTF-8', { cause: error })
-    }
-  }
-
-  /** The texts of the lines that end in this chunk; blank ones say nothing. */
-  *push(chunk: Uint8Array): Generator<string, void, undefined> {
-    let start = 0
-    for (let end = chunk.indexOf(LINE_FEED); end !== -1; end = chunk.indexOf(LINE_FEED, start)) {
-      this.#keep(chunk.subarray(start, end))
-      start = end + 1
-      const text = this.#take()
-      if (text.trim() !== '') yield text
-    }
-    this.#keep(chunk.subarray(start))
-  }
+/** The text of a line. Throws `RexdProtocolError`. */
+const textOf = (line: Uint8Array): string => {
+  const text = utf8Text(line)
+  if (text === null) throw new RexdProtocolError('a message is not valid UTF-8')
+  return text
 }
+
+const tooLong = (): Error => new RexdProtocolError(`a message has more than ${MAX_INCOMING_MESSAGE} bytes`)
 
 /** One message a line (NDJSON) over a pair of byte streams. */
 export class ByteTransport implements Omit<Transport, 'close'> {
   readonly #readable: Readable
   readonly #writable: Writable
   readonly #events: TransportEvents
-  readonly #lines = new MessageLines()
+  readonly #lines = new LineSplitter({ max: MAX_INCOMING_MESSAGE })
   readonly #finished = new AbortController()
   #drained: Deferred<void> | null = null
   #paused = false
@@ -117,7 +89,10 @@ export class ByteTransport implements Omit<Transport, 'close'> {
 
   #read(chunk: Uint8Array): void {
     try {
-      for (const text of this.#over ? [] : this.#lines.push(chunk)) {
+      for (const line of this.#over ? [] : this.#lines.pushStrictly(chunk, tooLong)) {
+        const text = textOf(line)
+        // A blank line says nothing.
+        if (text.trim() === '') continue
         this.#events.onMessage(text)
         if (this.#over) return
       }

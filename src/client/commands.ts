@@ -1,5 +1,6 @@
 import type { Params } from '../protocol/rexd-methods.ts'
-import { toBase64, toText, wholeOf, type DataSource } from './data.ts'
+import { toBase64 } from '../protocol/text.ts'
+import { toText, wholeOf, type DataSource } from './data.ts'
 import { present } from './fields.ts'
 import { MAX_STDIN_WITH_START } from './limits.ts'
 import type { ProcessExit } from './process-record.ts'

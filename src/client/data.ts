@@ -10,8 +10,6 @@ export const toBytes = (data: Data): Uint8Array => (typeof data === 'string' ? B
 /** UTF-8; what is none becomes U+FFFD. */
 export const toText = (bytes: Uint8Array): string => new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
 
-export const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
-
 const isWhole = (source: DataSource): source is Data => typeof source === 'string' || source instanceof Uint8Array
 
 /** What a source gives, one after the other. */

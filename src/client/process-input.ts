@@ -1,5 +1,6 @@
+import { toBase64 } from '../protocol/text.ts'
 import type { Connection } from './connection.ts'
-import { untilAborted, toBase64, toBytes, type Data, type DataSource } from './data.ts'
+import { untilAborted, toBytes, type Data, type DataSource } from './data.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { resultOf } from './incoming.ts'
 import { INPUT_CHUNK, INPUT_PAUSE_MS, INPUT_PROBE, MAX_INPUT_PAUSE_MS } from './limits.ts'

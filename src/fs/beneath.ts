@@ -6,7 +6,7 @@ import type { FilePermit, Root } from '../policy/local/file-permit.ts'
 import { holdRoot, type Found, type Held } from './held.ts'
 import { MAX_WALK_DEPTH } from './limits.ts'
 import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
-import { utf8Text } from './utf8.ts'
+import { utf8Text } from '../protocol/text.ts'
 
 export interface WalkOptions {
   /** A link at the end is gone through, to what it leads to; else it is itself what is found. */

@@ -6,7 +6,7 @@ import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
 import type { Held } from './held.ts'
 import { MAX_TREE_DEPTH } from './limits.ts'
 import { errnoOf } from './refusals.ts'
-import { utf8Text } from './utf8.ts'
+import { utf8Text } from '../protocol/text.ts'
 
 /** Entries that are read from the system at once. */
 const READ_AHEAD = 256

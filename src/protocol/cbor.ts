@@ -2,13 +2,12 @@
 import { Encoder } from 'cbor-x/encode'
 import { AppError } from '../base/errors.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from './limits.ts'
+import { utf8Text } from './text.ts'
 
 /** What our messages are made of: a deliberately small part of CBOR (RFC 8949). */
 export type CborValue = number | bigint | string | boolean | null | Uint8Array | readonly CborValue[]
 
 const encoder = new Encoder({ useRecords: false, mapsAsObjects: false, tagUint8Array: false, largeBigIntToFloat: false })
-// A mark of byte order is a character like any other: a signature over bytes is one over meaning.
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** The bytes of a value. The result is never reused or overwritten. */
 export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value)
@@ -131,13 +130,8 @@ const simple = (info: number): boolean | null => {
   return info === 22 ? null : malformed('only false, true and null of the simple values are allowed')
 }
 
-const textOf = (bytes: Uint8Array): string => {
-  try {
-    return utf8.decode(bytes)
-  } catch {
-    return malformed('text is not valid UTF-8')
-  }
-}
+/** A byte order mark is a character like any other: a signature over bytes is one over meaning. */
+const textOf = (bytes: Uint8Array): string => utf8Text(bytes) ?? malformed('text is not valid UTF-8')
 
 /**
  * Decodes foreign bytes. Refuses tags, maps, floats, indefinite lengths, longer-than-needed heads,

@@ -1,9 +1,10 @@
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
+import { LINE_FEED, LineSplitter } from './lines.ts'
 import type { RawOutputJson, RunEventJson } from './run-json.ts'
 
 /** A line is an object without output; an error may carry more. */
 const MAX_LINE = 16 * 1024 * 1024
-const LINE_FEED = 0x0a
+const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_LINE} bytes`)
 
 /** Bytes of one output stream, in whatever pieces they came. */
 export interface OutputPart {
@@ -14,7 +15,7 @@ export interface OutputPart {
 /** What a run's streamed answer holds, in order. */
 export type RunPart = OutputPart | Exclude<RunEventJson, { data_b64: string }>
 
-type Line = RawOutputJson | Exclude<RunEventJson, { data_b64: string }>
+type Event = RawOutputJson | Exclude<RunEventJson, { data_b64: string }>
 
 type Check = (value: unknown) => boolean
 
@@ -34,7 +35,7 @@ const id: Check = (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(v
 const name: Check = (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value)
 
 /** What every event must have; what else it has is not looked at. */
-const EVENT_FIELDS: Record<Line['type'], Record<string, Check>> = {
+const EVENT_FIELDS: Record<Event['type'], Record<string, Check>> = {
   started: { request_id: id, agent_id: id, machine_id: id, pid: count },
   stdout: { request_id: id, seq: count, data_bytes: count },
   stderr: { request_id: id, seq: count, data_bytes: count },
@@ -58,28 +59,27 @@ const EVENT_FIELDS: Record<Line['type'], Record<string, Check>> = {
   error: { request_id: orNull(id), error: name, message: text },
 }
 
-const isEventType = (type: unknown): type is Line['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)
+const isEventType = (type: unknown): type is Event['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)
 
 /** Throws SyntaxError for what is no event. */
-const asEvent = (value: unknown): Line => {
+const asEvent = (value: unknown): Event => {
   const event = (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>
   const { type } = event
   if (!isEventType(type)) throw new SyntaxError('a line that is no event of a run')
   const wrong = Object.entries(EVENT_FIELDS[type]).find(([field, fits]) => !fits(event[field]))
   if (wrong !== undefined) throw new SyntaxError(`${type} with a wrong ${wrong[0]}`)
-  return event as unknown as Line
+  return event as unknown as Event
 }
 
 /** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
 class RunEventDecoder {
-  #line: Uint8Array[] = []
-  #lineLength = 0
+  readonly #lines = new LineSplitter({ max: MAX_LINE })
   #output: { readonly type: OutputPart['type']; left: number } | null = null
 
-  #keep(part: Uint8Array): void {
-    this.#lineLength += part.length
-    if (this.#lineLength > MAX_LINE) throw new RangeError(`a line is longer than ${MAX_LINE} bytes`)
-    this.#line.push(part)
+  #part(output: { readonly type: OutputPart['type']; left: number }, data: Uint8Array): OutputPart {
+    output.left -= data.length
+    if (output.left === 0) this.#output = null
+    return { type: output.type, data }
   }
 
   /** Throws SyntaxError for a line that is no event, RangeError for one without end. */
@@ -92,26 +92,13 @@ class RunEventDecoder {
         continue
       }
       const end = rest.indexOf(LINE_FEED)
-      this.#keep(end === -1 ? rest : rest.subarray(0, end))
-      if (end === -1) return
+      const [line] = this.#lines.pushStrictly(end === -1 ? rest : rest.subarray(0, end + 1), tooLong)
+      if (line === undefined) return
       rest = rest.subarray(end + 1)
-      const line = this.#takeLine()
-      if (isOutput(line)) this.#announced(line)
-      else yield line
+      const event = asEvent(JSON.parse(line.toString('utf8')))
+      if (isOutput(event)) this.#announced(event)
+      else yield event
     }
-  }
-
-  #part(output: { readonly type: OutputPart['type']; left: number }, data: Uint8Array): OutputPart {
-    output.left -= data.length
-    if (output.left === 0) this.#output = null
-    return { type: output.type, data }
-  }
-
-  #takeLine(): Line {
-    const text = Buffer.concat(this.#line).toString('utf8')
-    this.#line = []
-    this.#lineLength = 0
-    return asEvent(JSON.parse(text))
   }
 
   #announced({ type, data_bytes }: RawOutputJson): void {
@@ -119,7 +106,7 @@ class RunEventDecoder {
   }
 }
 
-const isOutput = (line: Line): line is RawOutputJson => line.type === 'stdout' || line.type === 'stderr'
+const isOutput = (event: Event): event is RawOutputJson => event.type === 'stdout' || event.type === 'stderr'
 
 /** The events of a streamed answer of type `RAW_RUN_TYPE`, however its chunks are cut. Stops reading while its consumer works. */
 export async function* runEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<RunPart, void, undefined> {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { PassThrough } from 'node:stream'
+import { finished } from 'node:stream/promises'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { MessageLines, streams } from '../../src/client/byte-transport.ts'
+import { streams } from '../../src/client/byte-transport.ts'
 import { connect } from '../../src/client/client.ts'
 import type { Transport } from '../../src/client/transport.ts'
 import { until } from '../support/processes.ts'
@@ -141,15 +142,18 @@ test('texts are taken as well as bytes, and nothing is told after closing', asyn
   assert.deepEqual([readable.destroyed], [true])
 })
 
-test('lines are the same wherever the bytes are cut', () => {
+test('messages are the same wherever the bytes are cut, and a blank line is none', async () => {
   const line = fc.string({ unit: 'grapheme', maxLength: 30 }).map((text) => text.replaceAll(/[\n\r]/g, ''))
-  fc.assert(
-    fc.property(fc.array(line, { maxLength: 20 }), sizes, (texts, at) => {
-      const lines = new MessageLines()
+  await fc.assert(
+    fc.asyncProperty(fc.array(line, { maxLength: 20 }), sizes, async (texts, at) => {
+      const { readable, transport, messages } = await open()
       const bytes = Buffer.from(texts.map((text) => `${text}\n`).join(''))
-      const found = cut(bytes, at).flatMap((part) => [...lines.push(part)])
+      for (const part of cut(bytes, at)) readable.write(part)
+      readable.end()
+      await finished(readable)
+      await transport.close()
       assert.deepEqual(
-        found,
+        messages,
         texts.filter((text) => text.trim() !== ''),
       )
     }),

@@ -3,7 +3,7 @@ import { Transform } from 'node:stream'
 
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Gathered } from '../../base/gathered.ts'
+import { Gathered } from '../../protocol/gathered.ts'
 import { MAX_HELD_BODIES } from '../../protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS } from '../../protocol/rexd-limits.ts'
 

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream'
 
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Gathered } from '../../base/gathered.ts'
+import { Gathered } from '../../protocol/gathered.ts'
 import type { RunSpec, StdinSource } from '../../exec/run-spec.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { stdinPieces } from '../../protocol/exec.ts'

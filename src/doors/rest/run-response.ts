@@ -8,6 +8,7 @@ import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-json.ts'
+import { toBase64 } from '../../protocol/text.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
 /** Keeps output for one JSON answer, as far as it fits. */
@@ -89,8 +90,6 @@ export class StreamedRun implements RunSink {
     this.#stream.end()
   }
 }
-
-const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /** What the Accept header asks for; null = one JSON object at the end. */
 export const streamFormat = (accept: string | undefined): StreamFormat | null => {

@@ -9,6 +9,7 @@ import type { LocalArguments, LocalCall } from '../../executor/port/local-client
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
+import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
 import { OwnSessions, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
@@ -26,8 +27,8 @@ interface TerminalSize {
 const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
 
 const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
-  const bytes = Buffer.from(text, encoding)
-  if (encoding === 'base64' && bytes.toString('base64') !== text) throw new AppError('bad_request', `${field}: not base64`)
+  const bytes = encoding === 'base64' ? fromBase64(text) : Buffer.from(text)
+  if (bytes === null) throw new AppError('bad_request', `${field}: not base64`)
   if (encoding === 'utf8' && !text.isWellFormed()) throw new AppError('bad_request', `${field}: not valid Unicode`)
   if (bytes.length > max)
     throw new AppError('resource_limit', `${field}: at most ${max} bytes`, { data: { limit: field, asked: bytes.length, max } })

@@ -1,5 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 
+import { toBase64 } from '../../protocol/text.ts'
+
 export interface EncodedOutput {
   readonly data: string
   readonly encoding: 'utf8' | 'base64'
@@ -16,8 +18,6 @@ export const unfinished = (bytes: Uint8Array): number => {
   }
   return 0
 }
-
-export const base64Of = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /** Characters: what a terminal is told now and then is read by people, and costs little as it is. */
 const SMALL = 1_024
@@ -36,19 +36,19 @@ export class OutputText {
     const whole = all.subarray(0, end)
     if (!isUtf8(whole)) {
       this.#held = new Uint8Array(0)
-      return { data: base64Of(all), encoding: 'base64' }
+      return { data: toBase64(all), encoding: 'base64' }
     }
     const text = Buffer.from(whole.buffer, whole.byteOffset, whole.byteLength).toString('utf8')
     // A copy of its own, so that three bytes do not keep a whole frame.
     this.#held = Uint8Array.from(all.subarray(end))
     if (end === 0) return null
-    return growsTooMuch(text) ? { data: base64Of(whole), encoding: 'base64' } : { data: text, encoding: 'utf8' }
+    return growsTooMuch(text) ? { data: toBase64(whole), encoding: 'base64' } : { data: text, encoding: 'utf8' }
   }
 
   /** What is left when no more comes: the beginning of a character. */
   end(): EncodedOutput | null {
     const rest = this.#held
     this.#held = new Uint8Array(0)
-    return rest.length === 0 ? null : { data: base64Of(rest), encoding: 'base64' }
+    return rest.length === 0 ? null : { data: toBase64(rest), encoding: 'base64' }
   }
 }

@@ -1,8 +1,9 @@
 import type { Readable, Writable } from 'node:stream'
 
+import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
-import { RpcLines, type RpcLine } from './lines.ts'
 import { parseFailure, tooLong } from './message.ts'
 import { inOneWrite } from './one-write.ts'
 import { OpenSessions } from './open-sessions.ts'
@@ -85,21 +86,17 @@ export const serveLines = async (components: StdioComponents, init: MethodsInit,
 }
 
 const readLines = async (input: Readable, connection: RpcConnection): Promise<void> => {
-  const lines = new RpcLines()
+  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   for await (const chunk of input as AsyncIterable<Buffer>) for (const line of lines.push(chunk)) await takeLine(line, connection)
   const rest = lines.rest()
   if (rest !== null) await takeLine(rest, connection)
 }
 
 /** Blank lines say nothing. */
-const takeLine = (line: RpcLine, connection: RpcConnection): void | Promise<void> => {
+const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> => {
   if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
-  let text: string
-  try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(line)
-  } catch {
-    return connection.take(parseFailure('not valid UTF-8'))
-  }
+  const text = utf8Text(line)
+  if (text === null) return connection.take(parseFailure('not valid UTF-8'))
   return text.trim() === '' ? undefined : connection.receive(text)
 }
 

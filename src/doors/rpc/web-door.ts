@@ -3,13 +3,14 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
-import { Gathered } from '../../base/gathered.ts'
+import { Gathered } from '../../protocol/gathered.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
+import { utf8Text } from '../../protocol/text.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import type { BatchRoom } from './batch-answers.ts'
@@ -223,11 +224,8 @@ const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
 }
 
 const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
-  try {
-    return parseMessage(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(body))
-  } catch {
-    return parseFailure('not valid UTF-8')
-  }
+  const text = utf8Text(body)
+  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
 }
 
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }

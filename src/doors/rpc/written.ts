@@ -1,4 +1,4 @@
-import { base64Of } from './output-text.ts'
+import { toBase64 } from '../../protocol/text.ts'
 
 /** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
 export class Base64 {
@@ -9,7 +9,7 @@ export class Base64 {
   }
 
   toJSON(): string {
-    return base64Of(this.#bytes)
+    return toBase64(this.#bytes)
   }
 }
 

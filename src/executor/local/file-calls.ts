@@ -17,6 +17,7 @@ import type { FileAccess, FilePermit } from '../../policy/local/file-permit.ts'
 import { MAX_JOURNALLED_PATTERN } from '../../protocol/local-limits.ts'
 import { MAX_LISTED } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
+import { utf8Text } from '../../protocol/text.ts'
 import type { ToLocalExecutor } from '../port/local-messages.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
@@ -55,11 +56,9 @@ const lookedFor = (call: FileCall): { readonly pattern?: string; readonly recurs
 }
 
 const text = (bytes: Uint8Array, name: string): string => {
-  try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch (error) {
-    throw new AppError('bad_request', `${name}: not valid UTF-8`, { cause: error })
-  }
+  const decoded = utf8Text(bytes)
+  if (decoded === null) throw new AppError('bad_request', `${name}: not valid UTF-8`)
+  return decoded
 }
 
 /** What a call about files may ask on its way. */

@@ -4,6 +4,7 @@ import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { stdinPieces, type ExecRequest } from '../../protocol/exec.ts'
 import { fromHex, isHexId, type AgentId } from '../../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
+import { fromBase64 } from '../../protocol/text.ts'
 import type { Contact } from '../../trust/contact.ts'
 import { JsonBody } from '../json-body.ts'
 
@@ -77,8 +78,8 @@ const stdinOf = (json: JsonBody): RequestToSign['stdin'] => {
   const hashes = json.has('stdin_sha256') ? json.texts('stdin_sha256') : undefined
   if (whole === undefined && len === undefined && hashes === undefined) return null
   if (whole !== undefined && len === undefined && hashes === undefined) {
-    const bytes = Buffer.from(whole, 'base64')
-    if (bytes.toString('base64') !== whole) throw new AppError('bad_request', 'stdin_b64: not base64')
+    const bytes = fromBase64(whole)
+    if (bytes === null) throw new AppError('bad_request', 'stdin_b64: not base64')
     return { len: bytes.length, pieces: pieceHashes(bytes) }
   }
   if (whole !== undefined || len === undefined || hashes?.length !== stdinPieces(len) || !hashes.every(isHexId))

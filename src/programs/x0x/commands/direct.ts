@@ -1,8 +1,8 @@
 import { AppError } from '../../../base/errors.ts'
 import { visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
+import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
-import { linesOf } from '../lines.ts'
 import { printJson, printLine, write } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
@@ -71,6 +71,10 @@ const render = (event: DirectEvent, names: Names): string => {
   return `${shownLine(from)}  ${text}`
 }
 
+/** An event is one direct message in base64 and its fields; an error may carry more. */
+const MAX_EVENT_LINE = 16 * 1024 * 1024
+const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
+
 /** `x0x direct listen`: messages as they come, with the names that our contacts had when it began, until it is ended. */
 export const runDirectListen = async (context: CliContext): Promise<number> => {
   const closing = new AbortController()
@@ -85,7 +89,8 @@ export const runDirectListen = async (context: CliContext): Promise<number> => {
       signal: closing.signal,
     })
     const names = context.json ? new Map<string, string>() : await namesOfContacts(context)
-    for await (const line of linesOf(events)) {
+    for await (const bytes of linesOf(events, MAX_EVENT_LINE, tooLong)) {
+      const line = bytes.toString('utf8')
       if (!line.startsWith('data:')) continue
       const data = line.slice('data:'.length).trim()
       if (!(await write(context.stdout, `${context.json ? visibleJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break

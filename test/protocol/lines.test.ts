@@ -4,15 +4,15 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 
-import { RpcLines } from '../../../src/doors/rpc/lines.ts'
-import { MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
+import { LineSplitter, linesOf } from '../../src/protocol/lines.ts'
+import { MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
 
 const SEED = 20_261_121
 const MIB = 1024 * 1024
 
 /** Lines as texts of a byte per character, the last one too; copied, as whoever reads them does before the next. */
 const readAll = (chunks: Iterable<Uint8Array>): string[] => {
-  const lines = new RpcLines()
+  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const said: string[] = []
   const text = (line: Uint8Array | 'too_long'): string => (line === 'too_long' ? line : Buffer.from(line).toString('latin1'))
   for (const chunk of chunks) for (const line of lines.push(chunk)) said.push(text(line))
@@ -80,7 +80,7 @@ const held = (): number => {
 }
 
 test('a line without end takes no more memory than a few of the longest', () => {
-  const lines = new RpcLines()
+  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const before = held()
   let most = 0
   for (let round = 0; round < 2048; round++) {
@@ -92,11 +92,46 @@ test('a line without end takes no more memory than a few of the longest', () => 
 })
 
 test('a line that comes byte by byte takes no more memory than they do either', () => {
-  const lines = new RpcLines()
+  const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const before = held()
   const one = Uint8Array.of(0x78)
   for (let count = 0; count < MIB; count++) for (const line of lines.push(Uint8Array.from(one))) assert.fail(String(line))
   const now = held() - before
   assert.ok(now < MOST_HELD, `${now} bytes were held for a line of ${MIB}`)
   assert.equal(lines.rest()?.length, MIB)
+})
+
+class TooLong extends Error {}
+const tooLong = (): Error => new TooLong()
+
+async function* from(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+  yield* chunks
+}
+
+/** Of at most eight bytes each. */
+const strictly = async (chunks: readonly Uint8Array[]): Promise<string[]> => {
+  const lines: string[] = []
+  for await (const line of linesOf(from(chunks), 8, tooLong)) lines.push(line.toString('latin1'))
+  return lines
+}
+
+test('of a stream the last line needs no end, and no byte is lost or added', async () => {
+  const byte = fc.oneof({ weight: 3, arbitrary: fc.constant(0x0a) }, { weight: 4, arbitrary: fc.nat({ max: 255 }) })
+  await fc.assert(
+    fc.asyncProperty(fc.array(byte, { maxLength: 60 }), fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), async (all, sizes) => {
+      const bytes = Uint8Array.from(all)
+      const expected = Buffer.from(bytes).toString('latin1').split('\n')
+      if (expected.at(-1) === '') expected.pop()
+      if (expected.some(({ length }) => length > 8)) await assert.rejects(strictly(inPieces(bytes, sizes)), TooLong)
+      else assert.deepEqual(await strictly(inPieces(bytes, sizes)), expected)
+    }),
+    { seed: SEED, numRuns: 2000 },
+  )
+})
+
+test('a line may be as long as the limit and no longer, and is refused before its end', () => {
+  const lines = new LineSplitter({ max: 8 })
+  assert.deepEqual([...lines.pushStrictly(Buffer.from('12345678\n1234567'), tooLong)].map(String), ['12345678'])
+  assert.deepEqual([...lines.pushStrictly(Buffer.from('8'), tooLong)], [])
+  assert.throws(() => [...lines.pushStrictly(Buffer.from('9'), tooLong)], TooLong)
 })

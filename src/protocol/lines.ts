@@ -1,0 +1,74 @@
+import { Gathered } from './gathered.ts'
+
+export const LINE_FEED = 0x0a
+const NOTHING = Buffer.alloc(0)
+
+/** A line without its end, or the word that one was longer than any may be: what is left of it is passed over. */
+export type Line = Buffer | 'too_long'
+
+/** Cuts bytes into lines wherever the chunks end; keeps at most one line, in little more than its own size. */
+export class LineSplitter {
+  readonly #max: number
+  readonly #kept: Gathered
+  #tooLong = false
+
+  /** `max`: bytes of the longest line. */
+  constructor({ max }: { max: number }) {
+    this.#max = max
+    this.#kept = new Gathered({ max })
+  }
+
+  /** The last line, when it had no end of its own; null where there is none. */
+  rest(): Line | null {
+    return this.#kept.length === 0 && !this.#tooLong ? null : this.#take(NOTHING)
+  }
+
+  /** The lines that end in this chunk. One may be a view of the chunk. */
+  *push(chunk: Uint8Array): Generator<Line, void, undefined> {
+    const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
+    let start = 0
+    for (let end = bytes.indexOf(LINE_FEED); end !== -1; end = bytes.indexOf(LINE_FEED, start)) {
+      const part = bytes.subarray(start, end)
+      start = end + 1
+      yield this.#take(part)
+    }
+    this.#keep(bytes.subarray(start))
+  }
+
+  /** The same, but throws as soon as a line is known to be longer than any may be. */
+  *pushStrictly(chunk: Uint8Array, tooLong: () => Error): Generator<Buffer, void, undefined> {
+    for (const line of this.push(chunk)) {
+      if (line === 'too_long') throw tooLong()
+      yield line
+    }
+    if (this.#tooLong) throw tooLong()
+  }
+
+  #keep(part: Buffer): void {
+    if (part.length === 0 || this.#tooLong) return
+    this.#tooLong = this.#kept.length + part.length > this.#max
+    if (this.#tooLong) this.#kept.take()
+    else this.#kept.add(part)
+  }
+
+  #take(last: Buffer): Line {
+    // A whole line in one chunk is most of them, and needs no copy.
+    if (this.#kept.length === 0 && !this.#tooLong) return last.length > this.#max ? 'too_long' : last
+    this.#keep(last)
+    const line = this.#tooLong ? 'too_long' : this.#kept.take()
+    this.#tooLong = false
+    return line
+  }
+}
+
+/** The lines of a stream, and the last one also without its end. Throws `tooLong` as soon as one has more than `max` bytes; stops reading while its consumer works. */
+export async function* linesOf(
+  chunks: AsyncIterable<Uint8Array>,
+  max: number,
+  tooLong: () => Error,
+): AsyncGenerator<Buffer, void, undefined> {
+  const lines = new LineSplitter({ max })
+  for await (const chunk of chunks) yield* lines.pushStrictly(chunk, tooLong)
+  const rest = lines.rest()
+  if (rest !== null && rest !== 'too_long') yield rest
+}
