@@ -1,3 +1,4 @@
+import { BoundedMap } from './bounded.ts'
 import type { Clock } from './clock.ts'
 import { TokenBucket, type TokenBucketInit } from './token-bucket.ts'
 
@@ -17,12 +18,13 @@ export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
   readonly #init: RateLimitInit
-  readonly #buckets = new Map<string, TokenBucket>()
+  readonly #buckets: BoundedMap<string, TokenBucket>
 
   constructor(components: RateLimitComponents, init: RateLimitInit) {
     this.#clock = components.clock
     this.#random = components.random ?? Math.random
     this.#init = init
+    this.#buckets = new BoundedMap({ max: init.sources })
   }
 
   /** Counts so many events of this source; false, and none counted, when they are too many. */
@@ -46,9 +48,7 @@ export class RateLimit {
 
   #bucketOf(source: string): TokenBucket {
     const bucket = this.#buckets.get(source) ?? new TokenBucket({ clock: this.#clock }, this.#init)
-    this.#buckets.delete(source)
     this.#buckets.set(source, bucket)
-    if (this.#buckets.size > this.#init.sources) this.#buckets.delete(this.#buckets.keys().next().value!)
     return bucket
   }
 }

@@ -1,3 +1,4 @@
+import { unlessAborted } from './abortable.ts'
 import { AppError } from './errors.ts'
 
 interface Attempt<T> {
@@ -37,18 +38,5 @@ export class SharedWork<T> {
 
   #forget(key: string, attempt: Attempt<T>): void {
     if (this.#underway.get(key) === attempt) this.#underway.delete(key)
-  }
-}
-
-/** What the work comes to; throws the signal's reason where that comes first. The work goes on. */
-export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
-  signal.throwIfAborted()
-  const { promise, reject } = Promise.withResolvers<never>()
-  const abort = (): void => reject(signal.reason as Error)
-  signal.addEventListener('abort', abort, { once: true })
-  try {
-    return await Promise.race([work, promise])
-  } finally {
-    signal.removeEventListener('abort', abort)
   }
 }

@@ -39,17 +39,14 @@ const withDeadline = async (work: Promise<void>, ms: number, what: string): Prom
 const startOne = async (entry: StartableEntry, signal: AbortSignal | undefined): Promise<void> => {
   const ms = entry.deadlineMs ?? DEFAULT_DEADLINE_MS
   const controller = new AbortController()
-  const abort = (): void => controller.abort(signal?.reason)
+  const either = signal === undefined ? controller.signal : AbortSignal.any([signal, controller.signal])
   signal?.throwIfAborted()
-  signal?.addEventListener('abort', abort, { once: true })
   try {
-    await withDeadline((async () => entry.startable.start?.(controller.signal))(), ms, `starting ${entry.name}`)
+    await withDeadline((async () => entry.startable.start?.(either))(), ms, `starting ${entry.name}`)
     signal?.throwIfAborted()
   } catch (error) {
     controller.abort(error)
     throw error
-  } finally {
-    signal?.removeEventListener('abort', abort)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts'
+import { Counters } from '../base/counts.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/local-limits.ts'
@@ -112,7 +113,7 @@ export const argvSummary = (argv: readonly string[]): string => {
 /** Counts what the executor does, for `/diagnostics/exec` and for metrics. Memory is bounded. */
 export class ExecCounters {
   readonly #clock: Clock
-  readonly #counts: Record<ExecCounter, number>
+  readonly #counts = new Counters<ExecCounter>(EXEC_COUNTERS)
   readonly #denials = new Map<DenialReason, number>()
   readonly #breaches: CapBreaches = { stdout: 0, stderr: 0, duration: 0 }
   readonly #approaches: CapWarnings = { stdout_approaching: 0, stderr_approaching: 0, duration_approaching: 0 }
@@ -121,28 +122,27 @@ export class ExecCounters {
 
   constructor(components: { clock: Clock }) {
     this.#clock = components.clock
-    this.#counts = Object.fromEntries(Object.keys(EXEC_COUNTERS).map((name) => [name, 0])) as Record<ExecCounter, number>
   }
 
   /** For the counters that nothing else moves; requests_denied, sessions_* have methods of their own. */
   count(name: Exclude<ExecCounter, 'requests_denied' | `sessions_${string}`>, by = 1): void {
-    this.#counts[name] += by
+    this.#counts.add(name, by)
   }
 
   denied(reason: DenialReason): void {
-    this.#counts.requests_denied += 1
+    this.#counts.add('requests_denied')
     this.#denials.set(reason, (this.#denials.get(reason) ?? 0) + 1)
   }
 
   sessionStarted(agentId: AgentId): void {
-    this.#counts.sessions_started += 1
+    this.#counts.add('sessions_started')
     this.#active.set(agentId, (this.#active.get(agentId) ?? 0) + 1)
   }
 
   /** Once for each sessionStarted, on every path. */
   sessionEnded(agentId: AgentId, how: { cancelled: boolean }): void {
-    this.#counts.sessions_completed += 1
-    if (how.cancelled) this.#counts.sessions_cancelled += 1
+    this.#counts.add('sessions_completed')
+    if (how.cancelled) this.#counts.add('sessions_cancelled')
     const left = (this.#active.get(agentId) ?? 0) - 1
     if (left > 0) this.#active.set(agentId, left)
     else this.#active.delete(agentId)
@@ -177,7 +177,7 @@ export class ExecCounters {
       active_sessions: this.activeSessions,
       active_per_agent: Object.fromEntries(this.#active),
       totals: {
-        ...this.#counts,
+        ...this.#counts.snapshot(),
         denial_breakdown: Object.fromEntries(breakdown) as Partial<Record<DenialReason, number>>,
         cap_breaches: { ...this.#breaches },
         cap_warnings: { ...this.#approaches },

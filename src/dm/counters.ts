@@ -1,3 +1,5 @@
+import { Counters } from '../base/counts.ts'
+
 /** Every counter of `/diagnostics/dm` and what it counts. */
 export const DM_COUNTERS = {
   links_opened: 'link handshakes that both sides finished',
@@ -22,17 +24,11 @@ export const DM_COUNTERS = {
 } as const satisfies Record<string, string>
 export type DmCounter = keyof typeof DM_COUNTERS
 
-/** Counts; never reset while the daemon lives. */
-export class DmCounters {
-  readonly #values = new Map<DmCounter, number>()
+export class DmCounters extends Counters<DmCounter> {
   readonly #failures = new Map<string, number>()
 
-  add(counter: DmCounter): void {
-    this.#values.set(counter, this.get(counter) + 1)
-  }
-
-  get(counter: DmCounter): number {
-    return this.#values.get(counter) ?? 0
+  constructor() {
+    super(DM_COUNTERS)
   }
 
   /** A handshake that failed, with the code of its error. */
@@ -41,10 +37,8 @@ export class DmCounters {
     this.#failures.set(code, (this.#failures.get(code) ?? 0) + 1)
   }
 
-  /** All counters, zeros included, and failed handshakes by error code. */
-  snapshot(): Record<DmCounter, number> & { link_failures: Record<string, number> } {
-    const names = Object.keys(DM_COUNTERS) as DmCounter[]
-    const totals = Object.fromEntries(names.map((name) => [name, this.get(name)])) as Record<DmCounter, number>
-    return { ...totals, link_failures: Object.fromEntries(this.#failures) }
+  /** All counters, and failed handshakes by error code. */
+  override snapshot(): Record<DmCounter, number> & { link_failures: Record<string, number> } {
+    return { ...super.snapshot(), link_failures: Object.fromEntries(this.#failures) }
   }
 }

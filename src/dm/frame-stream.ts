@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { encodeFrame, FrameDecoder } from '../protocol/framing.ts'
@@ -111,11 +112,7 @@ export class FrameStream {
 
   async #more(signal: AbortSignal): Promise<void> {
     this.#waiter = Promise.withResolvers()
-    const abort = (): void => this.#waiter?.resolve()
-    signal.addEventListener('abort', abort, { once: true })
-    await this.#waiter.promise
-    signal.removeEventListener('abort', abort)
-    this.#waiter = null
+    await unlessAborted(this.#waiter.promise, signal).finally(() => (this.#waiter = null))
   }
 
   #takeEarly(): Uint8Array[] {

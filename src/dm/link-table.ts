@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
@@ -177,16 +178,12 @@ export class LinkTable {
   }
 
   async #change(connection: MeshConnection, signal: AbortSignal): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const { promise, resolve } = Promise.withResolvers<void>()
     const waiters = this.#waiters.get(connection) ?? new Set()
     this.#waiters.set(connection, waiters.add(resolve))
-    const abort = (): void => reject(signal.reason as Error)
-    signal.addEventListener('abort', abort, { once: true })
     try {
-      signal.throwIfAborted()
-      await promise
+      await unlessAborted(promise, signal)
     } finally {
-      signal.removeEventListener('abort', abort)
       waiters.delete(resolve)
       if (waiters.size === 0) this.#waiters.delete(connection)
     }

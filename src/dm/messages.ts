@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abortable.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
@@ -169,11 +170,7 @@ const receiptOn = async (channel: DmChannel, requestId: RequestId, signal: Abort
     }
   }
   channel.onClosed = (error) => reject(error ?? new AppError('peer_unreachable', 'the peer gave no receipt'))
-  const abort = (): void => reject(new AppError('timeout', 'no receipt came in time', { cause: signal.reason }))
-  signal.addEventListener('abort', abort, { once: true })
-  try {
-    return await promise
-  } finally {
-    signal.removeEventListener('abort', abort)
-  }
+  return unlessAborted(promise, signal).catch((error: unknown) => {
+    throw error === signal.reason ? new AppError('timeout', 'no receipt came in time', { cause: error }) : error
+  })
 }

@@ -1,3 +1,5 @@
+import { Counters } from '../base/counts.ts'
+
 /** What the asking side counts; `docs/rest.md` has a line for each. */
 export const REQUESTER_COUNTERS = {
   runs_requested: 'Requests sent, to other agents and to ourselves',
@@ -12,17 +14,11 @@ export const REQUESTER_COUNTERS = {
   peer_malformed: 'Streams of peers that ended because of a malformed message',
 } as const
 
-export type RequesterCounter = keyof typeof REQUESTER_COUNTERS
+type RequesterCounter = keyof typeof REQUESTER_COUNTERS
 
-/** Counters of the network's half of exec. */
-export class RequesterCounters {
-  readonly #values = new Map<RequesterCounter, number>()
-
-  add(name: RequesterCounter): void {
-    this.#values.set(name, (this.#values.get(name) ?? 0) + 1)
-  }
-
-  snapshot(): Record<string, number> {
-    return Object.fromEntries(Object.keys(REQUESTER_COUNTERS).map((name) => [name, this.#values.get(name as RequesterCounter) ?? 0]))
+/** Of the network's half of exec. */
+export class RequesterCounters extends Counters<RequesterCounter> {
+  constructor() {
+    super(REQUESTER_COUNTERS)
   }
 }

@@ -1,3 +1,4 @@
+import { BoundedSet } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
@@ -49,7 +50,7 @@ export class Sessions {
   readonly #clock: Clock
   readonly #sessions = new Map<RequestId, Session>()
   /** Of runs that have ended: the other side would take one of these for a replay, and say no more than that. */
-  readonly #used = new Set<RequestId>()
+  readonly #used = new BoundedSet<RequestId>({ max: MAX_RECENT_RUNS })
   #stopped: PromiseWithResolvers<void> | null = null
 
   constructor(components: { clock: Clock }) {
@@ -101,14 +102,8 @@ export class Sessions {
   #close({ info: { request_id, machine_id } }: Session): void {
     this.#sessions.delete(request_id)
     // One that was never sent may be tried again.
-    if (machine_id !== null) this.#remember(request_id)
+    if (machine_id !== null) this.#used.add(request_id)
     if (this.#sessions.size === 0) this.#stopped?.resolve()
-  }
-
-  #remember(requestId: RequestId): void {
-    this.#used.add(requestId)
-    const [oldest] = this.#used
-    if (this.#used.size > MAX_RECENT_RUNS && oldest !== undefined) this.#used.delete(oldest)
   }
 }
 

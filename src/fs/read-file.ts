@@ -1,6 +1,6 @@
 import { constants } from 'node:fs'
 
-import { NEVER } from '../base/never.ts'
+import { NEVER } from '../base/abortable.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'

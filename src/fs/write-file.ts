@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs'
 
 import { isAppError } from '../base/errors.ts'
-import { NEVER } from '../base/never.ts'
+import { NEVER } from '../base/abortable.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath, removeMade, type Place } from './beneath.ts'
 import { exclusively } from './exclusive.ts'

@@ -12,6 +12,7 @@ import {
   type KeyObject,
 } from 'node:crypto'
 
+import { BoundedMap } from '../base/bounded.ts'
 import { AppError } from '../base/errors.ts'
 import { fromHex } from '../protocol/ids.ts'
 import {
@@ -37,14 +38,12 @@ const privateKey = (prefix: Uint8Array, seed: Uint8Array): KeyObject =>
   createPrivateKey({ key: Buffer.concat([prefix, seed]), format: 'der', type: 'pkcs8' })
 
 /** The keys of the agents that we hear from, newest last: importing one costs a quarter of what checking a signature does. */
-const publicKeys = new Map<string, KeyObject>()
+const publicKeys = new BoundedMap<string, KeyObject>({ max: MAX_PUBLIC_KEYS })
 
 const dsaPublicKey = (raw: Uint8Array): KeyObject => {
   const name = Buffer.from(raw).toString('latin1')
   const key = publicKeys.get(name) ?? publicKey(DSA_SPKI, raw)
-  publicKeys.delete(name)
   publicKeys.set(name, key)
-  if (publicKeys.size > MAX_PUBLIC_KEYS) publicKeys.delete(publicKeys.keys().next().value!)
   return key
 }
 

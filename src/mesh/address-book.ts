@@ -1,3 +1,4 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
@@ -32,7 +33,7 @@ export class AddressBook {
   readonly #contacts: () => readonly BookContact[]
   readonly #seen: () => readonly SeenAgent[]
   readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
-  readonly #local = new Map<MachineId, readonly string[]>()
+  readonly #local = new BoundedMap<MachineId, readonly string[]>({ max: MAX_MDNS_PEERS })
   /** Addresses of contacts by machine, read once for each contact of a snapshot: a look at all of them asks for each many times. */
   readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
   #indexed: ContactIndex | null = null
@@ -50,9 +51,7 @@ export class AddressBook {
 
   /** A known machine was found by mDNS. */
   learnLocal(machineId: MachineId, addresses: readonly string[]): void {
-    this.#local.delete(machineId)
     this.#local.set(machineId, addresses.slice(0, MAX_DIAL_ADDRESSES))
-    if (this.#local.size > MAX_MDNS_PEERS) this.#local.delete(this.#local.keys().next().value!)
   }
 
   isContact(agentId: AgentId): boolean {

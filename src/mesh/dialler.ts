@@ -1,6 +1,7 @@
 import type { Connection } from '@libp2p/interface'
 import { multiaddr, type Multiaddr } from '@multiformats/multiaddr'
 
+import { BoundedMap } from '../base/bounded.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { Turnstile } from '../base/turnstile.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
@@ -22,7 +23,7 @@ export interface DiallerComponents {
 /** Tries the addresses of a machine, one after the other, beginning with the one that answered the last time. */
 export class Dialler {
   readonly #components: DiallerComponents
-  readonly #reached = new Map<MachineId, string>()
+  readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
   /** Here and not in libp2p's own queue, where the time of who waits would run out. */
   readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
 
@@ -77,15 +78,8 @@ export class Dialler {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')
     }
-    this.#noteReached(machineId, address)
-    return connection
-  }
-
-  #noteReached(machineId: MachineId, address: string): void {
-    this.#reached.delete(machineId)
     this.#reached.set(machineId, address)
-    const [oldest] = this.#reached.keys()
-    if (this.#reached.size > MAX_CONNECTIONS && oldest !== undefined) this.#reached.delete(oldest)
+    return connection
   }
 }
 

@@ -1,10 +1,11 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_HOSTS_PER_MACHINE, MAX_REMEMBERED_MACHINES } from '../protocol/meter-limits.ts'
 
 /** Hosts where machines are that we know: whoever comes from there may be one of them. */
 export class KnownHosts {
   /** Where each has proven itself, its latest host last; of machines the latest last. */
-  readonly #hostsOf = new Map<MachineId, readonly string[]>()
+  readonly #hostsOf = new BoundedMap<MachineId, readonly string[]>({ max: MAX_REMEMBERED_MACHINES })
   /** All of these; null when they have changed. */
   #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
@@ -17,11 +18,8 @@ export class KnownHosts {
   /** A machine that we know has proven itself there. */
   add(host: string, machineId: MachineId): void {
     const before = this.#hostsOf.get(machineId) ?? []
-    this.#hostsOf.delete(machineId)
     this.#hostsOf.set(machineId, [...before.filter((one) => one !== host), host].slice(-MAX_HOSTS_PER_MACHINE))
-    if (before.includes(host)) return
-    if (this.#hostsOf.size > MAX_REMEMBERED_MACHINES) this.#hostsOf.delete(this.#hostsOf.keys().next().value!)
-    this.#met = null
+    if (!before.includes(host)) this.#met = null
   }
 
   /** Forgets where machines were that are not known any more. `listed`: where cards and the bootstrap list say that machines are. */

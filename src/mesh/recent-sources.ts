@@ -1,3 +1,4 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { LONGEST_REFILL_MS, MAX_METERED_SOURCES } from '../protocol/meter-limits.ts'
 
@@ -5,16 +6,14 @@ import { LONGEST_REFILL_MS, MAX_METERED_SOURCES } from '../protocol/meter-limits
 export class RecentSources {
   readonly #clock: Pick<Clock, 'monotonic'>
   /** When each did something last, in monotonic milliseconds; the latest last. */
-  readonly #last = new Map<string, number>()
+  readonly #last = new BoundedMap<string, number>({ max: MAX_METERED_SOURCES })
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
     this.#clock = components.clock
   }
 
   note(source: string): void {
-    this.#last.delete(source)
     this.#last.set(source, this.#clock.monotonic())
-    if (this.#last.size > MAX_METERED_SOURCES) this.#last.delete(this.#last.keys().next().value!)
   }
 
   get count(): number {

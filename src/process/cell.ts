@@ -1,5 +1,5 @@
 import { Due } from '../base/due.ts'
-import { NEVER } from '../base/never.ts'
+import { NEVER } from '../base/abortable.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'

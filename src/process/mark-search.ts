@@ -2,7 +2,7 @@ import { open, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { statOf } from '../base/proc-stat.ts'
-import { unlessAborted } from '../base/shared-work.ts'
+import { unlessAborted } from '../base/abortable.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
 import { MARK_LOOK_MS, MAX_READS } from '../protocol/containment-limits.ts'
 import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'

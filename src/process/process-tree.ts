@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { Due } from '../base/due.ts'
-import { NEVER } from '../base/never.ts'
+import { NEVER } from '../base/abortable.ts'
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS, HIDDEN_LOOK_MS, HIDDEN_LOOKS } from '../protocol/containment-limits.ts'

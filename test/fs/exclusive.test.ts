@@ -3,7 +3,7 @@ import { readFile as plain, stat, writeFile as put } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { NEVER } from '../../src/base/never.ts'
+import { NEVER } from '../../src/base/abortable.ts'
 import { exclusively } from '../../src/fs/exclusive.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
 import { readFile } from '../../src/fs/read-file.ts'

@@ -1,6 +1,6 @@
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { NEVER } from '../../base/never.ts'
+import { NEVER } from '../../base/abortable.ts'
 import { BatchAnswers, type BatchRoom } from './batch-answers.ts'
 import type { CallPlaces, Place } from './call-places.ts'
 import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'

@@ -1,5 +1,6 @@
 import type { Readable, Writable } from 'node:stream'
 
+import { aborted } from '../../base/abortable.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { utf8Text } from '../../protocol/text.ts'
@@ -98,9 +99,4 @@ const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> =
   const text = utf8Text(line)
   if (text === null) return connection.take(parseFailure('not valid UTF-8'))
   return text.trim() === '' ? undefined : connection.receive(text)
-}
-
-const aborted = async (signal: AbortSignal): Promise<void> => {
-  if (signal.aborted) return
-  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

@@ -1,3 +1,4 @@
+import { BoundedMap, BoundedSet } from '../../base/bounded.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
@@ -11,9 +12,9 @@ export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${ag
  * every request signed before it; bound to one (agent, machine); good for one request.
  */
 export class Nonces {
-  readonly #byPair = new Map<string, Set<string>>()
+  readonly #byPair = new Map<string, BoundedSet<string>>()
   /** Nonces that were void before they were used: nothing signed with one was ever taken, nor ever will be. The newest pairs last. */
-  readonly #void = new Map<string, Set<string>>()
+  readonly #void = new BoundedMap<string, ReadonlySet<string>>({ max: MAX_PAIRS_WITH_VOID_NONCES })
 
   /** Fresh nonces for a pair. Above the limit the pair's oldest are void: only its own streams suffer. */
   mint(pair: string, count: number): Uint8Array[] {
@@ -26,11 +27,9 @@ export class Nonces {
 
   /** Takes in a nonce that served as a handshake's and is now also its stream's. */
   add(pair: string, nonce: Uint8Array): void {
-    const nonces = this.#byPair.get(pair) ?? new Set()
+    const nonces = this.#byPair.get(pair) ?? new BoundedSet({ max: MAX_NONCES_PER_PEER })
     this.#byPair.set(pair, nonces)
     nonces.add(toHex(nonce))
-    const [oldest] = nonces
-    if (nonces.size > MAX_NONCES_PER_PEER && oldest !== undefined) nonces.delete(oldest)
   }
 
   /** True once for a nonce that this pair was given. */
@@ -52,9 +51,6 @@ export class Nonces {
 
   #remember(pair: string, nonces: Iterable<string>): void {
     const before = this.#void.get(pair) ?? []
-    this.#void.delete(pair)
     this.#void.set(pair, new Set([...before, ...nonces].slice(-MAX_NONCES_PER_PEER)))
-    const [oldest] = this.#void.keys()
-    if (this.#void.size > MAX_PAIRS_WITH_VOID_NONCES && oldest !== undefined) this.#void.delete(oldest)
   }
 }

@@ -1,5 +1,6 @@
 import { constants } from 'node:os'
 
+import { aborted } from '../../base/abortable.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { createLogger, type Logger } from '../../base/log.ts'
@@ -72,7 +73,7 @@ const overHttp: Serve = async ({ config, client, log, rexd }, signal) => {
   )
   await door.start()
   process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
-  if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+  await aborted(signal)
   await door.stop()
 }
 

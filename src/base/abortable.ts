@@ -1,0 +1,23 @@
+/** A signal that nobody aborts. */
+export const NEVER = new AbortController().signal
+
+/** What the work comes to; throws the signal's reason where that comes first. The work goes on. */
+export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
+  signal.throwIfAborted()
+  const { promise, reject } = Promise.withResolvers<never>()
+  const abort = (): void => reject(signal.reason as Error)
+  signal.addEventListener('abort', abort, { once: true })
+  try {
+    return await Promise.race([work, promise])
+  } finally {
+    signal.removeEventListener('abort', abort)
+  }
+}
+
+/** Resolves when the signal is aborted. */
+export const aborted = async (signal: AbortSignal): Promise<void> => {
+  if (signal.aborted) return
+  const { promise, resolve } = Promise.withResolvers<void>()
+  signal.addEventListener('abort', () => resolve(), { once: true })
+  await promise
+}

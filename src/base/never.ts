@@ -1,2 +1,0 @@
-/** A signal that nobody aborts. */
-export const NEVER = new AbortController().signal
