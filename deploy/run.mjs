@@ -28,8 +28,13 @@ const testArgs = (args) => {
   ]
 }
 
-/** What takes minutes: attacks at full speed, whole hosts. One after another, so that each has the machine to itself. */
-const CAMPAIGN_FILES = ['e2e/campaign/**/*.campaign.ts']
+/** What takes minutes: attacks at full speed, whole hosts, and chance. One after another, so that each has the machine to itself. */
+const CAMPAIGN_FILES = [
+  'e2e/campaign/**/*.campaign.ts',
+  'e2e/chaos.test.ts',
+  'e2e/rexd/fuzz.test.ts',
+  'test/executor/local/many-runs.test.ts',
+]
 const CAMPAIGN_TIMEOUT_MS = 600_000
 
 const campaignArgs = (args) => [
@@ -44,8 +49,8 @@ const campaignArgs = (args) => [
 const TASKS = {
   build: { builds: true },
   demo: { builds: true, run: (args) => ['e2e/demo.ts', ...args] },
-  test: { builds: true, run: testArgs },
-  campaign: { builds: true, run: campaignArgs },
+  test: { builds: true, run: testArgs, env: { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') } },
+  campaign: { builds: true, run: campaignArgs, env: { X0X_TEST_CAMPAIGN: 'true' } },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }
@@ -62,7 +67,11 @@ const main = async ([name, ...args]) => {
   const command = task.run(args)
   if (command[0].endsWith('s') && !existsSync(join(packageRoot, command[0]))) throw new Error(`${command[0]} is missing`)
   // Tools that start `node` by name get this one too.
-  return runInstead(runtime, command, { ...process.env, PATH: dirname(runtime) + delimiter + process.env.PATH })
+  return runInstead(runtime, command, {
+    ...process.env,
+    ...task.env,
+    PATH: dirname(runtime) + delimiter + process.env.PATH,
+  })
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch((error) => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomInt } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
+import { longOrShort } from '../test/support/campaign.ts'
 import {
   assertHoldings,
   assertJournalled,
@@ -25,7 +26,7 @@ import { World } from './chaos/world.ts'
 // CHAOS_SEED repeats the decisions of a run, CHAOS_SECONDS makes it longer.
 
 const SEED = Number(process.env['CHAOS_SEED'] ?? randomInt(2 ** 31))
-const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 75)
+const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? longOrShort(75, 20))
 /** One more than the slots that each has. */
 const LANES_PER_REQUESTER = 4
 const TROUBLEMAKERS = 2

@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
+import { longOrShort } from '../../test/support/campaign.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 import { brokenFrames, upgraded } from './fuzz-frames.ts'
 import { answersTo, Chance, everyFieldWrong, randomLine, type Live } from './fuzz-lines.ts'
@@ -14,7 +15,7 @@ import { WebSocketWire } from './websocket-wire.ts'
 // Whatever comes, each request with an id gets its answer, and the server goes on. A seed makes a failure come again.
 
 const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
-const AT_ONCE = 2_000
+const AT_ONCE = longOrShort(2_000, 500)
 const BROKEN_CONNECTIONS = 300
 /** By then everything that is kept, and is not kept again by what comes later, is there. */
 const WARM_ROUND = 2
@@ -112,10 +113,10 @@ const fuzz = async (t: TestContext, transport: Transport, amount: number): Promi
   await peer.close()
 }
 
-// A hundred thousand together.
-test('lines of nonsense and near-sense by the ten thousand', async (t) => fuzz(t, overStdio, 70_000))
-test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, 10_000))
-test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) => fuzz(t, overWebSocket, 20_000))
+// A hundred thousand together in a campaign.
+test('lines of nonsense and near-sense by the thousand', async (t) => fuzz(t, overStdio, longOrShort(70_000, 5_000)))
+test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, longOrShort(10_000, 2_500)))
+test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) => fuzz(t, overWebSocket, longOrShort(20_000, 2_500)))
 
 test('connections that speak neither HTTP nor WebSocket for long', async (t) => {
   const server = await startWebRexd(t, CONFIG)

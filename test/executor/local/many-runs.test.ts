@@ -6,6 +6,7 @@ import { test } from 'node:test'
 
 import { verifyJournal } from '../../../src/audit/verify.ts'
 import { REFUSAL_SUMMARY_MS } from '../../../src/protocol/local-limits.ts'
+import { longOrShort } from '../../support/campaign.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -13,7 +14,7 @@ import { hasProc } from '../../support/processes.ts'
 
 const linuxOnly = { skip: !hasProc && 'needs /proc' }
 /** Each that leaves something shows by itself; what thousands leave, the bench measures. */
-const RUNS = 500
+const RUNS = longOrShort(500, 100)
 const AT_ONCE = 16
 
 const descriptors = (): number => readdirSync('/proc/self/fd').length
@@ -53,7 +54,7 @@ const asBefore = async (before: object): Promise<void> => {
   assert.deepEqual(standing(), before)
 }
 
-test('hundreds of short runs leave no descriptor, child, timer or entry behind', linuxOnly, async (t) => {
+test('a hundred short runs, in a campaign five hundred, leave no descriptor, child, timer or entry behind', linuxOnly, async (t) => {
   const clock = new ManualClock()
   const host = await LocalHost.start(t, { clock, limits: `max_processes_per_session = ${AT_ONCE}` })
   const session = await host.open()
