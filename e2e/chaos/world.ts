@@ -131,7 +131,7 @@ export class World {
       await bob.ok('contacts', 'trust', daemon.name, 'trusted')
     }
     const record = await readContainmentRecord(join(bob.dir, 'containment.json'))
-    this.strong = record !== null && record.in_force !== 'group' && record.in_force !== null
+    this.strong = record !== null && record.in_force !== 'group'
   }
 
   /** The process of a daemon's network half as it is now, or null while there is none. */

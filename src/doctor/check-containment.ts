@@ -20,7 +20,7 @@ const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 
       'install coreutils and grep',
     )
   const reasons = stronger.map(({ containment, why }) => `; not ${containment}: ${why}`).join('')
-  if (in_force !== 'group') return ok('containment', `${who} ${in_force ?? 'nothing yet'}${reasons}`)
+  if (in_force !== 'group') return ok('containment', `${who} ${in_force}${reasons}`)
   return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)
 }
 

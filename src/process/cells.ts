@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -15,17 +14,10 @@ import { NAMESPACE_PROCESSES } from '../protocol/containment-limits.ts'
 import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
 import { Cell } from './cell.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
+import { endLeftovers, parentNamesOf, type ParentNames } from './cgroup-leftovers.ts'
 import { findCgroupPlaces, type CgroupPlace } from './cgroup-places.ts'
 import { Cgroups } from './cgroups.ts'
-import {
-  endLeftovers,
-  endOrphans,
-  parentNamesOf,
-  readContainmentRecord,
-  writeContainmentRecord,
-  type NotInForce,
-  type ParentNames,
-} from './containment-record.ts'
+import { writeContainmentRecord, type NotInForce } from './containment-record.ts'
 import type { Guardian } from './guardian.ts'
 import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
@@ -41,7 +33,7 @@ const REMEDIES: Readonly<Record<Containment, string>> = {
 /** Others must leave a program that became another user's to the kernel, by cgroup.kill, which groups of threads do not have. */
 const mayKillAll = (): boolean => process.geteuid?.() === 0
 
-/** In the data directory; beside it `endLeftovers` finds nothing. */
+/** In the data directory. */
 export const CONTAINMENT_FILE = 'containment.json'
 
 export type CellOpening =
@@ -55,10 +47,10 @@ export interface CellsComponents {
 
 export interface CellsInit {
   readonly choice: ContainmentChoice
-  /** Where the record is kept; null: there is none, and the names of the groups say that they are of this process. */
+  /** Where the record is kept, and what the groups are called after; null: there is none, and they are called after this process. */
   readonly dataDir: string | null
-  /** Without a record: ends what processes like this one, that are gone, have left behind. */
-  readonly endsOrphans?: boolean
+  /** Ends what those before have left behind. Default: where there is a data directory. */
+  readonly endsLeftovers?: boolean
   /** Where control groups are to be made, instead of where we live. */
   readonly places?: readonly CgroupPlace[]
 }
@@ -83,12 +75,13 @@ export class Cells implements Startable {
   /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
   static async open(
     components: CellsComponents,
-    { choice, dataDir, endsOrphans = false, places = findCgroupPlaces() }: CellsInit,
+    { choice, dataDir, endsLeftovers = dataDir !== null, places = findCgroupPlaces() }: CellsInit,
   ): Promise<Cells> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
     const cells = new Cells(components, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
-    await cells.#endLeftovers(names, endsOrphans)
+    if (endsLeftovers) await cells.#endLeftovers(names)
+    cells.#watch()
     try {
       await cells.#choose(choice)
       await cells.#record()
@@ -161,8 +154,7 @@ export class Cells implements Startable {
   /** Takes the groups away; those that are not empty are left to the next start. */
   async stop(): Promise<void> {
     this.#cgroups.close()
-    if (this.#file === null || (await this.#parents()).some((path) => existsSync(path))) return
-    await rm(this.#file, { force: true })
+    if (this.#file !== null) await rm(this.#file, { force: true })
   }
 
   /** From now on only what needs a control group goes into one, and fails. */
@@ -212,25 +204,19 @@ export class Cells implements Startable {
     return containment === 'cgroup' ? this.#cgroups.holdingProblem() : namespaceProblem({ no_network: false, read_only: false }, null)
   }
 
-  async #endLeftovers(names: ParentNames, endsOrphans: boolean): Promise<void> {
-    const { log, guardian } = this.#components
-    const { parents } = this.#cgroups
-    const written = this.#file !== null
-    const left = written ? await endLeftovers(await this.#parents(), parents, names) : endsOrphans ? await endOrphans(parents) : []
-    if (left.length > 0) log.warn({ left }, 'a process of an earlier daemon could not be killed')
-    if (written) await this.#record(left)
-    guardian?.watchCells(this.#cgroups.parents)
-    guardian?.watchMarks(this.#markPrefix)
+  async #endLeftovers(names: ParentNames): Promise<void> {
+    const left = await endLeftovers(this.#cgroups.parents, names)
+    if (left.length > 0) this.#components.log.warn({ left }, 'a process of an earlier daemon could not be killed')
   }
 
-  /** Written before the first leaf is made, so that every leaf is found again. */
-  async #record(left: readonly string[] | null = null): Promise<void> {
+  /** Before the first leaf is made. */
+  #watch(): void {
+    this.#components.guardian?.watchCells(this.#cgroups.parents)
+    this.#components.guardian?.watchMarks(this.#markPrefix)
+  }
+
+  async #record(): Promise<void> {
     if (this.#file === null) return
-    const parents = [...new Set([...(left ?? (await this.#parents())), ...this.#cgroups.parents])]
-    await writeContainmentRecord(this.#file, { in_force: left === null ? this.#inForce : null, stronger: this.#stronger, parents })
-  }
-
-  async #parents(): Promise<readonly string[]> {
-    return this.#file === null ? [] : ((await readContainmentRecord(this.#file))?.parents ?? [])
+    await writeContainmentRecord(this.#file, { in_force: this.#inForce, stronger: this.#stronger, parents: this.#cgroups.parents })
   }
 }

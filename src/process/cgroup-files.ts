@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileS
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { CELL_END_MS, CELL_LOOK_MS, CGROUP_KILL_ROUNDS } from '../protocol/containment-limits.ts'
+import { CELL_END_MS, CELL_LOOK_MS } from '../protocol/containment-limits.ts'
 import { processOf, send } from './signals.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
@@ -48,24 +48,17 @@ export const groupsBelow = (directory: string): string[] => {
   }
 }
 
-/** Groups of threads, kernels before 5.14, and version 1: look and kill until a look finds nobody. Frozen meanwhile where that is possible. */
-const killByHand = (directory: string): void => {
-  const freezes = hasControl(directory, 'cgroup.freeze')
-  if (freezes) writeControl(directory, 'cgroup.freeze', 1)
-  for (let round = 0; round < CGROUP_KILL_ROUNDS; round++) {
-    const members = membersOf(directory)
-    if (members.length === 0) break
-    for (const pid of members) send(pid, 'SIGKILL')
-  }
-  if (freezes) writeControl(directory, 'cgroup.freeze', 0)
-}
-
-/** SIGKILL to everything in the group and below it; what cannot be killed now is left to the next try. */
+/**
+ * SIGKILL to everything in the group and below it; whom this misses is left to the next call. Groups of threads and of
+ * version 1 have no `cgroup.kill`, nor have kernels before 5.14: their members are killed one by one.
+ */
 export const killGroup = (directory: string): void => {
   try {
     if (hasControl(directory, 'cgroup.kill') && !isThreaded(directory)) return writeControl(directory, 'cgroup.kill', 1)
     for (const below of groupsBelow(directory)) killGroup(below)
-    killByHand(directory)
+    // Who is born in a frozen group does not run, and a frozen process dies of SIGKILL all the same.
+    if (hasControl(directory, 'cgroup.freeze')) writeControl(directory, 'cgroup.freeze', 1)
+    for (const pid of membersOf(directory)) send(pid, 'SIGKILL')
   } catch {
     // It was removed while we looked.
   }

@@ -1,4 +1,4 @@
-import { existsSync, rmdirSync } from 'node:fs'
+import { rmdirSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
@@ -15,7 +15,6 @@ const DAEMON_GROUP = 'x0x-daemon'
 /** One hierarchy, and in it the parent of the leaves of one data directory. */
 export class Hierarchy {
   readonly version: 1 | 2
-  readonly mount: string
   /** The group that holds our leaves. */
   readonly parent: string
   /** Which limits a leaf of ours can have. */
@@ -26,9 +25,8 @@ export class Hierarchy {
 
   /** `whole`: do not try to move our one thread alone. */
   constructor(place: CgroupPlace, init: { parentName: string; whole?: boolean }) {
-    const { version, own, mount, controllers } = place
+    const { version, own, controllers } = place
     this.version = version
-    this.mount = mount
     this.#own = own
     this.#threaded = version === 2 && init.whole !== true
     // Only version 2 forbids processes where controllers are handed down.
@@ -43,8 +41,8 @@ export class Hierarchy {
   }
 
   /**
-   * The file that takes us in and out. A thread that moves itself alone waits for nobody; a process that
-   * moves waits for a grace period of the kernel, some 8 ms after a while of quiet.
+   * The file that takes us in and out. A thread that moves alone waits for nobody; a process that moves waits for a
+   * grace period of the kernel, 8 ms and more after a while of quiet.
    */
   get door(): string {
     if (this.version === 1) return 'tasks'
@@ -60,11 +58,11 @@ export class Hierarchy {
     return directory
   }
 
-  /** Leaves for processes instead of threads; nobody may live in one yet. False where they are that already. */
-  moveWhole(): boolean {
+  /** From now on leaves are for processes instead of threads; nobody may live in one yet. False where they are that already. */
+  goWhole(): boolean {
     if (!this.#threaded) return false
     this.#threaded = false
-    if (existsSync(this.parent)) this.close()
+    this.close()
     return true
   }
 
@@ -73,9 +71,9 @@ export class Hierarchy {
     if (this.limits.has(controller)) return null
     const there = readControl(this.#base, 'cgroup.controllers')
     if (!there.includes(controller)) return `${this.#base} was not given the ${controller} controller`
+    const problem = this.#try(controller)
     // Memory belongs to processes, so that threads cannot have it apart.
-    const problem = controller === 'memory' ? this.#tryWhole(controller) : this.#try(controller)
-    return problem !== null && this.#threaded ? this.#tryWhole(controller) : problem
+    return problem !== null && this.goWhole() ? this.#try(controller) : problem
   }
 
   /** Removes the parent; nothing where leaves are left. */
@@ -89,18 +87,9 @@ export class Hierarchy {
 
   #makeParent(): void {
     if (!makeGroup(this.parent)) return
-    try {
-      if (this.#threaded) writeControl(this.parent, 'cgroup.type', 'threaded')
-    } catch {
-      // Our own group hands down what only processes can have.
-      this.#threaded = false
-    }
+    // Throws where our own group hands down what only processes can have.
+    if (this.#threaded) writeControl(this.parent, 'cgroup.type', 'threaded')
     this.#handDown(this.parent)
-  }
-
-  #tryWhole(controller: LimitController): string | null {
-    this.moveWhole()
-    return this.#try(controller)
   }
 
   #try(controller: LimitController): string | null {

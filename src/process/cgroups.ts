@@ -9,8 +9,8 @@ import { CgroupLeaf, type LeafLimits } from './cgroup-leaf.ts'
 import type { CgroupPlace } from './cgroup-places.ts'
 
 const UNLIMITED: LeafLimits = { memory: null, processes: null }
-/** More than any program that waits; the probe is one. */
-const PROBE_LIMITS: LeafLimits = { memory: PROBE_MEMORY_BYTES, processes: 16 }
+/** More than a program that waits has, which the probe is. */
+const PROBE_PROCESSES = 16
 
 /** What a leaf is made for. */
 export interface LeafNeed {
@@ -41,7 +41,7 @@ export class Cgroups {
   async holdingProblem(): Promise<string | null> {
     if (this.#holding === null) return 'no cgroup version 2 is mounted'
     const problem = await this.#try([this.#holding], UNLIMITED)
-    return problem !== null && this.#holding.moveWhole() ? this.#try([this.#holding], UNLIMITED) : problem
+    return problem !== null && this.#holding.goWhole() ? this.#try([this.#holding], UNLIMITED) : problem
   }
 
   /** The same for a leaf with one limit; the hierarchy that has it is kept in mind. */
@@ -52,10 +52,10 @@ export class Cgroups {
     if (hierarchy === null) return `no ${controller} controller is mounted`
     const problem =
       hierarchy.enable(controller) ??
-      (await this.#try([hierarchy], {
-        ...UNLIMITED,
-        ...(controller === 'memory' ? { memory: PROBE_LIMITS.memory } : { processes: PROBE_LIMITS.processes }),
-      }))
+      (await this.#try(
+        [hierarchy],
+        controller === 'memory' ? { ...UNLIMITED, memory: PROBE_MEMORY_BYTES } : { ...UNLIMITED, processes: PROBE_PROCESSES },
+      ))
     if (problem === null) this.#limiting[controller] = hierarchy
     return problem
   }

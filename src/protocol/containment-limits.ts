@@ -3,8 +3,6 @@
  * are milliseconds unless the name says seconds; sizes are bytes.
  */
 
-/** How often a control group without `cgroup.kill` is looked at in one go for members to kill. */
-export const CGROUP_KILL_ROUNDS = 32
 /** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
 export const FREEZE_ROUNDS = 16
 /** How long they are looked for, and what is known is killed: a run that is ended is over in time. */

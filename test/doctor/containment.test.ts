@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { groupsBelow } from '../../src/process/cgroup-files.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
-import { parentNamesOf } from '../../src/process/containment-record.ts'
+import { parentNamesOf } from '../../src/process/cgroup-leftovers.ts'
 import { descendantsOf } from '../../src/process/process-tree.ts'
 import { hasBwrap, isRoot, needs } from '../support/containment.ts'
 import { MeshOfDaemons, runDaemonCommand, startCli, until, type CliResult, type TestDaemon } from '../support/mesh-of-daemons.ts'

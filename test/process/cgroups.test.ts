@@ -12,9 +12,10 @@ import { ownIdentity } from '../../src/base/process-identity.ts'
 import { endGroup, groupsBelow, killGroup, makeGroup, membersOf, writeControl } from '../../src/process/cgroup-files.ts'
 import { Hierarchy } from '../../src/process/cgroup-hierarchy.ts'
 import { CgroupLeaf } from '../../src/process/cgroup-leaf.ts'
+import { endLeftovers } from '../../src/process/cgroup-leftovers.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-places.ts'
 import { Cgroups } from '../../src/process/cgroups.ts'
-import { endLeftovers, endOrphans, readContainmentRecord, writeContainmentRecord } from '../../src/process/containment-record.ts'
+import { readContainmentRecord, writeContainmentRecord } from '../../src/process/containment-record.ts'
 import { needs } from '../support/containment.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
@@ -155,30 +156,47 @@ test('the record survives a round trip; what is none is none', async (t) => {
   const record = { in_force: 'group', stronger: [{ containment: 'cgroup', why: 'x' }], parents: ['/sys/fs/cgroup/x'] } as const
   await writeContainmentRecord(path, record)
   assert.deepEqual(await readContainmentRecord(path), record)
-  for (const text of ['', 'null', '[]', '{"parents":[7],"stronger":[]}', '{"parents":[]}', '{"parents":[],"stronger":["x"]}']) {
+  for (const text of [
+    '',
+    'null',
+    '[]',
+    '{"parents":[],"stronger":[]}',
+    ...['{"parents":[7],"stronger":[]', '{"parents":[]', '{"parents":[],"stronger":["x"]'].map((start) => `${start},"in_force":"group"}`),
+  ]) {
     await writeFile(path, text)
     assert.equal(await readContainmentRecord(path), null, text)
   }
 })
 
-test('a record cannot make a start kill or remove what is not ours', needs.cgroup, async (t) => {
+test('a start ends the groups that are called after it, and those of nobody else', needs.cgroup, async (t) => {
   const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
-  const foreign = join(place!.own, `x0x-test-foreign-${process.pid}`)
-  makeGroup(foreign)
-  t.after(async () => endGroup(foreign))
-  const outside = join(await temporaryDirectory(t), 'x0x-p-0123456789abcdef')
-  await mkdir(outside)
-  const paths = [
-    foreign,
-    outside,
-    place!.own,
-    '/',
-    `${place!.own}/x0x-p-0123456789abcdef/../../..`,
-    'x0x-p-0123456789abcdef',
-    `${place!.own}/../x0x-p-0123456789abcdef/.`,
+  const [base, digits] = [join(place!.own, `x0x-test-beside-${process.pid}`), '0123456789abcdef']
+  const session = join(base, 'session')
+  const ours = [join(session, `x0x-p-${digits}`), join(base, 'another', `x0x-p-${digits}`)]
+  const foreign = [
+    join(session, 'x0x-p'),
+    join(session, `x0x-p-${digits}0`),
+    join(session, `x0x-q-${digits}`),
+    join(session, `other-x0x-p-${digits}`),
+    join(session, 'deep', 'er', `x0x-p-${digits}`),
   ]
-  assert.deepEqual(await endLeftovers(paths, [], { prefix: 'x0x-p', name: 'x0x-p-0' }), [])
-  assert.deepEqual([existsSync(foreign), existsSync(outside)], [true, true])
+  const around = join(session, `x0x-p-${digits.replace('0', '1')}`)
+  for (const path of [...ours, ...foreign, around]) await mkdir(path, { recursive: true })
+  t.after(async () => {
+    for (const below of groupsBelow(base))
+      for (const one of groupsBelow(below)) await endGroup(join(one, 'er', `x0x-p-${digits}`)).then(() => endGroup(join(one, 'er')))
+    for (const below of groupsBelow(base)) await endGroup(below)
+    await endGroup(base)
+  })
+  const outside = join(await temporaryDirectory(t), 'groups', `x0x-p-${digits}`)
+  await mkdir(outside, { recursive: true })
+  const places = [place!, { ...place!, own: join(around, 'ourselves') }]
+  assert.deepEqual(await endLeftovers([join(session, 'x0x-p-new'), join(outside, '..', 'x0x-p-new')], { prefix: 'x0x-p' }, places), [])
+  assert.deepEqual(ours.map(existsSync), [false, false])
+  assert.deepEqual(
+    [...foreign, around, outside].filter((path) => !existsSync(path)),
+    [],
+  )
 })
 
 test(
@@ -197,7 +215,7 @@ test(
       makeGroup(group)
       t.after(async () => endGroup(group))
     }
-    assert.deepEqual(await endOrphans([join(place!.own, 'x0x-of-ours')]), [])
+    assert.deepEqual(await endLeftovers([join(place!.own, 'x0x-of-ours')], { prefix: 'x0x-of-ours' }), [])
     assert.deepEqual(groups.map(existsSync), [false, false, true, true])
     assert.ok(existsSync(`${groups[0]}0`))
   },

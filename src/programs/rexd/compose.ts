@@ -45,7 +45,7 @@ const journalAt = (path: string, policySha256: string, components: { clock: Cloc
 export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
-  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsOrphans: true })
+  const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true })
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({
     cells,
