@@ -1,12 +1,12 @@
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { NEVER } from '../../base/abortable.ts'
-import { BatchAnswers, type BatchRoom } from './batch-answers.ts'
+import { BatchAnswers } from './batch-answers.ts'
 import type { CallPlaces, Place } from './call-places.ts'
 import { failure, isCall, METHOD_NOT_FOUND, methodNotFound, success, type RpcCall, type RpcMessage, type RpcResponse } from './message.ts'
 import type { Methods } from './methods.ts'
 import type { RpcMetrics } from './metrics.ts'
-import type { Answered } from './own-sessions.ts'
+import type { Answered } from './session-methods.ts'
 import { isMethod, METHODS } from './schemas.ts'
 
 /** What a message is answered. It has a place among the calls in work until `taken` or `lost` is called. */
@@ -26,8 +26,6 @@ export interface AnswerComponents {
   readonly metrics: RpcMetrics | null
   readonly log: Logger
   readonly places: CallPlaces
-  /** Of all messages that share the places. */
-  readonly room: BatchRoom
   /** Nobody waits for the answer any more: what has no place by then is not done. Null: what is asked is done, whoever is there. */
   readonly gone: AbortSignal | null
 }
@@ -41,7 +39,7 @@ interface Done {
 
 /** Does what one message asks; of a batch all at once, and answered when all of it is done. */
 export const answerMessage = async (message: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
-  const batch = message.batch ? new BatchAnswers({ room: components.room }, { waits: message.parts.some(waits) }) : null
+  const batch = message.batch ? new BatchAnswers({ room: components.places.batches }, { waits: message.parts.some(waits) }) : null
   const done = await Promise.all(startAll(message, batch, components))
   const answered = done.flatMap((one) => one.answered ?? [])
   const place = done.find((one) => one.place !== null)?.place ?? null

@@ -1,6 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { MAX_RPC_PENDING, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
+import type { BatchRoom } from './batch-answers.ts'
 
 /** A call's place among those in work. */
 export interface Place {
@@ -12,6 +13,8 @@ export interface Place {
 
 /** The calls of one connection, or of all that ask by POST: so many are in work at once, and so many wait for programs and events. */
 export class CallPlaces {
+  /** Characters of the answers to batches that are not said yet. */
+  readonly batches: BatchRoom = { taken: 0 }
   readonly #turnstile = new Turnstile({ limit: MAX_RPC_PENDING })
   /** Calls that have a place, or want one. */
   #asked = 0

@@ -1,11 +1,10 @@
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerMessage } from './answer.ts'
-import type { BatchRoom } from './batch-answers.ts'
 import { CallPlaces } from './call-places.ts'
 import { parseMessage, type RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
-import type { MethodsComponents, MethodsInit } from './own-sessions.ts'
+import type { MethodsComponents, MethodsInit } from './session-methods.ts'
 import type { Send } from './session-events.ts'
 
 export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
@@ -19,7 +18,6 @@ export class RpcConnection {
   readonly #components: ConnectionComponents
   readonly #methods: Methods
   readonly #places = new CallPlaces()
-  readonly #room: BatchRoom = { taken: 0 }
   readonly #pending = new Set<Promise<void>>()
 
   constructor(components: ConnectionComponents, init: MethodsInit) {
@@ -58,7 +56,7 @@ export class RpcConnection {
 
   async #answer(message: RpcMessage): Promise<void> {
     const { metrics, log } = this.#components
-    const components = { methods: this.#methods, places: this.#places, room: this.#room, gone: null, metrics, log }
+    const components = { methods: this.#methods, places: this.#places, gone: null, metrics, log }
     const { said, afterwards, taken } = await answerMessage(message, components)
     try {
       // Events of what was started stand behind its answer, even where that waits for its reader.

@@ -12,7 +12,7 @@ import { NO_BYTES } from '../../protocol/schema.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
-import { OwnSessions, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './own-sessions.ts'
+import { SessionMethods, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { PARAMS } from './schemas.ts'
@@ -47,12 +47,12 @@ const timeText = (time: string | number | undefined): string | null => (time ===
 /** The methods of REXD/1 for one connection, and the sessions that it has opened. Each is one call of the executor, or an answer from what its events said. */
 export class Methods {
   readonly #components: MethodsComponents
-  readonly #sessions: OwnSessions
+  readonly #sessions: SessionMethods
   readonly #left = new AbortController()
 
   constructor(components: MethodsComponents, init: MethodsInit) {
     this.#components = components
-    this.#sessions = new OwnSessions(components, init)
+    this.#sessions = new SessionMethods(components, init)
   }
 
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
@@ -76,7 +76,9 @@ export class Methods {
 
   readonly #handlers: { readonly [M in Method]: (params: Params<M>, asking: Asking) => Promise<Answered> } = {
     'session.open': async (params) => this.#sessions.open(params),
-    'session.close': async ({ session_id }) => ({ result: { ok: true, terminated: await this.#sessions.end(this.#session(session_id)) } }),
+    'session.close': async ({ session_id }) => ({
+      result: { ok: true, terminated: await this.#components.sessions.end(this.#session(session_id)) },
+    }),
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
     'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
@@ -135,8 +137,8 @@ export class Methods {
   /** Its own, or one that has outlived its session, for who may have such. Throws `unknown_process`. */
   #process(sessionId: string, id: string): RpcProcess {
     const session = this.#session(sessionId)
-    const others = session.mayDetach ? this.#components.detached : null
-    const process = session.processes.find(id) ?? others?.find(id) ?? null
+    const { detached } = this.#components.sessions
+    const process = session.processes.find(id) ?? (session.mayDetach ? detached.find(id) : null)
     if (process === null) throw new AppError('unknown_process', undefined, { data: { process_id: id.slice(0, 64) } })
     return process
   }
@@ -174,18 +176,18 @@ export class Methods {
   /** Its events wait until its caller knows its id. */
   async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
-    const { client, clock, metrics } = this.#components
+    const { client, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
     const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
     const ended = process.attach(run)
-    this.#sessions.began(session, process)
+    sessions.began(session, process)
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
       // Nobody is told its id, and so nothing of it.
       session.processes.remove(process)
-      process.letGo()
+      process.silence()
       process.release()
       throw new AppError('journal_unavailable')
     }

@@ -1,5 +1,4 @@
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
-import type { OpenSessions } from './open-sessions.ts'
 
 /** Content type of the text format, version 0.0.4 (prometheus.io, "Exposition formats"). */
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
@@ -8,11 +7,11 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 export class RpcMetrics {
   readonly #answers = new Map<string, number>()
   readonly #ended = new Map<string, number>()
-  readonly #sessions: Pick<OpenSessions, 'size'>
+  readonly #sessions: { readonly size: number }
   #running = 0
   #outputBytes = 0
 
-  constructor(components: { sessions: Pick<OpenSessions, 'size'> }) {
+  constructor(components: { sessions: { readonly size: number } }) {
     this.#sessions = components.sessions
   }
 

@@ -85,7 +85,7 @@ export class RpcProcess implements RunSink {
   }
 
   /** Its session is over: what it writes is counted, and told to nobody. */
-  letGo(): void {
+  silence(): void {
     this.#silent = true
   }
 

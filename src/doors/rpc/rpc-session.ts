@@ -19,8 +19,6 @@ export class RpcSession {
   readonly init: RpcSessionInit
   readonly events: SessionEvents
   readonly processes = new KnownProcesses()
-  /** It is closed, or being closed. */
-  over = false
 
   constructor(init: RpcSessionInit) {
     this.init = init

@@ -7,11 +7,11 @@ import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { parseFailure, tooLong } from './message.ts'
 import { inOneWrite } from './one-write.ts'
-import { OpenSessions } from './open-sessions.ts'
-import type { MethodsInit } from './own-sessions.ts'
+import type { MethodsInit } from './session-methods.ts'
+import { Sessions } from './sessions.ts'
 import { written } from './written.ts'
 
-export interface StdioComponents extends Omit<ConnectionComponents, 'open' | 'send' | 'store' | 'detached' | 'metrics'> {
+export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' | 'send' | 'metrics'> {
   readonly input: Readable
   readonly output: Writable
 }
@@ -63,12 +63,13 @@ class LineWriter {
  * REXD over a pair of byte streams. Resolves when the input has ended, everything that it asked is answered and
  * everything that it had running is over; or at once when nobody reads the output any more, or at the signal.
  */
-export const serveLines = async (components: StdioComponents, init: MethodsInit, signal: AbortSignal): Promise<void> => {
-  const { input, output, client, clock, log } = components
+export const serveLines = async (streams: StdioComponents, init: Omit<MethodsInit, 'resumes'>, signal: AbortSignal): Promise<void> => {
+  const { input, output, client, clock, log } = streams
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const alone = { open: new OpenSessions(), store: null, detached: null, metrics: null }
-  const connection = new RpcConnection({ client, clock, log, ...alone, send: writer.send }, init)
+  const sessions = new Sessions({ client, clock })
+  const components = { client, clock, log, sessions, metrics: null, send: writer.send }
+  const connection = new RpcConnection(components, { ...init, resumes: false })
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {

@@ -13,22 +13,19 @@ import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
-import type { BatchRoom } from './batch-answers.ts'
 import { CallPlaces } from './call-places.ts'
 import { failure, parseFailure, parseMessage, tooLong } from './message.ts'
-import { KnownProcesses } from './known-processes.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
-import { OpenSessions } from './open-sessions.ts'
-import type { MethodsComponents } from './own-sessions.ts'
-import { SessionStore } from './session-store.ts'
+import type { MethodsComponents } from './session-methods.ts'
+import { Sessions } from './sessions.ts'
 import { Turns } from './turns.ts'
 import { Unproven } from './unproven.ts'
 import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
 
-export interface WebDoorComponents extends Omit<MethodsComponents, 'open' | 'store' | 'detached' | 'metrics' | 'send'> {
+export interface WebDoorComponents extends Omit<MethodsComponents, 'sessions' | 'metrics' | 'send'> {
   readonly log: Logger
 }
 
@@ -46,7 +43,7 @@ export class RpcWebDoor implements Startable {
   readonly #components: WebDoorComponents
   readonly #init: WebDoorInit
   readonly #token: TokenCheck
-  readonly #store: SessionStore
+  readonly #sessions: Sessions
   /** Of all that ask by POST: whoever has the token and knows a session has it. */
   readonly #methods: Methods
   readonly #sockets: WebSockets
@@ -54,7 +51,6 @@ export class RpcWebDoor implements Startable {
   /** Of questions by POST: each may be as long as a chunk of a file. */
   readonly #reading = new Turnstile({ limit: MAX_RPC_PENDING })
   readonly #places = new CallPlaces()
-  readonly #room: BatchRoom = { taken: 0 }
   readonly #turns = new Turns()
   readonly #unproven = new Unproven()
   #server: Server | null = null
@@ -64,11 +60,10 @@ export class RpcWebDoor implements Startable {
     this.#components = components
     this.#init = init
     this.#token = new TokenCheck({ token: init.token, where: 'the token_file of this server' })
-    this.#store = new SessionStore({ clock })
-    const open = new OpenSessions()
-    this.#metrics = new RpcMetrics({ sessions: open })
-    const shared = { open, store: this.#store, detached: new KnownProcesses(), metrics: this.#metrics }
-    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES })
+    this.#sessions = new Sessions({ client, clock })
+    this.#metrics = new RpcMetrics({ sessions: this.#sessions })
+    const shared = { sessions: this.#sessions, metrics: this.#metrics }
+    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES, resumes: true })
     this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
   }
 
@@ -95,7 +90,7 @@ export class RpcWebDoor implements Startable {
     if (server === null) return
     const closed = new Promise<void>((resolve) => server.close(() => resolve()))
     this.#sockets.close()
-    for (const session of this.#store.sessions) session.events.close()
+    for (const session of this.#sessions.all) session.events.close()
     server.closeAllConnections()
     await closed
   }
@@ -154,7 +149,7 @@ export class RpcWebDoor implements Startable {
       )
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
       const [methods, places, metrics] = [this.#methods, this.#places, this.#metrics]
-      answer = answerMessage(message, { methods, places, room: this.#room, metrics, gone, log: this.#components.log })
+      answer = answerMessage(message, { methods, places, metrics, gone, log: this.#components.log })
     } finally {
       void this.#places.room().then(leave)
     }

@@ -65,7 +65,7 @@ export class WebSockets {
   /** `stream`: what carries it. */
   #serve(socket: WebSocket, stream: Duplex): void {
     const components = { ...this.#components, send: sender(socket, stream), arrived: arrivalsAt(socket) }
-    const connection = new RpcConnection(components, { door: 'websocket', available: this.#available })
+    const connection = new RpcConnection(components, { door: 'websocket', available: this.#available, resumes: true })
     const stopLooking = this.#lookAfter(socket)
     const take = inOrder(socket, connection)
     socket.on('message', (data: Buffer, isBinary: boolean) => {

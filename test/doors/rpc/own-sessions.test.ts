@@ -5,9 +5,7 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
-import { KnownProcesses } from '../../../src/doors/rpc/known-processes.ts'
-import { OpenSessions } from '../../../src/doors/rpc/open-sessions.ts'
-import { SessionStore } from '../../../src/doors/rpc/session-store.ts'
+import { Sessions } from '../../../src/doors/rpc/sessions.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
@@ -104,12 +102,12 @@ test('a session that cannot be come back to ends with its connection', TIMEOUT, 
 test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {
   const host = await startRpcHost(t, { limits: 'max_concurrent_sessions = 2' })
   const { client, clock } = host
-  const store = new SessionStore({ clock })
+  const sessions = new Sessions({ client, clock })
   for (const resumable of [false, true, false, true]) {
     const send = (): undefined => undefined
     const connection = new RpcConnection(
-      { client, clock, open: new OpenSessions(), store, detached: null, metrics: null, log: silentLogger, send },
-      { door: 'websocket', available: ['exec'] },
+      { client, clock, sessions, metrics: null, log: silentLogger, send },
+      { door: 'websocket', available: ['exec'], resumes: true },
     )
     const params = { client_name: 'a', resumable }
     void connection.receive(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.open', params }))
@@ -147,20 +145,18 @@ test('what outlives its session is found again, also where that was closed befor
       }
     },
   })
-  const detached = new KnownProcesses()
+  const sessions = new Sessions({ client, clock })
   const answers: { id: number; result: Record<string, never> }[] = []
   const connection = new RpcConnection(
     {
       client,
       clock,
-      open: new OpenSessions(),
-      store: new SessionStore({ clock }),
-      detached,
+      sessions,
       metrics: null,
       log: silentLogger,
       send: (one) => void answers.push(one as never),
     },
-    { door: 'websocket', available: ['exec', 'exec.shell', 'exec.detach', 'events'] },
+    { door: 'websocket', available: ['exec', 'exec.shell', 'exec.detach', 'events'], resumes: true },
   )
   const call = (id: number, method: string, params: object): void =>
     void connection.receive(JSON.stringify({ jsonrpc: '2.0', id, method, params }))
@@ -175,6 +171,7 @@ test('what outlives its session is found again, also where that was closed befor
   late.resolve()
   await answered(2)
   const pid = await pidOf(host)
+  const { detached } = sessions
   const { process_id } = answers.find(({ id }) => id === 2)!.result
   assert.deepEqual([detached.all.map(({ id }) => id), isAlive(pid)], [[process_id], true])
   await detached.all[0]!.run.signal('KILL')

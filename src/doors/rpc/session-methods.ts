@@ -8,23 +8,16 @@ import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Place } from './call-places.ts'
-import type { KnownProcesses } from './known-processes.ts'
 import type { RpcMetrics } from './metrics.ts'
-import type { OpenSessions } from './open-sessions.ts'
-import type { RpcProcess } from './rpc-process.ts'
 import { RpcSession } from './rpc-session.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
-import type { SessionStore } from './session-store.ts'
+import type { Sessions } from './sessions.ts'
 
 export interface MethodsComponents {
   readonly client: LocalExecutorClient
   readonly clock: Clock
   /** Of all callers of the door. */
-  readonly open: OpenSessions
-  /** Where sessions wait for callers who come back; null: none does, all end with their connection. */
-  readonly store: SessionStore | null
-  /** What has outlived its session; null: nothing does. */
-  readonly detached: KnownProcesses | null
+  readonly sessions: Sessions
   /** Counts what is done; null: nobody reads it. */
   readonly metrics: RpcMetrics | null
   /** Where events go; null: nowhere, they are asked for. */
@@ -37,6 +30,8 @@ export interface MethodsInit {
   readonly door: LocalDoor
   /** What this door can carry. */
   readonly available: readonly Capability[]
+  /** A session may wait for a caller who comes back by another connection; else all end with theirs. */
+  readonly resumes: boolean
 }
 
 /** What a method answers. */
@@ -63,13 +58,10 @@ export interface Asked {
   readonly pty_id?: string
 }
 
-/** The sessions of one caller: those that it has opened, and those that it came back to. */
-export class OwnSessions {
+/** What `session.open`, `resume`, `events` and `info` do for one caller, and which sessions are its own. */
+export class SessionMethods {
   readonly #components: MethodsComponents
   readonly #init: MethodsInit
-  readonly #sessions = new Map<string, RpcSession>()
-  /** Questions about a session that are being answered, where its caller has no connection. */
-  readonly #busy = new Map<string, number>()
   #left = false
 
   constructor(components: MethodsComponents, init: MethodsInit) {
@@ -79,46 +71,28 @@ export class OwnSessions {
 
   /** Throws `unknown_session`. */
   get(id: string): RpcSession {
-    const session = this.#sessions.get(id)
-    if (session === undefined) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
+    const session = this.#components.sessions.find(id, this)
+    if (session === null) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
     return session
   }
 
   /** Whoever asks for what is another's has tried it, and the journal says so; what is nobody's is a mistake. */
   async noteForeign(method: Method, { session_id: session, process_id, pty_id }: Asked, error: unknown): Promise<void> {
-    const { client, open } = this.#components
+    const { client, sessions } = this.#components
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
       // Where the session was closed meanwhile, it is nobody's any more.
       void (await client.call('session_refused', { session, method, code, detail }).catch(() => undefined))
-    if (isAppError(error, 'unknown_session') && open.has(session))
+    if (isAppError(error, 'unknown_session') && sessions.has(session))
       await report('unknown_session', `by a caller over ${this.#init.door} whose session it is not`)
     const process = process_id ?? pty_id ?? ''
-    if (isAppError(error, 'unknown_process') && this.#isForeign(process, session))
+    if (isAppError(error, 'unknown_process') && sessions.isForeign(process, session))
       await report('unknown_process', `${process} is not of this session`)
   }
 
-  #isForeign(process: string, session: string): boolean {
-    const { open, detached } = this.#components
-    const owner = open.ownerOf(process)
-    return owner === null ? (detached?.find(process) ?? null) !== null : owner.id !== session
-  }
-
-  /** Whoever waits for an answer is there, however long it takes; the time of who has no connection begins behind it. */
+  /** Does what is asked about a session; the time of who has no connection begins behind it. */
   async during<T>(id: string, work: () => Promise<T>): Promise<T> {
-    const { send, store } = this.#components
-    const session = this.#sessions.get(id)
-    if (send !== null || store === null || session === undefined) return work()
-    this.#busy.set(id, (this.#busy.get(id) ?? 0) + 1)
-    try {
-      return await work()
-    } finally {
-      const others = (this.#busy.get(id) ?? 1) - 1
-      if (others > 0) this.#busy.set(id, others)
-      else {
-        this.#busy.delete(id)
-        if (this.#sessions.has(id)) this.#wait(session, HTTP_IDLE_MS)
-      }
-    }
+    const { send, sessions } = this.#components
+    return send === null ? sessions.during(id, this, HTTP_IDLE_MS, work) : work()
   }
 
   /** Where its answer came to nobody, nobody knows it, and it is closed. */
@@ -131,8 +105,8 @@ export class OwnSessions {
       limits,
       resumable,
     } = params
-    const { client, clock, open, send, arrived, store } = this.#components
-    if (resumable && store === null)
+    const { client, clock, sessions, send, arrived } = this.#components
+    if (resumable && !this.#init.resumes)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
     const { session: id, json } = await client.call('session_open', {
       door: this.#init.door,
@@ -155,35 +129,28 @@ export class OwnSessions {
       throw new AppError('unknown_session', 'its caller has left')
     }
     const grant = JSON.parse(json) as SessionGrant
-    const kept = store !== null && (resumable || send === null)
+    const kept = resumable || send === null
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
     if (send !== null) session.events.attach(send, 0, arrived)
-    this.#sessions.set(id, session)
-    open.add(session)
-    const token = kept ? { resume_token: store.add(session, () => this.#release(session)), resume_window_ms: this.#window } : {}
-    if (send === null) this.#wait(session, HTTP_IDLE_MS)
-    const lost = (): void => void this.end(session).catch(() => 0)
-    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...token }, lost }
+    const token = sessions.add(session, this)
+    if (send === null) sessions.closeAfter(session, HTTP_IDLE_MS)
+    const lost = (): void => void sessions.end(session).catch(() => 0)
+    const resume = token === null ? {} : { resume_token: token, resume_window_ms: this.#window }
+    return { result: { session_id: id, protocol: PROTOCOL, server_version: VERSION, ...grant, ...resume }, lost }
   }
 
   /** Its events go on behind the cursor that its caller has. */
   resume({ session_id, resume_token, cursor }: Params<'session.resume'>): Answered {
-    const { send, arrived, store } = this.#components
-    if (store === null) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
-    const session = store.take(
-      session_id,
-      resume_token,
-      () => this.#release(session),
-      ({ events }) => requireHeard(events, cursor),
-    )
-    this.#sessions.set(session.id, session)
+    const { send, arrived, sessions } = this.#components
+    if (!this.#init.resumes) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
+    const session = sessions.take(session_id, resume_token, this, ({ events }) => requireHeard(events, cursor))
     const result = { ...this.info(session), protocol: PROTOCOL, server_version: VERSION }
     if (send === null) {
-      this.#wait(session, HTTP_IDLE_MS)
+      sessions.closeAfter(session, HTTP_IDLE_MS)
       return { result }
     }
     const attach = (): void => {
-      if (this.#sessions.get(session.id) === session) session.events.attach(send, cursor, arrived)
+      if (sessions.find(session.id, this) === session) session.events.attach(send, cursor, arrived)
     }
     return { result, afterwards: attach }
   }
@@ -207,7 +174,7 @@ export class OwnSessions {
   info(session: RpcSession): object {
     const { init, processes } = session
     const known = processes.all.map((process) => process.summary)
-    const detached = session.mayDetach ? { detached: this.#components.detached?.all.map((process) => process.summary) ?? [] } : {}
+    const detached = session.mayDetach ? { detached: this.#components.sessions.detached.all.map((process) => process.summary) } : {}
     const cwd = init.grant.workspace_roots[0] ?? null
     return {
       session_id: init.id,
@@ -220,62 +187,14 @@ export class OwnSessions {
     }
   }
 
-  /** Answers how many programs were ended. */
-  async end(session: RpcSession): Promise<number> {
-    session.over = true
-    this.#sessions.delete(session.id)
-    this.#components.store?.remove(session)
-    this.#components.open.remove(session)
-    this.#letGo(session)
-    session.events.closing()
-    try {
-      const { json } = await this.#components.client.call('session_close', { session: session.id })
-      return (JSON.parse(json) as { ended: number }).ended
-    } finally {
-      void Promise.all(session.processes.all.map(async (process) => process.ended)).then(() => session.events.close())
-    }
-  }
-
-  /** A process that was just started: of its session, or, where that was closed meanwhile and the process outlives it, of the door. */
-  began(session: RpcSession, process: RpcProcess): void {
-    session.processes.add(process)
-    if (session.over) this.#letGo(session)
-  }
-
-  /** What outlives the session is the door's from now on. */
-  #letGo({ processes }: RpcSession): void {
-    for (const process of processes.all.filter((one) => one.isDetached && !one.over)) {
-      process.letGo()
-      processes.remove(process)
-      this.#components.detached?.add(process)
-    }
-  }
-
-  /** The caller is gone: what may be come back to waits, the rest is ended. */
+  /** The caller is gone. */
   async leave(): Promise<void> {
     this.#left = true
-    const sessions = [...this.#sessions.values()]
-    this.#sessions.clear()
-    for (const session of sessions.filter(({ init }) => init.kept)) {
-      session.events.detach()
-      this.#wait(session, this.#window)
-    }
-    await Promise.all(sessions.filter(({ init }) => !init.kept).map(async (session) => this.end(session).catch(() => 0)))
+    await this.#components.sessions.leave(this, this.#window)
   }
 
   get #window(): number {
     return this.#components.send === null ? HTTP_IDLE_MS : RESUME_WINDOW_MS
-  }
-
-  #wait(session: RpcSession, windowMs: number): void {
-    const close = (): void => void this.end(session).catch(() => 0)
-    this.#components.store?.leave(session, windowMs, close, () => this.#busy.has(session.id))
-  }
-
-  /** Another caller has come back to it. */
-  #release(session: RpcSession): void {
-    this.#sessions.delete(session.id)
-    session.events.detach()
   }
 }
 
