@@ -100,6 +100,18 @@ const apart = {
     ),
 }
 
+/** What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests. */
+const leftOut = {
+  name: 'left-out',
+  setup: ({ onResolve, onLoad }) => {
+    onResolve({ filter: /^(@fastify\/(ajv|fast-json-stringify)-compiler|light-my-request)$/ }, ({ path }) => ({
+      path,
+      namespace: 'left-out',
+    }))
+    onLoad({ filter: /.*/, namespace: 'left-out' }, () => ({ contents: '' }))
+  },
+}
+
 /**
  * A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. It ends when
  * nothing is left to do, unless `end` says otherwise.
@@ -121,7 +133,7 @@ export const bundle = async ({ entry, format, target, banner, supported, readabl
     stdin: { contents: entry.endsWith('main.ts') ? starter(entry, end) : library(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
-    plugins: [apart],
+    plugins: [apart, leftOut],
     platform: 'node',
     format,
     target,

@@ -1,6 +1,5 @@
 import type { IncomingMessage } from 'node:http'
 
-import swagger from '@fastify/swagger'
 import { fastify, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type * as z from 'zod'
 
@@ -16,7 +15,7 @@ import { execRoutes } from './exec-routes.ts'
 import { counted, HeldBodies, type HeldBody } from './held-bodies.ts'
 import { meshRoutes } from './mesh-routes.ts'
 import { parseJson } from './ndjson.ts'
-import { openapi, schemaOf } from './openapi.ts'
+import { openapi } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { StreamedBody } from './run-request.ts'
 import { checkWith } from '../check-with.ts'
@@ -38,18 +37,24 @@ interface Bodies {
   discardRest(body: StreamedBody | undefined): Promise<void>
 }
 
+/** zod checks, and answers have no schema: without this fastify would load its compilers of JSON Schema, which the bundle does not have. */
+const noCompiler = (): never => {
+  throw new AppError('internal', 'nothing here compiles JSON Schema')
+}
+
 /** Every route of the door behind its checks; whoever has it decides where it listens. */
 export const buildApp = async (components: RestComponents, init: RestAppInit): Promise<FastifyInstance> => {
   const app = fastify({
     exposeHeadRoutes: false,
     bodyLimit: MAX_SMALL_BODY,
     logger: false,
+    schemaController: { compilersFactory: { buildValidator: noCompiler, buildSerializer: noCompiler } },
     // A path that cannot be decoded meets no hook.
     frameworkErrors: (error, request, reply: FastifyReply) =>
       void reply.send(answerError(components, refusalOr(error, request.raw, init), reply)),
   })
   const definitions: Record<RouteKey, Definition> = {
-    ...statusRoutes(components, init, app),
+    ...statusRoutes(components, init, () => openapi(init, definitions)),
     ...contactRoutes(components, init),
     ...meshRoutes(components, init.stopping),
     ...execRoutes(components),
@@ -73,7 +78,6 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   addChecks(app, init, definitions)
   addLimits(app, components, definitions, bodies)
   addJsonParser(app, bodies)
-  await app.register(swagger, openapi(init))
   await app.register(async (scope) => {
     for (const row of ROUTES) addRoute(scope, row, definitions[`${row.method} ${row.path}` as RouteKey], bodies)
   })
@@ -163,7 +167,7 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
       url: row.path,
       bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
       config: definition.bodyHolds === undefined ? {} : { bodyHolds: definition.bodyHolds },
-      schema: schemaOf(row, definition),
+      schema: definition.body === undefined ? {} : { body: definition.body },
       handler: async (request, reply) =>
         definition.handle(
           {

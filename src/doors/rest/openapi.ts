@@ -1,29 +1,25 @@
-import type { FastifyDynamicSwaggerOptions } from '@fastify/swagger'
-import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
+import * as z from 'zod'
 
 import { OPERATOR_PROOF_HEADER } from '../../identity/operator-proof.ts'
 import type { Definition } from './definition.ts'
-import type { Route } from './routes.ts'
+import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { failure } from './schemas.ts'
 
-/** The document's frame; its routes and schemas come from what is registered. */
-export const openapi = (init: { version: string }): FastifyDynamicSwaggerOptions => ({
-  openapi: {
-    openapi: '3.1.0',
-    info: { title: 'x0x', description: 'The local door of an x0x daemon.', version: init.version, license: { name: 'Apache-2.0' } },
-    components: {
-      securitySchemes: {
-        token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },
-        proof: { type: 'apiKey', in: 'header', name: OPERATOR_PROOF_HEADER, description: "An operator's proof over the body." },
-      },
-    },
-  },
-  transform: jsonSchemaTransform,
-  transformObject: jsonSchemaTransformObject,
-})
+/** Schemas with an id stand once, under it. */
+class Components {
+  readonly schemas: Record<string, object> = {}
 
-const streamedContent = (definition: Definition): object =>
-  Object.fromEntries(Object.entries(definition.streams ?? {}).map(([type, schema]) => [type, { schema }]))
+  content(types: readonly (readonly [type: string, schema: z.ZodType])[], io: 'input' | 'output'): object {
+    return Object.fromEntries(types.map(([type, schema]) => [type, { schema: this.#refer(schema, io) }]))
+  }
+
+  #refer(schema: z.ZodType, io: 'input' | 'output'): object {
+    const { $schema: _dialect, $defs = {}, ...json } = z.toJSONSchema(schema, { io })
+    Object.assign(this.schemas, $defs)
+    const { $ref } = json
+    return $ref === undefined ? json : { $ref: $ref.replace('#/$defs/', '#/components/schemas/') }
+  }
+}
 
 /** Alternatives, each with all that it needs. */
 const securityOf = ({ open, proof }: Definition): object[] => [
@@ -31,19 +27,46 @@ const securityOf = ({ open, proof }: Definition): object[] => [
   ...(proof === undefined ? [] : [{ token: [], proof: [] }]),
 ]
 
-/** What fastify and the document need of a route. */
-export const schemaOf = (row: Route, definition: Definition): object => ({
-  operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
-  summary: row.description,
-  tags: [row.category],
-  security: securityOf(definition),
-  ...(definition.body === undefined ? {} : { body: definition.body }),
-  ...(definition.takesLines === true ? { consumes: ['application/json', 'application/x-ndjson'] } : {}),
-  response: {
-    200: {
-      description: 'As asked.',
-      content: { 'application/json': { schema: definition.response }, ...streamedContent(definition) },
+const operationOf = (row: Route, { body, response, streams = {}, ...definition }: Definition, components: Components): object => {
+  const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
+  const answers = [['application/json', response] as const, ...Object.entries(streams)]
+  return {
+    operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
+    summary: row.description,
+    tags: [row.category],
+    security: securityOf({ ...definition, response }),
+    ...(body !== undefined && {
+      requestBody: {
+        required: true,
+        content: components.content(
+          bodyTypes.map((type) => [type, body]),
+          'input',
+        ),
+      },
+    }),
+    responses: {
+      200: { description: 'As asked.', content: components.content(answers, 'output') },
+      default: { description: 'An error of the table.', content: components.content([['application/json', failure]], 'output') },
     },
-    default: { description: 'An error of the table.', content: { 'application/json': { schema: failure } } },
-  },
-})
+  }
+}
+
+/** The document of all routes, made of the schemas that check them. */
+export const openapi = (init: { version: string }, definitions: Readonly<Record<RouteKey, Definition>>): object => {
+  const components = new Components()
+  const paths: Record<string, Record<string, object>> = {}
+  for (const row of ROUTES)
+    (paths[row.path] ??= {})[row.method.toLowerCase()] = operationOf(row, definitions[`${row.method} ${row.path}` as RouteKey], components)
+  return {
+    openapi: '3.1.0',
+    info: { title: 'x0x', description: 'The local door of an x0x daemon.', version: init.version, license: { name: 'Apache-2.0' } },
+    components: {
+      securitySchemes: {
+        token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },
+        proof: { type: 'apiKey', in: 'header', name: OPERATOR_PROOF_HEADER, description: "An operator's proof over the body." },
+      },
+      schemas: components.schemas,
+    },
+    paths,
+  }
+}

@@ -1,5 +1,3 @@
-import type { FastifyInstance } from 'fastify'
-
 import { shortId } from '../../protocol/ids.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definitions } from './definition.ts'
@@ -8,7 +6,7 @@ import { okObject } from './schemas.ts'
 
 type StatusRoute = 'GET /health' | 'GET /routes' | 'GET /openapi.json'
 
-export const statusRoutes = (components: RestComponents, init: RestInit, app: FastifyInstance): Definitions<StatusRoute> => {
+export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object): Definitions<StatusRoute> => {
   const startedAt = components.clock.monotonic()
   return {
     'GET /health': define({
@@ -21,7 +19,7 @@ export const statusRoutes = (components: RestComponents, init: RestInit, app: Fa
       },
     }),
     'GET /routes': define({ response: okObject, handle: async () => ({ ok: true, routes: ROUTES }) }),
-    'GET /openapi.json': define({ response: okObject, handle: async () => app.swagger() }),
+    'GET /openapi.json': define({ response: okObject, handle: async () => document() }),
   }
 }
 

@@ -75,10 +75,10 @@ test('the newest caller has a session: it is taken from each one before', () => 
       [caller],
     )
     session.events.attach((message) => void said.push(message as object), session.events.last)
-    session.events.emit('to the last', {})
+    void session.events.emit('to the last', {})
     assert.equal(said.length, 1)
     assert.equal(sessions.take('s_1', token, caller, nothing), session)
-    session.events.emit('to nobody', {})
+    void session.events.emit('to nobody', {})
     assert.equal(said.length, 1, 'nothing is said to who had it')
   }
   const busy = new Error('busy')
