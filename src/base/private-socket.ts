@@ -1,11 +1,12 @@
 import { chmod, mkdir, stat } from 'node:fs/promises'
+import type { ListenOptions, Server } from 'node:net'
 import { dirname } from 'node:path'
 
 import { AppError } from './errors.ts'
 import { writableByOthers } from './files.ts'
 import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
 
-/** Where a server listens: on the network or on a unix socket. */
+/** Where a server listens: on the network or on a unix socket of its own. */
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
@@ -38,7 +39,7 @@ const refuseOpenDirectory = async (path: string): Promise<void> => {
 }
 
 /** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
-export const claimPrivateSocket = async (path: string): Promise<void> => {
+const claimPrivateSocket = async (path: string): Promise<void> => {
   // Before anything is made for it.
   checkSocketPath(path)
   await refuseOpenDirectory(path)
@@ -48,5 +49,24 @@ export const claimPrivateSocket = async (path: string): Promise<void> => {
   await claimSocketPath(path)
 }
 
-/** Once it is listened on: for us alone, as its directory is. */
-export const closeToOthers = async (path: string): Promise<void> => chmod(path, 0o600)
+const optionsOf = (where: ListenAddress | { readonly fd: number }): ListenOptions & { fd?: number } =>
+  'fd' in where ? where : where.kind === 'unix' ? { path: where.path } : { host: where.host, port: where.port }
+
+/**
+ * Resolves when the server listens there; a descriptor listens already. A unix socket that a crash has left is replaced, is
+ * for us alone, and is taken away by the runtime when the server is closed. `inUse`: what is said where the address is
+ * another's. Throws `conflict`; `loose_permissions` where others could reach the socket, `bad_config` where its path is too long.
+ */
+export const listenAt = async (server: Server, where: ListenAddress | { readonly fd: number }, inUse: string): Promise<void> => {
+  const path = 'path' in where ? where.path : null
+  if (path !== null) await claimPrivateSocket(path)
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  const refused = (error: NodeJS.ErrnoException): void =>
+    reject(error.code === 'EADDRINUSE' ? new AppError('conflict', inUse, { cause: error }) : error)
+  server.once('error', refused)
+  server.listen(optionsOf(where), resolve)
+  await promise
+  server.off('error', refused)
+  // Whoever may enter its directory, and that is us.
+  if (path !== null) await chmod(path, 0o600)
+}

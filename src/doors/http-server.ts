@@ -2,15 +2,15 @@ import { createServer, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 
-import { AppError, errorText } from '../../base/errors.ts'
-import { claimPrivateSocket, closeToOthers, type ListenAddress } from '../../base/private-socket.ts'
-import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../../protocol/local-limits.ts'
-import type { Listener } from '../access.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import type { ListenAddress } from '../base/private-socket.ts'
+import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../protocol/local-limits.ts'
+import type { Listener } from './access.ts'
 
 /** PEM texts; `clientCa`: who has no certificate of it is not heard. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
-/** Listens to nobody yet. Throws `bad_config` where the certificates are none. */
+/** The server of a door, with the limits of all; it listens nowhere yet. Throws `bad_config` where the certificates are none. */
 export const makeServer = (tls: Tls): Server => {
   const options = {
     requestTimeout: 0,
@@ -33,28 +33,8 @@ const makeTlsServer = ({ cert, key, clientCa }: NonNullable<Tls>, options: objec
   }
 }
 
-const nameOf = (listen: ListenAddress): string => (listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`)
-
-/**
- * Answers when it is listened on. A unix socket that a crash has left is replaced, and its server takes it away when it
- * is closed. Errors: `conflict` where the place is another's, `loose_permissions` where others could reach the socket.
- */
-export const startListening = async (server: Server, listen: ListenAddress): Promise<void> => {
-  if (listen.kind === 'unix') await claimPrivateSocket(listen.path)
-  const { promise, resolve, reject } = Promise.withResolvers<void>()
-  const refused = (error: NodeJS.ErrnoException): void => {
-    const remedy = 'stop what listens there, or choose another place in server.http_listen'
-    const inUse = error.code === 'EADDRINUSE'
-    reject(inUse ? new AppError('conflict', `${nameOf(listen)} is in use by another; ${remedy}`, { cause: error }) : error)
-  }
-  server.once('error', refused)
-  server.listen(listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port }, resolve)
-  await promise
-  server.off('error', refused)
-  if (listen.kind === 'unix') await closeToOthers(listen.path)
-}
-
-const addressOf = (server: Server): AddressInfo => {
+/** Where it listens on the network. */
+export const addressOf = (server: Server): AddressInfo => {
   const address = server.address()
   if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')
   return address
@@ -70,3 +50,6 @@ export const urlOf = (server: Server, listen: ListenAddress, tls: Tls): string =
   const { address, port, family } = addressOf(server)
   return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`
 }
+
+/** Resolves when the last connection is gone. */
+export const closeServer = async (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))

@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { claimPrivateSocket, closeToOthers } from '../base/private-socket.ts'
+import { listenAt } from '../base/private-socket.ts'
 import type { Startable } from '../base/startable.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
@@ -39,15 +39,10 @@ export class NetworkSocket implements Startable {
    */
   async start(): Promise<void> {
     const { path } = this.#init
-    if (this.#activated === null) await claimPrivateSocket(path)
     const server = createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket))
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    server.once('error', reject)
-    server.listen(this.#activated === null ? { path } : { fd: this.#activated }, resolve)
-    await promise
+    await listenAt(server, this.#activated === null ? { kind: 'unix', path } : { fd: this.#activated }, `${path} is in use by another`)
     this.#server = server
     server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
-    if (this.#activated === null) await closeToOthers(path)
   }
 
   /** The runtime takes the name away with the listener that bound it. */

@@ -2,11 +2,12 @@ import assert from 'node:assert/strict'
 import type { MakeDirectoryOptions } from 'node:fs'
 import promises from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { claimPrivateSocket } from '../../src/base/private-socket.ts'
+import { listenAt } from '../../src/base/private-socket.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('a directory that somebody else made between the look and our own mkdir is not used', async (t) => {
@@ -20,8 +21,13 @@ test('a directory that somebody else made between the look and our own mkdir is 
     return mkdir(made, options)
   })
   syncBuiltinESMExports()
-  await assert.rejects(claimPrivateSocket(path), (error) => isAppError(error, 'loose_permissions') && /lets others in/.test(error.message))
+  const server = createServer()
+  await assert.rejects(
+    listenAt(server, { kind: 'unix', path }, ''),
+    (error) => isAppError(error, 'loose_permissions') && /lets others in/.test(error.message),
+  )
   mock.mock.restore()
   syncBuiltinESMExports()
-  await claimPrivateSocket(join(dir, 'ours', 'rexd.sock'))
+  await listenAt(server, { kind: 'unix', path: join(dir, 'ours', 'rexd.sock') }, '')
+  server.close()
 })

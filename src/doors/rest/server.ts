@@ -1,14 +1,13 @@
-import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
-import type { AddressInfo, ListenOptions } from 'node:net'
+import type { IncomingMessage, RequestListener, Server } from 'node:http'
 
 import type { FastifyInstance } from 'fastify'
 
 import { AppError, errorText } from '../../base/errors.ts'
-import { claimPrivateSocket, closeToOthers } from '../../base/private-socket.ts'
+import { listenAt } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { SHUTDOWN_MS } from '../../protocol/limits.ts'
-import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../../protocol/local-limits.ts'
 import type { Listener } from '../access.ts'
+import { addressOf, closeServer, makeServer } from '../http-server.ts'
 import { buildApp } from './app.ts'
 import type { RestComponents, RestInit } from './components.ts'
 
@@ -45,14 +44,14 @@ export class RestDoor implements Startable {
       this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
     const app = await buildApp(this.#components, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
     this.#app = app
-    if ('path' in socket) await claimPrivateSocket(socket.path)
-    await this.#listen('path' in socket ? { path: socket.path } : { fd: socket.fd }, (request, response) => {
+    const place = 'path' in socket ? ({ kind: 'unix', path: socket.path } as const) : socket
+    await this.#listen(place, `${'path' in socket ? socket.path : 'the socket'} is in use by another`, (request, response) => {
       this.#unixRequests.add(request)
       app.routing(request, response)
     })
-    if ('path' in socket) await closeToOthers(socket.path)
-    const tcp = await this.#listen({ host, port }, (request, response) => app.routing(request, response))
-    this.#port = (tcp.address() as AddressInfo).port
+    const inUse = `the API cannot listen on ${host}:${port}: the port is in use by another; choose one with --api-port (0 = any free one) or stop what holds it`
+    const tcp = await this.#listen({ kind: 'tcp', host, port }, inUse, (request, response) => app.routing(request, response))
+    this.#port = addressOf(tcp).port
   }
 
   /** Takes nothing new, cancels the runs of its callers, gives them their outcomes while there is time, and hangs up. */
@@ -74,14 +73,8 @@ export class RestDoor implements Startable {
     for (const server of this.#servers) server.closeAllConnections()
   }
 
-  async #listen(where: ListenOptions & { fd?: number }, answer: RequestListener): Promise<Server> {
-    const server = createServer({
-      requestTimeout: 0,
-      headersTimeout: REST_HEADERS_MS,
-      connectionsCheckingInterval: REST_HEADERS_MS / 2,
-      keepAliveTimeout: LOCAL_KEEP_ALIVE_MS,
-    })
-    server.maxConnections = MAX_LOCAL_CONNECTIONS
+  async #listen(where: Parameters<typeof listenAt>[1], inUse: string, answer: RequestListener): Promise<Server> {
+    const server = makeServer(null)
     server.on('request', (request, response) => {
       this.#answering += 1
       response.once('close', () => {
@@ -90,12 +83,7 @@ export class RestDoor implements Startable {
       })
       answer(request, response)
     })
-    const { promise, resolve, reject } = Promise.withResolvers<void>()
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      reject(error.code === 'EADDRINUSE' ? inUse(where, error) : error)
-    })
-    server.listen(where, resolve)
-    await promise
+    await listenAt(server, where, inUse)
     server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'a listener of the REST door failed'))
     this.#servers.push(server)
     return server
@@ -104,18 +92,3 @@ export class RestDoor implements Startable {
 
 /** A stop that waits longer than this for callers keeps the daemon from ending its children in time. */
 const HANG_UP_MS = SHUTDOWN_MS - 500
-
-const inUse = (where: ListenOptions & { fd?: number }, cause: Error): AppError =>
-  where.path === undefined
-    ? new AppError(
-        'conflict',
-        `the API cannot listen on ${where.host}:${where.port}: the port is in use by another; choose one with --api-port (0 = any free one) or stop what holds it`,
-        { cause },
-      )
-    : new AppError('conflict', `${where.path} is in use by another`, { cause })
-
-const closeServer = async (server: Server): Promise<void> => {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  server.close(() => resolve())
-  await promise
-}

@@ -5,13 +5,14 @@ import type { Duplex } from 'node:stream'
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { Gathered } from '../../protocol/gathered.ts'
 import type { Logger } from '../../base/log.ts'
-import type { ListenAddress } from '../../base/private-socket.ts'
+import { listenAt, type ListenAddress } from '../../base/private-socket.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
+import { closeServer, listenerOf, makeServer, urlOf, type Tls } from '../http-server.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
 import { failure, parseFailure, parseMessage, tooLong } from './message.ts'
@@ -21,7 +22,6 @@ import type { MethodsComponents } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { Turns } from './turns.ts'
 import { Unproven } from './unproven.ts'
-import { listenerOf, makeServer, startListening, urlOf, type Tls } from './web-listener.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
 
@@ -80,7 +80,9 @@ export class RpcWebDoor implements Startable {
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
     // Before anybody can ask.
     this.#server = server
-    await startListening(server, this.#init.listen)
+    const { listen } = this.#init
+    const place = listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`
+    await listenAt(server, listen, `${place} is in use by another; stop what listens there, or choose another place in server.http_listen`)
     server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
   }
 
@@ -88,7 +90,7 @@ export class RpcWebDoor implements Startable {
   async stop(): Promise<void> {
     const server = this.#server
     if (server === null) return
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+    const closed = closeServer(server)
     this.#sockets.close()
     for (const session of this.#sessions.all) session.events.close()
     server.closeAllConnections()
