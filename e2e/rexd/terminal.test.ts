@@ -32,11 +32,12 @@ test('a terminal has the size that was asked for, and another when it is resized
   const shows = watching(terminal)
   await shows(/[#$] $/)
   await terminal.write('stty size; echo $TERM\n')
-  await shows(/\r\n30 100\r\nxterm-256color\r\n/)
+  // What is typed before the prompt is echoed before it.
+  await shows(/\r\n30 100\r\nxterm-256color\r\n[#$] $/)
   await terminal.resize({ cols: 50, rows: 20 })
   await until('the terminal has its new size', async () => {
     await terminal.write('stty size\n')
-    return shows(/stty size\r\n(\d+ \d+)\r\n[^\n]*$/).then(([, size]) => size === '20 50')
+    return shows(/stty size\r\n(\d+ \d+)\r\n[#$] $/).then(([, size]) => size === '20 50')
   })
   await terminal.write('exit 7\n')
   const { exitCode, signal, truncated } = await terminal.exited

@@ -5,6 +5,8 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { FrameStream } from '../../src/dm/frame-stream.ts'
+import { OpenLink } from '../../src/dm/link.ts'
+import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
 import {
@@ -327,10 +329,17 @@ test('an old link is renewed by its opener, and ends when its last channel does'
   assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'on'), 'on')
 })
 
+/** Of all connections the one with the link: a stream on another is refused. */
+const linkConnection = async (from: Peer, to: Peer): Promise<MeshConnection> => {
+  const link = await from.links.link(to.agentId, signalOf())
+  assert.ok(link instanceof OpenLink)
+  return link.connection
+}
+
 test('a stream that names no link of its connection is refused', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
-  await alice.links.link(bob.agentId, signalOf())
-  const stream = await (await connect(alice, bob)).openStream(DM_PROTOCOL, signalOf())
+  const connection = await linkConnection(alice, bob)
+  const stream = await connection.openStream(DM_PROTOCOL, signalOf())
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
   await frames.read(signalOf())
   frames.send(streamOpen.encode({ link_id: new Uint8Array(8), nonce: new Uint8Array(32) }))
@@ -349,8 +358,7 @@ test('a stream without any link on its connection gets no greeting', LIMIT, asyn
 test('streams left unused are bounded: the oldest make room', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
-  await alice.links.link(bob.agentId, signalOf())
-  const connection = await connect(alice, bob)
+  const connection = await linkConnection(alice, bob)
   const idle: FrameStream[] = []
   for (let i = 0; i < MAX_WAITING_STREAMS + 4; i++) {
     const frames = new FrameStream(

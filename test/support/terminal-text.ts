@@ -2,14 +2,17 @@ import assert from 'node:assert/strict'
 
 import type { RemoteTerminal } from '../../src/client/remote-process.ts'
 
-/** Waits until a pattern is in all that a terminal has shown, and answers what it found. */
+/** Waits until a pattern is in what a terminal has shown since the last that was found, and answers what it found. */
 export const watching = (terminal: RemoteTerminal): ((pattern: RegExp) => Promise<RegExpExecArray>) => {
   const output = terminal[Symbol.asyncIterator]()
   let text = ''
   return async (pattern) => {
     for (;;) {
       const found = pattern.exec(text)
-      if (found !== null) return found
+      if (found !== null) {
+        text = text.slice(found.index + found[0].length)
+        return found
+      }
       const { value, done } = await output.next()
       assert.ok(done !== true, `it ended with ${JSON.stringify(text)}`)
       text += Buffer.from(value).toString()
