@@ -3,7 +3,7 @@ import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
-import { syncDirectory } from '../base/files.ts'
+import { syncDirectory } from '../base/atomic-file.ts'
 import { MIN_FREE_BYTES, MIN_FREE_SHARE } from '../protocol/local-limits.ts'
 
 /** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */

@@ -2,7 +2,7 @@ import { open, readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
-import { ensurePrivateDir } from '../base/files.ts'
+import { ensurePrivateDir } from '../base/file-rights.ts'
 import type { Logger } from '../base/log.ts'
 import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
 import { isRequestId } from '../protocol/ids.ts'

@@ -1,7 +1,8 @@
 import { open, readdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 
-import { ensurePrivateDir, syncDirectory } from '../base/files.ts'
+import { syncDirectory } from '../base/atomic-file.ts'
+import { ensurePrivateDir } from '../base/file-rights.ts'
 import { isMeshEvent, type AnyRunKey, type JournalEvent, type RunKey } from './events.ts'
 import type { RunMarks } from './run-marks.ts'
 

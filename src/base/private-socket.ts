@@ -3,7 +3,7 @@ import type { ListenOptions, Server } from 'node:net'
 import { dirname } from 'node:path'
 
 import { AppError } from './errors.ts'
-import { writableByOthers } from './files.ts'
+import { writableByOthers } from './file-rights.ts'
 import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
 
 /** Where a server listens: on the network or on a unix socket of its own. */
@@ -29,7 +29,7 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
       : []),
     // Not `chmod`, which for /tmp would be bad advice.
     ...(letsIn ? [`${directory} lets others in (mode ${(info.mode & 0o7777).toString(8).padStart(4, '0')}): ${own}`] : []),
-    ...(await writableByOthers(directory)),
+    ...writableByOthers(directory),
   ]
 }
 

@@ -1,7 +1,7 @@
 import { isAbsolute } from 'node:path'
 
 import type { ErrorCode } from './errors.ts'
-import { tomlError, type TomlDocument } from './files.ts'
+import { tomlError, type TomlDocument } from './toml-file.ts'
 import { isVisible } from './visible-text.ts'
 
 export type TomlPath = readonly (string | number)[]

@@ -2,7 +2,8 @@ import { hostname } from 'node:os'
 import { dirname, resolve } from 'node:path'
 
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { readToml, tomlError, writableByOthers, type TomlDocument } from '../base/files.ts'
+import { writableByOthers } from '../base/file-rights.ts'
+import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
 import { didYouMean } from '../base/nearest.ts'
 import type { Environment } from '../base/environment.ts'
 import { checkInstanceName, dataDirOf, defaultAclPath, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
@@ -124,7 +125,7 @@ const applyFlags = (layers: Layers, flags: ConfigFlags): void => {
 const readConfigFile = async (path: string, explicit: boolean, problems: string[]): Promise<TomlDocument | null> => {
   try {
     const document = await readToml(path, 'bad_config')
-    problems.push(...(await writableByOthers(path)))
+    problems.push(...writableByOthers(path))
     return document
   } catch (error) {
     if (!(isAppError(error, 'not_found') && !explicit)) problems.push(errorText(error))

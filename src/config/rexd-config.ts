@@ -1,7 +1,8 @@
 import { resolve } from 'node:path'
 
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { journalPlaceProblems, readToml, writableByOthers, type TomlDocument } from '../base/files.ts'
+import { journalPlaceProblems, writableByOthers } from '../base/file-rights.ts'
+import { readToml, type TomlDocument } from '../base/toml-file.ts'
 import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
 import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
 import type { LocalPolicy } from '../policy/local/policy.ts'
@@ -52,7 +53,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
   }
   const toml = new TomlReader(document, 'bad_config')
   const config = read(toml, env)
-  return { config: deepFreezeKeepingSets(config), problems: [...(await writableByOthers(path)), ...toml.problems], warnings: toml.warnings }
+  return { config: deepFreezeKeepingSets(config), problems: [...writableByOthers(path), ...toml.problems], warnings: toml.warnings }
 }
 
 /** As `readRexdConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */

@@ -1,8 +1,8 @@
-import { link, open, rm } from 'node:fs/promises'
-import { dirname, join, parse } from 'node:path'
+import { dirname } from 'node:path'
 
 import { AppError, isAppError } from '../base/errors.ts'
-import { ensurePrivateDir, readPrivateFile } from '../base/files.ts'
+import { createFileAtomic } from '../base/atomic-file.ts'
+import { ensurePrivateDir, readPrivateFile } from '../base/file-rights.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { SEED_BYTES } from '../protocol/limits.ts'
 import { randomBytes } from './hash.ts'
@@ -30,7 +30,8 @@ export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE
   } catch (error) {
     if (!isAppError(error, 'not_found')) throw error
   }
-  await createSeed(file)
+  const content = `${headOf(file)}${toHex(randomBytes(SEED_BYTES))}\n`
+  await createFileAtomic(file.path, content, file.groupMayRead === true ? 0o640 : 0o600)
   return await loadSeed(file)
 }
 
@@ -47,32 +48,3 @@ export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
 }
 
 const headOf = ({ header }: SeedFile): string => (header === null ? '' : `${header}\n`)
-
-/** Unlike rename(2), link(2) fails when the name is taken: the loser of a race keeps nothing. */
-const createSeed = async (seedFile: SeedFile): Promise<void> => {
-  const { path, groupMayRead = false } = seedFile
-  const mode = groupMayRead ? 0o640 : 0o600
-  const directory = dirname(path)
-  const temporary = join(directory, `.${parse(path).base}.${toHex(randomBytes(6))}.tmp`)
-  try {
-    const file = await open(temporary, 'wx', mode)
-    try {
-      await file.chmod(mode)
-      await file.writeFile(`${headOf(seedFile)}${toHex(randomBytes(SEED_BYTES))}\n`)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
-    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EEXIST') throw error
-    })
-  } finally {
-    await rm(temporary, { force: true })
-  }
-  const handle = await open(directory, 'r')
-  try {
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
-}

@@ -2,7 +2,7 @@ import { accessSync, constants, realpathSync, statSync, type BigIntStats } from 
 import { basename, dirname, isAbsolute, join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
-import { writableByOthersSync } from '../base/files.ts'
+import { writableByOthers } from '../base/file-rights.ts'
 import { SCRUBBED_PATH } from './environment.ts'
 import { interpreterProblems, type FindProgram } from './interpreters.ts'
 import type { Executable } from './permit.ts'
@@ -69,7 +69,7 @@ const executableAt = (path: string): Executable | undefined => {
 
 const judged = (executable: Executable, path: string): ExecutableLookup => {
   try {
-    const problems = [...writableByOthersSync(executable.path), ...interpreterProblems(executable.path, finderIn(path))]
+    const problems = [...writableByOthers(executable.path), ...interpreterProblems(executable.path, finderIn(path))]
     return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', detail: problems.join('; ') }
   } catch (error) {
     return { kind: 'unsafe', detail: errorText(error) }

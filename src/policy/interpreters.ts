@@ -1,7 +1,7 @@
 import { posix } from 'node:path'
 
 import { isMissing } from '../base/errors.ts'
-import { writableByOthersSync } from '../base/files.ts'
+import { writableByOthers } from '../base/file-rights.ts'
 import { programFormat, type ProgramFormat } from '../base/program-head.ts'
 import { MAX_INTERPRETERS } from '../protocol/containment-limits.ts'
 
@@ -36,7 +36,7 @@ export const interpretersOf = (program: string, find: FindProgram, depth = 0): I
 /** Who else could change any of them: one sentence each with its remedy. */
 export const interpreterProblems = (path: string, find: FindProgram): string[] =>
   interpretersOf(path, find).flatMap(({ program, interpreter }) =>
-    writableByOthersSync(interpreter).map((problem) => `${program} runs ${interpreter}, and ${problem}`),
+    writableByOthers(interpreter).map((problem) => `${program} runs ${interpreter}, and ${problem}`),
   )
 
 /** Null for what is not there: whoever starts it says so, and where others could put it its directory is a problem. */

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 
-import { writeFileAtomic } from '../base/files.ts'
+import { writeFileAtomic } from '../base/atomic-file.ts'
 import { CONTAINMENTS, type Containment } from '../protocol/reasons.ts'
 
 /** A containment that is not in force, and why. */

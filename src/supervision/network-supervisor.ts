@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises'
 
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { writeFileAtomic } from '../base/files.ts'
+import { writeFileAtomic } from '../base/atomic-file.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { PortSession } from '../executor/port-session.ts'

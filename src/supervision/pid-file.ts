@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 
-import { writeFileAtomic } from '../base/files.ts'
+import { writeFileAtomic } from '../base/atomic-file.ts'
 import { identityOf, type ProcessIdentity } from '../base/process-identity.ts'
 
 /** Says which process is meant, for whoever looks and for the next start: its pid, and what tells it from any other. */

@@ -1,5 +1,6 @@
 import { AppError, errorText, isAppError, type ErrorCode } from '../base/errors.ts'
-import { readPrivateFile, writeFileAtomic } from '../base/files.ts'
+import { writeFileAtomic } from '../base/atomic-file.ts'
+import { readPrivateFile } from '../base/file-rights.ts'
 
 /** Where in a file a value stands, and how to refuse it. */
 export interface Place {

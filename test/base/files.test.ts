@@ -6,16 +6,9 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import {
-  ensurePrivateDir,
-  journalPlaceProblems,
-  parseToml,
-  readPrivateFile,
-  readToml,
-  tomlError,
-  writableByOthers,
-  writeFileAtomic,
-} from '../../src/base/files.ts'
+import { writeFileAtomic } from '../../src/base/atomic-file.ts'
+import { ensurePrivateDir, journalPlaceProblems, readPrivateFile, writableByOthers } from '../../src/base/file-rights.ts'
+import { parseToml, readToml, tomlError } from '../../src/base/toml-file.ts'
 
 const asRoot = process.geteuid?.() === 0
 /** An unprivileged uid that is not ours. */
@@ -170,20 +163,20 @@ test('a file for a group may be read by it and belong to another, but not be rea
 })
 
 test('a file below a sticky directory of root is safe', async () => {
-  assert.deepEqual(await writableByOthers(await put('acl.toml', 0o644)), [])
+  assert.deepEqual(writableByOthers(await put('acl.toml', 0o644)), [])
 })
 
 test('a path that does not exist is judged by the directories that do', async () => {
-  assert.deepEqual(await writableByOthers(join(dir, 'no', 'such.toml')), [])
+  assert.deepEqual(writableByOthers(join(dir, 'no', 'such.toml')), [])
   await chmod(dir, 0o777)
-  assert.equal((await writableByOthers(join(dir, 'no', 'such.toml'))).length, 1)
+  assert.equal(writableByOthers(join(dir, 'no', 'such.toml')).length, 1)
 })
 
 test('a file and a directory above it that others can write are both named, with remedies', async () => {
   await mkdir(join(dir, 'sub'))
   const path = await put('sub/acl.toml', 0o664)
   await chmod(join(dir, 'sub'), 0o775)
-  const problems = await writableByOthers(path)
+  const problems = writableByOthers(path)
   assert.equal(problems.length, 2)
   assert.match(problems[0] ?? '', /sub is writable by others \(mode 0775\); mend it with: chmod go-w /)
   assert.match(problems[1] ?? '', /acl\.toml is writable by others \(mode 0664\)/)
@@ -192,7 +185,7 @@ test('a file and a directory above it that others can write are both named, with
 test('a sticky bit excuses a directory, never a file', async () => {
   const path = await put('acl.toml', 0o646)
   await chmod(dir, 0o1777)
-  assert.equal((await writableByOthers(path)).length, 1)
+  assert.equal(writableByOthers(path).length, 1)
 })
 
 test('a link is judged by where it leads, through every directory on the way', async () => {
@@ -201,7 +194,7 @@ test('a link is judged by where it leads, through every directory on the way', a
   await put('loose/acl.toml', 0o644)
   await chmod(join(dir, 'loose'), 0o777)
   await symlink('../loose/acl.toml', join(dir, 'tight', 'acl.toml'))
-  const problems = await writableByOthers(join(dir, 'tight', 'acl.toml'))
+  const problems = writableByOthers(join(dir, 'tight', 'acl.toml'))
   assert.equal(problems.length, 1)
   assert.match(problems[0] ?? '', /loose is writable/)
 })
@@ -215,22 +208,21 @@ test('what stands behind a link is judged, where a path goes on from it with ..'
   // As the system goes, not by the text alone.
   for (const way of [`${dir}/link/../tool`, 'link/../tool']) {
     await symlink(way, join(dir, 'way'))
-    for (const path of [`${dir}/link/../tool`, join(dir, 'way')])
-      assert.match((await writableByOthers(path)).join(), /loose is writable by others/)
+    for (const path of [`${dir}/link/../tool`, join(dir, 'way')]) assert.match(writableByOthers(path).join(), /loose is writable by others/)
     await rm(join(dir, 'way'))
   }
 })
 
 test('a link that leads to itself ends as a problem', async () => {
   await symlink('loop', join(dir, 'loop'))
-  assert.match((await writableByOthers(join(dir, 'loop'))).at(-1) ?? '', /too many links/)
+  assert.match(writableByOthers(join(dir, 'loop')).at(-1) ?? '', /too many links/)
 })
 
 test('who may write where we may not look is a problem, and no error', { skip: asRoot && 'root may look everywhere' }, async () => {
   const closed = join(dir, 'closed')
   await mkdir(closed)
   await chmod(closed, 0)
-  assert.match((await writableByOthers(join(closed, 'a'))).join(), /^EACCES: permission denied, lstat '.*closed\/a'$/)
+  assert.match(writableByOthers(join(closed, 'a')).join(), /^EACCES: permission denied, lstat '.*closed\/a'$/)
   assert.match(journalPlaceProblems(join(closed, 'a', 'log')).join(), /EACCES.*; name a file in a directory/)
   await chmod(closed, 0o700)
 })
@@ -238,10 +230,10 @@ test('who may write where we may not look is a problem, and no error', { skip: a
 test('an owner who is neither root nor us is a problem, also of a link or a directory', { skip: !asRoot && 'needs root' }, async () => {
   const path = await put('acl.toml', 0o644)
   await chown(path, STRANGER, STRANGER)
-  assert.match((await writableByOthers(path)).join(), /acl\.toml belongs to uid 54321/)
+  assert.match(writableByOthers(path).join(), /acl\.toml belongs to uid 54321/)
   await chown(path, 0, 0)
   await chown(dir, STRANGER, STRANGER)
-  assert.match((await writableByOthers(path)).join(), /x0x-files-\w+ belongs to uid 54321/)
+  assert.match(writableByOthers(path).join(), /x0x-files-\w+ belongs to uid 54321/)
 })
 
 test('a socket in the place of a private file is refused', async () => {

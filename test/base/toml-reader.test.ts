@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { parseToml } from '../../src/base/files.ts'
+import { parseToml } from '../../src/base/toml-file.ts'
 import { deepFreeze, nameOf, TomlReader } from '../../src/base/toml-reader.ts'
 
 const readerOf = (text: string): { toml: TomlReader; value: Record<string, unknown> } => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { parseToml } from '../../src/base/files.ts'
+import { parseToml } from '../../src/base/toml-file.ts'
 import { TomlReader, type TomlTable } from '../../src/base/toml-reader.ts'
 import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from '../../src/config/rexd-http-config.ts'
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { readToml } from '../../src/base/files.ts'
+import { readToml } from '../../src/base/toml-file.ts'
 import { readRexdConfig } from '../../src/config/rexd-config.ts'
 import { SETTING_KEYS, SETTINGS } from '../../src/config/settings.ts'
 import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-import { parseToml } from '../../src/base/files.ts'
+import { parseToml } from '../../src/base/toml-file.ts'
 import type { Acl } from '../../src/policy/mesh/acl.ts'
 import type { Intent, Principal } from '../../src/policy/mesh/authorize.ts'
 import { readAcl, type AclReading } from '../../src/policy/mesh/read-acl.ts'

@@ -38,7 +38,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^ws$/, ['doors/', 'client/web-socket.ts']],
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
-  [/^smol-toml$/, ['base/files.ts']],
+  [/^smol-toml$/, ['base/toml-file.ts']],
   [/^pino$/, ['base/log.ts']],
   [/^commander$/, ['programs/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'supervision/', 'programs/']],

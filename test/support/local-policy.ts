@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-import { parseToml } from '../../src/base/files.ts'
+import { parseToml } from '../../src/base/toml-file.ts'
 import { deepFreeze, TomlReader } from '../../src/base/toml-reader.ts'
 import { authorizeLocalRun, authorizeSession } from '../../src/policy/local/authorize.ts'
 import type { LocalRunIntent, Refused, SessionIntent, SessionRights } from '../../src/policy/local/intent.ts'

@@ -2,7 +2,7 @@ import { statSync } from 'node:fs'
 import { dirname, isAbsolute } from 'node:path'
 
 import { errorText } from '../../base/errors.ts'
-import { writableByOthersSync } from '../../base/files.ts'
+import { writableByOthers } from '../../base/file-rights.ts'
 import { isVisible } from '../../base/visible-text.ts'
 import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
 import type { EnforcementJudge } from './enforceable.ts'
@@ -62,7 +62,7 @@ const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
       : [`${place}is not set: programs start where x0xd was started, wherever that was; "/" is the same for all`]
   try {
     if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: nothing can start there`]
-    return writableByOthersSync(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)
+    return writableByOthers(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)
   } catch (error) {
     return [`${place}nothing can start there: ${errorText(error)}`]
   }
@@ -119,7 +119,7 @@ const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
 }
 
 const lintGiven = (word: string): string[] =>
-  isAbsolute(word) ? writableByOthersSync(word) : [`${quote(word)} is looked up where the program starts; give an absolute path`]
+  isAbsolute(word) ? writableByOthers(word) : [`${quote(word)} is looked up where the program starts; give an absolute path`]
 
 const lintSlots = ({ tokens }: AllowedCommand): string[] =>
   tokens.flatMap((token) => (token.kind === 'url_path' ? lintSlot(token.prefix) : []))

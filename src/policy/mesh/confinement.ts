@@ -1,3 +1,4 @@
+import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
 import { MAX_CPU_SECS, MAX_PROCESSES, MIN_MEMORY_BYTES } from '../../protocol/containment-limits.ts'
 
 /** Whether a run may go on where only its process group holds it together. */
@@ -45,38 +46,28 @@ const RANGES = {
 /** Names that useradd(8) takes. */
 const USER_NAME = /^[a-z_][a-z0-9_.-]{0,31}$/i
 
-/** Says what is wrong with the value of a key. */
-export type Complain = (key: keyof Confinement, reason: string) => void
-
-/** `contain` of a table over that around it, which it may only tighten. */
-export const readContain = (value: unknown, around: Contain, complain: Complain): Contain => {
+/** `contain` of the table at `path` over that of the table around it, which it may only tighten. */
+export const readContain = (toml: TomlReader, path: TomlPath, value: unknown, around: Contain): Contain => {
   if (value === undefined) return around
+  const at = [...path, 'contain']
   const contain = CONTAIN_VALUES.find((known) => known === value)
-  if (contain === undefined) complain('contain', `must be "required" or "best_effort"`)
-  else if (contain === 'best_effort' && around === 'required') complain('contain', 'is "required" in [exec]; an entry may only tighten it')
+  if (contain === undefined) toml.problem(at, `must be "required" or "best_effort"`)
+  else if (contain === 'best_effort' && around === 'required') toml.problem(at, 'is "required" in [exec]; an entry may only tighten it')
   return contain ?? around
 }
 
-/** The keys of one entry; `contain` is that of `[exec]`. Integers come as bigint. */
-export const readConfinement = (table: Readonly<Record<string, unknown>>, contain: Contain, complain: Complain): Confinement => {
+/** The keys of the entry at `path`; `contain` is that of `[exec]`. */
+export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTable, contain: Contain): Confinement => {
   const number = (key: keyof typeof RANGES): number | null => {
-    const value = table[key]
     const [min, max] = RANGES[key]
-    if (value === undefined) return null
-    if (typeof value === 'bigint' && value >= BigInt(min) && value <= BigInt(max)) return Number(value)
-    complain(key, `must be a whole number from ${min} to ${max}`)
-    return null
+    return toml.wholeNumber([...path, key], table[key], min, max)
   }
-  const flag = (key: 'no_network' | 'read_only'): boolean => {
-    const value = table[key]
-    if (value !== undefined && typeof value !== 'boolean') complain(key, 'must be true or false')
-    return value === true
-  }
+  const flag = (key: 'no_network' | 'read_only'): boolean => toml.boolean([...path, key], table[key]) ?? false
   const user = table['run_as']
   const named = typeof user === 'string' && USER_NAME.test(user)
-  if (user !== undefined && !named) complain('run_as', 'must be the name of a user')
+  if (user !== undefined && !named) toml.problem([...path, 'run_as'], 'must be the name of a user')
   return {
-    contain: readContain(table['contain'], contain, complain),
+    contain: readContain(toml, path, table['contain'], contain),
     max_memory_bytes: number('max_memory_bytes'),
     max_processes: number('max_processes'),
     max_cpu_secs: number('max_cpu_secs'),

@@ -1,4 +1,4 @@
-import { tomlError, type TomlDocument } from '../../base/files.ts'
+import { tomlError, type TomlDocument } from '../../base/toml-file.ts'
 import type { Acl } from './acl.ts'
 import { CONFINEMENT_KEYS, UNCONFINED, type Confinement } from './confinement.ts'
 

@@ -3,7 +3,8 @@ import { dirname, resolve } from 'node:path'
 
 import { systemClock, type Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import { journalPlaceProblems, readToml, tomlError, writableByOthersSync, type TomlDocument } from '../../base/files.ts'
+import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
+import { readToml, tomlError, type TomlDocument } from '../../base/toml-file.ts'
 import { closedAcl, type Acl } from './acl.ts'
 import { unenforceable, type EnforcementJudge } from './enforceable.ts'
 import { findExecutable } from '../executable.ts'
@@ -53,7 +54,7 @@ const NOTHING = { acl: null, missing: false, sha256: null, warnings: [], unenfor
 /** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. */
 export const inspectAcl = async (file: string, judge: EnforcementJudge | null = null): Promise<AclInspection> => {
   const path = resolve(file)
-  const problems = writableByOthersSync(path)
+  const problems = writableByOthers(path)
   let document: TomlDocument
   try {
     document = await readToml(path, 'bad_acl', { bigints: true })
@@ -95,7 +96,7 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
   const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
-  return writableByOthersSync(process.cwd()).map((problem) => place + problem)
+  return writableByOthers(process.cwd()).map((problem) => place + problem)
 }
 
 /** Of the directory of a file, where it is to be seen. */

@@ -1,11 +1,11 @@
 import { isAbsolute } from 'node:path'
 
-import type { TomlDocument } from '../../base/files.ts'
+import type { TomlDocument } from '../../base/toml-file.ts'
 import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../../base/toml-reader.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_STDIN_BYTES } from '../../protocol/stdin-limits.ts'
 import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type PatternToken, type RunLimits } from './acl.ts'
-import { CONFINEMENT_KEYS, readConfinement, readContain, type Complain, type Contain } from './confinement.ts'
+import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
 import { findMetacharacter, parseToken } from './match.ts'
 
 const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'contain', 'allow', ...Object.keys(DEFAULT_CAPS)]
@@ -71,7 +71,7 @@ class AclReader {
     const table = this.#toml.table(path, value, EXEC_KEYS)
     if (!table) return null
     const caps = this.#caps(path, table)
-    const contain = readContain(table['contain'], 'best_effort', this.#complainAt(path))
+    const contain = readContain(this.#toml, path, table['contain'], 'best_effort')
     const audit = this.#toml.absolutePath([...path, 'audit_log_path'], table['audit_log_path'])
     if (table['audit_log_path'] === undefined)
       this.#toml.problem([...path, 'audit_log_path'], 'is required: nothing runs without a journal')
@@ -137,7 +137,7 @@ class AclReader {
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
       limits: this.#limits(path, table, around, true),
-      confinement: readConfinement(table, contain, this.#complainAt(path)),
+      confinement: readConfinement(this.#toml, path, table, contain),
       line: this.#toml.document.lineOf(path),
     }
   }
@@ -191,9 +191,5 @@ class AclReader {
     const key = String(path.at(-1))
     if (key === 'max_stdin_bytes') return this.#toml.wholeNumber(path, value, 0, MAX_STDIN_BYTES)
     return this.#toml.wholeNumber(path, value, 1, key.endsWith('_secs') ? MAX_SECS_CAP : MAX_BYTES_CAP)
-  }
-
-  #complainAt(path: Path): Complain {
-    return (key, reason) => this.#toml.problem([...path, key], reason)
   }
 }

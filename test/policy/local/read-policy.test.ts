@@ -3,7 +3,7 @@ import { mkdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { parseToml } from '../../../src/base/files.ts'
+import { parseToml } from '../../../src/base/toml-file.ts'
 import { TomlReader } from '../../../src/base/toml-reader.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import { DEFAULT_LOCAL_LIMITS, type LocalLimits } from '../../../src/policy/local/policy.ts'

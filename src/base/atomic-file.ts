@@ -1,0 +1,59 @@
+import { randomBytes } from 'node:crypto'
+import { link, open, rename, rm } from 'node:fs/promises'
+import { dirname, join, parse } from 'node:path'
+
+/** Writes a file of a name of its own beside `path`, with its mode from the first byte, as it is to survive a power cut. Where that fails there is none. */
+const writeBeside = async (path: string, data: string | Uint8Array, mode: number): Promise<string> => {
+  const temporary = join(dirname(path), `.${parse(path).base}.${randomBytes(6).toString('hex')}.tmp`)
+  try {
+    const file = await open(temporary, 'wx', mode)
+    try {
+      await file.chmod(mode)
+      await file.writeFile(data)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    return temporary
+  } catch (error) {
+    await rm(temporary, { force: true })
+    throw error
+  }
+}
+
+/** Replaces a file as a whole: readers see the old content or the new, also after a power cut. What throws has changed nothing. */
+export const writeFileAtomic = async (path: string, data: string | Uint8Array, mode = 0o600): Promise<void> => {
+  const temporary = await writeBeside(path, data, mode)
+  try {
+    await rename(temporary, path)
+  } catch (error) {
+    await rm(temporary, { force: true })
+    throw error
+  }
+  // The new content is in its place, and whoever reads it again has it: a disk that cannot promise it for a power cut is no failure of the change.
+  await syncDirectory(dirname(path)).catch(() => {})
+}
+
+/** Makes a file as a whole. One that is there, or that another process makes at the same time, stays as it is. */
+export const createFileAtomic = async (path: string, data: string | Uint8Array, mode: number): Promise<void> => {
+  const temporary = await writeBeside(path, data, mode)
+  try {
+    // Unlike rename(2), link(2) fails when the name is taken.
+    await link(temporary, path)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  } finally {
+    await rm(temporary, { force: true })
+  }
+  await syncDirectory(dirname(path))
+}
+
+/** What was made or renamed in it survives a power cut. */
+export const syncDirectory = async (directory: string): Promise<void> => {
+  const handle = await open(directory)
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
