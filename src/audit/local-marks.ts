@@ -1,4 +1,4 @@
-import { open, readdir, rename, rm } from 'node:fs/promises'
+import { readdir, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
@@ -8,9 +8,9 @@ import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-ident
 import { isRequestId } from '../protocol/ids.ts'
 import { LOCAL_DOORS } from '../protocol/reasons.ts'
 import { isMeshEvent, type AnyRunKey, type JournalEvent, type LocalRunKey } from './events.ts'
-import type { RunMarks } from './run-marks.ts'
+import { RunMarks } from './run-marks.ts'
 
-/** The name says all, so that a mark is whole as soon as it exists: the run, and the process that has it. */
+/** The run, and the process that has it. */
 const NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.(\d+)-(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/
 
 const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, us: ProcessIdentity): string => {
@@ -43,67 +43,43 @@ export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =
   (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
 
 /**
- * One empty file for each run of this host's own doors. Several processes have one journal, so a mark names its
- * process as well, and who finds one whose process is gone makes it its own before it says so.
+ * Of the runs of this host's own doors. Several processes have one journal, so a mark names its process as well, and
+ * who finds one whose process is gone makes it its own before it says so.
  */
-export class LocalMarks implements RunMarks {
-  readonly #directory: string
+export class LocalMarks extends RunMarks {
   readonly #log: Logger
   readonly #us = ownIdentity()
-  readonly #ours = new Set<string>()
   #usable = false
 
   constructor(components: { log: Logger }, init: { directory: string }) {
+    super(init)
     this.#log = components.log
-    this.#directory = init.directory
   }
 
-  /** Answers the runs of processes that died. Where no marks can be made there are none, and that is said. */
-  async open(): Promise<readonly LocalRunKey[]> {
+  /** Where no marks can be made there are none, and that is said. */
+  override async open(): Promise<readonly LocalRunKey[]> {
     try {
-      await ensurePrivateDir(this.#directory)
-      const left = (await listMarks(this.#directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
+      await ensurePrivateDir(this.directory)
+      const left = (await listMarks(this.directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
       this.#usable = true
       const taken = await Promise.all(left.map(async (mark) => ((await this.#take(mark)) ? [mark.key] : [])))
       return taken.flat()
     } catch (error) {
-      const fields = { directory: this.#directory, error: errorText(error) }
-      this.#log.warn(fields, 'runs cannot be marked: those that end with this process will have no end in the journal')
+      this.#warn(error, 'runs cannot be marked: those that end with this process will have no end in the journal')
       return []
     }
   }
 
-  /** Before anything is started. */
-  marks(event: JournalEvent): event is JournalEvent & LocalRunKey {
+  override marks(event: JournalEvent): event is JournalEvent & LocalRunKey {
     return this.#usable && !isMeshEvent(event) && event.event === 'request'
   }
 
   /** Never throws: that a run has no mark costs its end, should we die, and not the run. */
-  async add(key: AnyRunKey): Promise<void> {
-    const name = this.#nameOf(key)
-    if (name === null) return
-    try {
-      const file = await open(join(this.#directory, name), 'wx', 0o600)
-      this.#ours.add(name)
-      await file.close()
-    } catch (error) {
-      this.#log.warn({ directory: this.#directory, error: errorText(error) }, 'a run could not be marked')
-    }
+  override async add(key: AnyRunKey): Promise<void> {
+    await super.add(key).catch((error: unknown) => this.#warn(error, 'a run could not be marked'))
   }
 
-  has(key: AnyRunKey): boolean {
-    const name = this.#nameOf(key)
-    return name !== null && this.#ours.has(name)
-  }
-
-  async remove(key: AnyRunKey): Promise<void> {
-    const name = this.#nameOf(key)
-    if (name === null) return
-    this.#ours.delete(name)
-    await rm(join(this.#directory, name), { force: true })
-  }
-
-  #nameOf(key: AnyRunKey): string | null {
+  protected override nameOf(key: AnyRunKey): string | null {
     return 'session_id' in key ? nameOf(key, this.#us) : null
   }
 
@@ -111,13 +87,16 @@ export class LocalMarks implements RunMarks {
   async #take({ name, key }: LocalMark): Promise<boolean> {
     const ours = nameOf(key, this.#us)
     try {
-      await rename(join(this.#directory, name), join(this.#directory, ours))
-      this.#ours.add(ours)
+      await rename(join(this.directory, name), join(this.directory, ours))
+      this.ours.add(ours)
       return true
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT')
-        this.#log.warn({ directory: this.#directory, error: errorText(error) }, 'a run of a process that is gone could not be taken over')
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') this.#warn(error, 'a run of a process that is gone could not be taken over')
       return false
     }
+  }
+
+  #warn(error: unknown, what: string): void {
+    this.#log.warn({ directory: this.directory, error: errorText(error) }, what)
   }
 }
