@@ -3,8 +3,8 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 
 import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/rexd-limits.ts'
 import { ONE_STREAM, requirement, TIME, type Requirement } from './requirement.ts'
+import { MAX_COMMAND_JSON } from '../../src/doors/rpc/methods.ts'
 
 const ARGV: readonly Requirement[] = [
   requirement(

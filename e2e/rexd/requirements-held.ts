@@ -3,11 +3,11 @@ import { existsSync } from 'node:fs'
 
 import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
 import { writtenWhenHeld } from '../../test/support/rexd-output.ts'
-import { MAX_RPC_WAITS } from '../../src/protocol/rexd-limits.ts'
 import type { Result, Session } from './peer.ts'
 import type { ProcessLog } from './process-log.ts'
 import { requirement, type Requirement } from './requirement.ts'
 import type { ConfigOptions } from './server.ts'
+import { MAX_RPC_WAITS } from '../../src/doors/rpc/call-places.ts'
 
 const ROOMY: ConfigOptions = { limits: ['max_output_bytes = 67108864'], security: ['allow_shell = true'] }
 

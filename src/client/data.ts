@@ -61,7 +61,7 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
     ended = true
     throw error
   } finally {
-    if (!ended) letGo(source, iterator)
+    if (!ended) release(source, iterator)
   }
 }
 
@@ -73,7 +73,7 @@ const nextUnlessAborted = async (iterator: AsyncIterator<Data>, signal: AbortSig
   })
 
 /** As a loop does that is left; a stream of Node.js that is still to give something would hear of that only behind it. */
-const letGo = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {
+const release = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {
   // Not waited for.
   iterator.return?.().catch(() => undefined)
   if ('destroy' in source && typeof source.destroy === 'function') source.destroy()

@@ -13,12 +13,12 @@ export const MAX_QUOTED = 200
 
 // ---- output that nobody has read yet ----
 /** Of one process, both streams: from here on nothing more is read from the connection, so that the program is held. */
-export const OUTPUT_FULL = MiB
+export const OUTPUT_HIGH_WATER = MiB
 /**
  * … and from here on not even to find the answer to a call, which stands behind output that is on its way: what the
  * server lets wait (1 MiB), and the buffers between, which for TCP on one host are up to 10 MiB (Linux).
  */
-export const OUTPUT_BRIM = 16 * MiB
+export const OUTPUT_LIMIT = 16 * MiB
 /** What a chunk counts beside its data, so that a flood of tiny ones is bounded too. */
 export const CHUNK_COST = 256
 /** What `run` collects of each stream unless told. */

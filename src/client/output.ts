@@ -1,5 +1,5 @@
 import { toText } from './data.ts'
-import { CHUNK_COST, OUTPUT_BRIM, OUTPUT_FULL } from './limits.ts'
+import { CHUNK_COST, OUTPUT_LIMIT, OUTPUT_HIGH_WATER } from './limits.ts'
 import { deferred, whenAborted, type CallOptions, type Deferred } from './promises.ts'
 import type { Fullness } from './read-gate.ts'
 
@@ -118,9 +118,9 @@ export class OutputQueue {
   /** What is full has room again when half of it is gone, so that not every chunk stops and starts the connection. */
   #now(): Fullness {
     if (this.#end !== null) return 'room'
-    if (this.#cost >= OUTPUT_BRIM) return 'brim'
-    if (this.#cost >= OUTPUT_FULL) return 'full'
-    return this.#fullness !== 'room' && this.#cost > OUTPUT_FULL / 2 ? 'full' : 'room'
+    if (this.#cost >= OUTPUT_LIMIT) return 'limit'
+    if (this.#cost >= OUTPUT_HIGH_WATER) return 'high'
+    return this.#fullness !== 'room' && this.#cost > OUTPUT_HIGH_WATER / 2 ? 'high' : 'room'
   }
 }
 

@@ -1,5 +1,5 @@
 /** How much of the output of a process waits to be read. */
-export type Fullness = 'room' | 'full' | 'brim'
+export type Fullness = 'room' | 'high' | 'limit'
 
 /**
  * Says when nothing more is to be read from the connection: some output is not read by whoever asked for it. An answer
@@ -7,8 +7,8 @@ export type Fullness = 'room' | 'full' | 'brim'
  */
 export class ReadGate {
   readonly #onHeld: (held: boolean) => void
-  readonly #full = new Set<object>()
-  readonly #brim = new Set<object>()
+  readonly #high = new Set<object>()
+  readonly #atLimit = new Set<object>()
   #expecting = false
   #held = false
 
@@ -22,10 +22,10 @@ export class ReadGate {
   }
 
   set(queue: object, fullness: Fullness): void {
-    this.#full.delete(queue)
-    this.#brim.delete(queue)
-    if (fullness !== 'room') this.#full.add(queue)
-    if (fullness === 'brim') this.#brim.add(queue)
+    this.#high.delete(queue)
+    this.#atLimit.delete(queue)
+    if (fullness !== 'room') this.#high.add(queue)
+    if (fullness === 'limit') this.#atLimit.add(queue)
     this.#check()
   }
 
@@ -36,7 +36,7 @@ export class ReadGate {
   }
 
   #check(): void {
-    const held = this.#brim.size > 0 || (this.#full.size > 0 && !this.#expecting)
+    const held = this.#atLimit.size > 0 || (this.#high.size > 0 && !this.#expecting)
     if (held === this.#held) return
     this.#held = held
     this.#onHeld(held)

@@ -4,8 +4,14 @@ import type { AddressInfo } from 'node:net'
 
 import { AppError, errorText } from '../base/errors.ts'
 import type { ListenAddress } from '../base/private-socket.ts'
-import { LOCAL_KEEP_ALIVE_MS, MAX_LOCAL_CONNECTIONS, REST_HEADERS_MS } from '../protocol/local-limits.ts'
 import type { Listener } from './access.ts'
+
+/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
+export const MAX_LOCAL_CONNECTIONS = 2_048
+/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
+const LOCAL_KEEP_ALIVE_MS = 60_000
+/** How long a local client may take to send the head of a request. */
+export const REST_HEADERS_MS = 10_000
 
 /** PEM texts; `clientCa`: who has no certificate of it is not heard. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null

@@ -4,17 +4,8 @@
  */
 
 // ---- local doors ----
-/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
-export const MAX_JSON_BODY = 96 * 1024 * 1024
-/**
- * Bodies that are kept for all callers together while they come and until their answers are over: two of the largest, or
- * one of 1 MiB for each of 192 runs. In memory they take up to three times as much, as bytes, text and value.
- */
-export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 /** A JSON body where no stdin travels. */
 export const MAX_SMALL_BODY = 64 * 1024
-/** A JSON body with one direct message: its payload in base64 and the fields around it. */
-export const MAX_DIRECT_BODY = 68 * 1024
 /** How old an operator's proof may be. */
 export const OPERATOR_PROOF_MS = 60_000
 /** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
@@ -93,33 +84,12 @@ export const GUARDIAN_PORTION = 256
 export const GUARDIAN_READ_SECONDS = 2
 /** A guardian that ended sooner cannot live here, and is not started again and again. */
 export const GUARDIAN_LIVED_MS = 100
-/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
-export const MAX_NDJSON_LINE = 2 * 1024 * 1024
-/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
-export const SSE_HEARTBEAT_MS = 15_000
-/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
-export const MAX_LOCAL_CONNECTIONS = 2_048
-/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
-export const LOCAL_KEEP_ALIVE_MS = 60_000
-/** How long a local client may take to send the head of a request. */
-export const REST_HEADERS_MS = 10_000
 
 // ---- the two halves ----
 /** How long the network's half may take until it listens: loading it takes most of that on a small machine. */
 export const NETWORK_START_MS = 30_000
 /** How long it may take to give its callers their outcomes and end. */
 export const NETWORK_STOP_MS = 4_000
-/** How long it may live on when its channel is closed. */
-export const NETWORK_EXIT_MS = 1_000
-/** One line of its log: a stack or an address list fits, and no line fills a screen for long. */
-export const RELAYED_LINE_BYTES = 8 * 1024
-/** Lines of its log at once, as of a start that goes wrong, and for ever after: a log that nobody could read is no log, and fills a disk. */
-export const RELAYED_LINES_BURST = 200
-export const RELAYED_LINES_PER_SECOND = 20
-/** Bytes of it that are read: whoever writes without end waits, and takes no time of who reads. */
-export const RELAYED_BYTES = { burst: 2 * 1024 * 1024, perSecond: 256 * 1024 }
-/** How long it waits; the read that was too much, of 64 KiB, is not counted. */
-export const RELAYED_PAUSE_MS = 1_000
 /** Addresses that one setting may list; they travel in one message to the network's half. */
 export const MAX_CONFIG_ADDRESSES = 1_024
 
@@ -128,10 +98,3 @@ export const MAX_CONFIG_ADDRESSES = 1_024
 export const REXD_START_MS = 10_000
 /** How long it may take to end its programs, which have 5 s to end by themselves, and itself. */
 export const REXD_STOP_MS = 12_000
-/** Wait before one that died is started again: first, doubled each time, and at most. */
-export const RESPAWN_MIN_MS = 100
-export const RESPAWN_MAX_MS = 10_000
-/** One that lived this long was well: the wait begins anew. */
-export const LIVED_WELL_MS = 60_000
-/** How long one that an earlier daemon left behind may take to be gone when it is killed. */
-export const ORPHAN_EXIT_MS = 1_000

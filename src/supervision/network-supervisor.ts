@@ -8,12 +8,15 @@ import type { Startable } from '../base/startable.ts'
 import type { PortSession } from '../executor/port-session.ts'
 import type { Executor } from '../executor/server.ts'
 import type { NetworkSettings } from '../executor/port/messages.ts'
-import { NETWORK_EXIT_MS, NETWORK_STOP_MS } from '../protocol/local-limits.ts'
+import { NETWORK_STOP_MS } from '../protocol/local-limits.ts'
 import { HandedSocket } from './api-socket.ts'
 import { NetworkProgram, startNetworkProcess, type NetworkProcess } from './network-process.ts'
 import type { NetworkUser } from './network-user.ts'
 import type { DataPaths } from '../local-api/paths.ts'
-import { Supervisor, type Life } from './supervisor.ts'
+import { Supervisor, type Child } from './supervisor.ts'
+
+/** How long the network half may live on when its channel is closed. */
+const NETWORK_EXIT_MS = 1_000
 
 export interface NetworkSupervisorComponents {
   readonly executor: Executor
@@ -30,7 +33,7 @@ export interface NetworkSupervisorInit {
   readonly portFileMode: number
 }
 
-/** The network's half, with a port of the executor's for each life of it. */
+/** The network's half, with a port of the executor's for each child that it starts. */
 export class NetworkSupervisor implements Startable {
   readonly #components: NetworkSupervisorComponents
   readonly #init: NetworkSupervisorInit
@@ -52,7 +55,7 @@ export class NetworkSupervisor implements Startable {
     })
   }
 
-  /** The TCP port of the API; that of the last life while there is none. */
+  /** The TCP port of the API; that of the last child while there is none. */
   get apiPort(): number {
     if (this.#port === null) throw new AppError('internal', 'the network half never listened')
     return this.#port
@@ -70,7 +73,7 @@ export class NetworkSupervisor implements Startable {
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
-  async #begin(): Promise<Life> {
+  async #begin(): Promise<Child> {
     const { executor } = this.#components
     const { settings, paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)

@@ -3,13 +3,16 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { visibleJson } from '../base/visible-text.ts'
-import {
-  RELAYED_BYTES,
-  RELAYED_LINE_BYTES,
-  RELAYED_LINES_BURST,
-  RELAYED_LINES_PER_SECOND,
-  RELAYED_PAUSE_MS,
-} from '../protocol/local-limits.ts'
+
+/** One line of the relayed log: a stack or an address list fits, and no line fills a screen for long. */
+export const RELAYED_LINE_BYTES = 8 * 1024
+/** Lines at once, as of a start that goes wrong, and for ever after: a log that nobody could read is no log, and fills a disk. */
+export const RELAYED_LINES_BURST = 200
+export const RELAYED_LINES_PER_SECOND = 20
+/** Bytes that are read: a process that writes without end waits, and takes no time of the reader. */
+export const RELAYED_BYTES = { burst: 2 * 1024 * 1024, perSecond: 256 * 1024 }
+/** How long such a process waits; the read that was too much, of 64 KiB, is not counted. */
+const RELAYED_PAUSE_MS = 1_000
 
 export interface RelayedLogInit {
   /** What wrote it: stands in every line, whatever the line says of itself. */

@@ -8,7 +8,7 @@ import { REXD_START_MS, REXD_STOP_MS } from '../protocol/local-limits.ts'
 import { ownProgram, programArguments, startOwnProcess } from './own-process.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { loadHttpRexdConfig } from '../config/rexd-config.ts'
-import { Supervisor, type Life } from './supervisor.ts'
+import { Supervisor, type Child } from './supervisor.ts'
 
 export interface RexdSupervisorInit {
   /** REXD's own configuration. */
@@ -55,9 +55,9 @@ export class RexdSupervisor implements Startable {
     await this.#supervisor.stop()
   }
 
-  async #begin(): Promise<Life> {
+  async #begin(): Promise<Child> {
     const { config, paths } = this.#init
-    // Read before each life, so that what is wrong with it stands in our own log, and what it passes on is passed.
+    // Read before each start, so that mistakes in the configuration stand in our own log, and what it passes on is passed.
     const { policy } = await loadHttpRexdConfig(config, process.env)
     const child = startOwnProcess({
       argv: [...programArguments(ownProgram('rexd')), '--http', '--exit-on-eof', '--config', config],

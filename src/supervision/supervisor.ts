@@ -5,11 +5,18 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { lifeOf } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
-import { LIVED_WELL_MS, ORPHAN_EXIT_MS, RESPAWN_MAX_MS, RESPAWN_MIN_MS } from '../protocol/local-limits.ts'
 import { readPidFile, writePidFile } from './pid-file.ts'
 
-/** One process of ours beside this one, from its spawn to its end. */
-export interface Life {
+/** Wait before a process that died is started again: first, doubled each time, and at most. */
+const RESPAWN_MIN_MS = 100
+const RESPAWN_MAX_MS = 10_000
+/** A process that lived this long was well: the wait begins anew. */
+const LIVED_WELL_MS = 60_000
+/** How long a process that an earlier daemon left behind may take to be gone when it is killed. */
+const ORPHAN_EXIT_MS = 1_000
+
+/** One child process, from its spawn to its end. */
+export interface Child {
   readonly pid: number
   /** Rejects when it ends before it serves. */
   readonly ready: Promise<void>
@@ -31,7 +38,7 @@ export interface SupervisorInit {
    * without, and what keeps the first from being ready is thrown.
    */
   readonly patienceMs: number | null
-  readonly begin: () => Promise<Life>
+  readonly begin: () => Promise<Child>
 }
 
 const ORPHAN_POLL_MS = 10
@@ -43,8 +50,8 @@ export class Supervisor implements Startable {
   readonly #init: SupervisorInit
   readonly #stopping = Promise.withResolvers<void>()
   #stopped = false
-  #life: Life | null = null
-  /** When that one was begun. */
+  #child: Child | null = null
+  /** Clock reading when `#child` was begun. */
   #began = 0
   #keeping: Promise<void> = Promise.resolve()
 
@@ -68,18 +75,18 @@ export class Supervisor implements Startable {
     if (this.#stopped) return
     this.#stopped = true
     this.#stopping.resolve()
-    const life = this.#life
-    if (life === null) return
-    life.askToStop()
-    const timer = this.#clock.setTimeout(() => life.kill(), this.#init.stopMs)
-    void life.ended.then(() => timer.cancel())
+    const child = this.#child
+    if (child === null) return
+    child.askToStop()
+    const timer = this.#clock.setTimeout(() => child.kill(), this.#init.stopMs)
+    void child.ended.then(() => timer.cancel())
   }
 
   async stop(): Promise<void> {
     this.askToStop()
-    await this.#life?.ended
+    await this.#child?.ended
     await this.#keeping
-    if (this.#life !== null) await rm(this.#init.pidFile, { force: true })
+    if (this.#child !== null) await rm(this.#init.pidFile, { force: true })
   }
 
   /** What a daemon that was killed may have left for a moment: it must not hold the ports that the next one needs. */
@@ -92,49 +99,49 @@ export class Supervisor implements Startable {
     while (this.#clock.monotonic() < deadline && lifeOf(orphan) === 'alive') await this.#wait(ORPHAN_POLL_MS)
   }
 
-  async #begin(): Promise<Life> {
+  async #begin(): Promise<Child> {
     const { begin, pidFile } = this.#init
     this.#began = this.#clock.monotonic()
-    const life = await begin()
-    // Whoever waits for it hears of it; it may be that nobody does any more.
-    life.ready.catch(() => undefined)
-    this.#life = life
+    const child = await begin()
+    // `start` hears of it where it waits; where nobody does, a rejection is no mistake of ours.
+    child.ready.catch(() => undefined)
+    this.#child = child
     try {
-      if (life.pid > 0) await writePidFile(pidFile, life.pid)
-      if (this.#stopped) life.kill()
+      if (child.pid > 0) await writePidFile(pidFile, child.pid)
+      if (this.#stopped) child.kill()
     } catch (error) {
-      // One that nobody would find after a crash of ours, and beside which another would be started.
-      life.kill()
-      await life.ended
+      // Without its pid file nobody would find the child after a crash of ours, and another would be started beside it.
+      child.kill()
+      await child.ended
       throw error
     }
-    return life
+    return child
   }
 
-  async #keep(first: Life | null): Promise<void> {
+  async #keep(first: Child | null): Promise<void> {
     const { name } = this.#init
     let wait = RESPAWN_MIN_MS
-    for (let life = first; ;) {
-      const how: string = life === null ? 'it could not be started' : await life.ended
+    for (let child = first; ;) {
+      const how: string = child === null ? 'it could not be started' : await child.ended
       if (this.#stopped) return
       if (this.#clock.monotonic() - this.#began > LIVED_WELL_MS) wait = RESPAWN_MIN_MS
       this.#log.error({ how, again_in_ms: wait }, `${name} ended; the executor goes on, and starts it again`)
       await this.#wait(wait)
       if (this.#stopped) return
       wait = Math.min(wait * 2, RESPAWN_MAX_MS)
-      life = await this.#again()
+      child = await this.#again()
     }
   }
 
   /** Null where not even a process came of it. */
-  async #again(): Promise<Life | null> {
+  async #again(): Promise<Child | null> {
     const why = (error: unknown): void => {
       if (!this.#stopped) this.#log.error({ err: errorText(error) }, `${this.#init.name} could not be started`)
     }
     try {
-      const life = await this.#begin()
-      void life.ready.catch(why)
-      return life
+      const child = await this.#begin()
+      void child.ready.catch(why)
+      return child
     } catch (error) {
       why(error)
       return null

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { REST_HEADERS_MS } from '../../src/protocol/local-limits.ts'
 import { startDoor, TOKEN, type TestDoor } from '../support/rest-door.ts'
+import { REST_HEADERS_MS } from '../../src/doors/http-server.ts'
 
 const dial = (door: TestDoor, where: 'tcp' | 'unix'): Socket =>
   where === 'tcp' ? connect(door.port, '127.0.0.1') : connect(door.socketPath)

@@ -8,7 +8,7 @@ import { test } from 'node:test'
 
 import { OutputCut } from '../../src/client/commands.ts'
 import { RexdError } from '../../src/client/errors.ts'
-import { OUTPUT_BRIM } from '../../src/client/limits.ts'
+import { OUTPUT_LIMIT } from '../../src/client/limits.ts'
 import { connected, watch, type Watched } from './real-server.ts'
 import { isAlive, until } from '../support/processes.ts'
 
@@ -271,7 +271,7 @@ test('a slow reader holds the program: little is kept, and nothing is lost', asy
   assert.ok(account().received < 4 * MiB, `${account().received}`)
   // An answer stands behind the output that is on its way; it is found all the same.
   assert.equal((await session.info()).processes[0]?.status, 'running')
-  assert.ok(account().received < 2 * OUTPUT_BRIM, `${account().received}`)
+  assert.ok(account().received < 2 * OUTPUT_LIMIT, `${account().received}`)
   const hash = createHash('sha256')
   let length = 0
   for await (const { stream, data } of process) {

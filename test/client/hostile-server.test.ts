@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { streams } from '../../src/client/byte-transport.ts'
 import { connect } from '../../src/client/client.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError } from '../../src/client/errors.ts'
-import { INPUT_CHUNK, INPUT_PROBE, MAX_INCOMING_MESSAGE, OUTPUT_BRIM } from '../../src/client/limits.ts'
+import { INPUT_CHUNK, INPUT_PROBE, MAX_INCOMING_MESSAGE, OUTPUT_LIMIT } from '../../src/client/limits.ts'
 import type { RexdEvent } from '../../src/protocol/rexd-answers.ts'
 import { EXIT, OF_1, OPENED, output, scripted, startNext } from './scripted-server.ts'
 
@@ -276,7 +276,7 @@ test('output that nobody reads stops the reading; it goes on for an answer, up t
   const asked = await line.next('session.info')
   assert.equal(line.paused, false)
   flood(() => line.paused)
-  assert.ok(seq * chunk.length > OUTPUT_BRIM - 100_000 && seq * chunk.length < OUTPUT_BRIM + 100_000)
+  assert.ok(seq * chunk.length > OUTPUT_LIMIT - 100_000 && seq * chunk.length < OUTPUT_LIMIT + 100_000)
   line.answer(asked, { session_id: 's_1', processes: [], limits: {} })
   await info
   assert.equal(line.paused, true)
@@ -285,7 +285,7 @@ test('output that nobody reads stops the reading; it goes on for an answer, up t
     read += data.length
     if (!line.paused) break
   }
-  assert.ok(read > OUTPUT_BRIM - 1024 * 1024)
+  assert.ok(read > OUTPUT_LIMIT - 1024 * 1024)
   // Left before its end: what comes is passed over.
   flood(() => seq > 1000)
   assert.equal(line.paused, false)

@@ -5,8 +5,13 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { relayLog } from '../../src/supervision/relayed-log.ts'
-import { RELAYED_BYTES, RELAYED_LINE_BYTES, RELAYED_LINES_BURST, RELAYED_LINES_PER_SECOND } from '../../src/protocol/local-limits.ts'
+import {
+  relayLog,
+  RELAYED_LINE_BYTES,
+  RELAYED_LINES_BURST,
+  RELAYED_LINES_PER_SECOND,
+  RELAYED_BYTES,
+} from '../../src/supervision/relayed-log.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 type Line = Record<string, unknown>

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import type { Send, SessionEvents } from '../../src/doors/rpc/session-events.ts'
-import { MAX_EVENT_LOG_BYTES } from '../../src/protocol/rexd-limits.ts'
+import { MAX_EVENT_LOG_BYTES } from '../../src/doors/rpc/session-events.ts'
 
 export interface Heard {
   readonly method: string

@@ -3,8 +3,10 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
 import type { Clock, Timer } from '../../base/clock.ts'
-import { SSE_HEARTBEAT_MS } from '../../protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
+
+/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
+export const SSE_HEARTBEAT_MS = 15_000
 
 /**
  * One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data, or

@@ -4,8 +4,15 @@ import { Transform } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { Gathered } from '../../protocol/gathered.ts'
-import { MAX_HELD_BODIES } from '../../protocol/local-limits.ts'
 import { HTTP_TRANSFER_MS } from '../../protocol/rexd-limits.ts'
+
+/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
+export const MAX_JSON_BODY = 96 * 1024 * 1024
+/**
+ * Bodies that are kept for all callers together while they come and until their answers are over: two of the largest, or
+ * one of 1 MiB for each of 192 runs. In memory they take up to three times as much, as bytes, text and value.
+ */
+export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 
 /** The body of one request, as far as it is kept here. */
 export interface HeldBody {

@@ -1,6 +1,5 @@
 import { AppError } from '../../base/errors.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits.ts'
-import { MAX_DIRECT_BODY } from '../../protocol/local-limits.ts'
 import type { RestComponents } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { EventStream } from './event-stream.ts'
@@ -8,6 +7,9 @@ import { decodeBase64 } from './ndjson.ts'
 import { targetOf } from './run-request.ts'
 import { callerGone } from './run-response.ts'
 import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts'
+
+/** A JSON body with one direct message: its payload in base64 and the fields around it. */
+const MAX_DIRECT_BODY = 68 * 1024
 
 type MeshRoute =
   | 'GET /peers'

@@ -1,7 +1,9 @@
 import { AppError } from '../../base/errors.ts'
 import { linesOf } from '../../protocol/lines.ts'
-import { MAX_NDJSON_LINE } from '../../protocol/local-limits.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
+
+/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
+export const MAX_NDJSON_LINE = 2 * 1024 * 1024
 
 /** Text of foreign bytes; throws `bad_request` where they are not UTF-8, so that nothing is silently altered. */
 export const utf8 = (bytes: Uint8Array): string => {

@@ -72,13 +72,13 @@ const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components:
     const place = await components.places.enter(components.gone ?? NEVER).catch(() => null)
     const { response, answered } =
       place === null ? NOTHING : isCall(part) ? await perform(part, place, components) : { response: part, answered: null }
-    const isTold = response === null || batch === null || batch.add(at, response)
-    if (!isTold) answered?.lost?.()
+    const fits = response === null || batch === null || batch.add(at, response)
+    if (!fits) answered?.lost?.()
     unfinished -= 1
     if (unfinished > 0) place?.leave()
     return {
       response: batch === null ? response : null,
-      answered: isTold || answered === null ? answered : { ...answered, lost: () => undefined },
+      answered: fits || answered === null ? answered : { ...answered, lost: () => undefined },
       place: unfinished > 0 ? null : place,
     }
   }

@@ -1,6 +1,12 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_RPC_BATCH_ANSWER, MAX_RPC_WAITING_BATCH_ANSWER, SMALL_BATCH_ANSWER } from '../../protocol/rexd-limits.ts'
 import { failure, type RpcResponse } from './message.ts'
+
+/** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
+export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
+/** An answer in a batch that is never refused where nothing in it waits, so that who starts something learns its id: a path, and the fields around it. */
+const SMALL_BATCH_ANSWER = 8 * 1024
+/** Characters of the answers to one batch that waits: they are held for as long as a program runs, by as many as may wait. */
+export const MAX_RPC_WAITING_BATCH_ANSWER = 64 * 1024
 
 /** How many characters the batches of one connection hold that are not answered yet. */
 export interface BatchRoom {
@@ -24,11 +30,11 @@ export class BatchAnswers {
   /** `at`: of its question in the batch. False: it did not fit, and its place says so. */
   add(at: number, response: RpcResponse): boolean {
     const text = JSON.stringify(response)
-    const isTold = this.#fits(text.length)
-    const told = isTold ? text : JSON.stringify(failure(response.id, this.#tooMuch()))
-    this.#size += told.length
-    this.#texts[at] = told
-    return isTold
+    const fits = this.#fits(text.length)
+    const kept = fits ? text : JSON.stringify(failure(response.id, this.#tooMuch()))
+    this.#size += kept.length
+    this.#texts[at] = kept
+    return fits
   }
 
   /** Null: nobody is answered. */

@@ -1,7 +1,10 @@
 import { AppError } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { MAX_RPC_PENDING, MAX_RPC_WAITS } from '../../protocol/rexd-limits.ts'
+import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import type { BatchRoom } from './batch-answers.ts'
+
+/** Questions of one connection that wait for a program or an event. */
+export const MAX_RPC_WAITS = 1_024
 
 /** A call's place among those in work. */
 export interface Place {

@@ -1,5 +1,9 @@
-import { MAX_ENDED_ARGV, MAX_ENDED_PROCESSES } from '../../protocol/rexd-limits.ts'
 import type { RpcProcess } from './rpc-process.ts'
+
+/** Ended processes of one session that can still be waited for. */
+export const MAX_ENDED_PROCESSES = 256
+/** Their argv together, as JSON: all of them are in one answer, and in every one by which a session is gone on with. */
+export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 
 /** Processes by their ids; of those that have ended, the oldest are forgotten. */
 export class KnownProcesses {

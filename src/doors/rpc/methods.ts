@@ -7,7 +7,7 @@ import { visibleJson } from '../../base/visible-text.ts'
 import { LocalRun } from '../../exec/local-run.ts'
 import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
-import { MAX_COMMAND_JSON, MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
+import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
@@ -17,6 +17,9 @@ import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { PARAMS } from './schemas.ts'
 import { Base64 } from './written.ts'
+
+/** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
+export const MAX_COMMAND_JSON = 192 * 1024
 
 interface TerminalSize {
   readonly cols: number

@@ -1,5 +1,11 @@
-import { CONFIRM_EVERY_BYTES, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../protocol/rexd-limits.ts'
 import { Waiters, type Patience } from './waiters.ts'
+
+/** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
+const CONFIRM_EVERY_BYTES = 256 * 1024
+/** Events of one session that are kept for a caller who comes back, or who asks for them. */
+export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
+/** Events in one answer. */
+export const MAX_EVENTS_ANSWERED = 1_000
 
 /** One message to the other side, or the text of one; a promise while it is behind. */
 export type Send = (message: object | string) => void | Promise<void>

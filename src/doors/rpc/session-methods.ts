@@ -4,7 +4,6 @@ import { VERSION } from '../../base/version.ts'
 import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
 import { PROTOCOL, type SessionGrant } from '../../protocol/rexd-answers.ts'
-import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Place } from './call-places.ts'
@@ -12,6 +11,10 @@ import type { RpcMetrics } from './metrics.ts'
 import { RpcSession } from './rpc-session.ts'
 import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
 import type { Sessions } from './sessions.ts'
+
+/** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */
+export const RESUME_WINDOW_MS = 60_000
+export const HTTP_IDLE_MS = 600_000
 
 export interface MethodsComponents {
   readonly client: LocalExecutorClient

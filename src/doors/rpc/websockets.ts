@@ -4,12 +4,15 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer, type WebSocket } from 'ws'
 
 import type { Timer } from '../../base/clock.ts'
-import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE, WEBSOCKET_PING_MS } from '../../protocol/rexd-limits.ts'
+import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { inOneWrite } from './one-write.ts'
 import type { Arrived } from './session-events.ts'
 import { written } from './written.ts'
+
+/** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
+export const WEBSOCKET_PING_MS = 15_000
 
 /** The name of what is spoken, which a browser asks for beside its token. */
 const SUBPROTOCOL = 'rexd.1'

@@ -10,10 +10,11 @@ import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exe
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
-import { MAX_PROVEN_REQUEST, SSE_HEARTBEAT_MS } from '../../../src/protocol/local-limits.ts'
+import { MAX_PROVEN_REQUEST } from '../../../src/protocol/local-limits.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/run-json.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { SSE_HEARTBEAT_MS } from '../../../src/doors/rest/event-stream.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const OUTCOME: RunOutcome = {

@@ -13,10 +13,11 @@ import { startRexd } from '../../../src/programs/rexd/compose.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import type { LocalExecutorClient } from '../../../src/executor/port/local-client.ts'
-import { MAX_RPC_BATCH, MAX_RPC_BATCH_ANSWER, MAX_RPC_PENDING, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_BATCH, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
 import { ask, connect, post, type Reached } from '../../support/rexd-callers.ts'
 import { rexdPlace, type RexdSettings } from '../../support/rexd-server.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
+import { MAX_RPC_BATCH_ANSWER, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/doors/rpc/batch-answers.ts'
 
 // How many calls one caller has in work, whatever carries them: each holds what it is answered with.
 

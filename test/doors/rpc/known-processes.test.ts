@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { KnownProcesses } from '../../../src/doors/rpc/known-processes.ts'
+import { KnownProcesses, MAX_ENDED_PROCESSES, MAX_ENDED_ARGV } from '../../../src/doors/rpc/known-processes.ts'
 import type { RpcProcess } from '../../../src/doors/rpc/rpc-process.ts'
-import { MAX_ENDED_ARGV, MAX_ENDED_PROCESSES } from '../../../src/protocol/rexd-limits.ts'
 
 const processes = (sizes: readonly number[], over = true): RpcProcess[] =>
   sizes.map((argvSize, at) => ({ id: `${over ? 'ended' : 'running'}${at}`, over, argvSize }) as unknown as RpcProcess)

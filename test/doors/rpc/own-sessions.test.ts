@@ -6,12 +6,13 @@ import { test } from 'node:test'
 import { silentLogger } from '../../../src/base/log.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
-import { HTTP_IDLE_MS, RESUME_WINDOW_MS, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
 import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
+import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../../src/doors/rpc/session-methods.ts'
+import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
 const TIMEOUT = { timeout: 30_000 }
 const LONG = { limits: 'default_timeout_ms = 86400000\nhard_timeout_ms = 86400000' }

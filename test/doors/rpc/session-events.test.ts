@@ -4,8 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { SessionEvents } from '../../../src/doors/rpc/session-events.ts'
-import { MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/protocol/rexd-limits.ts'
+import { SessionEvents, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/doors/rpc/session-events.ts'
 import { EventReader, Reading, settled, type Heard } from '../../support/event-reader.ts'
 
 const SEED = 20_261_121

@@ -7,12 +7,13 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
 import { sourceOf } from '../../../src/doors/rpc/unproven.ts'
-import { MAX_LOCAL_CONNECTIONS } from '../../../src/protocol/local-limits.ts'
-import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { HTTP_TRANSFER_MS, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
 import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
 import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
+import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
+import { MAX_LOCAL_CONNECTIONS } from '../../../src/doors/http-server.ts'
 
 // What one caller may hold at once, and how long somebody may be silent.
 

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
 
-import { MAX_RPC_MESSAGE, MAX_RPC_PENDING, WEBSOCKET_PING_MS } from '../../../src/protocol/rexd-limits.ts'
+import { MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
 import { connect } from '../../support/rexd-callers.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
+import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
 // Their time stands still until the test moves it; all else about them is in web-*.test.ts and e2e/rexd/web.test.ts.
 

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST } from '../../../src/protocol/local-limits.ts'
+import { RELAYED_LINE_BYTES, RELAYED_LINES_BURST } from '../../../src/supervision/relayed-log.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
