@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { NOTE_SYNC_MS } from '../src/protocol/local-limits.ts'
 import { wholeLines } from '../test/support/journal.ts'
 import { MeshOfDaemons, type JournalLineJson } from '../test/support/mesh-of-daemons.ts'
 import { straceNeeds, systemCalls } from '../test/support/strace.ts'
+import { NOTE_SYNC_MS } from '../src/audit/journal-writer.ts'
 
 // What a run asks of the kernel is counted, not timed: what waits for a disk, and what starts a process.
 

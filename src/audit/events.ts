@@ -9,7 +9,6 @@ export const JOURNAL_EVENTS = [
   'warning',
   'exit',
   'denial',
-  'approval',
   'lost',
   'asked',
   'session',
@@ -104,16 +103,6 @@ export interface DenialEvent extends RunKey {
   readonly reason: DenialReason
   /** What the operator of this machine may know and the requester may not; null when there is no more to say. */
   readonly detail: string | null
-}
-
-/** A human's word on a run that had to be asked for. */
-export interface ApprovalEvent extends RunKey {
-  readonly event: 'approval'
-  readonly decision: 'approved' | 'denied' | 'expired'
-  /** Who decided; null when nobody did. */
-  readonly decided_by: string | null
-  /** SHA-256 of the exact permit, hex. */
-  readonly permit_sha256: string
 }
 
 /** A run whose daemon or `rexd` died before it could say how it ended; written by the next start. */
@@ -254,7 +243,7 @@ export type LocalEvent =
   | RefusedEvent
 
 /** What other agents' runs, and our own Requests, leave behind. */
-export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | ApprovalEvent | LostEvent | AskedEvent
+export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | LostEvent | AskedEvent
 
 /** Metadata only: no output, no stdin, no secret. */
 export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent

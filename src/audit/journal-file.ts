@@ -4,7 +4,10 @@ import { dirname } from 'node:path'
 
 import { AppError } from '../base/errors.ts'
 import { syncDirectory } from '../base/atomic-file.ts'
-import { MIN_FREE_BYTES, MIN_FREE_SHARE } from '../protocol/local-limits.ts'
+
+/** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
+const MIN_FREE_BYTES = 64 * 1024 * 1024
+const MIN_FREE_SHARE = 0.05
 
 /** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
 const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK

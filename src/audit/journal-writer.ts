@@ -1,11 +1,17 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import type { AgentSigner } from '../identity/signing.ts'
-import { FREE_LOOK_MS, JOURNAL_HEAD_MS, NOTE_SYNC_MS } from '../protocol/local-limits.ts'
 import type { JournalEvent } from './events.ts'
 import { JournalFile } from './journal-file.ts'
 import { Life } from './life.ts'
 import type { SealEvent } from './life-events.ts'
 import type { EncodedLine, PreparedLine } from './line.ts'
+
+/** Notes (`started`, warnings) wait so long for a line that is synced anyway, and are synced by themselves then. */
+export const NOTE_SYNC_MS = 100
+/** What is written is signed so long after its first line: a signature is 4.5 KiB in the file and a millisecond. */
+export const JOURNAL_HEAD_MS = 60_000
+/** How often the free space of the disk is looked at. */
+const FREE_LOOK_MS = 1_000
 
 export interface JournalWriterComponents {
   readonly clock: Clock

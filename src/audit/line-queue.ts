@@ -1,5 +1,9 @@
-import { MAX_JOURNAL_BATCH_BYTES, MAX_JOURNAL_QUEUE_BYTES } from '../protocol/local-limits.ts'
 import type { PreparedLine } from './line.ts'
+
+/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
+export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
+/** One write: larger batches gain nothing and make a torn one worse. */
+const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
 
 export interface WaitingLine {
   readonly line: PreparedLine

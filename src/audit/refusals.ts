@@ -3,18 +3,22 @@ import { createHash } from 'node:crypto'
 import type { Clock, Timer } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { TokenBucket, type TokenBucketInit } from '../base/token-bucket.ts'
-import {
-  MAX_NAMED_REASONS,
-  MAX_NAMED_SOURCES,
-  MAX_REFUSAL_SOURCES,
-  MAX_REFUSED_ARGV,
-  MAX_REFUSED_DETAIL,
-  REFUSAL_LINES,
-  REFUSAL_SUMMARY_MS,
-  REFUSAL_TOTAL_LINES,
-} from '../protocol/local-limits.ts'
+import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/local-limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
 import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
+
+/** Of an argv that was refused: whoever asked chose it. Its size and its hash are kept whole. */
+export const MAX_REFUSED_ARGV = 256
+/** Characters of the reason. */
+const MAX_REFUSED_DETAIL = 512
+/** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
+export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
+/** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */
+export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
+/** Sources that are metered one by one; the oldest is forgotten. */
+const MAX_REFUSAL_SOURCES = 1024
+/** How soon what was not written is told, in one line. */
+export const REFUSAL_SUMMARY_MS = 60_000
 
 /** The beginning of an argv in so many bytes of UTF-8. */
 const beginningOf = (argv: readonly string[]): string[] => {

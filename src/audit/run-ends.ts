@@ -1,7 +1,9 @@
-import { MAX_RECOVERY_LINES } from '../protocol/local-limits.ts'
 import type { AnyRunKey, JournalEvent } from './events.ts'
 import { parseLine } from './parse-line.ts'
 import { tailJournal } from './tail.ts'
+
+/** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */
+const MAX_RECOVERY_LINES = 10_000
 
 /** One text for each run. */
 export const keyOf = (key: AnyRunKey): string =>

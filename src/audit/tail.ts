@@ -3,7 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
 import { LINE_FEED, LineSplitter, type Line } from '../protocol/lines.ts'
-import { MAX_JOURNAL_LINE, MAX_TAIL_LINES, TAIL_POLL_MS } from '../protocol/local-limits.ts'
+import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
+
+/** Lines that `audit tail` shows at most before it follows. */
+const MAX_TAIL_LINES = 100_000
+/** How often a followed journal is looked at. */
+const TAIL_POLL_MS = 200
 
 const CHUNK_BYTES = 64 * 1024
 

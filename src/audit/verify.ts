@@ -1,5 +1,4 @@
 import { AppError, errorText } from '../base/errors.ts'
-import { MAX_VERIFY_HEADS, MAX_VERIFY_PROBLEMS } from '../protocol/local-limits.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import type { AnyRunKey, JournalLine } from './events.ts'
 import { inOrder, partOf, type JournalPart } from './file-order.ts'
@@ -8,6 +7,11 @@ import { Lives, type ChainState, type Place, type SignedThrough } from './lives.
 import { isTorn, parseLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
 import { keyOf } from './run-ends.ts'
+
+/** Problems that one verification lists; it goes on counting. */
+export const MAX_VERIFY_PROBLEMS = 100
+/** Ends of chains that one verification lists: of those that no later life names there are more where several processes write one file. */
+export const MAX_VERIFY_HEADS = 1_000
 
 /**
  * `unreadable`: not a line of a journal. `altered`: this line or the one before it in its chain is not

@@ -2,8 +2,12 @@ import type { Clock } from '../base/clock.ts'
 import { Counters } from '../base/counts.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
-import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../protocol/local-limits.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
+
+/** Warnings kept for /diagnostics/exec. */
+export const MAX_RECENT_WARNINGS = 64
+/** An argv in diagnostics: enough to recognise the command. */
+export const MAX_SUMMARY_TEXT = 128
 
 /** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */
 export const EXEC_COUNTERS = {

@@ -21,9 +21,11 @@ import {
   AGENT_SIGNATURE_BYTES,
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
-  MAX_PUBLIC_KEYS,
 } from '../protocol/limits.ts'
 import type { OpaqueSecret, Primitives } from './primitives-interface.ts'
+
+/** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
+export const MAX_PUBLIC_KEYS = 256
 
 // What DER puts before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 holding a seed only (RFC 9881, RFC 9935).
 const DSA_SPKI = fromHex('308207b2300b0609608648016503040312038207a100')

@@ -30,12 +30,6 @@ export const MAX_WRAPPER_TEXT = 4_096
 export const PROBE_MS = 5_000
 /** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
 export const CPU_KILL_LEAD_SECS = 1
-/** The least `max_memory_bytes`: below it no program can be loaded. */
-export const MIN_MEMORY_BYTES = 1024 * 1024
-/** The most `max_processes`: the kernel's PID_MAX_LIMIT. */
-export const MAX_PROCESSES = 4_194_304
-/** The most `max_cpu_secs`: a year; more is a slip of the pen. */
-export const MAX_CPU_SECS = 366 * 24 * 60 * 60
 /** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
 export const NAMESPACE_PROCESSES = 2
 /** How the memory of a probe is limited: enough for any `true`. */

@@ -19,7 +19,6 @@ export const envelope = record('dm-envelope', {
   /** Twelve bytes that say whose it is, then that owner's message. */
   body: bytes(12, MAX_SEALED_FRAME),
 })
-export type Envelope = ValueOf<typeof envelope>
 
 const prefix = (label: string): Uint8Array => new TextEncoder().encode(label)
 

@@ -21,8 +21,6 @@ export const MACHINE_SIGNATURE_BYTES = 64
 export const NONCE_BYTES = 32
 /** ChaCha20-Poly1305 tag (RFC 8439). */
 export const AEAD_TAG_BYTES = 16
-/** Agents' public keys kept in the form in which they check signatures, 4 KB each: those of a small fleet. */
-export const MAX_PUBLIC_KEYS = 256
 /** The secret that a key is made from: ML-DSA-65 (FIPS 204, ξ) and Ed25519 (RFC 8032) alike; also a token of the API. */
 export const SEED_BYTES = 32
 /** A prefix of an id that a human may type. */
@@ -173,8 +171,6 @@ export const RECEIPT_MS = 10_000
 export const LINK_ID_BYTES = 8
 /** Revocations that one peer may hand over on one link. */
 export const MAX_REVOCATIONS_PER_LINK = 64
-/** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
-export const MAX_REVOKED_MACHINES = 64
 /** Signatures that the network's half may ask for: a burst and a rate per second. */
 export const SIGNATURE_BURST = 4_000
 export const SIGNATURES_PER_SECOND = 2_000

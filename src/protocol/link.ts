@@ -56,7 +56,6 @@ export type LinkM2 = ValueOf<typeof linkM2>
 
 /** Initiator to responder; sealed frames may follow at once. */
 export const linkM3 = record('link-m3', { ...signatures, mac: bytes(32) })
-export type LinkM3 = ValueOf<typeof linkM3>
 
 /**
  * What a signature of the handshake covers, hashed with SHA-256: both machines as Noise proved them
@@ -70,7 +69,6 @@ export const linkTranscript = record('link-transcript', {
   m2: bytes(1, MAX_LINK_FRAME),
   m3: bytes(0, MAX_LINK_FRAME),
 })
-export type LinkTranscript = ValueOf<typeof linkTranscript>
 
 /** First frame on a `/x0x/dm/1` stream, responder to opener: a fresh nonce of the executor. */
 export const streamHello = record('stream-hello', { nonce: bytes(NONCE_BYTES) })

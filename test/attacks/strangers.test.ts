@@ -3,7 +3,6 @@ import { test } from 'node:test'
 
 import { FrameStream } from '../../src/dm/frame-stream.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
-import { MAX_REFUSED_ARGV } from '../../src/protocol/local-limits.ts'
 import {
   MAX_LINK_FRAME,
   MAX_LINKS_PER_CONNECTION,
@@ -19,6 +18,7 @@ import { connect, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
+import { MAX_REFUSED_ARGV } from '../../src/audit/refusals.ts'
 
 const LIMIT = { timeout: 60_000 }
 

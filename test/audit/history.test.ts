@@ -12,10 +12,10 @@ import { Lives, type ChainState } from '../../src/audit/lives.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/audit/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
-import { JOURNAL_HEAD_MS, NOTE_SYNC_MS } from '../../src/protocol/local-limits.ts'
 import { allLinesOf, denialEvent, startedEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { NOTE_SYNC_MS, JOURNAL_HEAD_MS } from '../../src/audit/journal-writer.ts'
 
 const AGENT = agentSignerOf(randomBytes(32))
 

@@ -25,10 +25,11 @@ import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
-import { MAX_JOURNAL_LINE, MAX_JOURNAL_QUEUE_BYTES } from '../../src/protocol/local-limits.ts'
+import { MAX_JOURNAL_LINE } from '../../src/protocol/local-limits.ts'
 import { denialEvent, exitEvent, linesOf, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { MAX_JOURNAL_QUEUE_BYTES } from '../../src/audit/line-queue.ts'
 
 const unavailable = { code: 'journal_unavailable' }
 

@@ -11,15 +11,7 @@ import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
-import {
-  ASKED_BYTES,
-  ASKED_FLOORS,
-  MAX_NAMED_SOURCES,
-  MAX_REFUSED_ARGV,
-  REFUSAL_LINES,
-  REFUSAL_SUMMARY_MS,
-  REFUSAL_TOTAL_LINES,
-} from '../../src/protocol/local-limits.ts'
+import { ASKED_BYTES, ASKED_FLOORS, MAX_NAMED_SOURCES } from '../../src/protocol/local-limits.ts'
 import { ALICE } from '../support/acl-text.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { denialEvent, exitEvent, linesOf, localSession, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
@@ -27,6 +19,7 @@ import { LocalHost } from '../support/local-engine.ts'
 import { ruleText } from '../support/local-policy.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { MAX_REFUSED_ARGV, REFUSAL_LINES, REFUSAL_TOTAL_LINES, REFUSAL_SUMMARY_MS } from '../../src/audit/refusals.ts'
 
 const LONG = ['\u0001'.repeat(32_000)]
 

@@ -8,13 +8,13 @@ import type { JournalEvent, JournalLine } from '../../src/audit/events.ts'
 import { inOrder, type JournalPart } from '../../src/audit/file-order.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { Chain, prepareLine } from '../../src/audit/line.ts'
-import { verifyJournal, type VerifyReport } from '../../src/audit/verify.ts'
+import { verifyJournal, type VerifyReport, MAX_VERIFY_HEADS } from '../../src/audit/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
-import { JOURNAL_HEAD_MS, MAX_VERIFY_HEADS } from '../../src/protocol/local-limits.ts'
 import { allLinesOf, denialEvent } from '../support/journal.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent, temporaryDirectory, until } from '../support/processes.ts'
+import { JOURNAL_HEAD_MS } from '../../src/audit/journal-writer.ts'
 
 const AGENT = agentSignerOf(randomBytes(32))
 

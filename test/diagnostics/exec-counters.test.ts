@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { argvSummary, EXEC_COUNTERS, ExecCounters, type ExecState } from '../../src/diagnostics/exec-counters.ts'
-import { MAX_RECENT_WARNINGS, MAX_SUMMARY_TEXT } from '../../src/protocol/local-limits.ts'
+import {
+  argvSummary,
+  EXEC_COUNTERS,
+  ExecCounters,
+  type ExecState,
+  MAX_RECENT_WARNINGS,
+  MAX_SUMMARY_TEXT,
+} from '../../src/diagnostics/exec-counters.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 import { ALICE, MALLORY } from '../support/acl-text.ts'
 import { ManualClock } from '../support/manual-clock.ts'

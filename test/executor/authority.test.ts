@@ -6,10 +6,10 @@ import type { AuthorityEvent, JournalEvent, JournalLine } from '../../src/audit/
 import { verifyJournal } from '../../src/audit/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import type { Operation } from '../../src/executor/port/messages.ts'
-import { REFUSAL_LINES } from '../../src/protocol/local-limits.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import type { FakeNetwork } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
+import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
 
 interface Operator {
   readonly host: ExecutorHost

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { hasNativePrimitives, nativePrimitives } from '../../src/identity/native-primitives.ts'
+import { hasNativePrimitives, nativePrimitives, MAX_PUBLIC_KEYS } from '../../src/identity/native-primitives.ts'
 import { noblePrimitives } from '../../src/identity/noble-primitives.ts'
 import type { Primitives } from '../../src/identity/primitives-interface.ts'
 import { primitives } from '../../src/identity/primitives.ts'
@@ -17,7 +17,6 @@ import {
   AGENT_SIGNATURE_BYTES,
   KEM_CIPHERTEXT_BYTES,
   KEM_PUBLIC_KEY_BYTES,
-  MAX_PUBLIC_KEYS,
 } from '../../src/protocol/limits.ts'
 
 interface AeadVector {

@@ -7,8 +7,8 @@ import fc from 'fast-check'
 
 import { AppError, isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { revocation, revocationBody, REVOCATION_DOMAIN } from '../../src/protocol/dm.ts'
-import { MAX_CARD_BYTES, MAX_REVOKED_MACHINES } from '../../src/protocol/limits.ts'
-import { Revocations, signRevocation } from '../../src/trust/revocations.ts'
+import { MAX_CARD_BYTES } from '../../src/protocol/limits.ts'
+import { Revocations, signRevocation, MAX_REVOKED_MACHINES } from '../../src/trust/revocations.ts'
 import { agentNumber } from '../support/agents.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

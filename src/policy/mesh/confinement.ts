@@ -1,5 +1,11 @@
 import type { TomlPath, TomlReader, TomlTable } from '../../base/toml-reader.ts'
-import { MAX_CPU_SECS, MAX_PROCESSES, MIN_MEMORY_BYTES } from '../../protocol/containment-limits.ts'
+
+/** The least `max_memory_bytes`: below it no program can be loaded. */
+export const MIN_MEMORY_BYTES = 1024 * 1024
+/** The most `max_processes`: the kernel's PID_MAX_LIMIT. */
+export const MAX_PROCESSES = 4_194_304
+/** The most `max_cpu_secs`: a year; more is a slip of the pen. */
+export const MAX_CPU_SECS = 366 * 24 * 60 * 60
 
 /** Whether a run may go on where only its process group holds it together. */
 export const CONTAIN_VALUES = ['best_effort', 'required'] as const

@@ -6,11 +6,11 @@ import type { JournalLine } from '../../../src/audit/events.ts'
 import { verifyJournal } from '../../../src/audit/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
-import { NOTE_SYNC_MS } from '../../../src/protocol/local-limits.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc, isAlive, until } from '../../support/processes.ts'
+import { NOTE_SYNC_MS } from '../../../src/audit/journal-writer.ts'
 
 const { SIGTERM, SIGKILL } = constants.signals
 

@@ -7,12 +7,18 @@ import { test, type TestContext } from 'node:test'
 import { findAccount } from '../../../src/policy/account.ts'
 import { authorize } from '../../../src/policy/mesh/authorize.ts'
 import { checkAclFile } from '../../../src/policy/mesh/check-acl.ts'
-import { CONFINEMENT_KEYS, UNCONFINED, type Confinement } from '../../../src/policy/mesh/confinement.ts'
+import {
+  CONFINEMENT_KEYS,
+  UNCONFINED,
+  type Confinement,
+  MIN_MEMORY_BYTES,
+  MAX_PROCESSES,
+  MAX_CPU_SECS,
+} from '../../../src/policy/mesh/confinement.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import { explain, explanationText } from '../../../src/policy/mesh/explain.ts'
 import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
 import { Slots } from '../../../src/policy/slots.ts'
-import { MAX_CPU_SECS, MAX_PROCESSES, MIN_MEMORY_BYTES } from '../../../src/protocol/containment-limits.ts'
 import { ALICE, aclOf, aclText, alice, asking, entryText, LAPTOP, readText } from '../../support/acl-text.ts'
 
 /** A file whose one entry has these lines, and `[exec]` those. */

@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { HttpRefusedEvent, JournalLine } from '../../../src/audit/events.ts'
-import { REFUSAL_LINES } from '../../../src/protocol/local-limits.ts'
 import { linesOf } from '../../support/journal.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 import { until } from '../../support/processes.ts'
 import { readAnswer, response } from '../../support/rest-door.ts'
+import { REFUSAL_LINES } from '../../../src/audit/refusals.ts'
 
 const TIMEOUT = { timeout: 120_000 }
 
