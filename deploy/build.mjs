@@ -33,10 +33,10 @@ export const TARGETS = {
     // All that was written is flushed by then; to wait for the runtime to tidy up takes two milliseconds.
     end: 'process.exit(status)',
   },
-  // Loaded by x0x.cjs for every line but a plain exec, which would take twice as long if it had to read this.
-  'x0x-any-line': {
-    entry: 'src/programs/x0x/any-line.ts',
-    out: 'dist/x0x-any-line.cjs',
+  // Loaded by x0x.cjs for every command but a plain exec.
+  'x0x-other-commands': {
+    entry: 'src/programs/x0x/other-commands.ts',
+    out: 'dist/x0x-other-commands.cjs',
     format: 'cjs',
     target: 'node20',
     banner: '',
@@ -95,8 +95,8 @@ export const TARGETS = {
 const apart = {
   name: 'apart',
   setup: ({ onResolve }) =>
-    onResolve({ filter: /\/any-line\.ts$/ }, ({ kind }) =>
-      kind === 'dynamic-import' ? { path: `./${basename(TARGETS['x0x-any-line'].out)}`, external: true } : null,
+    onResolve({ filter: /\/other-commands\.ts$/ }, ({ kind }) =>
+      kind === 'dynamic-import' ? { path: `./${basename(TARGETS['x0x-other-commands'].out)}`, external: true } : null,
     ),
 }
 

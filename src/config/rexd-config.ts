@@ -10,8 +10,6 @@ import { readLocalPolicy } from '../policy/local/read-policy.ts'
 import type { Environment } from '../base/environment.ts'
 import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from './rexd-http-config.ts'
 
-export const DEFAULT_REXD_CONFIG = '/etc/rexd/config.toml'
-
 /** All of REXD's configuration file. */
 export interface RexdConfig {
   readonly path: string

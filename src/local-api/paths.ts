@@ -90,3 +90,6 @@ export const defaultAclPath = (name: string | null, paths: DataPaths): string =>
   if (name !== null) return paths.execAcl
   return process.platform === 'darwin' ? '/usr/local/etc/x0x/exec-acl.toml' : '/etc/x0x/exec-acl.toml'
 }
+
+/** Where `rexd` finds its configuration unless it is told. */
+export const DEFAULT_REXD_CONFIG = '/etc/rexd/config.toml'

@@ -5,13 +5,8 @@ import { join, relative } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import {
-  DEFAULT_REXD_CONFIG,
-  loadRexdConfig,
-  readRexdConfig,
-  type RexdConfig,
-  type RexdConfigReading,
-} from '../../src/config/rexd-config.ts'
+import { loadRexdConfig, readRexdConfig, type RexdConfig, type RexdConfigReading } from '../../src/config/rexd-config.ts'
+import { DEFAULT_REXD_CONFIG } from '../../src/local-api/paths.ts'
 import { parseRexdFlags } from '../../src/programs/rexd/flags.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -2,7 +2,7 @@ import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
 export const FLOORS =
-  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors local-api config supervision doctor programs'.split(
+  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors local-api config supervision doctor command-line programs'.split(
     ' ',
   )
 /** Parse what comes from the network; may know the executor's half only by its port. */
@@ -40,7 +40,6 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/toml-file.ts']],
   [/^pino$/, ['base/log.ts']],
-  [/^commander$/, ['programs/']],
   [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'supervision/', 'programs/']],
   [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'client/stdio.ts']],
   [/^node:/, ['']],

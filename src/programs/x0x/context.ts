@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 
 import type { Environment } from '../../base/environment.ts'
+import type { CommandLine } from '../../command-line/parse.ts'
 import { LocalApi } from '../../local-api/local-api.ts'
 import { checkInstanceName, type InstanceChoice } from '../../local-api/paths.ts'
 
@@ -31,20 +32,12 @@ export interface CliContext extends CliIo {
   readonly api: LocalApi
 }
 
-/** The options that every command takes, where they were given. */
-export interface GlobalOptions {
-  readonly name?: string
-  readonly dataDir?: string
-  readonly api?: string
-  readonly json?: boolean
-}
-
 /** Throws `bad_config` for a name that can be no daemon's. */
-export const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): CliContext => {
-  const name = options.name ?? env['X0X_NAME'] ?? null
-  if (name !== null) checkInstanceName(name, options.name === undefined ? 'X0X_NAME' : '--name')
-  const instance = { name, dataDir: options.dataDir ?? env['X0X_DATA_DIR'] ?? null }
-  const api = new LocalApi({ instance, url: options.api ?? env['X0X_API'] ?? null, env })
+export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliContext => {
+  const name = line.value('name') ?? env['X0X_NAME'] ?? null
+  if (name !== null) checkInstanceName(name, line.has('name') ? '--name' : 'X0X_NAME')
+  const instance = { name, dataDir: line.value('data-dir') ?? env['X0X_DATA_DIR'] ?? null }
+  const api = new LocalApi({ instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
   const { stdout, stderr } = io
   return {
     get stdin() {
@@ -55,7 +48,7 @@ export const contextOf = (io: CliIo, env: Environment, options: GlobalOptions): 
     onSignal: (listener) => io.onSignal(listener),
     env,
     instance,
-    json: options.json === true,
+    json: line.has('json'),
     api,
   }
 }

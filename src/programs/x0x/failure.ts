@@ -95,7 +95,7 @@ const failureLines = (error: unknown): string[] => {
   return [`x0x: ${shownLine(first)}`, ...[...rest, ...next].map((line) => `     ${shownLine(line)}`)]
 }
 
-export const exitStatusOf = (error: unknown): number => (isAppError(error) ? ERROR_TABLE[error.code].exit : ERROR_TABLE.internal.exit)
+const exitStatusOf = (error: unknown): number => (isAppError(error) ? ERROR_TABLE[error.code].exit : ERROR_TABLE.internal.exit)
 
 const failureJson = (error: unknown): object => ({
   ok: false,
@@ -108,4 +108,14 @@ const failureJson = (error: unknown): object => ({
 export const reportFailure = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, error: unknown): Promise<void> => {
   if (json) await write(io.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
   await write(io.stderr, `${failureLines(error).join('\n')}\n`)
+}
+
+/** Does one piece of work and answers the exit status, also of its failure. */
+export const reported = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, work: () => Promise<number>): Promise<number> => {
+  try {
+    return await work()
+  } catch (error) {
+    await reportFailure(io, json, error)
+    return exitStatusOf(error)
+  }
 }

@@ -1,10 +1,18 @@
 import type { Environment } from '../../base/environment.ts'
+import { VERSION } from '../../base/version.ts'
+import { helpText } from '../../command-line/help.ts'
+import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
+import { X0X } from '../../command-line/x0x.ts'
+import { carriedCommand } from './carried-command.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
-import { parseExecLine } from './exec-line.ts'
-import { exitStatusOf, reportFailure } from './failure.ts'
+import { reported, usageError } from './failure.ts'
 import { OutputWatch } from './output-watch.ts'
+import { write } from './print.ts'
 import { processIo } from './process-io.ts'
+
+/** The command line makes no sense. */
+const EXIT_USAGE = 2
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
@@ -14,14 +22,24 @@ export const main = async (argv: readonly string[], env: Environment, io: CliIo 
   return status
 }
 
-/** What is not a plain `x0x exec` is a bundle of its own. */
 const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Promise<number> => {
-  const line = parseExecLine(argv)
-  if (line === null) return (await import('./any-line.ts')).runAnyLine(argv, env, io)
-  try {
-    return await runExec(contextOf(io, env, line.globals), line.exec)
-  } catch (error) {
-    await reportFailure(io, line.globals.json === true, error)
-    return exitStatusOf(error)
-  }
+  const dashes = argv.indexOf('--')
+  const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
+  return reported(io, json, async () => {
+    const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
+    if (parsed.kind === 'line') return runCommand(io, env, parsed.line)
+    const asked = parsed.kind === 'version' || parsed.asked
+    await write(asked ? io.stdout : io.stderr, parsed.kind === 'version' ? `${VERSION}\n` : helpText(parsed.path, io.stdout.columns))
+    return asked ? 0 : EXIT_USAGE
+  })
+}
+
+/** A plain `x0x exec` loads nothing of the other commands, which are a bundle of their own. */
+const runCommand = async (io: CliIo, env: Environment, line: CommandLine): Promise<number> => {
+  if (line.command !== 'exec' || line.has('cancel')) return (await import('./other-commands.ts')).runOther(io, env, line)
+  const [agent] = line.words
+  if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
+  const argv = carriedCommand(line, 1)
+  const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
+  return runExec(contextOf(io, env, line), { agent, argv, timeout, stdinFile, raw: line.has('raw') })
 }

@@ -6,12 +6,11 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { CommanderError } from 'commander'
-
 import type { JournalEvent } from '../../../src/audit/events.ts'
 import { Chain, prepareLine } from '../../../src/audit/line.ts'
 import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
-import { buildProgram } from '../../../src/programs/x0x/program.ts'
+import { X0X } from '../../../src/command-line/x0x.ts'
+import type { CommandSpec } from '../../../src/command-line/command.ts'
 import { ERROR_TABLE } from '../../../src/base/errors.ts'
 import { MAX_STDIN_SPOOL } from '../../../src/protocol/limits.ts'
 import { beginRunAnswer, fakeDaemon, json, runAnswer, runCli, runEventBytes, type SeenRequest } from '../../support/fake-daemon.ts'
@@ -100,16 +99,14 @@ test('help is on stdout with 0; no command at all is help on stderr with 2', asy
 })
 
 test('every command has a description and answers --help', async () => {
-  const walk = async (words: readonly string[]): Promise<void> => {
-    const program = buildProgram({ version: '0', context: () => assert.fail(), done: () => undefined, behindDashes: null })
-    let command = program
-    for (const word of words) command = command.commands.find((one) => one.name() === word) ?? assert.fail(word)
-    assert.ok(command.description().length > 0, words.join(' '))
-    command.exitOverride().configureOutput({ writeOut: () => undefined })
-    assert.throws(() => command.parse(['--help'], { from: 'user' }), CommanderError)
-    for (const child of command.commands) await walk([...words, child.name()])
+  const walk = async ({ text, commands = [] }: CommandSpec, words: readonly string[]): Promise<void> => {
+    assert.ok(text.length > 0, words.join(' '))
+    const { status, stdout } = await runCli([...words, '--help'])
+    assert.equal(status, 0)
+    assert.ok(stdout.startsWith(`Usage: ${['x0x', ...words].join(' ')} `))
+    for (const command of commands) await walk(command, [...words, command.name])
   }
-  await walk([])
+  await walk(X0X, [])
 })
 
 test('the token goes with every request', async (t) => {

@@ -1,10 +1,8 @@
 import type { CliContext } from '../context.ts'
 import { printJson, printTable } from '../print.ts'
 
-export const DIAGNOSTICS = ['exec', 'dm', 'mesh'] as const
-
 /** `x0x diagnostics WHAT`: the daemon's own JSON, indented, so that people and programs read the same. */
-export const runDiagnostics = async (context: CliContext, what: (typeof DIAGNOSTICS)[number]): Promise<number> => {
+export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 'mesh'): Promise<number> => {
   await printJson(context, await context.api.json({ method: 'GET', path: `/diagnostics/${what}` }))
   return 0
 }

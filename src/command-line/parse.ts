@@ -1,0 +1,186 @@
+import { parseArgs } from 'node:util'
+
+import type { AppError } from '../base/errors.ts'
+import {
+  argumentName,
+  HELP_OPTION,
+  isVariadic,
+  optionParts,
+  optionsOf,
+  pathText,
+  VERSION_OPTION,
+  type CommandPath,
+  type CommandSpec,
+  type OptionSpec,
+} from './command.ts'
+import { didYouMean } from './similar.ts'
+
+/** Makes the error of a line that makes no sense; `command` is what to ask for help. */
+export type UsageError = (problem: string, command: string) => AppError
+
+type Values = ReadonlyMap<string, readonly string[]>
+
+/** What a line says: a command, its options and its words. */
+export class CommandLine {
+  /** The words of the command behind the program's name, `contacts pin`; empty for the program itself. */
+  readonly command: string
+  readonly words: readonly string[]
+  /** What stands behind `--`; null where there is none. */
+  readonly behindDashes: readonly string[] | null
+  readonly #path: CommandPath
+  readonly #values: Values
+
+  constructor(path: CommandPath, values: Values, words: readonly string[], behindDashes: readonly string[] | null) {
+    this.#path = path
+    this.command = path
+      .slice(1)
+      .map(({ name }) => name)
+      .join(' ')
+    this.words = words
+    this.behindDashes = behindDashes
+    this.#values = values
+  }
+
+  has(name: string): boolean {
+    return this.#values.has(name)
+  }
+
+  /** The last one given, or the default. */
+  value(name: string): string | null {
+    return this.#values.get(name)?.at(-1) ?? optionsOf(this.#path).find((option) => optionParts(option).name === name)?.default ?? null
+  }
+
+  /** All that were given. */
+  values(name: string): readonly string[] {
+    return this.#values.get(name) ?? []
+  }
+}
+
+/** A line that is to be run, or one whose answer is text. `asked`: help that was not asked for is a failure. */
+export type ParsedLine =
+  | { readonly kind: 'line'; readonly line: CommandLine }
+  | { readonly kind: 'help'; readonly path: CommandPath; readonly asked: boolean }
+  | { readonly kind: 'version' }
+
+/** The words behind one command, up to the name of a command below it. */
+interface Level {
+  readonly words: readonly string[]
+  readonly behindDashes: readonly string[] | null
+  readonly values: ReadonlyMap<string, readonly string[]>
+  readonly problem: string | null
+  readonly asks: 'help' | 'version' | null
+  readonly below: { readonly command: CommandSpec; readonly rest: readonly string[] } | null
+}
+
+const tokensOf = (args: readonly string[], options: readonly OptionSpec[]) => {
+  const config = options.map((option) => {
+    const { name, short, takesValue } = optionParts(option)
+    return [name, { type: takesValue ? 'string' : 'boolean', ...(short === undefined ? {} : { short }) }] as const
+  })
+  return parseArgs({ args: [...args], options: Object.fromEntries(config), strict: false, tokens: true }).tokens
+}
+
+const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly OptionSpec[]): string => {
+  const similar = flag.startsWith('--')
+    ? didYouMean(
+        flag.slice(2),
+        options.map((option) => optionParts(option).name),
+        '--',
+      )
+    : ''
+  return `unknown option '${flag}'${similar}${hint === undefined ? '' : `; ${hint}`}`
+}
+
+const readLevel = (path: CommandPath, args: readonly string[]): Level => {
+  const command = path.at(-1)!
+  const options = [...optionsOf(path), HELP_OPTION]
+  const byName = new Map(options.map((option) => [optionParts(option).name, option]))
+  const [words, values]: [string[], Map<string, string[]>] = [[], new Map()]
+  let problem: string | null = null
+  let asks: Level['asks'] = null
+  for (const token of tokensOf(args, options)) {
+    if (token.kind === 'option-terminator') return { words, behindDashes: args.slice(token.index + 1), values, problem, asks, below: null }
+    if (token.kind === 'positional') {
+      const below = words.length === 0 && problem === null ? command.commands?.find(({ name }) => name === token.value) : undefined
+      if (below !== undefined && asks === null)
+        return { words, behindDashes: null, values, problem, asks, below: { command: below, rest: args.slice(token.index + 1) } }
+      words.push(token.value)
+      continue
+    }
+    const option = byName.get(token.name)
+    const takesValue = option !== undefined && optionParts(option).takesValue
+    if (option === undefined || (!takesValue && token.value !== undefined))
+      problem ??= unknownOption(token.inlineValue === true ? `${token.rawName}=${token.value}` : token.rawName, command, options)
+    else if (option === HELP_OPTION) asks ??= 'help'
+    else if (option === VERSION_OPTION) asks ??= 'version'
+    else if (takesValue && (token.value === undefined || (token.value === '--' && !token.inlineValue)))
+      problem ??= `option '${option.flags}' argument missing`
+    else values.set(token.name, [...(values.get(token.name) ?? []), token.value ?? ''])
+  }
+  return { words, behindDashes: null, values, problem, asks, below: null }
+}
+
+const optionProblem = (options: readonly OptionSpec[], values: Values): string | null => {
+  const given = (name: string): boolean => values.has(name)
+  for (const option of options) {
+    const { name } = optionParts(option)
+    if (option.required === true && !given(name)) return `required option '${option.flags}' not specified`
+    const other = given(name)
+      ? options.find((one) => option.conflicts?.includes(optionParts(one).name) && given(optionParts(one).name))
+      : undefined
+    if (other !== undefined) return `option '${option.flags}' cannot be used with option '${other.flags}'`
+  }
+  return null
+}
+
+const wordsProblem = (path: CommandPath, words: readonly string[]): string | null => {
+  const { arguments: expected = [], name } = path.at(-1)!
+  const missing = expected.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
+  if (missing !== undefined) return `missing required argument '${argumentName(missing)}'`
+  if (words.length <= expected.length || expected.some(isVariadic)) return null
+  const counted = `${expected.length} argument${expected.length === 1 ? '' : 's'}`
+  return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}. Expected ${counted} but got ${words.length}.`
+}
+
+/** A group without one of its commands: help, where that is meant. */
+const inGroup = (path: CommandPath, [word, about]: readonly string[], usage: UsageError): ParsedLine => {
+  const { commands = [] } = path.at(-1)!
+  if (word === undefined) return { kind: 'help', path, asked: false }
+  if (word !== 'help' || path.length === 1)
+    throw usage(
+      `unknown command '${word}'${didYouMean(
+        word,
+        commands.map(({ name }) => name),
+      )}`,
+      pathText(path),
+    )
+  const below = commands.find(({ name }) => name === about)
+  return { kind: 'help', path: below === undefined ? path : [...path, below], asked: about === undefined || below !== undefined }
+}
+
+/** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
+export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine => {
+  const values = new Map<string, readonly string[]>()
+  let path: CommandPath = [program]
+  for (let args = argv; ;) {
+    const level = readLevel(path, args)
+    const { below, words, behindDashes, asks } = level
+    for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
+    if (below !== null) {
+      path = [...path, below.command]
+      const stray = [...values.keys()].find((name) => !optionsOf(path).some((option) => optionParts(option).name === name))
+      if (stray !== undefined) throw usage(`unknown option '--${stray}'`, pathText(path))
+      args = below.rest
+      continue
+    }
+    if (asks === 'help') return { kind: 'help', path, asked: true }
+    if (asks === 'version') return { kind: 'version' }
+    const command = path.at(-1)!
+    if (level.problem !== null) throw usage(level.problem, pathText(path))
+    if (command.group === true) return inGroup(path, words, usage)
+    const own = command.carries === true ? words : [...words, ...(behindDashes ?? [])]
+    const problem = optionProblem(optionsOf(path), values) ?? wordsProblem(path, own)
+    if (problem !== null) throw usage(problem, pathText(path))
+    return { kind: 'line', line: new CommandLine(path, values, own, behindDashes) }
+  }
+}

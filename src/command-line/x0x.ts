@@ -1,0 +1,228 @@
+import { VERSION_OPTION, type CommandSpec, type OptionSpec } from './command.ts'
+
+const exec: CommandSpec = {
+  name: 'exec',
+  summary: 'run a command on an agent',
+  text: 'Runs a command on another agent and streams its output. AGENT: a contact, an id, or its first 6 or more characters.',
+  usage: 'AGENT [options] -- ARGV...',
+  arguments: [{ flags: '[agent]' }, { flags: '[argv...]' }],
+  carries: true,
+  options: [
+    { flags: '--timeout <secs>', text: 'end the command after this time; clamped to the cap there' },
+    { flags: '--stdin-file <file>', text: 'give the command this stdin; - reads our own to its end' },
+    { flags: '--cancel <id>', text: 'cancel this run instead; needs no AGENT' },
+    { flags: '--raw', text: 'control characters to the terminal as they come' },
+  ],
+  examples: [
+    'x0x exec bob -- echo 42',
+    'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',
+    'x0x exec bob --stdin-file payload.bin -- sha256sum',
+    'tar c . | x0x exec bob --stdin-file - -- sha256sum',
+    'x0x exec bob --json -- x0x diagnostics exec',
+  ],
+  notes: ['Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does not wait.'],
+  commands: [
+    { name: 'sessions', text: 'commands that this daemon asked for and that have not ended' },
+    { name: 'cancel', text: 'end one of them', arguments: [{ flags: '<id>' }] },
+  ],
+}
+
+const id: CommandSpec = {
+  name: 'id',
+  text: 'who this daemon is: agent, machine, name',
+  commands: [
+    {
+      name: 'revoke',
+      text: 'declare this agent, or its presence on one machine, void for ever',
+      options: [
+        { flags: '--machine <id>', text: 'only on this machine' },
+        { flags: '--yes', text: 'yes, for ever' },
+      ],
+    },
+  ],
+}
+
+const NAME_AND_MACHINE = [{ flags: '<name>' }, { flags: '<machine>', text: '64 characters, from x0x id on that machine' }]
+
+const contacts: CommandSpec = {
+  name: 'contacts',
+  text: 'who we know, how far we trust them, and on which machines',
+  group: true,
+  examples: [
+    'x0x contacts import x0x://agent/… --as laptop',
+    'x0x contacts trust laptop trusted',
+    'x0x contacts pin laptop 6e1f…',
+    'ssh laptop x0x card | x0x contacts import - --as laptop',
+  ],
+  commands: [
+    { name: 'list', text: 'all of them' },
+    {
+      name: 'import',
+      text: 'verify a card and keep it; never changes the trust or the pins of a contact we have',
+      arguments: [{ flags: '<link>', text: 'x0x://agent/…, or - for standard input' }],
+      options: [
+        { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
+        { flags: '--trust <level>', text: 'trust level of a new contact (default: unknown)' },
+      ],
+    },
+    {
+      name: 'trust',
+      text: 'set a trust level: blocked, unknown, known or trusted; exec needs trusted',
+      arguments: [{ flags: '<name>' }, { flags: '<level>' }],
+    },
+    { name: 'pin', text: 'accept this contact from this machine (and others pinned) only', arguments: NAME_AND_MACHINE },
+    { name: 'unpin', text: 'remove a pin; without its last pin a trusted contact is only known', arguments: NAME_AND_MACHINE },
+    { name: 'remove', text: 'forget it', arguments: [{ flags: '<name>' }] },
+  ],
+}
+
+const direct: CommandSpec = {
+  name: 'direct',
+  text: 'messages between agents',
+  group: true,
+  examples: ['x0x direct send laptop "the build is done"', 'x0x direct listen'],
+  commands: [
+    {
+      name: 'send',
+      text: 'send one message; answers when the other side has it',
+      arguments: [{ flags: '<agent>' }, { flags: '[text]', text: '- or nothing: standard input' }],
+      options: [{ flags: '--content-type <type>', text: 'what it is', default: 'text/plain' }],
+    },
+    { name: 'listen', text: 'print messages as they come' },
+  ],
+}
+
+const diagnostics: CommandSpec = {
+  name: 'diagnostics',
+  text: 'what the daemon counts',
+  group: true,
+  examples: ['x0x diagnostics exec'],
+  commands: [
+    { name: 'exec', text: 'commands run, denied and cut here' },
+    { name: 'dm', text: 'links and messages' },
+    { name: 'mesh', text: 'addresses, connections, discovery' },
+  ],
+}
+
+const acl: CommandSpec = {
+  name: 'acl',
+  text: 'examine an ACL file; no daemon is needed',
+  group: true,
+  examples: ['x0x acl check /etc/x0x/exec-acl.toml'],
+  commands: [
+    {
+      name: 'check',
+      text: 'every problem of the file, and what its commands could be bent to',
+      arguments: [{ flags: '<file>' }],
+    },
+    {
+      name: 'explain',
+      text: 'would this be allowed, and what decides',
+      usage: 'FILE --agent ID --machine ID -- ARGV...',
+      arguments: [{ flags: '<file>' }, { flags: '[argv...]' }],
+      carries: true,
+      options: [
+        { flags: '--agent <id>', text: 'who asks', required: true },
+        { flags: '--machine <id>', text: 'from where', required: true },
+      ],
+      examples: ['x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42'],
+    },
+  ],
+}
+
+const OUTGOING: OptionSpec = { flags: '--outgoing', text: 'what the running daemon asked of other agents, instead of what ran here' }
+
+const audit: CommandSpec = {
+  name: 'audit',
+  text: 'the journal of every decision and run on this host, and of what this agent asks of others',
+  group: true,
+  examples: ['x0x audit tail --lines 50 --follow', 'x0x audit verify'],
+  commands: [
+    {
+      name: 'tail',
+      text: 'its last lines',
+      arguments: [{ flags: '[file]', text: 'default: the journal of the running daemon' }],
+      options: [
+        { flags: '-n, --lines <count>', text: 'how many', default: '20' },
+        { flags: '-f, --follow', text: 'go on as lines come' },
+        OUTGOING,
+      ],
+    },
+    {
+      name: 'verify',
+      text: "was anything altered, moved or taken out, and what is signed; prints the journal's head, to compare with a copy kept elsewhere",
+      arguments: [{ flags: '[files...]', text: 'all parts of a rotated journal; default: the journal of the running daemon' }],
+      options: [
+        { flags: '--continued', text: 'older parts are gone: a chain may begin in its middle' },
+        {
+          flags: '--agent <id>',
+          text: 'who must have signed it; default: the running daemon, where no file is named, else whoever has',
+        },
+        OUTGOING,
+      ],
+    },
+  ],
+}
+
+const completion: CommandSpec = {
+  name: 'completion',
+  text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd and rexd',
+  arguments: [
+    { flags: '<shell>', text: 'bash, zsh or fish; words: what may stand last in the command line behind --' },
+    { flags: '[line...]' },
+  ],
+  usage: 'SHELL',
+  carries: true,
+  examples: [
+    'source <(x0x completion bash)                            in ~/.bashrc',
+    'source <(x0x completion zsh)                             in ~/.zshrc, behind compinit',
+    'x0x completion fish > ~/.config/fish/completions/x0x.fish',
+  ],
+}
+
+const man: CommandSpec = {
+  name: 'man',
+  text: 'print a manual page, for man -l',
+  arguments: [{ flags: '[program]', text: 'x0x, x0xd or rexd (default: x0x)' }],
+  examples: ['x0x man x0xd | man -l -'],
+}
+
+export const X0X: CommandSpec = {
+  name: 'x0x',
+  text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
+  group: true,
+  options: [
+    { flags: '--name <name>', text: 'the daemon with this name (data in ~/.x0x-NAME)' },
+    { flags: '--data-dir <dir>', text: 'the daemon with this data directory' },
+    { flags: '--api <url>', text: 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN' },
+    { flags: '--json', text: 'print one JSON object' },
+    VERSION_OPTION,
+  ],
+  commands: [
+    exec,
+    id,
+    { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
+    contacts,
+    { name: 'peers', text: 'who is connected and who was discovered' },
+    direct,
+    diagnostics,
+    { name: 'routes', text: 'what the API offers' },
+    acl,
+    audit,
+    completion,
+    man,
+  ],
+  examples: [
+    'x0x id                                        who this daemon is',
+    'x0x card                                      a link for the other side:  x0x contacts import LINK --as laptop',
+    'x0x contacts trust laptop trusted             then pin it:  x0x contacts pin laptop MACHINE',
+    'x0x exec saorsa-7 -- systemctl status x0xd    run a command there; its ACL must allow exactly this',
+    'x0x diagnostics exec                          what was run, denied and cut here',
+    'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
+  ],
+  notes: [
+    '',
+    "Every command takes --json. Exit status of exec: the remote command's own; 128+n when a signal",
+    'ended it; 255 when it was denied, not reached, or ended by a limit. 2: the command line is wrong.',
+  ],
+}

@@ -1,0 +1,83 @@
+import type { Environment } from '../../base/environment.ts'
+import type { CommandLine } from '../../command-line/parse.ts'
+import { carriedCommand } from './carried-command.ts'
+import { contextOf, type CliContext, type CliIo } from './context.ts'
+import { reported } from './failure.ts'
+
+/** Answers the exit status. */
+type Command = (context: CliContext, line: CommandLine) => Promise<number>
+
+const pin =
+  (action: 'pin' | 'unpin'): Command =>
+  async (context, { words: [name = '', machine = ''] }) =>
+    (await import('./commands/contacts.ts')).runContactsPin(context, action, name, machine)
+
+const diagnostics =
+  (what: 'exec' | 'dm' | 'mesh'): Command =>
+  async (context) =>
+    (await import('./commands/diagnostics.ts')).runDiagnostics(context, what)
+
+/** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
+export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
+  'exec sessions': async (context) => (await import('./commands/exec-sessions.ts')).runSessions(context),
+  'exec cancel': async (context, { words: [id = ''] }) => (await import('./commands/exec-sessions.ts')).runCancel(context, id),
+  // Only with --cancel: a plain one is run without this file.
+  exec: async (context, line) => (await import('./commands/exec-sessions.ts')).runCancel(context, line.value('cancel') ?? ''),
+  id: async (context) => (await import('./commands/identity.ts')).runId(context),
+  'id revoke': async (context, line) =>
+    (await import('./commands/identity.ts')).runRevoke(context, { machine: line.value('machine'), yes: line.has('yes') }),
+  card: async (context) => (await import('./commands/identity.ts')).runCard(context),
+  'contacts list': async (context) => (await import('./commands/contacts.ts')).runContactsList(context),
+  'contacts import': async (context, line) =>
+    (await import('./commands/contacts.ts')).runContactsImport(context, line.words[0] ?? '', {
+      name: line.value('as'),
+      trust: line.value('trust'),
+    }),
+  'contacts trust': async (context, { words: [name = '', level = ''] }) =>
+    (await import('./commands/contacts.ts')).runContactsTrust(context, name, level),
+  'contacts pin': pin('pin'),
+  'contacts unpin': pin('unpin'),
+  'contacts remove': async (context, { words: [name = ''] }) => (await import('./commands/contacts.ts')).runContactsRemove(context, name),
+  peers: async (context) => (await import('./commands/peers.ts')).runPeers(context),
+  'direct send': async (context, line) =>
+    (await import('./commands/direct.ts')).runDirectSend(context, line.words[0] ?? '', {
+      text: line.words[1] ?? null,
+      contentType: line.value('content-type') ?? '',
+    }),
+  'direct listen': async (context) => (await import('./commands/direct.ts')).runDirectListen(context),
+  'diagnostics exec': diagnostics('exec'),
+  'diagnostics dm': diagnostics('dm'),
+  'diagnostics mesh': diagnostics('mesh'),
+  routes: async (context) => (await import('./commands/diagnostics.ts')).runRoutes(context),
+  'acl check': async (context, { words: [file = ''] }) => (await import('./commands/acl.ts')).runAclCheck(context, file),
+  'acl explain': async (context, line) => {
+    const [agent, machine] = [line.value('agent') ?? '', line.value('machine') ?? '']
+    const { runAclExplain } = await import('./commands/acl.ts')
+    return runAclExplain(context, { file: line.words[0] ?? '', agent, machine, argv: carriedCommand(line, 1) })
+  },
+  'audit tail': async (context, line) =>
+    (await import('./commands/audit.ts')).runAuditTail(context, {
+      file: line.words[0] ?? null,
+      lines: line.value('lines') ?? '',
+      follow: line.has('follow'),
+      outgoing: line.has('outgoing'),
+    }),
+  'audit verify': async (context, line) =>
+    (await import('./commands/audit.ts')).runAuditVerify(context, {
+      files: line.words,
+      continued: line.has('continued'),
+      outgoing: line.has('outgoing'),
+      agent: line.value('agent'),
+    }),
+  completion: async (context, { words: [what = ''], behindDashes }) =>
+    (await import('./commands/manual.ts')).runCompletion(context, what, behindDashes ?? []),
+  man: async (context, { words: [program = 'x0x'] }) => (await import('./commands/manual.ts')).runMan(context, program),
+}
+
+/** Runs a line that is no plain `exec`. Its failures begin and end in this bundle: in another our errors are another class. */
+export const runOther = async (io: CliIo, env: Environment, line: CommandLine): Promise<number> =>
+  reported(io, line.has('json'), async () => {
+    const run = OTHER_COMMANDS[line.command]
+    if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
+    return run(contextOf(io, env, line), line)
+  })

@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
+import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
+import { helpText } from '../../src/command-line/help.ts'
+import { manualPage } from '../../src/command-line/man.ts'
+import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
+import { X0X } from '../../src/command-line/x0x.ts'
+import { X0XD } from '../../src/command-line/x0xd.ts'
+import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
+import { runCli } from '../support/fake-daemon.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const PROGRAMS: readonly CommandSpec[] = [X0X, X0XD, REXD, REXD_EXEC]
+
+const pathsBelow = (path: CommandPath): CommandPath[] => [
+  path,
+  ...(path.at(-1)?.commands ?? []).flatMap((command) => pathsBelow([...path, command])),
+]
+
+test('every command of the table is run by somebody, and nobody runs another', () => {
+  const runnable = pathsBelow([X0X]).filter((path) => path.at(-1)?.group !== true)
+  assert.ok(runnable.length > 20)
+  assert.deepEqual(
+    runnable
+      .map((path) =>
+        path
+          .slice(1)
+          .map(({ name }) => name)
+          .join(' '),
+      )
+      .sort(),
+    Object.keys(OTHER_COMMANDS).sort(),
+  )
+})
+
+test('help tells every option, command and argument, in 80 columns or those of the terminal', () => {
+  for (const path of PROGRAMS.flatMap((program) => pathsBelow([program]))) {
+    const { options = [], commands = [], text, examples = [], notes = [] } = path.at(-1)!
+    assert.ok(text.length > 0)
+    const help = helpText(path)
+    for (const { flags } of options) assert.ok(help.includes(`\n  ${flags}`), flags)
+    for (const { name } of commands) assert.match(help, new RegExp(`\\n  ${name}\\b`))
+    const ours = help.split('\n').filter((line) => !examples.includes(line.trim()) && !notes.includes(line))
+    assert.ok(ours.slice(1).every((line) => line.length <= 80))
+    assert.ok(helpText(path, 160).split('\n').length <= help.split('\n').length)
+  }
+  assert.equal(
+    helpText([X0X, X0X.commands!.find(({ name }) => name === 'card')!]),
+    "Usage: x0x card [options]\n\nprint this agent's card: a signed link for x0x contacts import on the other side\n\nOptions:\n  -h, --help  show this help\n",
+  )
+})
+
+test('a manual page tells the same, and a formatter takes it without a word', async () => {
+  for (const [program, ...parts] of [
+    ['x0x', X0X],
+    ['x0xd', X0XD],
+    ['rexd', REXD, REXD_EXEC],
+  ] as const) {
+    const { status, stdout } = await runCli(['man', program])
+    assert.equal(status, 0)
+    assert.equal(stdout, manualPage(parts))
+    for (const { flags } of parts.flatMap((part) => pathsBelow([part]).flatMap((path) => path.at(-1)?.options ?? [])))
+      assert.ok(stdout.includes(`.B ${flags.replaceAll('-', '\\-')}\n`), flags)
+    const groff = spawnSync('groff', ['-man', '-Tutf8', '-ww'], { input: stdout, encoding: 'utf8' })
+    if (groff.error === undefined) assert.deepEqual([groff.status, groff.stderr], [0, ''], program)
+  }
+  assert.equal((await runCli(['man', 'vi'])).status, 2)
+})
+
+const words = (...line: string[]): string[] => completions(PROGRAMS, line).map(([word]) => word)
+
+test('what may stand next is completed: commands, options, and nothing where a value or a file belongs', () => {
+  assert.deepEqual(words('x0x', 'con'), ['contacts'])
+  assert.deepEqual(words('/usr/bin/x0x', '--json', 'exec', ''), ['sessions', 'cancel'])
+  assert.deepEqual(words('x0x', 'contacts', 'p'), ['pin'])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--st'), ['--stdin-file'])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--j'), ['--json'])
+  assert.deepEqual(words('x0x', 'exec', '--timeout', ''), [])
+  assert.deepEqual(words('x0x', 'exec', 'bob', '--', 'l'), [])
+  assert.deepEqual(words('x0x', '--name', 'exec', 'i'), ['id'])
+  assert.deepEqual(words('x0xd', '--do'), ['--doctor'])
+  assert.deepEqual(words('rexd', 'e'), ['exec'])
+  assert.deepEqual(words('rexd', 'exec', '--ss'), ['--ssh'])
+  assert.deepEqual(words('ls', ''), [])
+  assert.deepEqual(words(), [])
+})
+
+/** Shells ask the program by its name. */
+const ASKING: Readonly<Record<keyof typeof COMPLETION_SCRIPTS, (script: string) => string[]>> = {
+  bash: (script) => [
+    'bash',
+    '--norc',
+    '-c',
+    `${script}\nCOMP_WORDS=(x0x contacts p); COMP_CWORD=2; _x0x; printf '%s\\n' "\${COMPREPLY[@]}"`,
+  ],
+  zsh: (script) => [
+    'zsh',
+    '-f',
+    '-c',
+    `compdef() { :; }; _describe() { printf '%s\\n' $found; }\n${script}\nwords=(x0x contacts p); CURRENT=3; _x0x`,
+  ],
+  fish: (script) => ['fish', '-N', '-c', `${script}\ncomplete -C 'x0x contacts p'`],
+}
+
+for (const shell of ['bash', 'zsh', 'fish'] as const)
+  test(`${shell} completes by the script that is printed for it`, async (t) => {
+    const { stdout, status } = await runCli(['completion', shell])
+    assert.deepEqual([status, stdout], [0, COMPLETION_SCRIPTS[shell]])
+    const bin = await tempDir(t)
+    const main = new URL('../../src/programs/x0x/main.ts', import.meta.url).href
+    const run = `import { main } from ${JSON.stringify(main)}; process.exitCode = await main(process.argv.slice(1), process.env)`
+    await writeFile(join(bin, 'x0x'), `#!/bin/sh\nexec '${process.execPath}' --input-type=module --eval '${run}' -- "$@"\n`)
+    await chmod(join(bin, 'x0x'), 0o755)
+    const [file = '', ...args] = ASKING[shell](stdout)
+    const env = { ...process.env, PATH: `${bin}:${process.env['PATH']}`, HOME: bin }
+    const asked = spawnSync(file, args, { encoding: 'utf8', env })
+    if (asked.error !== undefined) return t.skip(`${shell} is not installed`)
+    assert.match(asked.stdout, /^pin\b/, asked.stderr)
+    assert.equal(asked.stdout.trim().split('\n').length, 1)
+  })
+
+test('a shell that is not known is refused by the names of those that are', async () => {
+  const { status, stderr } = await runCli(['completion', 'tcsh'])
+  assert.equal(status, 2)
+  assert.match(stderr, /one of bash, zsh, fish/)
+})
