@@ -5,8 +5,7 @@ import type { Containment } from '../protocol/reasons.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
 import type { PidNamespace } from './pid-namespace.ts'
 import { ProcessTree, type RunMark } from './process-tree.ts'
-import { signalAll } from './signal-all.ts'
-import { mayNotSignal, send, type ProcessSignal } from './signals.ts'
+import { mayNotSignal, send, signalAll, type ProcessSignal } from './signals.ts'
 
 /** What a run lives in. */
 export interface CellInit {

@@ -1,11 +1,11 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 
 import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
-import type { Permit } from '../policy/permit.ts'
+import type { Permit, TerminalSize } from '../policy/permit.ts'
 import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
-import { terminalWords } from './terminal-program.ts'
 
 /** Programs of the system that confine another before they become it, or hold it. */
 export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
@@ -65,6 +65,19 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
   ...(confinement.nice === null ? [] : [{ key: 'nice', tool: 'nice' } as const]),
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]
+
+/**
+ * The words that go before a program so that it runs on a terminal: a process of its own for each, because the open end
+ * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come.
+ */
+const terminalWords = ({ cols, rows }: TerminalSize, control: number): string[] => {
+  const fromSources = import.meta.url.endsWith('.ts')
+  const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.mjs', import.meta.url))
+  // A main module does nothing when it is imported; a bundle calls its own.
+  const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
+  const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
+  return [process.execPath, ...program, String(control), String(cols), String(rows)]
+}
 
 /** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
 export const planLaunch = (

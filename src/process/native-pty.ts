@@ -38,3 +38,9 @@ export const loadPty = (): { readonly native: NativePty; readonly helper: string
     return { problem: `a terminal needs the package ${PACKAGE}: npm install ${PACKAGE} (${errorText(error).split('\n')[0]})` }
   }
 }
+
+/** Why nothing can have a terminal here; null: it can. */
+export const terminalProblem = (): string | null => {
+  const pty = loadPty()
+  return 'problem' in pty ? pty.problem : null
+}

@@ -7,8 +7,7 @@ import type { TimeShare } from '../base/time-sharing.ts'
 import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS, HIDDEN_LOOK_MS, HIDDEN_LOOKS } from '../protocol/containment-limits.ts'
 import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
 import type { MarkSearch } from './mark-search.ts'
-import { inTurns } from './signal-all.ts'
-import { childrenOf, mayNotSignal, send, type Member } from './signals.ts'
+import { childrenOf, inTurns, mayNotSignal, send, type Member } from './signals.ts'
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]

@@ -2,16 +2,14 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
-import { FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
-import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
+import { DRAIN_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
+import { DRAIN_TOTAL_MS, MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
 import { KILL_DEAF_MS, KILL_REFUSED_MS } from '../protocol/containment-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
-import type { Child, ProcessExit, SpawnFailure } from './child.ts'
-import { drain, type DrainOutcome } from './drain.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
 import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
 import type { ProcessSignal } from './signals.ts'
-import { spawnPermitted, type SpawnComponents } from './spawn.ts'
+import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents, type SpawnFailure } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
 export interface ProcessHandlers {
@@ -20,6 +18,12 @@ export interface ProcessHandlers {
   /** Each kind at most once. `bytes` is the stream's total, null where the warning is not about a stream. */
   onWarning(kind: WarningKind, bytes: number | null): void
 }
+
+/**
+ * How the reading of the pipes came to its end after the process had exited: `ended` = end of file;
+ * `held` = a descendant keeps them open and is silent; `cut` = a descendant went on writing, and what it wrote is lost.
+ */
+type DrainOutcome = 'ended' | 'held' | 'cut'
 
 /** How a run ended, with everything that its Exit says. Neither code nor signal: it could not be killed, and lives. */
 export interface ProcessEnd extends ProcessExit {
@@ -187,7 +191,7 @@ export class RunningProcess {
     // Whoever started it is told that before its output comes.
     if (this.#paused) await nextTurn()
     this.resume()
-    const outcome = await drain(this.#drainSubject(), this.#clock)
+    const outcome = await this.#drain()
     if (outcome !== 'ended') this.#handlers.onWarning('descendant_held_output', null)
     if (outcome === 'cut') this.#handlers.onWarning('output_lost', null)
     if (this.#maySurvive(outcome)) this.#handlers.onWarning('descendants_may_survive', null)
@@ -220,21 +224,32 @@ export class RunningProcess {
     this.#lookTimer = this.#clock.setTimeout(() => this.#afterKill(KILL_DEAF_MS), KILL_DEAF_MS - waited)
   }
 
-  #drainSubject(): Parameters<typeof drain>[0] {
+  /**
+   * Waits, after the exit, until everything that the program wrote has been read. Pipes that stay open are given up after
+   * DRAIN_MS without a byte, and after DRAIN_TOTAL_MS whatever comes.
+   */
+  async #drain(): Promise<DrainOutcome> {
     const [stdout, stderr] = [this.#stdout, this.#stderr]
-    const paused = (): boolean => this.#paused
-    return {
-      get isEnded() {
-        return stdout.isEnded && stderr.isEnded
-      },
-      get isPaused() {
-        return paused()
-      },
-      get total() {
-        return stdout.total + stderr.total
-      },
-      ended: Promise.all([stdout.ended, stderr.ended]),
+    const ended = Promise.all([stdout.ended, stderr.ended])
+    const began = this.#clock.monotonic()
+    while (!stdout.isEnded || !stderr.isEnded) {
+      const before = stdout.total + stderr.total
+      await this.#sleep(DRAIN_MS, ended)
+      // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
+      await nextTurn()
+      if (stdout.isEnded && stderr.isEnded) break
+      // More has come than the pipes of the ended process can have held.
+      if (this.#paused || this.#clock.monotonic() - began >= DRAIN_TOTAL_MS) return 'cut'
+      if (stdout.total + stderr.total === before) return 'held'
     }
+    return 'ended'
+  }
+
+  async #sleep(ms: number, wake: Promise<unknown>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = this.#clock.setTimeout(resolve, ms)
+    await Promise.race([promise, wake])
+    timer.cancel()
   }
 
   #closePipes(): void {

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
-import { statOf } from '../base/proc-stat.ts'
+import { birthOf, statOf } from '../base/proc-stat.ts'
+import type { TimeShare } from '../base/time-sharing.ts'
 
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 export interface Member {
@@ -23,6 +24,21 @@ export const send = (target: number, signal: NodeJS.Signals): boolean => {
     // ESRCH: gone already. EPERM: it became another user's (setuid), which whoever kills looks at afterwards.
     return false
   }
+}
+
+/** The same, and the event loop goes round where the time of this turn is used up. */
+export async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGenerator<T> {
+  for (const one of all) {
+    if (share.due) await share.turn()
+    yield one
+  }
+}
+
+/** Signals all, who are looked for first: who is told may end, and those below him are not found any more. */
+export const signalAll = async (all: Iterable<Member | null>, signals: readonly NodeJS.Signals[], share: TimeShare): Promise<void> => {
+  const members: Member[] = []
+  for await (const member of inTurns(all, share)) if (member !== null) members.push(member)
+  for await (const { pid, born } of inTurns(members, share)) if (birthOf(pid) === born) for (const signal of signals) send(pid, signal)
 }
 
 /** True where somebody is there, and is another user's by now (setuid): no signal of ours reaches it. */

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { StdinFeed } from '../../../src/executor/runs/stdin-feed.ts'
-import { terminalProblem } from '../../../src/process/terminal-program.ts'
+import { terminalProblem } from '../../../src/process/native-pty.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
 import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'
 import { MAX_INLINE_STDIN } from '../../../src/protocol/rexd-limits.ts'
