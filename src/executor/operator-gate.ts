@@ -2,8 +2,11 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { checkOperatorProof } from '../identity/check-operator-proof.ts'
 import type { RUN_OPERATION } from '../identity/operator-proof.ts'
-import { MAX_USED_PROOFS, OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
+import { OPERATOR_PROOF_MS } from '../protocol/local-limits.ts'
 import type { Operation } from './port/messages.ts'
+
+/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
+export const MAX_USED_PROOFS = 131_072
 
 /** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */
 const REMEMBER_MS = 2 * OPERATOR_PROOF_MS

@@ -7,12 +7,19 @@ import { beneath } from './beneath.ts'
 import { readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
-import { MAX_EDIT_BYTES, MAX_PATCH_BYTES, MAX_PATCH_FILES, MAX_PATCH_LINES } from './limits.ts'
+import { MAX_EDIT_BYTES } from './content.ts'
 import { carryOut, type Effect } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
 import { about, conflict, errnoOf, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
+
+/** Files that one patch names. */
+export const MAX_PATCH_FILES = 100
+/** All that one patch reads and writes: it is in memory until everything is known to fit. */
+const MAX_PATCH_BYTES = 64 * 1024 * 1024
+/** Lines of a file that is patched: each costs some hundred bytes and a tenth of a microsecond while it is. */
+const MAX_PATCH_LINES = 1_000_000
 
 /** Throws `forbidden_path` for a path that may not be written. */
 export type PermitFor = (path: string, access: FileAccess) => FilePermit

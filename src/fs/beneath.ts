@@ -4,9 +4,11 @@ import { AppError } from '../base/errors.ts'
 import { MAX_PATH_LINKS } from '../base/way.ts'
 import type { FilePermit, Root } from '../policy/local/file-permit.ts'
 import { holdRoot, type Found, type Held } from './held.ts'
-import { MAX_WALK_DEPTH } from './limits.ts'
 import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 import { utf8Text } from '../protocol/text.ts'
+
+/** Directories below a root that one walk holds open, to go back to on `..`. */
+const MAX_WALK_DEPTH = 128
 
 export interface WalkOptions {
   /** A link at the end is gone through, to what it leads to; else it is itself what is found. */

@@ -1,5 +1,7 @@
-import { MAX_GLOB_EXPANDED } from './limits.ts'
 import { tooMuch } from './refusals.ts'
+
+/** Characters of all that the braces of a pattern stand for: it bounds what one name is compared with. */
+export const MAX_GLOB_EXPANDED = 16_384
 
 interface Braces {
   readonly before: string

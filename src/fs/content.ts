@@ -4,6 +4,9 @@ import type { FileHandle } from 'node:fs/promises'
 import type { Found } from './held.ts'
 import { tooMuch } from './refusals.ts'
 
+/** A text that is edited or patched, before and after: it is held in memory as a whole. */
+export const MAX_EDIT_BYTES = 16 * 1024 * 1024
+
 /** What is read at once of a file that does not say how long it is. */
 const CHUNK_BYTES = 64 * 1024
 

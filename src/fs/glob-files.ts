@@ -5,9 +5,13 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
-import { MAX_GLOB_LOOKS, MAX_GLOB_STEPS } from './limits.ts'
 import { about, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow } from './tree.ts'
+
+/** Names that one pattern is held against: a large tree of sources has a tenth of that. */
+const MAX_GLOB_LOOKS = 1_000_000
+/** Characters that one pattern compares with others: a second or two of computing, and ten times what a usual pattern takes for all those names. */
+const MAX_GLOB_STEPS = 200_000_000
 
 export interface GlobOptions {
   /** Of paths below the permit's: see `globOf`. */

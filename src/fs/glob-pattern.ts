@@ -1,8 +1,10 @@
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
-import { MAX_GLOB_PATTERN } from './limits.ts'
 import { expandBraces } from './braces.ts'
 import { tooMuch } from './refusals.ts'
+
+/** Characters of a pattern. */
+export const MAX_GLOB_PATTERN = 1_024
 
 const MANY = Symbol('*')
 const ONE = Symbol('?')

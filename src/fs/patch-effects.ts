@@ -6,11 +6,13 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath, removeMade, type Made } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import { isAt, requireSame, type Held, type Standing } from './held.ts'
-import { MAX_PATCH_DIRECTORIES } from './limits.ts'
 import { timeBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { about, pathOf, systemError, tooMuch } from './refusals.ts'
 import { requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
+
+/** Directories that one patch makes: each is held open until all is done. */
+export const MAX_PATCH_DIRECTORIES = 256
 
 /** What a file has, and what it is to have; the same object where that does not change. */
 export interface Content {

@@ -1,8 +1,10 @@
 import type { TimeShare } from '../base/time-sharing.ts'
-import { MAX_PATCH_STEPS } from './limits.ts'
 import type { Hunk } from './patch-text.ts'
 import { tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
+
+/** Lines of a file times places where a patch changes it: the search takes up to three times as many steps, some ten nanoseconds each. */
+const MAX_PATCH_STEPS = 50_000_000
 
 /** Either the new text, or the hunk that fits nowhere. */
 export type Patched = { readonly text: string } | { readonly unmatched: Hunk }

@@ -1,6 +1,8 @@
 import { AppError } from '../base/errors.ts'
-import { MAX_PATCH_TEXT_LINES } from './limits.ts'
 import { tooMuch } from './refusals.ts'
+
+/** Lines of one patch: read, each costs up to 160 bytes and a microsecond, all of them in one piece. */
+export const MAX_PATCH_TEXT_LINES = 200_000
 
 export interface PatchLine {
   readonly kind: 'keep' | 'remove' | 'add'

@@ -4,9 +4,11 @@ import { opendir } from 'node:fs/promises'
 import type { TimeShare } from '../base/time-sharing.ts'
 import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
 import type { Held } from './held.ts'
-import { MAX_TREE_DEPTH } from './limits.ts'
 import { errnoOf } from './refusals.ts'
 import { utf8Text } from '../protocol/text.ts'
+
+/** Levels that a listing or a pattern goes down; each holds two descriptors. */
+const MAX_TREE_DEPTH = 64
 
 /** Entries that are read from the system at once. */
 const READ_AHEAD = 256

@@ -6,11 +6,13 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath, removeMade, type Place } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
-import { MAX_WRITE_TRIES } from './limits.ts'
 import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
 import { append, overwrite } from './overwrite.ts'
 import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
+
+/** Times that a file which comes and goes is looked for again before a write gives up. */
+const MAX_WRITE_TRIES = 8
 
 export interface WriteOptions {
   readonly data: Uint8Array

@@ -3,7 +3,9 @@ import { posix } from 'node:path'
 import { isMissing } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { programFormat, type ProgramFormat } from '../base/program-head.ts'
-import { MAX_INTERPRETERS } from '../protocol/containment-limits.ts'
+
+/** Interpreters of interpreters of a script that are followed, as the kernel does. */
+export const MAX_INTERPRETERS = 5
 
 /** Finds a bare name, as env(1) does. Null where there is none. */
 export type FindProgram = (name: string) => string | null

@@ -10,7 +10,6 @@ import { accountProblem, findAccount, type Account } from '../policy/account.ts'
 import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import type { EnforcementJudge, Unenforceable } from '../policy/mesh/enforceable.ts'
 import type { Permit } from '../policy/permit.ts'
-import { NAMESPACE_PROCESSES } from '../protocol/containment-limits.ts'
 import type { Containment, ContainmentChoice } from '../protocol/reasons.ts'
 import { Cell } from './cell.ts'
 import type { CgroupLeaf } from './cgroup-leaf.ts'
@@ -23,6 +22,9 @@ import { findTool, toolsFor } from './launch-plan.ts'
 import { namespaceProblem } from './namespace-probe.ts'
 import { MarkSearch } from './mark-search.ts'
 import { newMark, newMarkPrefix } from './run-mark.ts'
+
+/** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
+const NAMESPACE_PROCESSES = 2
 
 const REMEDIES: Readonly<Record<Containment, string>> = {
   cgroup: 'run the daemon as root, or in a unit with Delegate=yes and without ProtectControlGroups=; or set containment = "auto"',

@@ -2,8 +2,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileS
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { CELL_END_MS, CELL_LOOK_MS } from '../protocol/containment-limits.ts'
 import { processOf, send } from './signals.ts'
+import { CELL_END_MS, CELL_LOOK_MS } from './process-tree.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
 export const writeControl = (directory: string, file: string, value: string | number): void =>

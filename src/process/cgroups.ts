@@ -3,10 +3,13 @@ import { once } from 'node:events'
 
 import { errorText } from '../base/errors.ts'
 import { findExecutable } from '../policy/executable.ts'
-import { PROBE_MEMORY_BYTES, PROBE_MS } from '../protocol/containment-limits.ts'
 import { Hierarchy, type LimitController } from './cgroup-hierarchy.ts'
 import { CgroupLeaf, type LeafLimits } from './cgroup-leaf.ts'
 import type { CgroupPlace } from './cgroup-places.ts'
+import { PROBE_MS } from './namespace-probe.ts'
+
+/** How the memory of a probe is limited: enough for any `true`. */
+const PROBE_MEMORY_BYTES = 64 * 1024 * 1024
 
 const UNLIMITED: LeafLimits = { memory: null, processes: null }
 /** More than a program that waits has, which the probe is. */

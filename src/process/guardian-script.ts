@@ -1,5 +1,11 @@
-import { GUARDIAN_GRACE_SECONDS, GUARDIAN_PORTION, GUARDIAN_READ_SECONDS } from '../protocol/local-limits.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
+
+/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
+const GUARDIAN_GRACE_SECONDS = 1
+/** Processes whose environment it reads with one command, which takes 128 KiB of names at least (execve(2)). */
+const GUARDIAN_PORTION = 256
+/** How long one such command may take, in seconds: a process whose memory the kernel holds does not come. */
+const GUARDIAN_READ_SECONDS = 2
 
 /** What it calls, of the system. */
 export const GUARDIAN_TOOLS = ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] as const

@@ -6,9 +6,11 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { findExecutable } from '../policy/executable.ts'
-import { GUARDIAN_LIVED_MS } from '../protocol/local-limits.ts'
 import { GUARDIAN_SCRIPT, GUARDIAN_TOOLS } from './guardian-script.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
+
+/** A guardian that ended sooner cannot live here, and is not started again and again. */
+export const GUARDIAN_LIVED_MS = 100
 
 /** The last word of its command line, by which it is told from other shells. */
 export const GUARDIAN_NAME = 'x0x-guardian'

@@ -4,8 +4,10 @@ import { fileURLToPath } from 'node:url'
 import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
-import { CPU_KILL_LEAD_SECS } from '../protocol/containment-limits.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
+
+/** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
+const CPU_KILL_LEAD_SECS = 1
 
 /** Programs of the system that confine another before they become it, or hold it. */
 export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const

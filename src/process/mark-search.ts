@@ -4,10 +4,14 @@ import { join } from 'node:path'
 import { statOf } from '../base/proc-stat.ts'
 import { unlessAborted } from '../base/abortable.ts'
 import type { TimeShare, TimeSharing } from '../base/time-sharing.ts'
-import { MARK_LOOK_MS, MAX_READS } from '../protocol/containment-limits.ts'
 import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'
 import { marksIn } from './run-mark.ts'
 import { isOurUsers, type Member } from './signals.ts'
+
+/** One look through all processes of the host; 10,000 new ones take about as long. */
+const MARK_LOOK_MS = 1_000
+/** Environments that are read at the same time: one that hangs in the kernel holds one of the four threads that also write the journal. */
+const MAX_READS = 2
 
 /** Whose descendants are looked for. */
 export interface Wanted {

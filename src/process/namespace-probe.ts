@@ -5,8 +5,11 @@ import { errorText } from '../base/errors.ts'
 import type { Account } from '../policy/account.ts'
 import type { Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
-import { MAX_WRAPPER_TEXT, PROBE_MS } from '../protocol/containment-limits.ts'
 import { findTool, namespaceArguments } from './launch-plan.ts'
+import { MAX_WRAPPER_TEXT } from './pid-namespace.ts'
+
+/** A probe of what this host can do. */
+export const PROBE_MS = 5_000
 
 /** Runs `true` in such a namespace, as this user. Says why that does not work. */
 export const namespaceProblem = async (

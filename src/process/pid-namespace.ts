@@ -2,10 +2,14 @@ import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { CELL_END_MS, CELL_LOOK_MS, MAX_WRAPPER_TEXT, NAMESPACE_START_MS } from '../protocol/containment-limits.ts'
-import { descendantsOf } from './process-tree.ts'
+import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
 import { birthOf, isLiving } from '../base/proc-stat.ts'
 import { childrenOf, isChildOrIn, nameOf, send, type Member } from './signals.ts'
+
+/** Of what bwrap says when it fails, this much is kept. */
+export const MAX_WRAPPER_TEXT = 4_096
+/** How long bwrap may take from its start to the program's; then the program counts as started. */
+const NAMESPACE_START_MS = 5_000
 
 /** How bwrap(1) ended by itself: a status, or a signal's number. */
 interface WrapperExit {

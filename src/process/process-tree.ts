@@ -4,10 +4,22 @@ import { Due } from '../base/due.ts'
 import { NEVER } from '../base/abortable.ts'
 import { birthOf, isLiving, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
-import { CELL_END_MS, CELL_LOOK_MS, FREEZE_MS, FREEZE_ROUNDS, HIDDEN_LOOK_MS, HIDDEN_LOOKS } from '../protocol/containment-limits.ts'
-import { MAX_DESCENDANTS } from '../protocol/local-limits.ts'
 import type { MarkSearch } from './mark-search.ts'
 import { childrenOf, inTurns, mayNotSignal, send, type Member } from './signals.ts'
+
+/** How long the end of a run waits for a killed process that the kernel does not let go of. */
+export const CELL_END_MS = 2_000
+/** How often that is looked at. */
+export const CELL_LOOK_MS = 1
+/** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
+const FREEZE_ROUNDS = 16
+/** How long they are looked for, and what is known is killed: a run that is ended is over in time. */
+const FREEZE_MS = 1_000
+/** How often, and after which pause, who does not show its environment is looked at again before it is told of. */
+export const HIDDEN_LOOKS = 4
+const HIDDEN_LOOK_MS = 100
+/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
+const MAX_DESCENDANTS = 1_024
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]

@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { programFormat } from '../base/program-head.ts'
 import type { Account } from '../policy/account.ts'
-import { MAX_INTERPRETERS } from '../protocol/containment-limits.ts'
+import { MAX_INTERPRETERS } from '../policy/interpreters.ts'
 
 /** What a number of passwd(5) may do by the mode alone: without supplementary groups that is all there is. */
 const mayExecute = (path: string, { uid, gid }: Account): boolean => {

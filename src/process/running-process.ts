@@ -3,14 +3,20 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Clock, Timer } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
 import { DRAIN_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
-import { DRAIN_TOTAL_MS, MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
-import { KILL_DEAF_MS, KILL_REFUSED_MS } from '../protocol/containment-limits.ts'
+import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
 import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
 import type { ProcessSignal } from './signals.ts'
 import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents, type SpawnFailure } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
+
+/** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */
+const KILL_REFUSED_MS = 1_000
+/** The same for one that the kernel itself holds, or takes this long to take apart. */
+const KILL_DEAF_MS = 10_000
+/** After exit, all the time that pipes may still be read while a descendant writes to them. */
+export const DRAIN_TOTAL_MS = 2_000
 
 export interface ProcessHandlers {
   /** Bytes to forward, in order per stream, at most MAX_FRAME_DATA each; may call `pause`. */

@@ -1,7 +1,6 @@
 /**
- * Every limit of size, time and count, in one place, each with its reason; those of what holds and
- * confines the processes of a run are in containment-limits.ts. Times are milliseconds
- * unless the name says seconds; sizes are bytes.
+ * Limits of size, time and count that the wire promises or several floors share, each with its reason; any other stands
+ * beside its one user. Times are milliseconds unless the name says seconds; sizes are bytes.
  */
 
 // ---- identity (FIPS 203, FIPS 204, RFC 8032) ----

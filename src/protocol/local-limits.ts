@@ -8,8 +8,6 @@
 export const MAX_SMALL_BODY = 64 * 1024
 /** How old an operator's proof may be. */
 export const OPERATOR_PROOF_MS = 60_000
-/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
-export const MAX_USED_PROOFS = 131_072
 /** A request object that an operator proved: as long as the first line of a streamed body may be. */
 export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
 /** Events a slow listener of /direct/events may lag behind before it is cut off. */
@@ -30,21 +28,8 @@ export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
 /** How much of that `requests.jsonl` leaves free: what is asked of others never takes the room of what runs here. */
 export const ASKED_FLOORS = 2
 
-// ---- processes ----
-/** After exit, all the time that pipes may still be read while a descendant writes to them. */
-export const DRAIN_TOTAL_MS = 2_000
 /** What is read of an ended program beyond the window: both pipes, at ten times the 0.2 MiB that one holds by default of Linux. */
 export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
-/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
-export const MAX_DESCENDANTS = 1_024
-/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
-export const GUARDIAN_GRACE_SECONDS = 1
-/** Processes whose environment it reads with one command, which takes 128 KiB of names at least (execve(2)). */
-export const GUARDIAN_PORTION = 256
-/** How long one such command may take, in seconds: a process whose memory the kernel holds does not come. */
-export const GUARDIAN_READ_SECONDS = 2
-/** A guardian that ended sooner cannot live here, and is not started again and again. */
-export const GUARDIAN_LIVED_MS = 100
 
 // ---- the two halves ----
 /** How long the network's half may take until it listens: loading it takes most of that on a small machine. */

@@ -4,8 +4,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { FILE_CLOCK_MS } from '../../src/fs/limits.ts'
-import { isTime, mtimeMs, mtimeText, statBehind } from '../../src/fs/mtime.ts'
+import { FILE_CLOCK_MS, isTime, mtimeMs, mtimeText, statBehind } from '../../src/fs/mtime.ts'
 
 test('a time is written with all its nanoseconds', () => {
   const cases: [bigint, string][] = [

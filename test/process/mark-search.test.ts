@@ -13,10 +13,9 @@ import { systemClock } from '../../src/base/clock.ts'
 import { TimeSharing } from '../../src/base/time-sharing.ts'
 import { MarkSearch, type Wanted } from '../../src/process/mark-search.ts'
 import { givenSince, readPidNumbers } from '../../src/process/pid-numbers.ts'
-import { ProcessTree } from '../../src/process/process-tree.ts'
+import { ProcessTree, HIDDEN_LOOKS } from '../../src/process/process-tree.ts'
 import { marksIn, newMark } from '../../src/process/run-mark.ts'
 import type { Member } from '../../src/process/signals.ts'
-import { HIDDEN_LOOKS } from '../../src/protocol/containment-limits.ts'
 import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
