@@ -1,4 +1,5 @@
 import type { Clock, Timer } from '../base/clock.ts'
+import { Waiters } from '../base/waiters.ts'
 import { ACK_EVERY_BYTES, ACK_EVERY_MS, FRAME_COST } from '../protocol/limits.ts'
 import type { RunEvent, RunSink } from './run-spec.ts'
 
@@ -21,7 +22,7 @@ export class Delivery {
   #queuedBytes = 0
   #waiting: RunEvent | null = null
   #muted = false
-  #idle: PromiseWithResolvers<void> | null = null
+  readonly #idle = new Waiters()
   readonly #consumed = { stdout: 0, stderr: 0 }
   #unacked = 0
   #timer: Timer | null = null
@@ -54,8 +55,7 @@ export class Delivery {
   /** Resolves when the sink has consumed everything pushed so far. */
   async idle(): Promise<void> {
     if (this.#waiting === null && this.#queue.length === 0) return
-    this.#idle ??= Promise.withResolvers<void>()
-    await this.#idle.promise
+    await this.#idle.next()
   }
 
   /** The last acknowledgement may have been lost. */
@@ -76,8 +76,7 @@ export class Delivery {
       if (consumed !== undefined && this.#wait(event, consumed)) return
       this.#done(event)
     }
-    this.#idle?.resolve()
-    this.#idle = null
+    this.#idle.wake()
   }
 
   #show(event: RunEvent): Promise<void> | undefined {

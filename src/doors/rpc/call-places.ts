@@ -1,5 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
+import { Waiters } from '../../base/waiters.ts'
 import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import type { BatchRoom } from './batch-answers.ts'
 
@@ -22,7 +23,7 @@ export class CallPlaces {
   /** Calls that have a place, or want one. */
   #asked = 0
   #outside = 0
-  #changed: PromiseWithResolvers<void> | null = null
+  readonly #changed = new Waiters()
 
   /** Throws the signal's reason. */
   async enter(signal: AbortSignal): Promise<Place> {
@@ -50,20 +51,19 @@ export class CallPlaces {
 
   /** Resolves when a place is free. */
   async room(): Promise<void> {
-    while (!this.free) await this.#change()
+    while (!this.free) await this.#changed.next()
   }
 
   /** Resolves when everything that was asked is answered, but for what waits outside. */
   async idle(): Promise<void> {
-    while (this.#asked > 0) await this.#change()
+    while (this.#asked > 0) await this.#changed.next()
   }
 
   async #enter(signal: AbortSignal): Promise<() => void> {
     this.#asked += 1
     const done = (): void => {
       this.#asked -= 1
-      this.#changed?.resolve()
-      this.#changed = null
+      this.#changed.wake()
     }
     try {
       const leave = await this.#turnstile.enter(signal)
@@ -78,11 +78,6 @@ export class CallPlaces {
       done()
       throw error
     }
-  }
-
-  async #change(): Promise<void> {
-    this.#changed ??= Promise.withResolvers<void>()
-    await this.#changed.promise
   }
 }
 

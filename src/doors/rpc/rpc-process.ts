@@ -2,12 +2,12 @@ import { constants } from 'node:os'
 
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
+import { Waiters } from '../../base/waiters.ts'
 import type { LocalRun } from '../../exec/local-run.ts'
 import type { RunEvent, RunSink } from '../../exec/run-spec.ts'
 import type { LocalOutcome } from '../../executor/port/local-messages.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 import { OutputText, type EncodedOutput } from './output-text.ts'
-import { Waiters } from './waiters.ts'
 
 /** Says an event to whoever has the session; a promise while the reader is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>

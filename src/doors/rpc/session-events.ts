@@ -1,4 +1,4 @@
-import { Waiters, type Patience } from './waiters.ts'
+import { Waiters, type Patience } from '../../base/waiters.ts'
 
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
 const CONFIRM_EVERY_BYTES = 256 * 1024
@@ -135,7 +135,7 @@ export class SessionEvents {
   #waitedFor = false
   /** It is being closed, and what is said now is said last. */
   #closing = false
-  #room: PromiseWithResolvers<void> | null = null
+  readonly #room = new Waiters()
   readonly #waiters = new Waiters()
 
   constructor(init: { sessionId: string; kept: boolean }) {
@@ -155,8 +155,7 @@ export class SessionEvents {
     this.#reader?.wake()
     this.#makeRoom()
     if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
-    this.#room ??= Promise.withResolvers<void>()
-    return this.#room.promise
+    return this.#room.next()
   }
 
   /** From now on events go there, those behind `cursor` first. `arrived`: without it, what is sent has come. */
@@ -230,8 +229,7 @@ export class SessionEvents {
     const spare = unread ? this.#last : Math.max(this.#had, this.#reader?.arrived ?? 0)
     while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= spare) this.#bytes -= log.shift()!.size
     if (this.#bytes > MAX_EVENT_LOG_BYTES) return
-    this.#room?.resolve()
-    this.#room = null
+    this.#room.wake()
   }
 
   /** Cursors follow one another without holes. */

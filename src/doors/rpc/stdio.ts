@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 
 import { aborted } from '../../base/abortable.ts'
+import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { utf8Text } from '../../protocol/text.ts'
@@ -19,7 +20,7 @@ export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' |
 /** What carries newline-delimited JSON out: one object per line, and a promise when its reader is behind. */
 class LineWriter {
   readonly #output: Writable
-  #drained: PromiseWithResolvers<void> | null = null
+  readonly #drained = new Waiters()
   #gone = false
 
   constructor(output: Writable, onGone: () => void) {
@@ -27,12 +28,12 @@ class LineWriter {
     const gone = (): void => {
       if (this.#gone) return
       this.#gone = true
-      this.#settle()
+      this.#drained.wake()
       onGone()
     }
     output.on('error', gone)
     output.on('close', gone)
-    output.on('drain', () => this.#settle())
+    output.on('drain', () => this.#drained.wake())
   }
 
   readonly send = (message: object | string): void | Promise<void> => {
@@ -40,8 +41,7 @@ class LineWriter {
     inOneWrite(this.#output)
     this.#output.write(written(message, '\n'))
     if (this.#output.writableLength <= MAX_RPC_BACKLOG) return undefined
-    this.#drained ??= Promise.withResolvers<void>()
-    return this.#drained.promise
+    return this.#drained.next()
   }
 
   /** Resolves when everything was taken, or nobody takes anything any more. */
@@ -51,11 +51,6 @@ class LineWriter {
       this.#output.write('', () => resolve())
       this.#output.once('close', () => resolve())
     })
-  }
-
-  #settle(): void {
-    this.#drained?.resolve()
-    this.#drained = null
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 
 import { AppError } from '../../base/errors.ts'
+import { Waiters } from '../../base/waiters.ts'
 import { encodeFrame, encodeFrameHead, FrameDecoder, LARGE_FRAME, lengthOf } from '../../protocol/framing.ts'
 import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../../protocol/limits.ts'
 import type { Message } from '../../protocol/schema.ts'
@@ -33,7 +34,7 @@ export class PortChannel<In, Out> {
   readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
   readonly #chunks: Uint8Array[] = []
   #closed = false
-  #drain: PromiseWithResolvers<void> | null = null
+  readonly #room = new Waiters()
 
   constructor(components: PortComponents<In, Out>, init: PortInit<In>) {
     this.#duplex = components.duplex
@@ -84,8 +85,7 @@ export class PortChannel<In, Out> {
   /** Resolves when there is room again, or at the end of the channel. */
   async drained(): Promise<void> {
     if (this.#closed || !this.#duplex.writableNeedDrain) return
-    this.#drain ??= Promise.withResolvers<void>()
-    await this.#drain.promise
+    await this.#room.next()
   }
 
   /** Sends nothing more, and closes when the other side has taken what was sent. */
@@ -98,7 +98,7 @@ export class PortChannel<In, Out> {
     if (this.#closed) return
     this.#closed = true
     this.#duplex.destroy()
-    this.#wake()
+    this.#room.wake()
     this.#init.onClosed(error)
   }
 
@@ -138,11 +138,6 @@ export class PortChannel<In, Out> {
 
   #drained(): void {
     if (this.#duplex.isPaused()) this.#duplex.resume()
-    this.#wake()
-  }
-
-  #wake(): void {
-    this.#drain?.resolve()
-    this.#drain = null
+    this.#room.wake()
   }
 }

@@ -1,4 +1,4 @@
-import type { Clock } from '../../base/clock.ts'
+import type { Clock } from './clock.ts'
 
 /** How long somebody waits. */
 export interface Patience {
@@ -17,6 +17,11 @@ export class Waiters {
   wake(): void {
     for (const goOn of this.#waiting) goOn()
     this.#waiting.clear()
+  }
+
+  /** Resolves at the next `wake`. */
+  async next(): Promise<void> {
+    return new Promise((resolve) => this.#waiting.add(resolve))
   }
 
   /** Resolves at the next `wake`, or when the patience is at its end. */
