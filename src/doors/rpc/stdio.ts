@@ -7,10 +7,9 @@ import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { parseFailure, tooLong } from './message.ts'
-import { inOneWrite } from './one-write.ts'
 import type { MethodsInit } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
-import { written } from './written.ts'
+import { inOneWrite, written } from './written.ts'
 
 export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' | 'send' | 'metrics'> {
   readonly input: Readable

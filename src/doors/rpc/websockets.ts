@@ -7,9 +7,8 @@ import type { Timer } from '../../base/clock.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
-import { inOneWrite } from './one-write.ts'
 import type { Arrived } from './session-events.ts'
-import { written } from './written.ts'
+import { inOneWrite, written } from './written.ts'
 
 /** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
 export const WEBSOCKET_PING_MS = 15_000
