@@ -6,9 +6,12 @@ import fc from 'fast-check'
 import { Gathered } from '../../src/protocol/gathered.ts'
 
 test('what was gathered is what came, however it was cut, and in little more than its own size', () => {
-  const MAX = 50_000
+  const MAX = 400_000
+  const small = fc.uint8Array({ maxLength: 5_000 })
+  const large = fc.integer({ min: 32_000, max: 36_000 }).map((length) => Buffer.alloc(length, length))
+  const piece = fc.oneof({ weight: 3, arbitrary: small }, { weight: 1, arbitrary: large })
   fc.assert(
-    fc.property(fc.array(fc.uint8Array({ maxLength: 5_000 }), { maxLength: 10 }), fc.nat({ max: 10 }), (pieces, taken) => {
+    fc.property(fc.array(piece, { maxLength: 10 }), fc.nat({ max: 10 }), (pieces, taken) => {
       const gathered = new Gathered({ max: MAX })
       const parts: Buffer[] = []
       for (const [i, piece] of pieces.entries()) {
@@ -20,7 +23,9 @@ test('what was gathered is what came, however it was cut, and in little more tha
       assert.deepEqual(Buffer.concat(parts), Buffer.concat(pieces))
       assert.deepEqual([gathered.length, gathered.take().length], [0, 0])
       assert.ok(parts.at(-1)!.buffer.byteLength <= Math.min(MAX, Math.max(4_096, 2 * rest)))
+      const before = Buffer.concat(pieces)
       for (const part of parts) part.fill(0)
+      assert.deepEqual(Buffer.concat(pieces), before, 'what was taken is no piece that came')
     }),
   )
 })
