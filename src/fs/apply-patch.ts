@@ -11,7 +11,7 @@ import { MAX_EDIT_BYTES } from './content.ts'
 import { carryOut, type Effect } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
-import { about, conflict, errnoOf, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+import { namingPath, conflict, errnoOf, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
 /** Files that one patch names. */
@@ -59,7 +59,7 @@ export const applyPatch = async (
   using places = new DisposableStack()
   const effects: Effect[] = []
   const planning: Planning = { places, share, bytes: 0 }
-  for (const one of permitted) effects.push(...(await about(one.permit, () => plan(one, planning))))
+  for (const one of permitted) effects.push(...(await namingPath(one.permit, () => plan(one, planning))))
   requireOneNameEach(effects)
   share.signal.throwIfAborted()
   await carryOut(effects, share.signal)
@@ -119,7 +119,7 @@ const plan = async ({ change, permit, target }: Permitted, planning: Planning): 
   account(planning, data)
   const content = { old, new: data }
   if (target === null) return [{ kind: 'replace', permit, content, at }]
-  await about(target, () => requireFree(target))
+  await namingPath(target, () => requireFree(target))
   return [
     { kind: 'move', permit: target, content, at },
     { kind: 'remove', permit, at },

@@ -10,7 +10,7 @@ import type { Standing } from './held.ts'
 import { MAX_EDIT_BYTES } from './content.ts'
 import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
-import { about, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
+import { namingPath, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 import { writeFile } from './write-file.ts'
 
@@ -43,7 +43,7 @@ export const editFile = async (permit: FilePermit, options: EditOptions, share: 
   const { oldString, newString, expectedMtime } = options
   if (oldString === newString) throw new AppError('bad_request', 'new_string: the same as old_string')
   if (!newString.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
-  if (oldString !== '') return about(permit, () => edit(permit, options, share))
+  if (oldString !== '') return namingPath(permit, () => edit(permit, options, share))
   const whole = { data: Buffer.from(newString), mode: 'replace', mkdirParents: true, atomic: false, expectedMtime } as const
   const { atomic: _, ...written } = await writeFile(permit, whole, share.signal)
   return { ...written, replacements: 1 }

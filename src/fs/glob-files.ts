@@ -5,7 +5,7 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
-import { about, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
+import { namingPath, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow } from './tree.ts'
 
 /** Names that one pattern is held against: a large tree of sources has a tenth of that. */
@@ -43,7 +43,7 @@ export const globFiles = async (
   if (maxMatches > MAX_LISTED) throw tooMuch('max_matches', maxMatches, MAX_LISTED)
   const glob = globOf(pattern)
   if (glob === null) throw forbidden(permit, pattern, 'is a pattern that leads out of its directory')
-  return about(permit, async () => {
+  return namingPath(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')

@@ -6,7 +6,7 @@ import { AppError } from '../base/errors.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
 import { beneath } from './beneath.ts'
 import { filesProblem } from './held.ts'
-import { about, forbidden, pathOf, systemError } from './refusals.ts'
+import { namingPath, forbidden, pathOf, systemError } from './refusals.ts'
 
 /** A directory below a root. Dispose of it when done. */
 export interface HeldDirectory extends Disposable {
@@ -23,7 +23,7 @@ export interface HeldDirectory extends Disposable {
 /** Finds the directory that a permit, of either access, is for: to start a program in, or as a narrower root. Throws `file_error` ENOTDIR for a file. */
 export const holdDirectory = async (permit: FilePermit): Promise<HeldDirectory> => {
   if (!isFilePermit(permit)) throw new AppError('internal', 'this needs a permit')
-  return about(permit, () => (filesProblem() === null ? hold(permit) : lookAt(permit)))
+  return namingPath(permit, () => (filesProblem() === null ? hold(permit) : lookAt(permit)))
 }
 
 const hold = async (permit: FilePermit): Promise<HeldDirectory> => {

@@ -6,7 +6,7 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
-import { about, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
+import { namingPath, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { Answer, entriesBelow, entryTypeOf, type EntryType, type TreeEntry } from './tree.ts'
 
 export interface ListOptions {
@@ -44,7 +44,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
   const { recursive = false, maxEntries = MAX_LISTED } = options
   requireCount('max_entries', maxEntries)
   if (maxEntries > MAX_LISTED) throw tooMuch('max_entries', maxEntries, MAX_LISTED)
-  return about(permit, async () => {
+  return namingPath(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')

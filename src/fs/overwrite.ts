@@ -32,14 +32,14 @@ export const overwrite = async (
     await file.datasync()
   } catch (error) {
     progress.isHarmed &&= !(await isRestored(file, old, progress))
-    throw told(error, progress, path)
+    throw withLeftChanged(error, progress, path)
   }
   return await file.stat({ bigint: true })
 }
 
 /**
  * Puts data behind the end, wherever that is by then; what others append stays. Throws `conflict` where the file must be
- * as it was found and is not. What fails half way is taken away again, or told as `overwrite` tells it; call it like that.
+ * as it was found and is not. What fails half way is taken away again, or named in `data.left_changed`; call it like `overwrite`.
  */
 export const append = async (
   { directory, name, found }: Standing,
@@ -54,13 +54,13 @@ export const append = async (
     await writeAll(file, data, end, progress)
   } catch (error) {
     progress.isHarmed = !isCut(file, progress, end)
-    throw told(error, progress, path)
+    throw withLeftChanged(error, progress, path)
   }
   return await file.stat({ bigint: true })
 }
 
 /** The error, with the file in `data.left_changed` where it is not as it was. */
-const told = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
+const withLeftChanged = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
   const refusal = refusalOf(error, path)
   if ((!isHarmed && !isStripped) || !(refusal instanceof AppError)) return error
   const text = `${errorText(refusal)}; it is not as it was`

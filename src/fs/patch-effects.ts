@@ -8,7 +8,7 @@ import { exclusively } from './exclusive.ts'
 import { isAt, requireSame, type Held, type Standing } from './held.ts'
 import { timeBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
-import { about, pathOf, systemError, tooMuch } from './refusals.ts'
+import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 import { requireWritable, stage, stageMove, temporaryName, type Staged } from './staged.ts'
 
 /** Directories that one patch makes: each is held open until all is done. */
@@ -75,9 +75,9 @@ class Plan {
       this.#written,
       async () => {
         try {
-          for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await about(permit, async () => perform()))
+          for (const { permit, perform } of [...this.#names, ...this.#contents]) done.push(await namingPath(permit, async () => perform()))
         } catch (error) {
-          throw tellLeft(error, await undoAll(done))
+          throw withLeftChanged(error, await undoAll(done))
         }
       },
       signal,
@@ -164,7 +164,7 @@ const undoAll = async (done: readonly Done[]): Promise<string[]> => {
   return left
 }
 
-const tellLeft = (error: unknown, left: readonly string[]): unknown => {
+const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
   if (left.length === 0 || !(error instanceof AppError)) return error
   const all = [...((error.data['left_changed'] as string[] | undefined) ?? []), ...left]
   return new AppError(error.code, `${errorText(error)}; not brought back: ${all.join(', ')}`, {
@@ -181,7 +181,7 @@ const tellLeft = (error: unknown, left: readonly string[]): unknown => {
 export const carryOut = async (effects: readonly Effect[], signal: AbortSignal): Promise<void> => {
   const plan = new Plan()
   try {
-    for (const effect of effects) await about(effect.permit, () => plan.prepare(effect))
+    for (const effect of effects) await namingPath(effect.permit, () => plan.prepare(effect))
     await plan.carryOut(signal)
   } catch (error) {
     await plan.withdraw()

@@ -6,7 +6,7 @@ import { beneath } from './beneath.ts'
 import { readFrom } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import { mtimeOf, type Mtime } from './mtime.ts'
-import { about, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+import { namingPath, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 
 export interface ReadOptions {
   /** The first byte; 0 unless told. */
@@ -36,7 +36,7 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}, si
   requireCount('offset', offset)
   requireCount('length', length)
   if (length > max) throw tooMuch('max_file_read_bytes', length, max)
-  return about(permit, async () => {
+  return namingPath(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     const { held } = place.found

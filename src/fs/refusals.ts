@@ -62,8 +62,8 @@ export const refusalOf = (error: unknown, path: string): unknown => {
   return new AppError('file_error', about(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }
 
-/** Does the work of an operation; what fails is told about the permitted path, whatever it was that we called it by. */
-export const about = async <T>(permit: FilePermit, work: () => Promise<T>): Promise<T> => {
+/** Does the work of an operation. Its errors name the permitted path, whatever path the failing call was given. */
+export const namingPath = async <T>(permit: FilePermit, work: () => Promise<T>): Promise<T> => {
   try {
     return await work()
   } catch (error) {

@@ -4,7 +4,7 @@ import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
-import { about, requirePermit } from './refusals.ts'
+import { namingPath, requirePermit } from './refusals.ts'
 import { entryTypeOf, type EntryType } from './tree.ts'
 
 /** Where `exists` is false, everything else is null. */
@@ -39,7 +39,7 @@ const MISSING: PathStatus = Object.freeze({
 export const statPath = async (permit: FilePermit): Promise<PathStatus> => {
   requirePermit(permit, 'read')
   try {
-    return await about(permit, () => look(permit))
+    return await namingPath(permit, () => look(permit))
   } catch (error) {
     if (isAppError(error, 'file_not_found')) return MISSING
     throw error

@@ -8,7 +8,7 @@ import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
 import { append, overwrite } from './overwrite.ts'
-import { about, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
+import { namingPath, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
 
 /** Times that a file which comes and goes is looked for again before a write gives up. */
@@ -46,7 +46,7 @@ export interface Written extends Mtime {
  */
 export const writeFile = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal = NEVER): Promise<Written> => {
   requirePermit(permit, 'write')
-  return about(permit, async () => {
+  return namingPath(permit, async () => {
     for (let tries = 1; ; tries++) {
       try {
         return await writeOnce(permit, options, signal)

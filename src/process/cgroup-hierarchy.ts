@@ -44,7 +44,7 @@ export class Hierarchy {
    * The file that takes us in and out. A thread that moves alone waits for nobody; a process that moves waits for a
    * grace period of the kernel, 8 ms and more after a while of quiet.
    */
-  get door(): string {
+  get entryFile(): string {
     if (this.version === 1) return 'tasks'
     return this.#threaded ? 'cgroup.threads' : 'cgroup.procs'
   }

@@ -66,7 +66,7 @@ export class CgroupLeaf {
     const inside: LeafPlace[] = []
     try {
       for (const place of this.#places) {
-        writeControl(place.directory, place.hierarchy.door, 0)
+        writeControl(place.directory, place.hierarchy.entryFile, 0)
         inside.push(place)
         this.#boundEarly(place)
       }
@@ -74,7 +74,7 @@ export class CgroupLeaf {
     } finally {
       for (const { hierarchy } of inside)
         try {
-          writeControl(hierarchy.own, hierarchy.door, 0)
+          writeControl(hierarchy.own, hierarchy.entryFile, 0)
         } catch {
           this.#stuck = true
         }

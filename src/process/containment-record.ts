@@ -28,8 +28,8 @@ const isStronger = (value: unknown): value is NotInForce[] =>
 export const readContainmentRecord = async (path: string): Promise<ContainmentRecord | null> => {
   try {
     const value = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown> | null
-    const { in_force: told, stronger, parents } = value ?? {}
-    const in_force = CONTAINMENTS.find((known) => known === told)
+    const { in_force: name, stronger, parents } = value ?? {}
+    const in_force = CONTAINMENTS.find((known) => known === name)
     return in_force === undefined || !isTexts(parents) || !isStronger(stronger) ? null : { in_force, stronger, parents }
   } catch {
     return null

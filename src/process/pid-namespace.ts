@@ -32,33 +32,33 @@ const WRAPPER_NAME = 'bwrap'
  */
 export class PidNamespace {
   readonly #wrapper: number
-  readonly #told: Promise<void>
+  readonly #statusClosed: Promise<void>
   /** By their numbers. */
   readonly #sent = new Set<number>()
   #text = ''
   #init: Member | null = null
   #status: number | null = null
-  #over = false
+  #reaped = false
 
   /** `status` is the other end of `--json-status-fd`. */
   constructor(init: { wrapper: number; status: Readable }) {
     const { wrapper, status } = init
     this.#wrapper = wrapper
-    this.#told = new Promise((resolve) => {
+    this.#statusClosed = new Promise((resolve) => {
       status.once('close', resolve).on('error', () => resolve())
     })
-    status.on('data', (chunk: Buffer) => this.#hear(chunk.toString('latin1')))
+    status.on('data', (chunk: Buffer) => this.#readStatus(chunk.toString('latin1')))
   }
 
   /** Settles when the program runs, or when bwrap has ended before that. */
   async begun(ended: Promise<unknown>): Promise<void> {
     const deadline = performance.now() + NAMESPACE_START_MS
-    while (!this.#over && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
+    while (!this.#reaped && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
   }
 
   /** bwrap has ended, and as far as it said so without having executed the program. */
   get isLost(): boolean {
-    return this.#over && this.#status === null
+    return this.#reaped && this.#status === null
   }
 
   /** To all that runs inside; not to bwrap, which would take everything with it at once. */
@@ -69,14 +69,14 @@ export class PidNamespace {
 
   kill(): void {
     this.#sent.add(SIGKILL)
-    if (!this.#over) send(-this.#wrapper, 'SIGKILL')
+    if (!this.#reaped) send(-this.#wrapper, 'SIGKILL')
     this.#killInit()
   }
 
   /** bwrap was reaped: kills the rest, and answers true when all are dead. */
   async end(): Promise<boolean> {
-    this.#over = true
-    await Promise.race([this.#told, sleep(CELL_END_MS, undefined, { ref: false })])
+    this.#reaped = true
+    await Promise.race([this.#statusClosed, sleep(CELL_END_MS, undefined, { ref: false })])
     this.#killInit()
     const deadline = performance.now() + CELL_END_MS
     while (this.#init !== null && isLiving(this.#init)) {
@@ -115,12 +115,12 @@ export class PidNamespace {
   }
 
   /** One JSON object a line: `child-pid` first, `exit-code` when there is one. */
-  #hear(text: string): void {
+  #readStatus(text: string): void {
     this.#text = (this.#text + text).slice(-MAX_WRAPPER_TEXT)
     const pid = Number(/"child-pid": (\d+)[ ,}]/.exec(this.#text)?.[1])
     const namespace = /"pid-namespace": (\d+)[ ,}]/.exec(this.#text)?.[1]
     const born = this.#init === null && pid > 1 ? birthOf(pid) : undefined
-    // Heard late, the number may be another's by now.
+    // A line that is read late may have a number that is another process's by now.
     if (born !== undefined && isChildOrIn(pid, this.#wrapper, namespace)) this.#init = { pid, born }
     const status = /"exit-code": (\d+)[ ,}]/.exec(this.#text)?.[1]
     if (status !== undefined) this.#status = Number(status)

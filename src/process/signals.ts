@@ -34,7 +34,7 @@ export async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGene
   }
 }
 
-/** Signals all, who are looked for first: who is told may end, and those below him are not found any more. */
+/** Sends the signals to all members. All are found before the first is signalled: its descendants could not be found after its end. */
 export const signalAll = async (all: Iterable<Member | null>, signals: readonly NodeJS.Signals[], share: TimeShare): Promise<void> => {
   const members: Member[] = []
   for await (const member of inTurns(all, share)) if (member !== null) members.push(member)

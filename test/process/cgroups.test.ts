@@ -244,7 +244,7 @@ for (const whole of [false, true])
       })
       const before = await readFile('/proc/self/cgroup', 'utf8')
       const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: null } })
-      assert.equal(hierarchy.door, whole ? 'cgroup.procs' : 'cgroup.threads')
+      assert.equal(hierarchy.entryFile, whole ? 'cgroup.procs' : 'cgroup.threads')
       // A shell that forks on and on while it is killed, far below any limit of the host.
       const forks = 'for i in 1 2 3 4 5 6 7 8; do (while :; do sleep 0.01; done) & done; wait'
       const child = leaf.enter(() => spawn('/bin/sh', ['-c', forks], { stdio: 'ignore', detached: true }))
