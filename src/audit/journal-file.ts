@@ -2,8 +2,9 @@ import { constants, lstatSync, type Stats } from 'node:fs'
 import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-import { AppError } from '../base/errors.ts'
 import { syncDirectory } from '../base/atomic-file.ts'
+import { AppError } from '../base/errors.ts'
+import { LINE_FEED } from '../protocol/lines.ts'
 
 /** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
 const MIN_FREE_BYTES = 64 * 1024 * 1024
@@ -11,8 +12,6 @@ const MIN_FREE_SHARE = 0.05
 
 /** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
 const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
-
-const LINE_FEED = 0x0a
 
 /** A file that others may write is no evidence. */
 const checkTrustworthy = (path: string, info: Stats): void => {

@@ -3,6 +3,7 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { visibleJson } from '../base/visible-text.ts'
+import { LINE_FEED } from '../protocol/lines.ts'
 
 /** One line of the relayed log: a stack or an address list fits, and no line fills a screen for long. */
 export const RELAYED_LINE_BYTES = 8 * 1024
@@ -20,8 +21,6 @@ export interface RelayedLogInit {
   readonly pid: number
   readonly write: (line: string) => void
 }
-
-const LINE_FEED = 0x0a
 
 const parsed = (text: string): object => {
   try {
