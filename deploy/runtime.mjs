@@ -10,6 +10,7 @@ export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 
 /** Native ML-DSA and ML-KEM (OpenSSL 3.5) and type stripping without a flag. */
 const NEEDED = [24, 7]
+const NATIVE = [3, 5]
 
 const currentIsNewEnough = () => {
   const [major, minor] = process.versions.node.split('.').map(Number)
@@ -17,7 +18,12 @@ const currentIsNewEnough = () => {
 }
 
 /** The runtime packages are built against glibc; on another C library they cannot start. */
-const canStartPinned = () => process.platform !== 'linux' || process.report.getReport().header.glibcVersionRuntime !== undefined
+const canStartPinned = () => {
+  if (process.platform !== 'linux') return true
+  // Of the report only its head is wanted; to list the interfaces of the network takes longer than all the rest.
+  process.report.excludeNetwork = true
+  return process.report.getReport().header.glibcVersionRuntime !== undefined
+}
 
 const pinnedRuntime = () => {
   const name = `node-${process.platform}-${process.arch}`
@@ -29,8 +35,21 @@ const pinnedRuntime = () => {
   }
 }
 
-/** The path of a runtime that is new enough: the pinned one, or else the one that runs this; `undefined` when neither is. */
-export const findRuntime = () => pinnedRuntime() ?? (currentIsNewEnough() ? process.execPath : undefined)
+/** As good as the pinned one: of its major release, which is what the tests run under, and with an OpenSSL that knows the new signatures. */
+const currentIsAsGood = () => {
+  const [major, minor] = process.versions.openssl.split('.').map(Number)
+  const native = major > NATIVE[0] || (major === NATIVE[0] && minor >= NATIVE[1])
+  return currentIsNewEnough() && native && process.versions.node.startsWith(`${NEEDED[0]}.`)
+}
+
+/**
+ * The path of a runtime that is new enough: the one that runs this where it is as good, for it need not be started again; or
+ * else the pinned one; or else the one that runs this. `undefined` when none is.
+ */
+export const findRuntime = () => {
+  const current = currentIsNewEnough() ? realpathSync(process.execPath) : undefined
+  return current && currentIsAsGood() ? current : (pinnedRuntime() ?? current)
+}
 
 export const missingRuntimeText = () =>
   `x0x needs Node.js ${NEEDED.join('.')} or newer; this is ${process.versions.node}, and the package ` +

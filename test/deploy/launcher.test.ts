@@ -58,6 +58,16 @@ test('the daemon runs its bundle under a runtime that is new enough, with its ar
   assert.ok(Number(major) > 24 || (Number(major) === 24 && Number(minor) >= 7), result.stdout)
 })
 
+test('a runtime that is as good as the pinned one starts no other', async () => {
+  const root = await installed({ 'rexd.mjs': 'console.log(process.pid, process.ppid, process.execPath)' })
+  const pinned = join(root, 'node_modules', `node-${process.platform}-${process.arch}`)
+  await mkdir(join(pinned, 'bin'), { recursive: true })
+  await writeFile(join(pinned, 'package.json'), '{}')
+  await writeFile(join(pinned, 'bin', 'node'), '#!/bin/sh\nexit 9\n', { mode: 0o755 })
+  const child = start([join(root, 'deploy', 'bin', 'rexd.mjs')])
+  assert.deepEqual(await finish(child), { code: 0, stdout: `${child.pid} ${process.pid} ${process.execPath}\n`, stderr: '' })
+})
+
 for (const name of ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs']) {
   test(`${name} of a package without its bundle says so`, async () => {
     const root = await installed({})

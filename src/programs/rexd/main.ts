@@ -1,128 +1,25 @@
-import { constants } from 'node:os'
-
-import { aborted } from '../../base/abortable.ts'
-import { systemClock } from '../../base/clock.ts'
-import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
-import { createLogger, type Logger } from '../../base/log.ts'
-import { VERSION } from '../../base/version.ts'
-import { serveLines } from '../../doors/rpc/stdio.ts'
-import { RpcWebDoor } from '../../doors/rpc/web-door.ts'
-import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
-import { loadOrCreateSeed } from '../../identity/key-file.ts'
-import { toHex } from '../../protocol/ids.ts'
-import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { startRexd, type Rexd } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
-import { fail, findingsJson, findingsText, isWell } from '../../doctor/findings.ts'
-import { onMistake } from '../../supervision/crash-handler.ts'
-import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
-import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
-import { parseRexdFlags, type RexdFlags } from './flags.ts'
-import { readTlsMaterial } from '../../config/rexd-http-config.ts'
+import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import { parseRexdFlags } from './flags.ts'
 
 /** Configuration or flags are wrong. */
 const EXIT_BAD_CONFIG = 2
 const EXIT_FAILURE = 1
 
-/** What standard input and output can carry: nothing outlives them. */
-const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
-
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
-
-/** Aborts at the first stop signal, at a mistake of ours, or, `untilEof`, when who started us has closed our input or died. */
-const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
-  const controller = new AbortController()
-  let status: number | null = null
-  for (const signal of STOP_SIGNALS)
-    process.on(signal, () => {
-      status ??= 128 + constants.signals[signal]
-      controller.abort()
-    })
-  const afterMistake = async (): Promise<void> => {
-    await onMistake(log, { strays: 'stop' })
-    status ??= EXIT_FAILURE
-    controller.abort()
-  }
-  void afterMistake()
-  if (untilEof) {
-    const over = (): void => controller.abort()
-    process.stdin.on('end', over).on('close', over).on('error', over).resume()
-  }
-  return { signal: controller.signal, status: () => status }
-}
-
-type Serve = (
-  door: { readonly config: RexdConfig; readonly client: LocalExecutorClient; readonly log: Logger; readonly rexd: Rexd },
-  signal: AbortSignal,
-) => Promise<void>
-
-const overStdio: Serve = async ({ config, client, log }, signal) => {
-  if (!config.stdio) throw new AppError('bad_config', `${config.path}: server.stdio is false: this rexd does not serve standard input`)
-  const door = { input: process.stdin, output: process.stdout, client, clock: systemClock, log }
-  await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
-}
-
-const overHttp: Serve = async ({ config, client, log, rexd }, signal) => {
-  if (config.http === null) throw withoutHttp(config)
-  const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
-  const tls = await readTlsMaterial(config.http)
-  const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-  const door = new RpcWebDoor(
-    { client, clock: systemClock, log },
-    { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
-  )
-  await door.start()
-  process.stdout.write(`rexd ${VERSION} ready: ${door.url}, token in ${tokenFile}, configuration ${config.path}\n`)
-  await aborted(signal)
-  await door.stop()
-}
-
-const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<number> => {
-  const { config, warnings } = await loadRexdConfig(flags.config, env)
-  const log = createLogger({ name: 'rexd', level: config.log_level })
-  for (const warning of warnings) log.warn(warning)
-  const stop = stopping(log, flags.exitOnEof)
-  const rexd = await startRexd(config, env, log)
-  const client = rexd.connect()
-  try {
-    await serve({ config, client, log, rexd }, stop.signal)
-  } finally {
-    client.stop()
-    for (const { name, error } of await rexd.stop()) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
-  }
-  return stop.status() ?? 0
-}
-
-const TOPIC = 'configuration'
-
-const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
-  const inspection = await inspectRexd(flags.config, env, { http: false })
-  const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
-  process.stdout.write(flags.json ? findingsJson(findings) : findingsText(findings))
-  return isWell(findings) ? 0 : EXIT_BAD_CONFIG
-}
-
-const dispatch = async (flags: RexdFlags, env: Environment): Promise<number> => {
-  switch (flags.mode) {
-    case 'help':
-    case 'version':
-      process.stdout.write(flags.text)
-      return 0
-    case 'check':
-      return check(flags, env)
-    case 'stdio':
-      return run(flags, env, overStdio)
-    case 'http':
-      return run(flags, env, overHttp)
-  }
+/** Loads what one of its words asks for: a caller, a server, or neither. */
+const dispatch = async ([word, ...rest]: readonly string[], env: Environment): Promise<number> => {
+  if (word === 'exec') return (await import('./exec.ts')).rexdExec(rest)
+  const { mode, ...flags } = parseRexdFlags(word === undefined ? [] : [word, ...rest], VERSION)
+  if (mode !== 'help' && mode !== 'version') return (await import('./serve.ts')).serveRexd({ mode, ...flags }, env)
+  process.stdout.write(flags.text)
+  return 0
 }
 
 /** Runs `rexd` with the words behind its name and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
-    const [word, ...rest] = argv
-    if (word === 'exec') return await (await import('./exec.ts')).rexdExec(rest)
-    return await dispatch(parseRexdFlags(argv, VERSION), env)
+    return await dispatch(argv, env)
   } catch (error) {
     const lines = errorText(error).split('\n')
     process.stderr.write(`${lines.map((line) => `rexd: ${line}`).join('\n')}\n`)
