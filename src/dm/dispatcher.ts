@@ -10,8 +10,6 @@ import { isAccepted } from './link.ts'
 export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
 
 export interface DispatcherComponents {
-  /** Where channels that peers open come from. */
-  readonly links: { onChannel: (channel: DmChannel) => void }
   readonly counters: DmCounters
   readonly log: Logger
 }
@@ -25,9 +23,11 @@ export class Dispatcher {
   constructor(components: DispatcherComponents) {
     this.#counters = components.counters
     this.#log = components.log
-    components.links.onChannel = (channel) => {
-      channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
-    }
+  }
+
+  /** From now on the bodies of this channel are given out: one that a peer has opened and that does not listen yet. */
+  attach(channel: DmChannel): void {
+    channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
   }
 
   /** One handler for each prefix of `BODY_PREFIX_BYTES`. */

@@ -1,4 +1,4 @@
-import { AppError } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import { equalBytes } from '../identity/hash.ts'
 import {
   finalTranscript,
@@ -11,12 +11,12 @@ import {
 } from '../identity/link-crypto.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
 import { SLOW_ANSWER_MS } from '../protocol/meter-limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
 import type { FrameStream } from './frame-stream.ts'
-import { asPeersError } from './link-errors.ts'
 import type { LinkFacts } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 
@@ -168,3 +168,22 @@ const demandVersion = (versions: readonly number[]): void => {
 
 const wrongMac = (): AppError =>
   new AppError('malformed', 'a handshake message does not confirm the keys', { data: { offence: 'bad_signature' } })
+
+/** Whatever ended a handshake, in the words of the error table. */
+export const asAppError = (error: unknown): AppError => {
+  if (isAppError(error)) return error
+  if (error instanceof Error && error.name === 'TimeoutError')
+    return new AppError('timeout', 'the peer did not answer in time', { cause: error })
+  return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
+}
+
+/** The same for what ended while we waited for the peer, and had not let it wait before. */
+const asPeersError = (error: unknown): AppError => {
+  const { code, message } = asAppError(error)
+  return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })
+}
+
+/** A peer that leaves a handshake unanswered may be gone without our knowing: the next attempt dials anew. */
+export const giveUpUnanswered = (connection: MeshConnection, reason: AppError): void => {
+  if (reason.code === 'timeout' && connection.quiet) connection.abort(reason)
+}

@@ -4,8 +4,6 @@ import type { ExecutorClient } from '../executor/port/client.ts'
 export type LinkPort = Pick<
   ExecutorClient,
   | 'identity'
-  | 'snapshot'
-  | 'onSnapshot'
   | 'onLinkDecision'
   | 'onLinkRevocations'
   | 'linkOpen'

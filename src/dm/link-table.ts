@@ -1,17 +1,24 @@
 import { unlessAborted } from '../base/abortable.ts'
+import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { MachineKey } from '../identity/machine-key.ts'
+import type { Primitives } from '../identity/primitives-interface.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
+import type { MeshStream } from '../mesh/stream.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_LINKS_PER_CONNECTION } from '../protocol/limits.ts'
-import type { DmChannel } from './channel.ts'
+import { MAX_LINK_FRAME, MAX_LINKS_PER_CONNECTION } from '../protocol/limits.ts'
+import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
-import { isAccepted, type OpenLink } from './link.ts'
+import { FrameStream } from './frame-stream.ts'
+import { isAccepted, OpenLink } from './link.ts'
+import { asAppError, LinkHandshake, type Handshake } from './link-handshake.ts'
 import type { LinkPort } from './link-port.ts'
-import type { NonceSupply } from './nonce-supply.ts'
-import type { StreamPool } from './stream-pool.ts'
+import { NonceSupply } from './nonce-supply.ts'
+import { StreamPool } from './stream-pool.ts'
 
 /** A link and what lives and ends with it. */
-export interface TableLink {
+export interface LinkEntry {
   readonly link: OpenLink
   readonly pool: StreamPool
   readonly nonces: NonceSupply
@@ -24,50 +31,63 @@ export interface TableLink {
 
 export interface LinkTableComponents {
   readonly port: LinkPort
+  readonly machineKey: MachineKey
+  readonly primitives: Primitives
   readonly counters: DmCounters
+  readonly clock: Clock
+  readonly log: Logger
 }
 
-const isUsable = ({ link }: TableLink): boolean => link.usable
+/** A link that was just made, and its first channel, of the handshake's own stream: who asked for it has that listen at once. */
+export interface NewLink {
+  readonly entry: LinkEntry
+  readonly channel: DmChannel
+}
 
-/** Every open link, by peer, by connection and by number, and the one way to close one. */
+/** Handshakes that a peer has begun and not finished on one connection. */
+interface Pending {
+  count: number
+  /** Resolves when a link is there, or none will come. */
+  changed: PromiseWithResolvers<void>
+}
+
+const isUsable = ({ link }: LinkEntry): boolean => link.usable
+
+/** Every open link, by peer, by connection and by number, and the one way to make and to close one. */
 export class LinkTable {
-  readonly #port: LinkPort
-  readonly #counters: DmCounters
-  readonly #links = new Set<TableLink>()
-  readonly #byNumber = new Map<number, TableLink>()
+  readonly #parts: LinkTableComponents
+  readonly #links = new Set<LinkEntry>()
+  readonly #byNumber = new Map<number, LinkEntry>()
   /** The newest last. */
-  readonly #byAgent = new Map<AgentId, readonly TableLink[]>()
-  readonly #byMachine = new Map<MachineId, readonly TableLink[]>()
-  readonly #byConnection = new Map<MeshConnection, readonly TableLink[]>()
-  readonly #waiters = new Map<MeshConnection, Set<() => void>>()
-  /** Handshakes that a peer has begun and not finished, per connection. */
-  readonly #pending = new Map<MeshConnection, number>()
+  readonly #byAgent = new Map<AgentId, readonly LinkEntry[]>()
+  readonly #byMachine = new Map<MachineId, readonly LinkEntry[]>()
+  readonly #byConnection = new Map<MeshConnection, readonly LinkEntry[]>()
+  readonly #pending = new Map<MeshConnection, Pending>()
 
   constructor(components: LinkTableComponents) {
-    this.#port = components.port
-    this.#counters = components.counters
+    this.#parts = components
   }
 
-  all(): readonly TableLink[] {
+  all(): readonly LinkEntry[] {
     return [...this.#links]
   }
 
   /** The newest usable link to an agent. */
-  to(agentId: AgentId): TableLink | undefined {
+  to(agentId: AgentId): LinkEntry | undefined {
     return this.#byAgent.get(agentId)?.findLast(isUsable)
   }
 
   /** The same, on one machine. */
-  between(agentId: AgentId, machineId: MachineId): TableLink | undefined {
+  between(agentId: AgentId, machineId: MachineId): LinkEntry | undefined {
     return this.#byAgent.get(agentId)?.findLast((entry) => entry.link.machineId === machineId && isUsable(entry))
   }
 
-  byNumber(number: number): TableLink | undefined {
+  byNumber(number: number): LinkEntry | undefined {
     return this.#byNumber.get(number)
   }
 
   /** By its name on the wire; only on the connection that carried its handshake. */
-  byId(connection: MeshConnection, id: string): TableLink | undefined {
+  byId(connection: MeshConnection, id: string): LinkEntry | undefined {
     return this.#on(connection).findLast((entry) => entry.link.id === id)
   }
 
@@ -80,8 +100,44 @@ export class LinkTable {
     return this.#byMachine.get(machineId)?.findLast(isUsable)?.link.agentId ?? null
   }
 
+  /** Runs the handshake of either side on a stream. Throws what that throws, as an `AppError`; the stream is reset then. */
+  async make(connection: MeshConnection, stream: MeshStream, run: (handshake: LinkHandshake) => Promise<Handshake>): Promise<NewLink> {
+    const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+    try {
+      return this.#open(connection, frames, await run(new LinkHandshake({ ...this.#parts, frames }, { peer: connection.machineId })))
+    } catch (error) {
+      const reason = asAppError(error)
+      this.#parts.counters.linkFailed(reason.code)
+      frames.abort(reason)
+      throw reason
+    }
+  }
+
+  #open(connection: MeshConnection, frames: FrameStream, { facts, responderNonce, initiatorNonce }: Handshake): NewLink {
+    const { port, counters, clock } = this.#parts
+    if (!connection.open) {
+      port.linkClosed(facts.number)
+      throw new AppError('peer_unreachable', 'the connection was lost')
+    }
+    const self = port.identity.agentId
+    const link = new OpenLink({ connection }, { ...facts, openedAtMs: clock.now() })
+    const entry: LinkEntry = {
+      link,
+      pool: new StreamPool({ ...this.#parts, link }, { self }),
+      nonces: new NonceSupply({ port }, { link: link.number }),
+      gone: new AbortController(),
+      channels: new Set(),
+      first: null,
+    }
+    this.#add(entry)
+    const keys = link.streamKeys(responderNonce, initiatorNonce)
+    const channel = new DmChannel({ frames, link, counters, clock }, { self, opener: facts.initiator, keys, streamNonce: responderNonce })
+    this.hold(entry, channel)
+    return { entry, channel }
+  }
+
   /** The oldest link of a connection makes room for one too many, so that no peer can use up the links of all. */
-  add(entry: TableLink): void {
+  #add(entry: LinkEntry): void {
     const { connection } = entry.link
     const [oldest, ...others] = this.#on(connection)
     if (oldest !== undefined && others.length + 1 >= MAX_LINKS_PER_CONNECTION)
@@ -89,28 +145,32 @@ export class LinkTable {
     this.#links.add(entry)
     this.#byNumber.set(entry.link.number, entry)
     for (const [index, key] of this.#indexesOf(entry)) index.set(key, [...(index.get(key) ?? []), entry])
-    this.#counters.add('links_opened')
-    this.#wake(entry.link.connection)
+    this.#parts.counters.add('links_opened')
+    const pending = this.#pending.get(connection)
+    pending?.changed.resolve()
+    if (pending !== undefined) pending.changed = Promise.withResolvers()
   }
 
   /** A handshake has begun on this connection: streams behind it may wait for its link. The answer ends it. */
   expect(connection: MeshConnection): () => void {
-    this.#pending.set(connection, (this.#pending.get(connection) ?? 0) + 1)
+    const pending = this.#pending.get(connection) ?? { count: 0, changed: Promise.withResolvers<void>() }
+    this.#pending.set(connection, pending)
+    pending.count += 1
     return () => {
-      const left = (this.#pending.get(connection) ?? 1) - 1
-      if (left > 0) return void this.#pending.set(connection, left)
-      this.#pending.delete(connection)
-      this.#wake(connection)
+      pending.count -= 1
+      if (pending.count === 0 && this.#pending.get(connection) === pending) this.#pending.delete(connection)
+      pending.changed.resolve()
     }
   }
 
   /** The newest link on a connection; waits while a handshake is under way. Throws `peer_rejected` when there is none. */
-  async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<TableLink> {
+  async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<LinkEntry> {
     for (;;) {
       const entry = this.#on(connection).findLast(isUsable)
       if (entry !== undefined) return entry
-      if (!this.#pending.has(connection)) throw new AppError('peer_rejected', 'no link on this connection')
-      await this.#change(connection, signal)
+      const pending = this.#pending.get(connection)
+      if (pending === undefined) throw new AppError('peer_rejected', 'no link on this connection')
+      await unlessAborted(pending.changed.promise, signal)
     }
   }
 
@@ -119,8 +179,15 @@ export class LinkTable {
     return this.#on(connection).reduce((sum, entry) => sum + entry.channels.size, 0)
   }
 
+  /** A channel on a stream of this link's pool. */
+  async openChannel(entry: LinkEntry, signal: AbortSignal): Promise<DmChannel> {
+    const channel = await entry.pool.take(signal)
+    this.hold(entry, channel)
+    return channel
+  }
+
   /** Counts a channel on its link, and drops its nonce when it ends unused. */
-  hold(entry: TableLink, channel: DmChannel): void {
+  hold(entry: LinkEntry, channel: DmChannel): void {
     entry.channels.add(channel)
     channel.onReleased = () => {
       entry.channels.delete(channel)
@@ -129,8 +196,14 @@ export class LinkTable {
     }
   }
 
+  /** Does something later, unless the link is closed before. */
+  after(entry: LinkEntry, ms: number, work: () => void): void {
+    const timer = this.#parts.clock.setTimeout(work, ms, { unref: true })
+    entry.gone.signal.addEventListener('abort', () => timer.cancel(), { once: true })
+  }
+
   /** No new channels; the link closes with its last one. */
-  retire(entry: TableLink): void {
+  retire(entry: LinkEntry): void {
     entry.link.retired = true
     entry.pool.close()
     if (entry.first !== null) void entry.first.close()
@@ -139,7 +212,7 @@ export class LinkTable {
   }
 
   /** Ends a link: with a reason, its channels are reset. The executor forgets its nonces. */
-  close(entry: TableLink, reason: Error | null): void {
+  close(entry: LinkEntry, reason: Error | null): void {
     if (!this.#links.delete(entry)) return
     this.#byNumber.delete(entry.link.number)
     for (const [index, key] of this.#indexesOf(entry)) {
@@ -148,8 +221,8 @@ export class LinkTable {
       else index.set(key, others)
     }
     entry.link.closed = true
-    this.#counters.add('links_closed')
-    this.#port.linkClosed(entry.link.number)
+    this.#parts.counters.add('links_closed')
+    this.#parts.port.linkClosed(entry.link.number)
     entry.nonces.close()
     entry.pool.close()
     entry.gone.abort(reason ?? new AppError('peer_unreachable', 'the link is closed'))
@@ -159,37 +232,23 @@ export class LinkTable {
     }
   }
 
+  /** Ends a connection and every link of it. */
   closeConnection(connection: MeshConnection, reason: Error): void {
     for (const entry of this.#on(connection)) this.close(entry, reason)
+    connection.abort(reason)
+    this.#pending.get(connection)?.changed.resolve()
     this.#pending.delete(connection)
-    this.#wake(connection)
   }
 
-  #on(connection: MeshConnection): readonly TableLink[] {
+  #on(connection: MeshConnection): readonly LinkEntry[] {
     return this.#byConnection.get(connection) ?? []
   }
 
-  #indexesOf({ link }: TableLink): [Map<unknown, readonly TableLink[]>, unknown][] {
+  #indexesOf({ link }: LinkEntry): [Map<unknown, readonly LinkEntry[]>, unknown][] {
     return [
       [this.#byAgent, link.agentId],
       [this.#byMachine, link.machineId],
       [this.#byConnection, link.connection],
     ]
-  }
-
-  async #change(connection: MeshConnection, signal: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const waiters = this.#waiters.get(connection) ?? new Set()
-    this.#waiters.set(connection, waiters.add(resolve))
-    try {
-      await unlessAborted(promise, signal)
-    } finally {
-      waiters.delete(resolve)
-      if (waiters.size === 0) this.#waiters.delete(connection)
-    }
-  }
-
-  #wake(connection: MeshConnection): void {
-    for (const resolve of this.#waiters.get(connection) ?? []) resolve()
   }
 }

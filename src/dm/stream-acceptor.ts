@@ -2,52 +2,45 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Clock } from '../base/clock.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
-import { toHex, type AgentId } from '../protocol/ids.ts'
+import { toHex } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_STRANGER_STREAMS, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
 import { streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
+import type { Dispatcher } from './dispatcher.ts'
 import { FrameStream } from './frame-stream.ts'
 import { isAccepted } from './link.ts'
+import type { LinkPort } from './link-port.ts'
 import type { LinkTable } from './link-table.ts'
 
 export interface StreamAcceptorComponents {
   readonly table: LinkTable
   readonly counters: DmCounters
   readonly clock: Clock
-}
-
-export interface StreamAcceptorInit {
-  readonly self: AgentId
-  onChannel(channel: DmChannel): void
+  readonly port: Pick<LinkPort, 'identity'>
+  readonly dispatcher: Pick<Dispatcher, 'attach'>
 }
 
 /** Greets the streams a peer opens with a nonce, and waits until each is used. */
 export class StreamAcceptor {
-  readonly #table: LinkTable
-  readonly #counters: DmCounters
-  readonly #clock: Clock
-  readonly #init: StreamAcceptorInit
+  readonly #parts: StreamAcceptorComponents
   readonly #waiting = new Map<MeshConnection, Set<FrameStream>>()
 
-  constructor(components: StreamAcceptorComponents, init: StreamAcceptorInit) {
-    this.#table = components.table
-    this.#counters = components.counters
-    this.#clock = components.clock
-    this.#init = init
+  constructor(components: StreamAcceptorComponents) {
+    this.#parts = components
   }
 
   accept(connection: MeshConnection, stream: MeshStream): void {
     // Before it is used a stream brings one small frame, and behind it at once what it is for.
     const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     void this.#serve(connection, frames).catch((error: unknown) => {
-      this.#counters.add('streams_refused')
+      this.#parts.counters.add('streams_refused')
       frames.abort(error instanceof Error ? error : new Error(errorText(error)))
     })
   }
 
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
-    const greeter = await this.#table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
+    const greeter = await this.#parts.table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
     const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_STRANGER_STREAMS)
     const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
@@ -63,7 +56,7 @@ export class StreamAcceptor {
       try {
         this.#open(connection, frames, nonce, first)
       } catch (error) {
-        this.#counters.add('streams_refused')
+        this.#parts.counters.add('streams_refused')
         throw error
       }
     }
@@ -87,18 +80,19 @@ export class StreamAcceptor {
   }
 
   #open(connection: MeshConnection, frames: FrameStream, nonce: Uint8Array, first: Uint8Array): void {
+    const { table, counters, clock, dispatcher, port } = this.#parts
     const open = streamOpen.decode(first)
-    const entry = this.#table.byId(connection, toHex(open.link_id))
+    const entry = table.byId(connection, toHex(open.link_id))
     if (entry === undefined) throw new AppError('malformed', 'a stream of no link')
-    if (!isAccepted(entry.link.decision) && this.#table.channelsOn(connection) >= MAX_STRANGER_STREAMS)
+    if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_STRANGER_STREAMS)
       throw new AppError('rate_limited', 'too many streams of an agent that is not accepted')
-    this.#counters.add('streams_accepted')
+    counters.add('streams_accepted')
     const channel = new DmChannel(
-      { frames, link: entry.link, counters: this.#counters, clock: this.#clock },
-      { self: this.#init.self, opener: false, keys: entry.link.streamKeys(nonce, open.nonce), streamNonce: nonce },
+      { frames, link: entry.link, counters, clock },
+      { self: port.identity.agentId, opener: false, keys: entry.link.streamKeys(nonce, open.nonce), streamNonce: nonce },
     )
-    this.#table.hold(entry, channel)
-    this.#init.onChannel(channel)
+    table.hold(entry, channel)
+    dispatcher.attach(channel)
     channel.listen()
   }
 }

@@ -160,18 +160,25 @@ export class PortSession {
     try {
       if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
       const answer = await this.#components.calls.answer(call)
+      if (answer.type === 'link_ready') return this.#sendReady(answer)
       this.#channel.send(answer)
       if (answer.type === 'welcome') {
         this.#greeted = true
         this.#pushSnapshot()
       }
-      if (answer.type === 'link_ready') this.#pushRevocations(this.#components.links.get(answer.link))
     } catch (error) {
       this.#countRefused(call, error)
       this.#fail(call.id, error)
     } finally {
       this.#calls -= 1
     }
+  }
+
+  /** Of a link nothing else is told before this: so it tells how the link is judged now. */
+  #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
+    const link = this.#components.links.get(answer.link)
+    this.#channel.send({ ...answer, decision: link.decision })
+    this.#pushRevocations(link)
   }
 
   /** What a network half that is not honest tries leaves a trace here, which it can read but not change. */

@@ -178,8 +178,8 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: ANNOUNCE_TTL_MS })
   const discovery = new Discovery({ ...components, node, announcements, reconnect, signAnnouncement })
   const counters = new DmCounters()
-  const links = new Links({ ...components, node, book, standings, counters, primitives: primitives() })
-  const dispatcher = new Dispatcher({ ...components, links, counters })
+  const dispatcher = new Dispatcher({ ...components, counters })
+  const links = new Links({ ...components, node, book, standings, dispatcher, counters, primitives: primitives() })
   const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })

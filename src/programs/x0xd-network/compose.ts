@@ -50,8 +50,8 @@ type Mesh = ReturnType<typeof composeMesh>
 /** Links and messages over them; bodies of exec go to the executor. */
 const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book, standings }: Mesh) => {
   const counters = new DmCounters()
-  const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), counters, clock, log })
-  const dispatcher = new Dispatcher({ links, counters, log })
+  const dispatcher = new Dispatcher({ counters, log })
+  const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
   const requester = new RequesterCounters()
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
   new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)

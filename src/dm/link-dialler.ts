@@ -1,0 +1,174 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError } from '../base/errors.ts'
+import { SharedWork } from '../base/shared-work.ts'
+import type { AddressBook, Candidate } from '../mesh/address-book.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
+import type { DialFailure } from '../mesh/dialler.ts'
+import type { MeshNode } from '../mesh/node.ts'
+import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
+import { LINK_HANDSHAKE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
+import { LINK_PROTOCOL } from '../protocol/link.ts'
+import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS, RESUME_OTHER_ADDRESS_MS } from '../protocol/resume-limits.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import { asAppError, giveUpUnanswered } from './link-handshake.ts'
+import { isRejected, type Link } from './link.ts'
+import type { LinkPort } from './link-port.ts'
+import type { LinkEntry, LinkTable } from './link-table.ts'
+
+export interface LinkDiallerComponents {
+  readonly node: Pick<MeshNode, 'connectionsTo' | 'dial'>
+  readonly book: Pick<AddressBook, 'addressesOf' | 'candidates'>
+  readonly port: Pick<LinkPort, 'identity'>
+  readonly table: LinkTable
+  readonly counters: DmCounters
+  readonly clock: Clock
+}
+
+/** Links and channels that we ask for: those that there are, or new ones. */
+export class LinkDialler {
+  readonly #parts: LinkDiallerComponents
+  readonly #stopping: AbortSignal
+  /** Links being made, by agent, or by agent and machine. */
+  readonly #underway = new SharedWork<LinkEntry>()
+
+  constructor(components: LinkDiallerComponents, init: { stopping: AbortSignal }) {
+    this.#parts = components
+    this.#stopping = init.stopping
+  }
+
+  /**
+   * The link to an agent, made if there is none. Throws `peer_unreachable` (with `data.addresses`: what was
+   * tried and what came of each) or `peer_rejected`.
+   */
+  async link(agentId: AgentId, signal: AbortSignal): Promise<Link> {
+    return (await this.#entry(agentId, signal)).link
+  }
+
+  /** A channel to an agent: at once when the link is warm, else after the handshake, on its own stream. Throws as `link`. */
+  async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
+    for (let retried = false; ; retried = true) {
+      const entry = await this.#entry(agentId, signal)
+      try {
+        return await this.#channelOn(entry, signal)
+      } catch (error) {
+        // Nothing was sent yet: a connection that died under us is dialled once more.
+        if (signal.aborted || retried || entry.link.usable) throw asAppError(error)
+      }
+    }
+  }
+
+  /**
+   * A channel to this agent on this machine, quickly: a run there waits for it. `silent`: connections to the
+   * machine that are not fresh are given up. One try; throws as `link`, and `timeout`.
+   */
+  async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
+    signal.throwIfAborted()
+    const { agentId, machineId } = to
+    if (silent) this.#giveUpOn(machineId)
+    const rejoin = async (wanted: AbortSignal): Promise<LinkEntry> => {
+      const addresses = this.#parts.book.addressesOf(machineId)
+      return this.#linkTo(agentId, { machineId, addresses }, wanted, RESUME_ATTEMPT_MS)
+    }
+    const existing = this.#parts.table.between(agentId, machineId)
+    return this.#channelOn(existing ?? (await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal)), signal)
+  }
+
+  #giveUpOn(machineId: MachineId): void {
+    const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
+    for (const connection of this.#parts.node.connectionsTo(machineId))
+      if (connection.openedAtMs < before && connection.quiet)
+        this.#parts.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
+  }
+
+  /** On the handshake's own stream when that is free. */
+  async #channelOn(entry: LinkEntry, signal: AbortSignal): Promise<DmChannel> {
+    const { first, link } = entry
+    entry.first = null
+    link.asked = true
+    return first !== null && !first.closed ? first : this.#parts.table.openChannel(entry, signal)
+  }
+
+  async #entry(agentId: AgentId, signal: AbortSignal): Promise<LinkEntry> {
+    signal.throwIfAborted()
+    const existing = this.#parts.table.to(agentId)
+    if (existing !== undefined) return existing
+    if (agentId === this.#parts.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
+    return this.#underway.join(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
+  }
+
+  async #linkToAny(agentId: AgentId, wanted: AbortSignal): Promise<LinkEntry> {
+    const candidates = this.#parts.book.candidates(agentId)
+    if (candidates.length === 0) throw noAddress(agentId)
+    const errors: AppError[] = []
+    for (const candidate of candidates) {
+      try {
+        return await this.#linkTo(agentId, candidate, wanted)
+      } catch (error) {
+        errors.push(asAppError(error))
+        wanted.throwIfAborted()
+        this.#stopping.throwIfAborted()
+      }
+    }
+    throw errors.length === 1 ? errors[0]! : allFailed(agentId, errors)
+  }
+
+  /**
+   * Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once.
+   * A handshake that has begun is finished, wanted or not: to begin and leave it would be an offence.
+   */
+  async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, withinMs: number | null = null): Promise<LinkEntry> {
+    const limit = AbortSignal.any([wanted, this.#stopping, ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])])
+    const othersMs = withinMs === null ? undefined : RESUME_OTHER_ADDRESS_MS
+    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit, othersMs)
+    const entry = await this.#initiate(connection, Math.min(withinMs ?? LINK_HANDSHAKE_MS, LINK_HANDSHAKE_MS))
+    if (entry.link.agentId === agentId) return entry
+    throw new AppError(
+      'peer_rejected',
+      `machine ${shortId(candidate.machineId)} is agent ${shortId(entry.link.agentId)}, not ${shortId(agentId)}`,
+    )
+  }
+
+  async #initiate(connection: MeshConnection, withinMs: number): Promise<LinkEntry> {
+    const limit = AbortSignal.any([this.#stopping, AbortSignal.timeout(withinMs)])
+    const stream = await connection.openStream(LINK_PROTOCOL, limit)
+    try {
+      const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.initiate(limit))
+      return this.#begin(entry, channel)
+    } catch (error) {
+      giveUpUnanswered(connection, asAppError(error))
+      throw error
+    }
+  }
+
+  /** When the link is old, a new one replaces it and its last channel closes it. */
+  #begin(entry: LinkEntry, channel: DmChannel): LinkEntry {
+    const { table, counters } = this.#parts
+    const { agentId, decision } = entry.link
+    channel.listen()
+    if (isRejected(decision)) {
+      counters.add('links_rejected')
+      const reason = new AppError('peer_rejected', `our own rules say ${decision}`, { data: { decision } })
+      table.close(entry, reason)
+      throw reason
+    }
+    entry.first = channel
+    entry.pool.fill()
+    table.after(entry, LINK_RENEW_MS, () => {
+      table.retire(entry)
+      void this.link(agentId, this.#stopping).catch(() => undefined)
+    })
+    return entry
+  }
+}
+
+const noAddress = (agentId: AgentId): AppError =>
+  new AppError('peer_unreachable', `no address of agent ${shortId(agentId)} is known: import its card, or wait until it announces itself`, {
+    data: { addresses: [] },
+  })
+
+const allFailed = (agentId: AgentId, errors: readonly AppError[]): AppError => {
+  const addresses = errors.flatMap((error) => (error.data['addresses'] as DialFailure[] | undefined) ?? [])
+  const texts = errors.map((error) => error.message).join('; ')
+  return new AppError('peer_unreachable', `no machine of agent ${shortId(agentId)} answered: ${texts}`, { data: { addresses } })
+}

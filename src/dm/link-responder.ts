@@ -1,0 +1,102 @@
+import { AppError, errorText } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { MeshConnection } from '../mesh/connection.ts'
+import type { MeshNode } from '../mesh/node.ts'
+import type { Offence } from '../mesh/penalties.ts'
+import type { MeshStream } from '../mesh/stream.ts'
+import { shortId } from '../protocol/ids.ts'
+import { LINK_HANDSHAKE_MS, LINK_RENEW_GRACE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
+import type { DmChannel } from './channel.ts'
+import type { DmCounters } from './counters.ts'
+import type { Dispatcher } from './dispatcher.ts'
+import { HandshakeBudget } from './handshake-budget.ts'
+import { asAppError, giveUpUnanswered } from './link-handshake.ts'
+import { isRejected } from './link.ts'
+import type { LinkEntry, LinkTable } from './link-table.ts'
+
+export interface LinkResponderComponents {
+  readonly node: Pick<MeshNode, 'standing' | 'mayBegin' | 'refuses' | 'isKnown' | 'penalise'>
+  readonly table: LinkTable
+  /** Gets the first channel of each link. */
+  readonly dispatcher: Pick<Dispatcher, 'attach'>
+  readonly counters: DmCounters
+  readonly log: Logger
+}
+
+/** Answers the handshakes that peers begin. */
+export class LinkResponder {
+  readonly #parts: LinkResponderComponents
+  readonly #budget: HandshakeBudget
+  readonly #stopping: AbortSignal
+
+  constructor(components: LinkResponderComponents, init: { stopping: AbortSignal }) {
+    this.#parts = components
+    this.#budget = new HandshakeBudget(components)
+    this.#stopping = init.stopping
+  }
+
+  async respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
+    const { node, table, counters } = this.#parts
+    // We may have dialled it ourselves, as a contact.
+    const release = node.refuses(connection) ? null : this.#budget.take(connection)
+    if (release === null) {
+      counters.add('handshakes_refused')
+      return stream.abort(new AppError('rate_limited', 'no handshake now'))
+    }
+    const done = table.expect(connection)
+    try {
+      const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.respond(this.#stopping))
+      this.#begin(entry, channel)
+    } catch (error) {
+      this.#onFailed(connection, asAppError(error))
+    } finally {
+      done()
+      release()
+    }
+  }
+
+  #begin(entry: LinkEntry, channel: DmChannel): void {
+    const { table, dispatcher } = this.#parts
+    // The initiator makes a new link in time; this one is kept a little longer.
+    table.after(entry, LINK_RENEW_MS + LINK_RENEW_GRACE_MS, () => table.retire(entry))
+    dispatcher.attach(channel)
+    channel.listen()
+    if (isRejected(entry.link.decision)) this.#onProbation(entry, channel)
+  }
+
+  /** A peer we reject may ask once on the handshake's stream, so that it and the journal get the executor's answer. */
+  #onProbation(entry: LinkEntry, channel: DmChannel): void {
+    const { table, counters } = this.#parts
+    const { link } = entry
+    counters.add('links_rejected')
+    const end = (): void => {
+      if (!link.closed) table.closeConnection(link.connection, new AppError('peer_rejected', link.decision))
+    }
+    table.after(entry, LINK_HANDSHAKE_MS, end)
+    const { onReleased } = channel
+    channel.onReleased = () => {
+      onReleased()
+      end()
+    }
+  }
+
+  #onFailed(connection: MeshConnection, reason: AppError): void {
+    const { node, log } = this.#parts
+    log.debug({ machine: shortId(connection.machineId), err: errorText(reason) }, 'a link handshake failed')
+    const ours = connection.givenUp || this.#stopping.aborted
+    const offence = offenceOf(reason, { known: node.isKnown(connection.machineId), ours })
+    if (offence !== null) node.penalise(connection, offence)
+    giveUpUnanswered(connection, reason)
+  }
+}
+
+/**
+ * What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. Whoever begins one
+ * and does not end it has cost us signatures, unless it was ours to end the connection (`ours`); a machine that is named
+ * (`known`) may lose its connection.
+ */
+const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Offence | null => {
+  if (data['offence'] === 'bad_signature') return 'bad_signature'
+  if (code === 'malformed') return 'malformed'
+  return data['offence'] !== 'handshake_failed' || ours || (known && code === 'peer_unreachable') ? null : 'handshake_failed'
+}
