@@ -1,13 +1,18 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, isAppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
+import type { Startable } from '../base/startable.ts'
+import { newRequestId } from '../dm/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
-import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { Reopen } from './attachment.ts'
-import { ClientRun, type SignedRequest } from './client-run.ts'
+import { checkArgvSize } from '../protocol/exec.ts'
+import { isRequestId, type AgentId, type MachineId, type RequestId } from '../protocol/ids.ts'
+import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import type { RequesterCounters } from './counters.ts'
-import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
-import { ChannelWire, PortWire, type RunChannel, type RunWire } from './wire.ts'
+import { RequestedRun, type SignedRequest } from './requested-run.ts'
+import type { Reopen } from './resumable-transport.ts'
+import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
+import { Sessions, type Session } from './sessions.ts'
+import { ChannelTransport, PortTransport, type RunChannel, type RunTransport } from './transport.ts'
 
 /** Of `Links`. */
 export interface ChannelSource {
@@ -24,100 +29,129 @@ export interface ExecClientComponents {
   readonly counters: RequesterCounters
 }
 
-/** What a run tells its session as it goes. */
-export interface RunProgress {
-  requested(machineId: MachineId): void
-  running(): void
-}
-
-/** Opens a wire, has the request signed for it, and sees the run through. */
-export class ExecClient {
-  readonly #components: ExecClientComponents
+/** Everything that a door asks to run goes through here, whoever is asked. */
+export class ExecClient implements Startable {
+  readonly #parts: ExecClientComponents
+  readonly #sessions: Sessions
 
   constructor(components: ExecClientComponents) {
-    this.#components = components
+    this.#parts = components
+    this.#sessions = new Sessions({ clock: components.clock })
   }
 
   /**
-   * `stop` is the caller leaving: before the Request is sent it throws the signal's reason, afterwards it
-   * cancels. `cancelled` is a wish to end the run: its caller still gets the outcome.
-   * Errors: what opening the link or signing throws, and what the caller's own sink or stdin throws.
+   * Runs the spec's argv on its agent and shows the sink what happens. Denials and exits are outcomes.
+   * `signal` is the caller leaving: the run is cancelled at once and the sink is called no more.
+   * Errors: `bad_request` (argv too large, not well-formed), `conflict` (request id used before,
+   * cancelled before it was sent), `rate_limited`, `shutting_down`, what dialling throws (`unknown_agent`,
+   * `peer_unreachable`, `peer_rejected`, `timeout`), and what the caller's own sink or stdin throws.
    */
-  async run(
-    spec: RunSpec,
-    requestId: RequestId,
-    sink: RunSink,
-    progress: RunProgress,
-    signals: { cancelled: AbortSignal; stop: AbortSignal },
-  ): Promise<RunOutcome> {
-    const early = AbortSignal.any([signals.cancelled, signals.stop])
-    early.throwIfAborted()
+  async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {
+    checkSpec(spec)
+    const session = this.#sessions.open(spec.request_id ?? newRequestId(), spec)
+    try {
+      return await this.#run(spec, sink, session, signal)
+    } finally {
+      session.close()
+    }
+  }
+
+  /** Throws what `run` would throw for want of room, before anything is read for it. */
+  checkRoom(): void {
+    this.#sessions.checkRoom()
+  }
+
+  /** Ends a run of ours; its caller still gets the outcome. Throws `unknown_run`. */
+  cancel(requestId: RequestId): void {
+    this.#sessions.cancel(requestId)
+  }
+
+  /** Runs that have not ended, oldest first. */
+  sessions(): RunSession[] {
+    return this.#sessions.list()
+  }
+
+  /** Counters of the asking side, and of the runs that peers opened here. */
+  diagnostics(): Record<string, number> {
+    return this.#parts.counters.snapshot()
+  }
+
+  /** Cancels everything, and takes nothing new. Resolves when the last run is over, or after `SHUTDOWN_MS` without it. */
+  async stop(): Promise<void> {
+    const late = Promise.withResolvers<void>()
+    const timer = this.#parts.clock.setTimeout(late.resolve, SHUTDOWN_MS)
+    await Promise.race([this.#sessions.stop(), late.promise])
+    timer.cancel()
+  }
+
+  /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */
+  async #run(spec: RunSpec, sink: RunSink, session: Session, left: AbortSignal): Promise<RunOutcome> {
+    const { clock, counters, executor } = this.#parts
+    const { requestId } = session
+    const unsent = AbortSignal.any([session.cancelled, left])
+    unsent.throwIfAborted()
     reach('asked', requestId)
-    const wire = await this.#open(spec.agent_id, requestId, early)
+    const transport = await this.#open(spec.agent_id, requestId, unsent)
     reach('connected', requestId)
     try {
-      const sign = async (on: RunWire): Promise<SignedRequest> => this.#sign(on, spec, requestId)
-      const request = await sign(wire)
-      early.throwIfAborted()
-      const expected = { requestId, from: wire.peer, to: this.#components.executor.identity }
-      const { clock, counters } = this.#components
-      const reopen = this.#reopenerOf(wire, requestId)
-      const onStarted = (): void => progress.running()
-      const run = new ClientRun({ wire, reopen, clock, counters, sink, onStarted, sign }, { spec, expected, request })
-      progress.requested(wire.peer.machineId)
-      return await withSignals(run, signals)
+      const sign = async (on: RunTransport): Promise<SignedRequest> => this.#sign(on, spec, requestId)
+      const request = await sign(transport)
+      unsent.throwIfAborted()
+      const expected = { requestId, from: transport.peer, to: executor.identity }
+      const reopen = this.#reopenerOf(transport, requestId)
+      const run = new RequestedRun({ transport, reopen, clock, counters, sink, session, sign }, { spec, expected, request })
+      session.requested(transport.peer.machineId)
+      return await run.run(left)
     } catch (error) {
-      wire.abort()
+      transport.abort()
       throw error
     }
   }
 
-  async #open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunWire> {
-    const { executor, links } = this.#components
+  async #open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
+    const { executor, links } = this.#parts
     if (agentId !== executor.identity.agentId) {
       if (links === null) throw new AppError('peer_unreachable', 'there is no mesh here: only this agent itself can be asked')
-      return new ChannelWire({ channel: await links.openChannel(agentId, signal) }, { requestId })
+      return new ChannelTransport({ channel: await links.openChannel(agentId, signal) }, { requestId })
     }
     const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)
     if (streamNonce === undefined) throw new AppError('internal', 'the executor minted no nonce')
-    return new PortWire({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
+    return new PortTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 
   /** Null for a run of our own, which has no network in between. */
-  #reopenerOf({ peer }: RunWire, requestId: RequestId): Reopen | null {
-    const { links } = this.#components
+  #reopenerOf({ peer }: RunTransport, requestId: RequestId): Reopen | null {
+    const { links } = this.#parts
     if (links === null || peer.number === OWN_LINK) return null
-    return async (silent, signal) => new ChannelWire({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
+    return async (silent, signal) => new ChannelTransport({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
   }
 
-  async #sign(wire: RunWire, spec: RunSpec, requestId: RequestId): Promise<SignedRequest> {
+  async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedRequest> {
     const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
     const request = {
-      link: wire.peer.number,
+      link: peer.number,
       request_id: requestId,
-      stream_nonce: wire.streamNonce,
+      stream_nonce: streamNonce,
       argv: [...argv],
       stdin: stdin === null ? null : { len: stdin.len, pieces: [...stdin.pieces] },
       timeout_ms,
       cwd,
       clamp,
     }
-    return this.#components.executor.signRequest(request, proof)
+    return this.#parts.executor.signRequest(request, proof)
   }
 }
 
 /** The port's link of this daemon to itself. */
 const OWN_LINK = 0
 
-const withSignals = async (run: ClientRun, signals: { cancelled: AbortSignal; stop: AbortSignal }): Promise<RunOutcome> => {
-  const cancel = (): void => run.cancel()
-  const abandon = (): void => run.abandon()
-  signals.cancelled.addEventListener('abort', cancel, { once: true })
-  signals.stop.addEventListener('abort', abandon, { once: true })
+const checkSpec = (spec: RunSpec): void => {
+  if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
+  if (!spec.argv.every((token) => token.isWellFormed())) throw new AppError('bad_request', 'argv: not valid Unicode')
   try {
-    return await run.run()
-  } finally {
-    signals.cancelled.removeEventListener('abort', cancel)
-    signals.stop.removeEventListener('abort', abandon)
+    checkArgvSize(spec.argv)
+  } catch (error) {
+    if (isAppError(error, 'malformed')) throw new AppError('bad_request', error.message, { cause: error })
+    throw error
   }
 }

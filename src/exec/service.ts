@@ -10,7 +10,7 @@ import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
 import { UNREAD } from '../protocol/resume-limits.ts'
 import type { RequesterCounters } from './counters.ts'
-import type { RunChannel } from './wire.ts'
+import type { RunChannel } from './transport.ts'
 
 type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
 

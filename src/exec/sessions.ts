@@ -3,12 +3,11 @@ import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_LOCAL_RUNS, MAX_RECENT_RUNS } from '../protocol/limits.ts'
-import type { RunProgress } from './client.ts'
 import type { RunSession, RunSpec } from './run-spec.ts'
 
-/** One run of ours, from the moment it is asked for until its outcome is known. */
-export class Session implements RunProgress {
-  readonly #controller = new AbortController()
+/** One run of ours, from the moment it is asked for until its outcome is known: what is shown of it, and the wish to end it. */
+export class Session {
+  readonly #cancel = new AbortController()
   readonly #onClose: () => void
   #info: RunSession
 
@@ -21,22 +20,28 @@ export class Session implements RunProgress {
     return this.#info
   }
 
-  /** Aborts when the run shall end. */
-  get cancelled(): AbortSignal {
-    return this.#controller.signal
+  get requestId(): RequestId {
+    return this.#info.request_id
   }
 
+  /** Aborts when the run shall end. */
+  get cancelled(): AbortSignal {
+    return this.#cancel.signal
+  }
+
+  /** The Request was sent. */
   requested(machineId: MachineId): void {
     this.#info = { ...this.#info, machine_id: machineId, state: 'requested' }
   }
 
+  /** The process runs. */
   running(): void {
     if (this.#info.state === 'requested') this.#info = { ...this.#info, state: 'running' }
   }
 
   cancel(reason: AppError): void {
     // Signal first, tell second.
-    this.#controller.abort(reason)
+    this.#cancel.abort(reason)
     this.#info = { ...this.#info, state: 'cancelling' }
   }
 

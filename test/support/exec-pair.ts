@@ -4,9 +4,9 @@ import type { TestContext } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
-import { ExecRunner } from '../../src/exec/run.ts'
+import { ExecClient } from '../../src/exec/client.ts'
 import { ExecService } from '../../src/exec/service.ts'
-import type { RunChannel, RunPeer } from '../../src/exec/wire.ts'
+import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { ExecutorHost, type HostOptions } from './executor-host.ts'
 import type { FakeNetwork } from './fake-network.ts'
@@ -80,7 +80,7 @@ export class LocalChannel implements RunChannel {
 export interface ExecPair {
   readonly requester: ExecutorHost
   readonly responder: ExecutorHost
-  readonly runner: ExecRunner
+  readonly runner: ExecClient
   readonly counters: RequesterCounters
   readonly serviceCounters: RequesterCounters
   readonly responderNetwork: FakeNetwork
@@ -130,7 +130,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecRunner({
+  const runner = new ExecClient({
     links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) },
     executor: asking.client,
     clock: systemClock,
@@ -153,7 +153,7 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
 
 export interface OwnHost {
   readonly host: ExecutorHost
-  readonly runner: ExecRunner
+  readonly runner: ExecClient
   readonly counters: RequesterCounters
   readonly client: ExecutorClient
 }
@@ -169,5 +169,5 @@ export const ownHost = async (t: TestContext, options: HostOptions): Promise<Own
   await host.boot()
   const { client } = await host.connect()
   const counters = new RequesterCounters()
-  return { host, counters, client, runner: new ExecRunner({ links: null, executor: client, clock: systemClock, counters }) }
+  return { host, counters, client, runner: new ExecClient({ links: null, executor: client, clock: systemClock, counters }) }
 }

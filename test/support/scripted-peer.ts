@@ -3,9 +3,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import type { Clock } from '../../src/base/clock.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
-import { ExecRunner } from '../../src/exec/run.ts'
+import { ExecClient } from '../../src/exec/client.ts'
 import type { RunEvent, RunOutcome, RunSink, RunSpec, StdinSource } from '../../src/exec/run-spec.ts'
-import type { RunChannel, RunPeer } from '../../src/exec/wire.ts'
+import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
 import { sha256 } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import {
@@ -163,7 +163,7 @@ export class RecordingSink implements RunSink {
 
 export interface ScriptedRun {
   readonly peer: ScriptedPeer
-  readonly runner: ExecRunner
+  readonly runner: ExecClient
   readonly counters: RequesterCounters
   readonly sink: RecordingSink
   readonly outcome: Promise<RunOutcome>
@@ -183,7 +183,7 @@ export const scriptedRun = async (
   const peer = new ScriptedPeer({ requester })
   const counters = new RequesterCounters()
   const { signer, machine } = requester
-  const runner = new ExecRunner({
+  const runner = new ExecClient({
     links: { openChannel: async () => peer, reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer) },
     executor: {
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },

@@ -9,7 +9,7 @@ import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 
-/** Of `ExecRunner`. */
+/** Of `ExecClient`. */
 export interface RestRunner {
   run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome>
   checkRoom(): void

@@ -7,7 +7,7 @@ import { Messages } from '../../dm/messages.ts'
 import { RestDoor } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
-import { ExecRunner } from '../../exec/run.ts'
+import { ExecClient } from '../../exec/client.ts'
 import { ExecService } from '../../exec/service.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import { primitives } from '../../identity/primitives.ts'
@@ -56,7 +56,7 @@ const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorCli
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
   new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
-  const runner = new ExecRunner({ links, executor: port, clock, counters: requester })
+  const runner = new ExecClient({ links, executor: port, clock, counters: requester })
   return { counters, links, messages, runner }
 }
 

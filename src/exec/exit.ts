@@ -1,8 +1,11 @@
+import { errorText } from '../base/errors.ts'
 import { verifyAgent } from '../identity/signing.ts'
 import { EXEC_EXIT_DOMAIN, execExit, type ExecExit } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import type { Received } from './received.ts'
+import type { RunOutcome } from './run-spec.ts'
+import type { RunPeer } from './transport.ts'
 
 /** What an Exit must answer. */
 export interface Expected {
@@ -10,18 +13,28 @@ export interface Expected {
   /** SHA-256 of the exact bytes of the Request. */
   readonly requestSha256: Uint8Array
   /** The executing agent and machine, as the link proved them. */
-  readonly from: { readonly agentId: AgentId; readonly machineId: MachineId; readonly agentPublicKey: Uint8Array }
+  readonly from: Omit<RunPeer, 'number'>
   /** The requester. */
   readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
 const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0
 
-/**
- * The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong.
- * Throws `malformed` for bytes that are no Exit.
- */
-export const readExit = (frame: { body: Uint8Array; signature: Uint8Array }, expected: Expected): ExecExit | string => {
+interface SignedExit {
+  readonly body: Uint8Array
+  readonly signature: Uint8Array
+}
+
+/** The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong. */
+export const readExit = (frame: SignedExit, expected: Expected): ExecExit | string => {
+  try {
+    return answerTo(frame, expected)
+  } catch (error) {
+    return errorText(error)
+  }
+}
+
+const answerTo = (frame: SignedExit, expected: Expected): ExecExit | string => {
   if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature))
     return 'the Exit is not signed by the agent'
   const exit = execExit.decode(frame.body)
@@ -46,4 +59,37 @@ export const compareOutput = (exit: ExecExit, received: Received, warnings: read
   if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
     return 'the end of the output was lost over there'
   return null
+}
+
+/** What was seen of a run here. */
+export interface SeenOfRun {
+  readonly requestId: RequestId
+  readonly peer: RunPeer
+  readonly received: Received
+  readonly elapsedMs: number
+  readonly warnings: readonly WarningKind[]
+}
+
+/** Ended before its process began: there is nothing that could be called well. */
+const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !== null
+
+/** What its caller is told. `exit`: null where none came that could be believed; `problem`: why the outcome is incomplete, or null. */
+export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: SeenOfRun): RunOutcome => {
+  const { stdout, stderr } = seen.received
+  return {
+    ok: problem === null && exit !== null && exit.denial_reason === null && ran(exit),
+    request_id: seen.requestId,
+    agent_id: seen.peer.agentId,
+    machine_id: seen.peer.machineId,
+    code: exit?.code ?? null,
+    signal: exit?.signal ?? null,
+    duration_ms: exit?.duration_ms ?? Math.round(seen.elapsedMs),
+    stdout_bytes_total: exit?.stdout_bytes_total ?? stdout.bytes,
+    stderr_bytes_total: exit?.stderr_bytes_total ?? stderr.bytes,
+    truncated: exit?.truncated ?? false,
+    incomplete: problem !== null,
+    denial_reason: exit?.denial_reason ?? null,
+    warnings: [...seen.warnings],
+    ...(problem === null ? {} : { message: problem }),
+  }
 }

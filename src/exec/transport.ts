@@ -4,7 +4,7 @@ import type { RunPort } from '../executor/port/run-port.ts'
 import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame } from '../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 
-/** Who answers on a wire, as the link proved it. */
+/** Who answers on a transport, as the link proved it. */
 export interface RunPeer {
   /** The link's number on the executor's port; 0 is this daemon itself. */
   readonly number: number
@@ -28,7 +28,7 @@ export interface RunChannel {
 }
 
 /** Carries the frames of one run, whether there is a network in between or not. */
-export interface RunWire {
+export interface RunTransport {
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
   onFrame: (frame: ExecFrame) => void
@@ -50,7 +50,7 @@ export interface RunWire {
 const nothing = (): void => undefined
 
 /** A run over a stream to another agent. */
-export class ChannelWire implements RunWire {
+export class ChannelTransport implements RunTransport {
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
   readonly #channel: RunChannel
@@ -120,7 +120,7 @@ export class ChannelWire implements RunWire {
 }
 
 /** A run on this daemon's own executor: the same frames, and no network. */
-export class PortWire implements RunWire {
+export class PortTransport implements RunTransport {
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
   readonly peer: RunPeer

@@ -1,27 +1,26 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
 import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
-import { Attachment, type AttachmentComponents } from './attachment.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
-import { outcomeOf } from './outcome.ts'
+import { compareOutput, outcomeOf, readExit, type Expected } from './exit.ts'
 import { ReceivedStream } from './received.ts'
+import { ResumableTransport, type ResumableTransportComponents } from './resumable-transport.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import type { Session } from './sessions.ts'
 import { StdinSender } from './stdin-sender.ts'
-import { compareOutput, readExit, type Expected } from './verify-exit.ts'
-import type { RunWire } from './wire.ts'
+import type { RunTransport } from './transport.ts'
 
-export interface ClientRunComponents extends AttachmentComponents {
+export interface RequestedRunComponents extends ResumableTransportComponents {
   readonly counters: RequesterCounters
   readonly sink: RunSink
-  /** The process runs now. */
-  readonly onStarted: () => void
-  /** Has the executor sign the Request for another wire. */
-  readonly sign: (wire: RunWire) => Promise<SignedRequest>
+  readonly session: Session
+  /** Has the executor sign the Request for another transport. */
+  readonly sign: (transport: RunTransport) => Promise<SignedRequest>
 }
 
 /** A Request as the executor signed it. */
@@ -30,7 +29,7 @@ export interface SignedRequest {
   readonly signature: Uint8Array
 }
 
-export interface ClientRunInit {
+export interface RequestedRunInit {
   readonly spec: RunSpec
   readonly expected: Omit<Expected, 'requestSha256'>
   readonly request: SignedRequest
@@ -40,14 +39,14 @@ type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
 /**
  * The asking end of one run: sends the Request and stdin, checks and delivers what comes back, each byte
- * once over however many wires, and ends with an outcome that is only `ok` when the signed Exit says so
+ * once over however many transports, and ends with an outcome that is only `ok` when the signed Exit says so
  * and every forwarded byte arrived.
  */
-export class ClientRun {
-  readonly #attachment: Attachment
+export class RequestedRun {
+  readonly #transport: ResumableTransport
   readonly #clock: Clock
-  readonly #components: ClientRunComponents
-  readonly #init: ClientRunInit
+  readonly #components: RequestedRunComponents
+  readonly #init: RequestedRunInit
   readonly #delivery: Delivery
   readonly #stdin: StdinSender | null
   readonly #received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
@@ -64,7 +63,7 @@ export class ClientRun {
   /** What the sink or the source of stdin threw: the caller's own fault, and the caller's answer. */
   #callerError: { readonly error: unknown } | null = null
 
-  constructor(components: ClientRunComponents, init: ClientRunInit) {
+  constructor(components: RequestedRunComponents, init: RequestedRunInit) {
     this.#components = components
     this.#clock = components.clock
     this.#init = init
@@ -72,16 +71,16 @@ export class ClientRun {
     this.#delivery = new Delivery({
       sink: components.sink,
       clock: components.clock,
-      ack: (stdout, stderr) => void this.#attachment.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
+      ack: (stdout, stderr) => void this.#transport.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
       onSinkError: (error) => this.#callerFailed(error),
     })
     this.#stdin = this.#makeStdin()
-    this.#attachment = new Attachment(components, {
+    this.#transport = new ResumableTransport(components, {
       requestId: init.expected.requestId,
       position: () => ({ stdout: this.#received.stdout.next, stderr: this.#received.stderr.next }),
       onFrame: (frame) => this.#receive(frame),
       onResumed: (stdin) => this.#onResumed(stdin),
-      signAgain: async (wire) => this.#signAgain(wire),
+      signAgain: async (transport) => this.#signAgain(transport),
       onSentAgain: () => this.#resendStdin(0),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
@@ -91,35 +90,44 @@ export class ClientRun {
     return this.#init.expected.requestId
   }
 
-  /** Sends the Request. Resolves when the run is over; throws only what the caller's sink or stdin threw. */
-  async run(): Promise<RunOutcome> {
-    this.#startedAt = this.#clock.monotonic()
-    this.#attachment.start()
-    if (!this.#over) this.#begin()
-    return this.#done.promise
+  /**
+   * Sends the Request. `left`: the caller is gone, the run is cancelled and nothing more is shown to it. Resolves when the
+   * run is over; throws only what the caller's sink or stdin threw.
+   */
+  async run(left: AbortSignal): Promise<RunOutcome> {
+    const over = new AbortController()
+    this.#components.session.cancelled.addEventListener('abort', () => this.#cancel(), { signal: over.signal })
+    left.addEventListener('abort', () => this.#abandon(), { signal: over.signal })
+    try {
+      this.#startedAt = this.#clock.monotonic()
+      this.#transport.start()
+      if (!this.#over) this.#begin()
+      return await this.#done.promise
+    } finally {
+      over.abort()
+    }
   }
 
   /** Asks the other side to end the run; its Exit is awaited for a bounded time. */
-  cancel(): void {
+  #cancel(): void {
     if (this.#cancelled || this.#over) return
     this.#cancelled = true
     this.#components.counters.add('runs_cancelled')
-    this.#attachment.send({ type: 'cancel', request_id: this.#id })
+    this.#transport.send({ type: 'cancel', request_id: this.#id })
     this.#stdin?.stop()
     const patience = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
     this.#after('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
   }
 
-  /** The caller is gone: cancel, and show it nothing more. */
-  abandon(): void {
-    this.cancel()
+  #abandon(): void {
+    this.#cancel()
     this.#delivery.mute()
   }
 
   #begin(): void {
     const { spec } = this.#init
     this.#components.counters.add('runs_requested')
-    this.#attachment.send({ type: 'request', ...this.#request })
+    this.#transport.send({ type: 'request', ...this.#request })
     reach('sent', this.#id)
     if (spec.timeout_ms !== null) {
       const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
@@ -133,15 +141,15 @@ export class ClientRun {
     if (source === null) return null
     return new StdinSender({
       source,
-      send: (seq, data, eof) => this.#attachment.send({ type: 'stdin', request_id: this.#id, seq, data, eof }),
-      drained: async () => this.#attachment.drained(),
+      send: (seq, data, eof) => this.#transport.send({ type: 'stdin', request_id: this.#id, seq, data, eof }),
+      drained: async () => this.#transport.drained(),
     })
   }
 
-  /** The run goes on on another wire: what was said while there was none is said again. */
+  /** The run goes on on another transport: what was said while there was none is said again. */
   #onResumed(stdin: number): void {
     this.#components.counters.add('runs_resumed')
-    if (this.#cancelled) this.#attachment.send({ type: 'cancel', request_id: this.#id })
+    if (this.#cancelled) this.#transport.send({ type: 'cancel', request_id: this.#id })
     this.#delivery.ackAgain()
     this.#resendStdin(stdin)
   }
@@ -151,9 +159,9 @@ export class ClientRun {
   }
 
   /** Only what never showed itself over there is sent again, and was not cancelled while it was signed either. */
-  async #signAgain(wire: RunWire): Promise<ExecFrame> {
+  async #signAgain(transport: RunTransport): Promise<ExecFrame> {
     if (this.#pid !== null || this.#warnings.length > 0) throw new AppError('malformed', 'the agent denies a run that it has told of')
-    if (!this.#cancelled) this.#request = await this.#components.sign(wire)
+    if (!this.#cancelled) this.#request = await this.#components.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#components.counters.add('requests_sent_again')
     return { type: 'request', ...this.#request }
@@ -186,23 +194,17 @@ export class ClientRun {
       case 'exit':
         this.#onExit(frame)
         return null
-      case 'request':
-      case 'lease_renew':
-      case 'cancel':
-      case 'stdin':
-      case 'resume':
-      case 'resumed':
-      case 'gone':
+      default:
         return `a ${frame.type} frame came, which has no place here`
     }
   }
 
   #onStarted({ pid }: FrameOf<'started'>): string | null {
-    if (this.#attachment.resumed && pid === this.#pid) return null
+    if (this.#transport.resumed && pid === this.#pid) return null
     if (this.#pid !== null) return 'the run was started twice'
     this.#pid = pid
-    const { agentId, machineId } = this.#attachment.peer
-    this.#components.onStarted()
+    const { agentId, machineId } = this.#transport.peer
+    this.#components.session.running()
     this.#delivery.push({ type: 'started', request_id: this.#id, agent_id: agentId, machine_id: machineId, pid })
     return null
   }
@@ -216,8 +218,8 @@ export class ClientRun {
   }
 
   #onWarning({ kind, message }: FrameOf<'warning'>): string | null {
-    // Said again on another wire: each kind comes once.
-    if (this.#attachment.resumed && this.#warnings.includes(kind)) return null
+    // Said again on another transport: each kind comes once.
+    if (this.#transport.resumed && this.#warnings.includes(kind)) return null
     if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
     this.#warnings.push(kind)
     this.#delivery.push({ type: 'warning', request_id: this.#id, kind, message })
@@ -231,17 +233,12 @@ export class ClientRun {
   }
 
   #onExit(frame: FrameOf<'exit'>): void {
-    let exit: ExecExit | string
     reach('exit_received', this.#id)
-    try {
-      exit = readExit(frame, { ...this.#init.expected, requestSha256: sha256(this.#request.body) })
-    } catch (error) {
-      exit = errorText(error)
-    }
+    const exit = readExit(frame, { ...this.#init.expected, requestSha256: sha256(this.#request.body) })
     if (typeof exit === 'string') return this.#wrong(exit)
     reach('exit_verified', this.#id)
     this.#end()
-    this.#attachment.close()
+    this.#transport.close()
     this.#settle(exit, compareOutput(exit, this.#received, this.#warnings))
   }
 
@@ -255,13 +252,13 @@ export class ClientRun {
   #fail(problem: string): void {
     if (this.#over) return
     this.#end()
-    this.#attachment.abort()
+    this.#transport.abort()
     this.#settle(null, problem)
   }
 
   #callerFailed(error: unknown): void {
     this.#callerError ??= { error }
-    this.abandon()
+    this.#abandon()
   }
 
   #end(): void {
@@ -276,7 +273,7 @@ export class ClientRun {
     counters.add(problem === null ? 'runs_completed' : 'runs_incomplete')
     const outcome = outcomeOf(exit, problem, {
       requestId: this.#id,
-      peer: this.#attachment.peer,
+      peer: this.#transport.peer,
       received: this.#received,
       elapsedMs: this.#clock.monotonic() - this.#startedAt,
       warnings: this.#warnings,

@@ -4,27 +4,27 @@ import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
 import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../protocol/resume-limits.ts'
-import type { RunPeer, RunWire } from './wire.ts'
+import type { RunPeer, RunTransport } from './transport.ts'
 
-/** Another wire to the agent and machine of the lost one. `silent`: it was not closed, nothing came on it any more. */
-export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunWire>
+/** Another transport to the agent and machine of the lost one. `silent`: it was not closed, nothing came on it any more. */
+export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunTransport>
 
-export interface AttachmentComponents {
-  readonly wire: RunWire
+export interface ResumableTransportComponents {
+  readonly transport: RunTransport
   readonly clock: Clock
   /** Null where there is no network in between: then nothing can be lost but the other end itself. */
   readonly reopen: Reopen | null
 }
 
-export interface AttachmentInit {
+export interface ResumableTransportInit {
   readonly requestId: RequestId
   /** Numbers of the next frames of output. */
   position(): { readonly stdout: number; readonly stderr: number }
   onFrame(frame: ExecFrame): void
-  /** The run goes on on another wire; stdin below this number has come there. */
+  /** The run goes on on another transport; stdin below this number has come there. */
   onResumed(stdin: number): void
-  /** The Request never came there, and will not be taken any more: the same, signed for this wire. Throws where it is not to be sent again. */
-  signAgain(wire: RunWire): Promise<ExecFrame>
+  /** The Request never came there, and will not be taken any more: the same, signed for this transport. Throws where it is not to be sent again. */
+  signAgain(transport: RunTransport): Promise<ExecFrame>
   /** That Request is on its way, and nothing else of the run. */
   onSentAgain(): void
   /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
@@ -34,18 +34,18 @@ export interface AttachmentInit {
 type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
 
 /**
- * Where the frames of one run come and go: a wire and, when that one is lost or falls silent, another to
+ * Where the frames of one run come and go: a transport and, when that one is lost or falls silent, another to
  * the same agent on the same machine, for as long as the lease may last over there. What is sent while
  * there is none is dropped; what matters of it is sent again after `onResumed`.
  */
-export class Attachment {
+export class ResumableTransport {
   readonly #clock: Clock
   readonly #reopen: Reopen | null
-  readonly #init: AttachmentInit
+  readonly #init: ResumableTransportInit
   readonly #timers = new Map<TimerName, Timer>()
-  /** The present wire, or the one that is tried; null while there is neither. */
-  #wire: RunWire | null
-  /** False while no wire carries the run. */
+  /** The present transport, or the one that is tried; null while there is neither. */
+  #transport: RunTransport | null
+  /** False while no transport carries the run. */
   #attached = true
   #peer: RunPeer
   /** What the Request quoted. */
@@ -57,65 +57,65 @@ export class Attachment {
   #sentAt: number
   /** Checks since the first renewal that is not answered, and it; 0 while there is none. */
   #unanswered = 0
-  /** Of the wire, at the last check. */
+  /** Of the transport, at the last check. */
   #heard = 0
   #checks = 0
   #resumes = 0
   #silent = false
-  /** What ended the last wire or try. */
+  /** What ended the last transport or try. */
   #cause = ''
   #over = false
 
-  constructor(components: AttachmentComponents, init: AttachmentInit) {
+  constructor(components: ResumableTransportComponents, init: ResumableTransportInit) {
     this.#clock = components.clock
     this.#reopen = components.reopen
-    this.#wire = components.wire
-    this.#peer = components.wire.peer
-    this.#requestNonce = components.wire.streamNonce
+    this.#transport = components.transport
+    this.#peer = components.transport.peer
+    this.#requestNonce = components.transport.streamNonce
     this.#init = init
     this.#sentAt = this.#clock.monotonic()
   }
 
-  /** Who answers: the same on every wire. */
+  /** Who answers: the same on every transport. */
   get peer(): RunPeer {
     return this.#peer
   }
 
-  /** True once the run has gone on on another wire than its first. */
+  /** True once the run has gone on on another transport than its first. */
   get resumed(): boolean {
     return this.#resumes > 0
   }
 
   /** Begins to receive, and to renew the lease. */
   start(): void {
-    const wire = this.#wire!
-    if (wire.closed) return this.#giveUp('the connection to the agent was lost before the request was sent')
-    this.#listen(wire)
+    const transport = this.#transport!
+    if (transport.closed) return this.#giveUp('the connection to the agent was lost before the request was sent')
+    this.#listen(transport)
     this.#checkLater()
   }
 
   /** False = wait for `drained()`. */
   send(frame: ExecFrame): boolean {
-    if (!this.#attached || this.#wire === null) return true
+    if (!this.#attached || this.#transport === null) return true
     this.#sentAt = this.#clock.monotonic()
-    return this.#wire.send(frame)
+    return this.#transport.send(frame)
   }
 
   async drained(): Promise<void> {
-    if (this.#attached) await this.#wire?.drained()
+    if (this.#attached) await this.#transport?.drained()
   }
 
   /** What was sent still arrives. */
   close(): void {
     this.#end()
-    this.#wire?.close()
+    this.#transport?.close()
   }
 
   /** At once, and the other side is told to end the run. */
   abort(): void {
     this.send({ type: 'cancel', request_id: this.#init.requestId })
     this.#end()
-    this.#wire?.abort()
+    this.#transport?.abort()
   }
 
   #end(): void {
@@ -127,17 +127,17 @@ export class Attachment {
   #giveUp(message: string, foreign = false): void {
     if (this.#over) return
     this.#end()
-    this.#wire?.abort()
+    this.#transport?.abort()
     this.#init.onLost(message, foreign)
   }
 
-  #listen(wire: RunWire): void {
-    wire.onFrame = (frame) => this.#receive(wire, frame)
-    wire.onClosed = (error) => this.#closed(wire, error)
+  #listen(transport: RunTransport): void {
+    transport.onFrame = (frame) => this.#receive(transport, frame)
+    transport.onClosed = (error) => this.#closed(transport, error)
   }
 
-  #receive(wire: RunWire, frame: ExecFrame): void {
-    if (this.#over || wire !== this.#wire) return
+  #receive(transport: RunTransport, frame: ExecFrame): void {
+    if (this.#over || transport !== this.#transport) return
     this.#unanswered = 0
     if (this.#attached) return this.#init.onFrame(frame)
     if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#goOn(frame.stdin)
@@ -162,28 +162,28 @@ export class Attachment {
       return this.#giveUp(`the connection to the agent was lost (${this.#cause}), and ${what}`)
     }
     this.#again = 'wanted'
-    this.#wire?.close()
-    this.#wire = null
+    this.#transport?.close()
+    this.#transport = null
     this.#silent = false
     void this.#try()
   }
 
-  async #sendAgain(wire: RunWire): Promise<void> {
+  async #sendAgain(transport: RunTransport): Promise<void> {
     this.#again = 'done'
-    const frame = await this.#init.signAgain(wire)
-    if (this.#over) return wire.abort()
-    if (wire.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
-    this.#wire = wire
-    this.#peer = wire.peer
-    this.#requestNonce = wire.streamNonce
-    this.#listen(wire)
+    const frame = await this.#init.signAgain(transport)
+    if (this.#over) return transport.abort()
+    if (transport.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
+    this.#transport = transport
+    this.#peer = transport.peer
+    this.#requestNonce = transport.streamNonce
+    this.#listen(transport)
     this.#reached()
     this.send(frame)
     this.#init.onSentAgain()
   }
 
-  #closed(wire: RunWire, error: Error | null): void {
-    if (this.#over || wire !== this.#wire) return
+  #closed(transport: RunTransport, error: Error | null): void {
+    if (this.#over || transport !== this.#transport) return
     if (error === null) return this.#giveUp('the agent ended the stream before the Exit')
     const foreign = isAppError(error, 'malformed')
     if (this.#reopen === null || foreign || isAppError(error, 'shutting_down'))
@@ -191,9 +191,9 @@ export class Attachment {
     this.#lose(errorText(error), false)
   }
 
-  /** The wire is of no use any more: look for another until the lease over there must be over. */
+  /** The transport is of no use any more: look for another until the lease over there must be over. */
   #lose(cause: string, silent: boolean): void {
-    this.#wire = null
+    this.#transport = null
     this.#cause = cause
     this.#silent = silent
     this.#unanswered = 0
@@ -216,12 +216,12 @@ export class Attachment {
     this.#attemptedAt = this.#clock.monotonic()
     this.#after('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
     try {
-      const wire = await this.#reopen!(silent, attempt.signal)
-      if (this.#over) return wire.abort()
-      if (wire.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
-      if (this.#again !== 'wanted') return this.#ask(wire)
-      await this.#sendAgain(wire).catch((error: unknown) => {
-        wire.abort()
+      const transport = await this.#reopen!(silent, attempt.signal)
+      if (this.#over) return transport.abort()
+      if (transport.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
+      if (this.#again !== 'wanted') return this.#ask(transport)
+      await this.#sendAgain(transport).catch((error: unknown) => {
+        transport.abort()
         const message = `the connection to the agent was lost (${this.#cause}), and the request was not sent again: ${errorText(error)}`
         this.#giveUp(message, isAppError(error, 'malformed'))
       })
@@ -230,13 +230,13 @@ export class Attachment {
     }
   }
 
-  #ask(wire: RunWire): void {
-    this.#wire = wire
-    this.#peer = wire.peer
-    this.#listen(wire)
+  #ask(transport: RunTransport): void {
+    this.#transport = transport
+    this.#peer = transport.peer
+    this.#listen(transport)
     this.#unanswered = 1
     const { requestId, position } = this.#init
-    wire.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
+    transport.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
   /** A renewal is answered by the other side's network half, so silence means that nobody is there: no answer, nor anything else. */
@@ -250,7 +250,7 @@ export class Attachment {
 
   #hears(): boolean {
     const before = this.#heard
-    this.#heard = this.#wire?.heard ?? 0
+    this.#heard = this.#transport?.heard ?? 0
     return this.#heard !== before
   }
 
@@ -260,7 +260,7 @@ export class Attachment {
   }
 
   #fellSilent(): void {
-    this.#wire?.abort()
+    this.#transport?.abort()
     this.#lose('the agent fell silent', true)
   }
 
