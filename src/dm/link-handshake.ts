@@ -14,11 +14,13 @@ import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
-import { SLOW_ANSWER_MS } from '../protocol/meter-limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2, type LinkM2Core } from '../protocol/link.ts'
 import type { FrameStream } from './frame-stream.ts'
 import type { LinkFacts } from './link.ts'
 import type { LinkPort } from './link-port.ts'
+
+/** A peer that we let wait in a handshake for so long may give up: half of the shortest time that ours wait. */
+export const SLOW_ANSWER_MS = 1_000
 
 export interface HandshakeComponents {
   readonly port: LinkPort

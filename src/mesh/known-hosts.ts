@@ -1,6 +1,10 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_HOSTS_PER_MACHINE, MAX_REMEMBERED_MACHINES } from '../protocol/meter-limits.ts'
+
+/** Named machines of which it is remembered where they were, so that their way in is not narrowed for what strangers did there, … */
+export const MAX_REMEMBERED_MACHINES = 2_048
+/** … and the latest hosts of each: at home, at work, on the way. Every one has a share of its own, and one machine may have a /48. */
+export const MAX_HOSTS_PER_MACHINE = 4
 
 /** Hosts where machines are that we know: whoever comes from there may be one of them. */
 export class KnownHosts {

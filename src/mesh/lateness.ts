@@ -1,5 +1,11 @@
 import type { Clock } from '../base/clock.ts'
-import { LATE_MS, LATENESS_CHECK_MS, LATENESS_PARDON_MS } from '../protocol/meter-limits.ts'
+
+/** How often it is looked whether the event loop is late, … */
+export const LATENESS_CHECK_MS = 250
+/** … from when on it is, … */
+export const LATE_MS = 500
+/** … and for how long after that nobody is blamed for having been slow. */
+export const LATENESS_PARDON_MS = 10_000
 
 /** Whether our own event loop was late of late: then whoever seemed slow may not have been. */
 export class Lateness {

@@ -219,7 +219,7 @@ export class MeshNode implements Startable {
       isKnown: (machineId) => this.isKnown(machineId),
       isRefused: (machineId, host) => this.refuses({ machineId, host }),
       mayBegin: (host, known) => this.#sources.mayConnect(host, known),
-      onUnfinished: (host) => void this.#sources.offend(host, 'unfinished'),
+      onUnfinished: (host) => void this.#sources.penalise(host, 'unfinished'),
       strangersDialled: () => this.#strangers().filter((one) => !one.inbound).length,
     }
   }

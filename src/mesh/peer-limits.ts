@@ -27,7 +27,7 @@ export class PeerLimits implements GossipWatch {
   penalise(connection: MeshConnection, offence: Offence): void {
     const { connections, log, sources } = this.#parts
     const source = sources.of(connection)
-    if (!sources.offend(source, offence)) return
+    if (!sources.penalise(source, offence)) return
     log.info({ source, offence }, 'a source is refused for a while')
     const reason = new AppError('rate_limited', 'too many offences')
     for (const other of connections.all()) if (sources.of(other) === source) other.abort(reason)

@@ -1,5 +1,28 @@
 import type { Clock } from '../base/clock.ts'
-import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../protocol/meter-limits.ts'
+
+/** What each offence adds to the time for which its source is refused. */
+export const PENALTY_MS = {
+  /** A link handshake whose signature or MAC is wrong: no accident. */
+  bad_signature: 10_000,
+  /** … whose messages make no sense. */
+  malformed: 5_000,
+  /** … that was begun and left. */
+  handshake_failed: 2_000,
+  /** A request or a message of somebody whom the trust rules do not accept. */
+  denied: 1_000,
+  /** More of something than its standing allows: see `RATES`. */
+  flood: 10_000,
+  /** Gossip that is wrongly signed or no announcement: an honest neighbour has looked before it passed it on. */
+  bad_gossip: 5_000,
+  /** A connection that ended before it had said who it is. */
+  unfinished: 1_000,
+} as const
+/** Less than this together refuses nobody. */
+export const MIN_PENALTY_MS = 15_000
+/** Nobody is refused for longer than this at a time. */
+export const MAX_PENALTY_MS = 600_000
+/** Sources remembered, some 100 bytes each. */
+export const MAX_PENALISED_SOURCES = 4_096
 
 /** What a source is penalised for. */
 export type Offence = keyof typeof PENALTY_MS
@@ -37,7 +60,7 @@ export class Penalties {
   }
 
   /** True when the source is refused from now on. */
-  add(source: string, offence: Offence): boolean {
+  penalise(source: string, offence: Offence): boolean {
     const now = this.#clock.monotonic()
     const before = this.#current(source)
     const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[offence], now + MAX_PENALTY_MS)

@@ -1,10 +1,18 @@
+import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { CROWD_FACTOR, MAX_METERED_SOURCES, RATES, REFUSED_CONNECTION_COST, type Metered, type Standing } from '../protocol/meter-limits.ts'
+import {
+  CROWD_FACTOR,
+  LONGEST_REFILL_MS,
+  MAX_METERED_SOURCES,
+  RATES,
+  REFUSED_CONNECTION_COST,
+  type Metered,
+  type Standing,
+} from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
 import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
-import { RecentSources } from './recent-sources.ts'
 
 export interface SourcesComponents extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
@@ -25,6 +33,30 @@ export type Charge = 'allowed' | 'too_much' | 'crowded'
 const OF_TIME: ReadonlySet<Offence> = new Set(['handshake_failed', 'unfinished'])
 /** All strangers are one crowd. */
 const CROWD = ''
+
+/** Sources that did something within the time in which every budget is whole again: who comes and goes counts as if it had stayed. */
+class RecentSources {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  /** When each did something last, in monotonic milliseconds; the latest last. */
+  readonly #last = new BoundedMap<string, number>({ max: MAX_METERED_SOURCES })
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+  }
+
+  note(source: string): void {
+    this.#last.set(source, this.#clock.monotonic())
+  }
+
+  get count(): number {
+    const before = this.#clock.monotonic() - LONGEST_REFILL_MS
+    for (const [source, at] of this.#last) {
+      if (at > before) break
+      this.#last.delete(source)
+    }
+    return this.#last.size
+  }
+}
 
 /**
  * How fast each source may be, and who is refused for what it did. Machines that are named answer for themselves,
@@ -78,8 +110,8 @@ export class Sources {
   }
 
   /** True when the source is refused from now on. */
-  offend(source: string, offence: Offence): boolean {
-    return OF_TIME.has(offence) && this.#lateness.recent ? false : this.#penalties.add(source, offence)
+  penalise(source: string, offence: Offence): boolean {
+    return OF_TIME.has(offence) && this.#lateness.recent ? false : this.#penalties.penalise(source, offence)
   }
 
   refuses(peer: Whom): boolean {

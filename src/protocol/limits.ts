@@ -225,12 +225,8 @@ export const DIAL_MS = 12_000
 export const MAX_DIAL_ADDRESSES = 16
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
-/** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */
-export const QUIET_WINDOW = 32 * 1024
 /** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
-/** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
-export const LARGE_MESSAGE = 2 * 1024
 /** One frame of the muxer: what waits in a stream may leave in one, with what is written in that moment. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
 /** What one connection may leave unread of ours before it is given up: two such frames. */

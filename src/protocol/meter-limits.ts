@@ -93,9 +93,6 @@ export const perMinute = (count: number): Rate & { readonly sources: number } =>
   sources: MAX_METERED_SOURCES,
 })
 
-/** Answers to what is proposed for a new stream: the greeting, and one for each version of gossip, which has most. */
-export const MAX_NEGOTIATION_ANSWERS = 8
-
 /** Gossip of one batch: a neighbour that forwards sends one or a few. */
 export const MAX_MESSAGES_PER_BATCH = 64
 /** Names of messages in one batch: what a heartbeat tells of the last seconds. */
@@ -111,44 +108,5 @@ export const MAX_CONNECTIONS_PER_STRANGER = 4
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
-/** Named machines of which it is remembered where they were, so that their way in is not narrowed for what strangers did there, … */
-export const MAX_REMEMBERED_MACHINES = 2_048
-/** … and the latest hosts of each: at home, at work, on the way. Every one has a share of its own, and one machine may have a /48. */
-export const MAX_HOSTS_PER_MACHINE = 4
 /** A stranger's connection on which nothing of use came for so long goes first where places are short. */
 export const IDLE_CONNECTION_MS = 60_000
-
-/** How often it is looked whether the event loop is late, … */
-export const LATENESS_CHECK_MS = 250
-/** … from when on it is, … */
-export const LATE_MS = 500
-/** … and for how long after that nobody is blamed for having been slow. */
-export const LATENESS_PARDON_MS = 10_000
-
-/** A peer that we let wait in a handshake for so long may give up: half of the shortest time that ours wait. */
-export const SLOW_ANSWER_MS = 1_000
-
-// ---- penalties (as OpenSSH's PerSourcePenalties) ----
-/** What each offence adds to the time for which its source is refused. */
-export const PENALTY_MS = {
-  /** A link handshake whose signature or MAC is wrong: no accident. */
-  bad_signature: 10_000,
-  /** … whose messages make no sense. */
-  malformed: 5_000,
-  /** … that was begun and left. */
-  handshake_failed: 2_000,
-  /** A request or a message of somebody whom the trust rules do not accept. */
-  denied: 1_000,
-  /** More of something than its standing allows: see meter-limits.ts. */
-  flood: 10_000,
-  /** Gossip that is wrongly signed or no announcement: an honest neighbour has looked before it passed it on. */
-  bad_gossip: 5_000,
-  /** A connection that ended before it had said who it is. */
-  unfinished: 1_000,
-} as const
-/** Less than this together refuses nobody. */
-export const MIN_PENALTY_MS = 15_000
-/** Nobody is refused for longer than this at a time. */
-export const MAX_PENALTY_MS = 600_000
-/** Sources remembered, some 100 bytes each. */
-export const MAX_PENALISED_SOURCES = 4_096

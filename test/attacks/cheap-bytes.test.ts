@@ -11,11 +11,11 @@ import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
 import { newRequestId } from '../../src/dm/request-id.ts'
-import { MAX_NEGOTIATION_ANSWERS } from '../../src/protocol/meter-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { muxerHead, openGossip, push, Stranger } from '../support/stranger.ts'
+import { MAX_NEGOTIATION_ANSWERS } from '../../src/mesh/libp2p/muxer.ts'
 
 /** What costs far more to take than to send: one or two bytes each, below or beside what the meters see. */
 const LIMIT = { timeout: 60_000 }
@@ -25,7 +25,7 @@ const PROPOSALS = Buffer.from('\u0001\n'.repeat(10_000))
 
 test('who proposes anything but Noise is hung up and not answered, before it has said who it is', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const [, , host, , port] = bob.node.addresses()[0]!.split('/')
+  const [, host, port] = bob.node.addresses()[0]!.split('/')
   const socket = openSocket(Number(port), host)
   t.after(() => socket.destroy())
   let answered = 0

@@ -9,13 +9,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { FrameStream } from '../../src/dm/frame-stream.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
-import { CROWD_FACTOR, IDLE_CONNECTION_MS, RATES, SLOW_ANSWER_MS } from '../../src/protocol/meter-limits.ts'
+import { CROWD_FACTOR, IDLE_CONNECTION_MS, RATES } from '../../src/protocol/meter-limits.ts'
 import { connect, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { firstMessage, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { SLOW_ANSWER_MS } from '../../src/dm/link-handshake.ts'
 
 const LIMIT = { timeout: 90_000 }
 

@@ -6,12 +6,12 @@ import { signCard } from '../../src/identity/card.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { machineIdOf } from '../../src/mesh/peer-ids.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/card.ts'
-import { MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/meter-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
 test('who passes on what it has checked is not blamed for another message of the same name', { timeout: 60_000 }, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]

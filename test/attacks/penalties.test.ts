@@ -4,7 +4,6 @@ import { test } from 'node:test'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { randomBytes } from '../../src/identity/hash.ts'
 import { DENIAL_BURST } from '../../src/protocol/limits.ts'
-import { MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/meter-limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { execPair } from '../support/exec-pair.ts'
 import { newParty } from '../support/fake-network.ts'
@@ -12,6 +11,7 @@ import { connect, flip, handshake, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
+import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
 const LIMIT = { timeout: 60_000 }
 

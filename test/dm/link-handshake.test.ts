@@ -11,12 +11,12 @@ import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
-import { MAX_PENALTY_MS } from '../../src/protocol/meter-limits.ts'
 import { LINK_PROTOCOL, linkM1, linkM2, linkM2Core, linkM3 } from '../../src/protocol/link.ts'
 import { connect, flip, handshake, signalOf, type Tamper } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { MAX_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
 const LIMIT = { timeout: 60_000 }
 

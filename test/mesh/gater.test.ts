@@ -12,11 +12,10 @@ import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import {
   MAX_CONNECTIONS_PER_MACHINE,
   MAX_CONNECTIONS_PER_STRANGER,
-  MAX_HOSTS_PER_MACHINE,
-  MAX_REMEMBERED_MACHINES,
   MAX_STRANGERS_PER_HOST,
   MAX_UNPROVEN_CONNECTIONS,
 } from '../../src/protocol/meter-limits.ts'
+import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/known-hosts.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 

@@ -3,15 +3,12 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Lateness } from '../../src/mesh/lateness.ts'
+import { Lateness, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/lateness.ts'
 import { RateLimit } from '../../src/base/rate-limit.ts'
 import { perMinute } from '../../src/protocol/meter-limits.ts'
 import { Sources } from '../../src/mesh/sources.ts'
 import {
   CROWD_FACTOR,
-  LATE_MS,
-  LATENESS_CHECK_MS,
-  LATENESS_PARDON_MS,
   LONGEST_REFILL_MS,
   MAX_METERED_SOURCES,
   RATES,
@@ -145,14 +142,14 @@ test('what only the crowd leaves no room for is told apart from what is too much
 
 test('a machine that is named answers for itself, a stranger for the strangers of its host', () => {
   const sources = sourcesOf(new ManualClock())
-  for (let i = 0; i < 2; i++) sources.offend(sources.of({ machineId: 'mallory', host: 'here' }), 'flood')
+  for (let i = 0; i < 2; i++) sources.penalise(sources.of({ machineId: 'mallory', host: 'here' }), 'flood')
   assert.equal(sources.refuses({ machineId: 'eve', host: 'here' }), true)
   assert.equal(sources.refuses({ machineId: 'accepted', host: 'here' }), false)
 })
 
 test('from a host that is refused a few may still come to prove who they are, and where one is that we know a share is kept', () => {
   const sources = sourcesOf(new ManualClock())
-  for (let i = 0; i < 2; i++) sources.offend('here', 'bad_signature')
+  for (let i = 0; i < 2; i++) sources.penalise('here', 'bad_signature')
   let came = 0
   while (sources.mayConnect('here', false)) came += 1
   assert.equal(came, RATES.stranger.connections.burst / REFUSED_CONNECTION_COST)
@@ -207,10 +204,10 @@ test('while our own loop was late nobody is blamed for having been slow, and eve
   const clock = new ManualClock()
   const sources = sourcesOf(clock)
   await clock.advance(LATENESS_CHECK_MS + LATE_MS)
-  for (let i = 0; i < 100; i++) assert.equal(sources.offend('here', i % 2 === 0 ? 'handshake_failed' : 'unfinished'), false)
+  for (let i = 0; i < 100; i++) assert.equal(sources.penalise('here', i % 2 === 0 ? 'handshake_failed' : 'unfinished'), false)
   assert.deepEqual(sources.penalties(), [])
-  sources.offend('here', 'flood')
-  assert.equal(sources.offend('here', 'flood'), true)
+  sources.penalise('here', 'flood')
+  assert.equal(sources.penalise('here', 'flood'), true)
 })
 
 test('lateness is forgotten after a while', async () => {

@@ -8,8 +8,7 @@ import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
 import { secretKeyOf } from '../../src/identity/secret-key.ts'
-import { noiseEncrypter } from '../../src/mesh/libp2p/noise.ts'
-import { LARGE_MESSAGE } from '../../src/protocol/limits.ts'
+import { noiseEncrypter, LARGE_MESSAGE } from '../../src/mesh/libp2p/noise.ts'
 import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'
 

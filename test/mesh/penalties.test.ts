@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { Penalties } from '../../src/mesh/penalties.ts'
-import { MAX_PENALISED_SOURCES, MAX_PENALTY_MS, MIN_PENALTY_MS, PENALTY_MS } from '../../src/protocol/meter-limits.ts'
+import { Penalties, PENALTY_MS, MIN_PENALTY_MS, MAX_PENALTY_MS, MAX_PENALISED_SOURCES } from '../../src/mesh/penalties.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 test('a source is refused when its offences come to the least time, and until all of it has passed', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   const needed = MIN_PENALTY_MS / PENALTY_MS.malformed
-  for (let i = 1; i < needed; i++) assert.equal(penalties.add('192.0.2.1', 'malformed'), false)
+  for (let i = 1; i < needed; i++) assert.equal(penalties.penalise('192.0.2.1', 'malformed'), false)
   assert.equal(penalties.refuses('192.0.2.1'), false)
-  assert.equal(penalties.add('192.0.2.1', 'malformed'), true)
+  assert.equal(penalties.penalise('192.0.2.1', 'malformed'), true)
   assert.equal(penalties.refuses('192.0.2.1'), true)
   assert.equal(penalties.refuses('192.0.2.2'), false)
   // Not only until the least time is left again.
@@ -26,7 +25,7 @@ test('offences that are far apart refuse nobody', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   for (let i = 0; i < 100; i++) {
-    assert.equal(penalties.add('192.0.2.1', 'denied'), false)
+    assert.equal(penalties.penalise('192.0.2.1', 'denied'), false)
     await clock.advance(PENALTY_MS.denied)
   }
 })
@@ -34,7 +33,7 @@ test('offences that are far apart refuse nobody', async () => {
 test('nobody is refused for longer than the longest time, however much was done', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
-  for (let i = 0; i < 1_000; i++) penalties.add('192.0.2.1', 'bad_signature')
+  for (let i = 0; i < 1_000; i++) penalties.penalise('192.0.2.1', 'bad_signature')
   assert.deepEqual(penalties.list(), [{ source: '192.0.2.1', refused: true, offence: 'bad_signature', secs: MAX_PENALTY_MS / 1000 }])
   await clock.advance(MAX_PENALTY_MS)
   assert.equal(penalties.refuses('192.0.2.1'), false)
@@ -42,8 +41,8 @@ test('nobody is refused for longer than the longest time, however much was done'
 
 test('a crowd of sources is remembered in bounded memory and sets nobody free who is refused', async () => {
   const penalties = new Penalties({ clock: new ManualClock() })
-  for (let i = 0; i < 2; i++) penalties.add('192.0.2.1', 'bad_signature')
-  for (let i = 0; i < 2 * MAX_PENALISED_SOURCES; i++) penalties.add(`2001:db8:${i.toString(16)}:0`, 'denied')
+  for (let i = 0; i < 2; i++) penalties.penalise('192.0.2.1', 'bad_signature')
+  for (let i = 0; i < 2 * MAX_PENALISED_SOURCES; i++) penalties.penalise(`2001:db8:${i.toString(16)}:0`, 'denied')
   assert.equal(penalties.list().length, MAX_PENALISED_SOURCES)
   assert.equal(penalties.refuses('192.0.2.1'), true)
 })

@@ -7,8 +7,7 @@ import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/int
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { guardedMuxer } from '../../src/mesh/libp2p/muxer.ts'
-import { QUIET_WINDOW } from '../../src/protocol/limits.ts'
+import { guardedMuxer, QUIET_WINDOW } from '../../src/mesh/libp2p/muxer.ts'
 import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'
 

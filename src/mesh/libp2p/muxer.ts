@@ -1,11 +1,15 @@
 import type { MessageStream, Stream, StreamMessageEvent, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
 import { AppError } from '../../base/errors.ts'
-import { MAX_CONNECTION_BACKLOG, QUIET_WINDOW } from '../../protocol/limits.ts'
-import { MAX_NEGOTIATION_ANSWERS } from '../../protocol/meter-limits.ts'
+import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits.ts'
 import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
 import { isEarlyProtocol, negotiation } from './negotiation.ts'
 import { noTraffic, TrafficMeter } from './traffic-meter.ts'
+
+/** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */
+export const QUIET_WINDOW = 32 * 1024
+/** Answers to what is proposed for a new stream: the greeting, and one for each version of gossip, which has most. */
+export const MAX_NEGOTIATION_ANSWERS = 8
 
 /** What libp2p is given as a muxer. */
 type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory

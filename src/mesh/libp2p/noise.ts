@@ -3,7 +3,10 @@ import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
 
 import { AppError } from '../../base/errors.ts'
 import { secretKeyOf } from '../../identity/secret-key.ts'
-import { AEAD_TAG_BYTES, LARGE_MESSAGE } from '../../protocol/limits.ts'
+import { AEAD_TAG_BYTES } from '../../protocol/limits.ts'
+
+/** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
+export const LARGE_MESSAGE = 2 * 1024
 
 /** Noise passes large messages and the key's bytes to node:crypto, which takes the key as an object too. */
 const keyFor = (text: { readonly byteLength: number }, key: Uint8Array): Uint8Array =>
