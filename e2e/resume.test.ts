@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
+import { writeFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -55,6 +56,17 @@ const disturb = async (
   }
 }
 
+const CUTS = 10
+/** For a program: waits before its half until the path was cut so often, however long that takes here. */
+const untilCut = (at: number): string => `[ $((n += 1)) -ne ${at} ] || until [ -e cut ]; do sleep 0.1; done;`
+const cutting = ({ mesh, proxy }: Stage): (() => void) => {
+  let count = 0
+  return () => {
+    proxy.cut()
+    if (++count === CUTS) writeFileSync(join(mesh.root, 'cut'), '')
+  }
+}
+
 const resumedAt = async (bob: TestDaemon): Promise<number> => (await bob.diagnostics()).totals['runs_resumed'] ?? 0
 const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex')
 
@@ -70,20 +82,15 @@ const assertClean = async ({ bob }: Stage, events: readonly string[]): Promise<v
 
 test('ten mebibytes of output arrive whole over a path that is cut a dozen times, and the exit code is kept', async (t) => {
   const data = randomBytes(10 * MIB)
-  const source = `for i in $(seq 0 79); do dd if=data bs=131072 skip=$i count=1 2>/dev/null; sleep 0.1; done; echo done >&2; exit 7`
+  const source = `n=0; for i in $(seq 0 79); do ${untilCut(60)} dd if=data bs=131072 skip=$i count=1 2>/dev/null; sleep 0.1; done; echo done >&2; exit 7`
   const stage = await stageOf(t, { source }, async (root) => writeFile(join(root, 'data'), data))
-  const { alice, bob, mesh, proxy } = stage
+  const { alice, bob, mesh } = stage
   const before = [await alice.memory(), await bob.memory()]
   const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'source')])
-  const { count, result } = await disturb(
-    running,
-    stage,
-    () => proxy.cut(),
-    () => 100 + Math.random() * 200,
-  )
+  const { count, result } = await disturb(running, stage, cutting(stage), () => 100 + Math.random() * 200)
   assert.deepEqual([result.status, result.stderr], [7, 'done\n'])
   assert.equal(sha256(result.stdout), sha256(data))
-  assert.ok(count >= 10, `${count} cuts`)
+  assert.ok(count >= CUTS, `${count} cuts`)
   const { requester } = await alice.json<{ requester: Record<string, number> }>('diagnostics', 'exec')
   assert.ok((requester['runs_resumed'] ?? 0) >= 10)
   const grown = [(await alice.memory()) - before[0]!, (await bob.memory()) - before[1]!]
@@ -97,18 +104,13 @@ test('ten mebibytes of output arrive whole over a path that is cut a dozen times
 
 test('four mebibytes of stdin arrive whole over a path that is cut a dozen times', async (t) => {
   const data = randomBytes(4 * MIB)
-  const sink = `while dd bs=65536 count=1 iflag=fullblock 2>/dev/null | { dd of=part 2>/dev/null; [ -s part ]; }; do cat part >> got; sleep 0.1; done; sha256sum < got; exit 5`
+  const sink = `n=0; while ${untilCut(48)} dd bs=65536 count=1 iflag=fullblock 2>/dev/null | { dd of=part 2>/dev/null; [ -s part ]; }; do cat part >> got; sleep 0.1; done; sha256sum < got; exit 5`
   const stage = await stageOf(t, { sink })
-  const { alice, mesh, proxy } = stage
+  const { alice, mesh } = stage
   const running = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', join(mesh.root, 'sink')], { stdin: data })
-  const { count, result } = await disturb(
-    running,
-    stage,
-    () => proxy.cut(),
-    () => 100 + Math.random() * 200,
-  )
+  const { count, result } = await disturb(running, stage, cutting(stage), () => 100 + Math.random() * 200)
   assert.deepEqual([result.status, result.stderr, result.stdout.toString()], [5, '', `${sha256(data)}  -\n`])
-  assert.ok(count >= 10, `${count} cuts`)
+  assert.ok(count >= CUTS, `${count} cuts`)
   await assertClean(stage, ['request', 'started', 'exit'])
 })
 
