@@ -234,8 +234,13 @@ export class LinkTable {
 
   /** Ends a connection and every link of it. */
   closeConnection(connection: MeshConnection, reason: Error): void {
-    for (const entry of this.#on(connection)) this.close(entry, reason)
+    this.onLost(connection, reason)
     connection.abort(reason)
+  }
+
+  /** The connection is over, and every link of it. */
+  onLost(connection: MeshConnection, reason: Error): void {
+    for (const entry of this.#on(connection)) this.close(entry, reason)
     this.#pending.get(connection)?.changed.resolve()
     this.#pending.delete(connection)
   }

@@ -63,9 +63,7 @@ export class Links implements Startable {
     node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : standings.of(machineId))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#responder.respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
-    node.onDisconnected((connection) =>
-      this.#table.closeConnection(connection, new AppError('peer_unreachable', 'the connection was lost')),
-    )
+    node.onDisconnected((connection) => this.#table.onLost(connection, new AppError('peer_unreachable', 'the connection was lost')))
     // In a later turn: by then the answer before it, which made the link, has been taken by whoever waited for it.
     port.onLinkDecision((number, decision) => void setImmediate(() => this.#onDecision(number, decision)))
     port.onLinkRevocations((number, items) => void setImmediate(() => this.#onRevocations(number, items)))
