@@ -45,7 +45,7 @@ export const readDocumented = (markdown = readFileSync(DOCUMENT, 'utf8')): Docum
   const answerOf = (cell = ''): string[] => membersIn(cell.split(':')[0] ?? '')
   return {
     methods: methods.map(([name]) => inCode(name)),
-    answers: methods.flatMap(([name, answer]) => answerOf(answer).map((member) => `${inCode(name)}:${member}`)),
+    answers: methods.flatMap(([name, , answer]) => answerOf(answer).map((member) => `${inCode(name)}:${member}`)),
     events: events.map(({ name }) => name),
     params: events.flatMap(({ name, members }) => members.map((member) => `${name}:${member}`)),
     errors: [...new Set(tableBelow(markdown, 'Errors').map(([number = '']) => number))],

@@ -22,4 +22,4 @@ export const readPasswd = (file = '/etc/passwd'): PasswdEntry[] =>
     .split('\n')
     .map((line) => line.split(':'))
     .filter((fields) => fields.length === FIELDS)
-    .map(([name = '', uid, gid, home = '']) => ({ name, uid: idOf(uid), gid: idOf(gid), home }))
+    .map(([name = '', , uid, gid, , home = '']) => ({ name, uid: idOf(uid), gid: idOf(gid), home }))

@@ -133,7 +133,7 @@ const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
 }
 
 const meshEndpoint = (address: string): Endpoint[] => {
-  const [, kind = '', host = '', port = ''] = address.split('/')
+  const [, kind = '', host = '', , port = ''] = address.split('/')
   return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
 }
 

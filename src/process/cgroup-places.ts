@@ -58,8 +58,8 @@ export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroup
   })
   return mountinfo.split('\n').flatMap((line): CgroupPlace[] => {
     const [before = '', after = ''] = line.split(' - ')
-    const [, , root = '', point = ''] = before.split(' ').map(unescape)
-    const [type, options = ''] = after.split(' ')
+    const [, , , root = '', point = ''] = before.split(' ').map(unescape)
+    const [type, , options = ''] = after.split(' ')
     if (type !== 'cgroup' && type !== 'cgroup2') return []
     const shared = options.split(',')
     const group = groups.find(({ number, controllers }) =>

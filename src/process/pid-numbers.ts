@@ -36,7 +36,7 @@ export const readPidNumbers = (proc = '/proc'): PidNumbers | null => {
   const forks = readForks(proc)
   if (forks === null) return null
   try {
-    const [, , entities, last] = readFileSync(join(proc, 'loadavg'), 'latin1').trim().split(' ')
+    const [, , , entities, last] = readFileSync(join(proc, 'loadavg'), 'latin1').trim().split(' ')
     const max = readFileSync(join(proc, 'sys/kernel/pid_max'), 'latin1').trim()
     return { last: count(last), living: count(entities?.split('/')[1]), forks, max: count(max) }
   } catch {

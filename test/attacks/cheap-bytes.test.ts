@@ -25,7 +25,7 @@ const PROPOSALS = Buffer.from('\u0001\n'.repeat(10_000))
 
 test('who proposes anything but Noise is hung up and not answered, before it has said who it is', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const [, host, port] = bob.node.addresses()[0]!.split('/')
+  const [, , host, , port] = bob.node.addresses()[0]!.split('/')
   const socket = openSocket(Number(port), host)
   t.after(() => socket.destroy())
   let answered = 0

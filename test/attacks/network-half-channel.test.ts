@@ -55,7 +55,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
 
 /** Names of the fields of each variant, as its description in CDDL has them. */
 const fieldsOf = (message: Message<unknown>): string[][] =>
-  [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[(?:[^[\]]|\[[^[\]]*\])*\])*))?\]/g)].map(([, fields = '']) =>
+  [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[(?:[^[\]]|\[[^[\]]*\])*\])*))?\]/g)].map(([, , fields = '']) =>
     [...fields.matchAll(/(?:^|, )([a-z][a-z0-9_]*):/g)].map(([, name]) => name!),
   )
 

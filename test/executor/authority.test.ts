@@ -50,7 +50,7 @@ test('every change of trust leaves a line, with an ACL and without, before it is
     for (const [operation, body] of done) await operate(operation, body)
     assert.deepEqual(
       await lines(),
-      done.map(([operation, about]) => ({
+      done.map(([operation, , about]) => ({
         event: 'authority',
         operation,
         agent: null,

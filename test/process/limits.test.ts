@@ -83,7 +83,7 @@ test('nice: the program and what it starts have that niceness', async (t) => {
 
 test('run_as: uid, gid, HOME and no supplementary groups', needs.root, async (t) => {
   const { stdout } = await runConfined(t, 'id -un; id -u; id -G; echo $HOME; grep ^Groups: /proc/self/status', { run_as: 'nobody' })
-  const [, , gid, home] = /^nobody:.*$/m.exec(await readFile('/etc/passwd', 'utf8'))![0].split(':')
+  const [, , , gid, , home] = /^nobody:.*$/m.exec(await readFile('/etc/passwd', 'utf8'))![0].split(':')
   assert.equal(stdout, `nobody\n65534\n${gid}\n${home}\nGroups:\t \n`)
 })
 

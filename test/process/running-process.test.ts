@@ -63,7 +63,7 @@ test('a program has the three standard descriptors and no other, whatever we wer
 
 test('a program leads a session and a group of its own and has no terminal', linuxOnly, async (t) => {
   const { process, stdout } = await run(t, ['cat', '/proc/self/stat'])
-  const [, group, session, terminal] = stdout
+  const [, , group, session, terminal] = stdout
     .slice(stdout.lastIndexOf(')') + 2)
     .split(' ')
     .map(Number)

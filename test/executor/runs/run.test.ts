@@ -42,7 +42,7 @@ test('a permitted request runs: Started, output, signed Exit, and its lines in t
   assert.deepEqual([exit.to_agent, exit.to_machine], [host.peer.signer.agentId, host.peer.machine.machineId])
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
   // What ran can be held against what was signed, and against what was sent.
-  const [asked, ended] = (await host.lines()).filter((line) => line.request_id === run.id)
+  const [asked, , ended] = (await host.lines()).filter((line) => line.request_id === run.id)
   assert.ok(asked?.event === 'request' && ended?.event === 'exit')
   const { dev, ino } = await stat(host.program('hello'), { bigint: true })
   assert.deepEqual(asked.executable, { path: host.program('hello'), dev: `${dev}`, ino: `${ino}` })
