@@ -16,7 +16,7 @@ import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import type { Examiner } from './examiner.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { checkSharing } from './check-sharing.ts'
+import { closedToGroup } from '../config/group-sharing.ts'
 import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
@@ -50,6 +50,13 @@ const checkKeys = async ({ paths, share_with_group }: DaemonConfig): Promise<Fin
     checkKey('operator key', paths.operatorKey, null, share_with_group),
     checkKey('api token', paths.apiToken, null, share_with_group),
   ])
+
+const checkSharing = async ({ share_with_group, paths }: DaemonConfig): Promise<Finding[]> => {
+  if (!share_with_group) return []
+  const closed = (await closedToGroup(paths)).map(([path]) => path)
+  if (closed.length === 0) return []
+  return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
+}
 
 const checkContacts = async (path: string): Promise<Finding> => {
   try {

@@ -2,11 +2,11 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 
 /**
- * A mistake of ours must not leave a process that half works: resolves with the first, thrown or of a promise that nobody
- * waited for, for it to stop. `strays`: what such a promise does. Where libraries speak with strangers it is only told,
- * because a stranger might bring it about, and that process decides nothing.
+ * An uncaught error must not leave a process that half works: resolves with the first one, for the process to stop.
+ * `strays` says whether a rejection that nobody handled stops it too, or is only logged: a stranger might bring one about in
+ * the libraries of the network's half, and that process decides nothing.
  */
-export const onMistake = (log: Logger, { strays }: { readonly strays: 'stop' | 'tell' }): Promise<Error> =>
+export const firstCrash = (log: Logger, { strays }: { readonly strays: 'stop' | 'tell' }): Promise<Error> =>
   new Promise((resolve) => {
     const stop = (reason: unknown): void => {
       const error = reason instanceof Error ? reason : new Error(errorText(reason))

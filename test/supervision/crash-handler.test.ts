@@ -7,9 +7,9 @@ const MODULE = fileURLToPath(new URL('../../src/supervision/crash-handler.ts', i
 
 /** What a process says and does after this mistake. */
 const after = (strays: 'stop' | 'tell', mistake: string): string => {
-  const code = `import { onMistake } from ${JSON.stringify(MODULE)}
+  const code = `import { firstCrash } from ${JSON.stringify(MODULE)}
     const log = { error: (fields, text) => console.log(text) }
-    void onMistake(log, { strays: ${JSON.stringify(strays)} }).then((error) => console.log('stops: ' + error.message))
+    void firstCrash(log, { strays: ${JSON.stringify(strays)} }).then((error) => console.log('stops: ' + error.message))
     setTimeout(() => console.log('goes on'), 100)
     ${mistake}`
   return spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8', timeout: 30_000 }).stdout

@@ -13,7 +13,7 @@ import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { startRexd, type Rexd } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
 import { fail, findingsJson, findingsText, isWell } from '../../doctor/findings.ts'
-import { onMistake } from '../../supervision/crash-handler.ts'
+import { firstCrash } from '../../supervision/crash-handler.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
 import type { RexdFlags } from './flags.ts'
@@ -28,7 +28,7 @@ const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
-/** Aborts at the first stop signal, at a mistake of ours, or, `untilEof`, when who started us has closed our input or died. */
+/** Aborts at the first stop signal, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. */
 const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
   const controller = new AbortController()
   let status: number | null = null
@@ -37,12 +37,12 @@ const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSigna
       status ??= 128 + constants.signals[signal]
       controller.abort()
     })
-  const afterMistake = async (): Promise<void> => {
-    await onMistake(log, { strays: 'stop' })
+  const afterCrash = async (): Promise<void> => {
+    await firstCrash(log, { strays: 'stop' })
     status ??= EXIT_FAILURE
     controller.abort()
   }
-  void afterMistake()
+  void afterCrash()
   if (untilEof) {
     const over = (): void => controller.abort()
     process.stdin.on('end', over).on('close', over).on('error', over).resume()

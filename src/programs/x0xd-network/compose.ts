@@ -20,7 +20,7 @@ import { Standings } from '../../mesh/standings.ts'
 import { MeshView } from '../../mesh/view.ts'
 import { toHex, type AgentId } from '../../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS } from '../../protocol/limits.ts'
-import type { NetworkGrounds } from './dependencies.ts'
+import type { NetworkDependencies } from './dependencies.ts'
 
 export interface NetworkHalf {
   readonly entries: readonly StartableEntry[]
@@ -29,7 +29,7 @@ export interface NetworkHalf {
 }
 
 /** Everything about where others are and how to reach them. */
-const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port: ExecutorClient) => {
+const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, port: ExecutorClient) => {
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
@@ -48,7 +48,7 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkGrounds, port:
 type Mesh = ReturnType<typeof composeMesh>
 
 /** Links and messages over them; bodies of exec go to the executor. */
-const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorClient, { node, book, standings }: Mesh) => {
+const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: ExecutorClient, { node, book, standings }: Mesh) => {
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ counters, log })
   const links = new Links({ node, book, standings, port, machineKey, primitives: primitives(), dispatcher, counters, clock, log })
@@ -62,7 +62,7 @@ const composeDm = ({ clock, log, machineKey }: NetworkGrounds, port: ExecutorCli
 
 type Dm = ReturnType<typeof composeDm>
 
-const composeRest = ({ settings, clock, log, apiSocket }: NetworkGrounds, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
+const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
   const { counters, links, messages, runner } = dm
   const directory = new AgentDirectory({
@@ -95,10 +95,10 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkGrounds, port: 
 }
 
 /** The half that parses the network's bytes. It can ask the executor, which it has greeted, and start nothing. */
-export const composeNetwork = (grounds: NetworkGrounds, port: ExecutorClient): NetworkHalf => {
-  const mesh = composeMesh(grounds, port)
-  const dm = composeDm(grounds, port, mesh)
-  const rest = composeRest(grounds, port, mesh, dm)
+export const composeNetwork = (dependencies: NetworkDependencies, port: ExecutorClient): NetworkHalf => {
+  const mesh = composeMesh(dependencies, port)
+  const dm = composeDm(dependencies, port, mesh)
+  const rest = composeRest(dependencies, port, mesh, dm)
   return {
     apiPort: () => rest.port,
     entries: [

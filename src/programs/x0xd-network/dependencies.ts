@@ -5,7 +5,7 @@ import type { NetworkSettings } from '../../executor/port/messages.ts'
 import type { MachineKey } from '../../identity/machine-key.ts'
 
 /** What the network's half is made from; all of it comes from the executor. */
-export interface NetworkGrounds {
+export interface NetworkDependencies {
   readonly settings: NetworkSettings
   readonly clock: Clock
   readonly log: Logger

@@ -11,7 +11,7 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
-import { onMistake } from '../../supervision/crash-handler.ts'
+import { firstCrash } from '../../supervision/crash-handler.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
 const NAME = 'x0xd-network'
@@ -69,7 +69,7 @@ const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<Networ
 
 const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number> => {
   const log = createLogger({ name: NAME })
-  const mistake = onMistake(log, { strays: 'tell' })
+  const crash = firstCrash(log, { strays: 'tell' })
   const stopping = stopSignal(standsAlone)
   const port = new ExecutorClient({ duplex: channel, log })
   // Without the executor nothing that we hold is worth anything, and its children are dead already.
@@ -85,7 +85,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
     return EXIT_FAILURE
   }
   port.ready(network.apiPort())
-  const reason = await Promise.race([stopping, port.stopAsked, mistake])
+  const reason = await Promise.race([stopping, port.stopAsked, crash])
   const failures = await stopAll(network.entries)
   for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
   ours = true

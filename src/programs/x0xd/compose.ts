@@ -43,8 +43,8 @@ export interface Daemon {
 /** Ending all children takes at most 3 s, and their last lines in the journal a little more. */
 const EXECUTOR_STOP_MS = 5_000
 
-/** What this half is made from. */
-interface Grounds {
+/** What the parts of the executor's half are built from. */
+interface Dependencies {
   readonly config: DaemonConfig
   readonly clock: Clock
   readonly log: Logger
@@ -77,7 +77,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger): Promise<Da
     },
   ]
   await startAll(lock)
-  return startHalves(config, log, lock, user).catch(async (error: unknown) => {
+  return startParts(config, log, lock, user).catch(async (error: unknown) => {
     await stopAll(lock)
     throw error
   })
@@ -91,7 +91,7 @@ const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig
   return user
 }
 
-const startHalves = async (
+const startParts = async (
   config: DaemonConfig,
   log: Logger,
   lock: readonly StartableEntry[],
@@ -99,15 +99,15 @@ const startHalves = async (
 ): Promise<Daemon> => {
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
-  const grounds: Grounds = { config, clock: systemClock, log, machineKey }
-  const settings = await networkSettings(grounds)
-  const half = await composeExecutor(grounds)
-  const network = composeNetworkSide(grounds, half, settings, user)
+  const dependencies: Dependencies = { config, clock: systemClock, log, machineKey }
+  const settings = await networkSettings(dependencies)
+  const half = await composeExecutor(dependencies)
+  const network = composeNetworkSide(dependencies, half, settings, user)
   const { agentKey, operatorKey } = config.paths
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, operatorKey], user)) }
   // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
-  const rexd = composeRexdSide(grounds)
+  const rexd = composeRexdSide(dependencies)
   const started: StartableEntry[] = [
     ...half.entries,
     { name: 'secrets', startable: secrets },
@@ -129,7 +129,7 @@ const startHalves = async (
 }
 
 /** All that the other half is told; it opens no file. */
-const networkSettings = async ({ config, machineKey }: Grounds): Promise<NetworkSettings> => {
+const networkSettings = async ({ config, machineKey }: Dependencies): Promise<NetworkSettings> => {
   const { paths, share_with_group: groupMayRead, display_name, api_port, mdns, strangers, log_level } = config
   const [listen, announce, bootstrap] = [[...config.listen], [...config.announce], [...config.bootstrap]]
   const api_token = await loadOrCreateSeed({ path: paths.apiToken, header: null, groupMayRead }, dataDirMode(config))
@@ -137,7 +137,7 @@ const networkSettings = async ({ config, machineKey }: Grounds): Promise<Network
 }
 
 const composeNetworkSide = (
-  { config, clock, log }: Grounds,
+  { config, clock, log }: Dependencies,
   { executor }: ExecutorHalf,
   settings: NetworkSettings,
   user: NetworkUser | null,
@@ -150,7 +150,7 @@ const composeNetworkSide = (
 }
 
 /** Its programs have five seconds to end: it is asked first, and awaited when all that others wait for is over. */
-const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Grounds) => {
+const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Dependencies) => {
   if (rexd_config === null) return null
   const supervisor = new RexdSupervisor({ clock, log }, { config: rexd_config, paths })
   const asked: Startable = { start: async () => supervisor.start(), stop: () => supervisor.askToStop() }
@@ -163,7 +163,7 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Grounds
 }
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
-const composeExecutor = async ({ config, clock, log, machineKey }: Grounds): Promise<ExecutorHalf> => {
+const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies): Promise<ExecutorHalf> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })

@@ -10,7 +10,7 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { findingsJson, findingsText, isWell, type Finding } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
-import { onMistake } from '../../supervision/crash-handler.ts'
+import { firstCrash } from '../../supervision/crash-handler.ts'
 
 /** Configuration, flags or ACL are wrong. */
 const EXIT_BAD_CONFIG = 2
@@ -59,10 +59,10 @@ const run = async (config: DaemonConfig): Promise<number> => {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
-  const mistake = onMistake(log, { strays: 'stop' })
+  const crash = firstCrash(log, { strays: 'stop' })
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))
-  const reason = await Promise.race([stopping, mistake])
+  const reason = await Promise.race([stopping, crash])
   const failures = await daemon.stop()
   for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
   const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
