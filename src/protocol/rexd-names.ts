@@ -29,10 +29,10 @@ export type LimitName =
   | 'max_detached_processes'
   | 'max_detached_ms'
 
-const GROUPS = Object.entries<readonly Capability[]>(CAPABILITY_GROUPS)
+const GROUPS = Object.entries(CAPABILITY_GROUPS) as [keyof typeof CAPABILITY_GROUPS, readonly Capability[]][]
 
 /** What a session is told that it has. */
-export const capabilitiesTold = (granted: Iterable<Capability>): string[] => {
+export const capabilitiesTold = (granted: Iterable<Capability>): CapabilityName[] => {
   const all = [...granted]
   return [...all, ...GROUPS.flatMap(([name, members]) => (members.some((one) => all.includes(one)) ? [name] : []))]
 }

@@ -39,12 +39,6 @@ export const uint = (max: number = Number.MAX_SAFE_INTEGER): Field<number> => ({
   ...(max === Number.MAX_SAFE_INTEGER && { cddl: 'uint' }),
 })
 
-export const int: Field<number> = {
-  cddl: 'int',
-  toCbor: whole,
-  fromCbor: (value, path) => (integer(value, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER) ? value : wrong(path, 'an integer')),
-}
-
 export const bool: Field<boolean> = {
   cddl: 'bool',
   toCbor: (value) => value,

@@ -17,8 +17,8 @@ import { randomBytes } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { proveOperation } from '../../src/identity/operator-proof.ts'
 import type { StdinSink } from '../../src/process/stdin.ts'
-import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER, MAX_STDIN_UNACKED } from '../../src/protocol/limits.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
+import { ACK_EVERY_MS, LEASE_EXPIRES_MS, MAX_FRAME_DATA, MAX_NONCES_PER_PEER } from '../../src/protocol/limits.ts'
+import { MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
 import { OPERATOR_PROOF_MS } from '../../src/protocol/local-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { temporaryDirectory } from '../support/processes.ts'
@@ -160,13 +160,13 @@ const slowSink = () => {
   return { sink: sink as unknown as StdinSink, taken, state, next: () => writes.shift()?.() }
 }
 
-const feedOf = (announced: Uint8Array | 'open', clock = new ManualClock()) => {
+const feedOf = (announced: Uint8Array, clock = new ManualClock()) => {
   const acks: number[] = []
   let mismatches = 0
   const feed = new StdinFeed(
     { clock },
     {
-      announced: announced === 'open' ? 'open' : { len: announced.length, pieces: pieceHashes(announced) },
+      announced: { len: announced.length, pieces: pieceHashes(announced) },
       onAck: (next) => acks.push(next),
       onMismatch: () => mismatches++,
     },
@@ -175,7 +175,7 @@ const feedOf = (announced: Uint8Array | 'open', clock = new ManualClock()) => {
 }
 
 test('stdin is acknowledged when the child has taken it, not when it arrives', async () => {
-  const { feed, acks, clock } = feedOf('open')
+  const { feed, acks, clock } = feedOf(Buffer.from('ab'))
   const { sink, taken, state, next } = slowSink()
   feed.accept({ seq: 0, data: Buffer.from('ab'), eof: false })
   feed.attach(sink)
@@ -186,28 +186,32 @@ test('stdin is acknowledged when the child has taken it, not when it arrives', a
   assert.deepEqual(acks, [])
   await clock.advance(ACK_EVERY_MS)
   assert.deepEqual(acks, [1])
-  feed.accept({ seq: 1, data: Buffer.from('cd'), eof: true })
+  feed.accept({ seq: 1, data: new Uint8Array(0), eof: true })
   next()
   await new Promise(setImmediate)
   assert.deepEqual(acks, [1, 2])
   assert.equal(state.ended, true)
-  assert.equal(Buffer.concat(taken).toString(), 'abcd')
+  assert.equal(Buffer.concat(taken).toString(), 'ab')
   assert.equal(clock.pending, 0)
 })
 
 test('stdin out of order, after its end, empty, or beyond the window is malformed', () => {
-  const big = new Uint8Array(MAX_STDIN_UNACKED + 3 * MAX_FRAME_DATA)
+  const big = new Uint8Array(MAX_PIECES_UNACKED + 3 * MAX_FRAME_DATA)
   const frame = { seq: 0, data: big.subarray(0, 2), eof: false }
   assert.throws(() => feedOf(big).feed.accept({ ...frame, seq: 1 }), malformed)
   assert.throws(() => feedOf(big).feed.accept({ ...frame, data: new Uint8Array(0) }), malformed)
   const { feed } = feedOf(big.subarray(0, 2))
   feed.accept({ ...frame, eof: true })
   assert.throws(() => feed.accept({ ...frame, seq: 1 }), malformed)
-  const full = feedOf('open').feed
-  let seq = 0
-  for (let at = 0; at + MAX_FRAME_DATA <= MAX_STDIN_UNACKED + MAX_FRAME_DATA; at += MAX_FRAME_DATA)
-    full.accept({ seq: seq++, data: big.subarray(0, MAX_FRAME_DATA), eof: false })
-  assert.throws(() => full.accept({ seq, data: big.subarray(0, MAX_FRAME_DATA), eof: false }), malformed)
+  const full = feedOf(big).feed
+  let taken = 0
+  const all = (): void =>
+    cut(big, MAX_FRAME_DATA).forEach(([data, eof], seq) => {
+      full.accept({ seq, data, eof })
+      taken += data.length
+    })
+  assert.throws(all, malformed)
+  assert.ok(taken > MAX_PIECES_UNACKED && taken <= MAX_PIECES_UNACKED + MAX_FRAME_DATA)
 })
 
 test('a flood of one-byte frames is joined and arrives in order', async () => {

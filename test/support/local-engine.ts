@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { chmod, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { duplexPair, type Duplex } from 'node:stream'
 import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -11,14 +10,10 @@ import { Journal } from '../../src/audit/journal.ts'
 import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
-import { LocalRun } from '../../src/exec/local-run.ts'
-import type { RunEvent, RunSink } from '../../src/exec/run-spec.ts'
+import { DoorCalls } from '../../src/executor/local/door-calls.ts'
 import { LocalEngine } from '../../src/executor/local/local-engine.ts'
 import { LocalJournal } from '../../src/executor/local/local-journal.ts'
-import { LocalPortSession } from '../../src/executor/local/local-port-session.ts'
-import { UnackedTotal } from '../../src/executor/runs/outbox.ts'
-import { LocalExecutorClient, type LocalArguments } from '../../src/executor/port/local-client.ts'
-import type { LocalOutcome } from '../../src/executor/port/local-messages.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
@@ -47,15 +42,6 @@ export interface Opening {
   readonly client_name?: string
 }
 
-const NO_LIMITS = {
-  max_output_bytes: null,
-  max_file_read_bytes: null,
-  max_processes_per_session: null,
-  default_timeout_ms: null,
-  hard_timeout_ms: null,
-  max_concurrent_sessions: null,
-}
-
 export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test' }: Opening = {}) => ({
   door: 'stdio' as const,
   client_name,
@@ -63,18 +49,16 @@ export const openingOf = ({ roots = null, capabilities = null, limits = {}, clie
   roots: roots && [...roots],
   available: [...CAPABILITY_NAMES],
   capabilities: capabilities && [...capabilities],
-  limits: { ...NO_LIMITS, ...limits },
+  limits,
 })
 
-export type Start = Omit<LocalArguments<'run_start'>, 'run'>
-
 /** A command that asks for nothing but itself. */
-export const startOf = (session: string, argv: readonly string[], more: Partial<Start> = {}): Start => ({
+export const startOf = (session: string, argv: readonly string[], more: Partial<RunStart> = {}): RunStart => ({
   session,
   argv: [...argv],
   shell: false,
   cwd: null,
-  env: [],
+  env: {},
   stdin: new Uint8Array(0),
   input: false,
   timeout_ms: null,
@@ -86,12 +70,12 @@ export const startOf = (session: string, argv: readonly string[], more: Partial<
 })
 
 /** A run, and all that was told of it. */
-export class WatchedRun implements RunSink {
-  readonly events: RunEvent[] = []
+export class WatchedRun implements LocalRunSink {
+  readonly events: LocalRunEvent[] = []
   run!: LocalRun
   readonly #waiting = new Set<() => void>()
 
-  event(event: RunEvent): void {
+  event(event: LocalRunEvent): void {
     this.events.push(event)
     for (const look of this.#waiting) look()
   }
@@ -145,13 +129,6 @@ export const soon = async (condition: () => boolean | Promise<boolean>): Promise
   return true
 }
 
-/** One door: the client's end of a port, and the executor's. */
-export interface Connection {
-  readonly client: LocalExecutorClient
-  readonly port: LocalPortSession
-  readonly duplex: Duplex
-}
-
 /** A LocalEngine with real cells, guardian and journal, put together as `programs/rexd/compose` does, in a directory of its own. */
 export class LocalHost {
   readonly dir: string
@@ -161,7 +138,8 @@ export class LocalHost {
   readonly journalPath: string | null
   policy!: LocalPolicy
   engine!: LocalEngine
-  client!: LocalExecutorClient
+  /** What a door would call. */
+  executor!: DoorCalls
   readonly #counters: ExecCounters
   #parts: { stop(): unknown }[] = []
 
@@ -184,7 +162,7 @@ export class LocalHost {
     const policy = policyOf([host.root], options)
     host.policy = options.amend?.(policy) ?? policy
     await host.#compose(options.cells)
-    host.client = host.connect().client
+    host.executor = new DoorCalls({ engine: host.engine })
     return host
   }
 
@@ -193,7 +171,6 @@ export class LocalHost {
     const guardian = new Guardian({ log: silent })
     const cells = given ?? (await groupCells())
     const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, marks: null })
-    const total = new UnackedTotal()
     const local = new LocalJournal({ journal, log: silent })
     this.engine = new LocalEngine({
       cells,
@@ -204,7 +181,6 @@ export class LocalHost {
       log: silent,
       policy,
       targets: null,
-      total,
     })
     await journal?.start()
     guardian.start()
@@ -214,13 +190,6 @@ export class LocalHost {
   /** Ends everything, the latest first; a second call does nothing. */
   async stop(): Promise<void> {
     for (const part of this.#parts.splice(0)) await part.stop()
-  }
-
-  /** One more door. */
-  connect(): Connection {
-    const [near, far] = duplexPair()
-    const port = new LocalPortSession({ engine: this.engine, duplex: far })
-    return { client: new LocalExecutorClient({ duplex: near, log: silent }), port, duplex: near }
   }
 
   /** Writes a shell program; answers its path. */
@@ -237,18 +206,18 @@ export class LocalHost {
   }
 
   /** Answers the id of a new session. */
-  async open(opening: Opening = {}, client = this.client): Promise<string> {
-    return (await client.call('session_open', openingOf(opening))).session
+  async open(opening: Opening = {}): Promise<string> {
+    return (await this.executor.open(openingOf(opening))).session
   }
 
-  async close(session: string, client = this.client): Promise<number> {
-    return (JSON.parse((await client.call('session_close', { session })).json) as { ended: number }).ended
+  async close(session: string): Promise<number> {
+    return this.executor.close(session)
   }
 
   /** Starts a command; rejects with what refuses it. */
-  async run(session: string, argv: readonly string[], more: Partial<Start> = {}, client = this.client): Promise<WatchedRun> {
+  async run(session: string, argv: readonly string[], more: Partial<RunStart> = {}): Promise<WatchedRun> {
     const watched = new WatchedRun()
-    watched.run = await LocalRun.start({ client, clock: this.clock, sink: watched }, startOf(session, argv, more))
+    watched.run = await this.executor.start(startOf(session, argv, more), watched)
     return watched
   }
 

@@ -5,7 +5,7 @@ import { silentLogger, type Logger } from '../../src/base/log.ts'
 import { startRexd } from '../../src/programs/rexd/compose.ts'
 import { loadRexdConfig } from '../../src/config/rexd-config.ts'
 import { RpcWebDoor } from '../../src/doors/rpc/web-door.ts'
-import type { LocalExecutorClient } from '../../src/executor/port/local-client.ts'
+import type { LocalExecutor } from '../../src/executor/port/local-executor.ts'
 import { ManualClock } from './manual-clock.ts'
 import type { Reached } from './rexd-callers.ts'
 import { rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
@@ -13,7 +13,7 @@ import { rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
 /** An executor with real programs, and the doors to it whose time stands still until a test moves it. */
 export interface RpcHost extends RexdPlace, Reached {
   readonly clock: ManualClock
-  readonly client: LocalExecutorClient
+  readonly executor: LocalExecutor
   readonly door: RpcWebDoor
 }
 
@@ -26,11 +26,11 @@ export const startRpcHost = async (
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
   const rexd = await startRexd(config, {}, silentLogger)
-  const client = rexd.connect()
+  const { executor } = rexd
   const clock = new ManualClock()
   const token = 'f'.repeat(64)
   const door = new RpcWebDoor(
-    { client, clock, log },
+    { executor, clock, log },
     {
       listen: { kind: 'tcp', host: '127.0.0.1', port: 0 },
       token,
@@ -41,9 +41,8 @@ export const startRpcHost = async (
   )
   place.ending.push(async () => {
     await door.stop()
-    client.stop()
     assert.deepEqual(await rexd.stop(), [])
   })
   await door.start()
-  return { ...place, url: door.url, token, clock, client, door }
+  return { ...place, url: door.url, token, clock, executor, door }
 }

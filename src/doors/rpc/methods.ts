@@ -4,10 +4,10 @@ import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { visibleJson } from '../../base/visible-text.ts'
-import { LocalRun } from '../../exec/local-run.ts'
-import type { LocalArguments, LocalCall } from '../../executor/port/local-client.ts'
+import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor/port/local-executor.ts'
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
+import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
-import { MAX_FILE_CHUNK, MAX_INLINE_STDIN } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
@@ -20,11 +20,6 @@ import { Base64 } from './written.ts'
 
 /** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
 export const MAX_COMMAND_JSON = 192 * 1024
-
-interface TerminalSize {
-  readonly cols: number
-  readonly rows: number
-}
 
 /** What a terminal has in place of the pipes of a process. */
 const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
@@ -88,7 +83,7 @@ export class Methods {
     'exec.start': async (params) => this.#start(params),
     'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
-      result: { ok: await this.#process(session_id, process_id).run.signal(signal) },
+      result: { ok: this.#process(session_id, process_id).run.signal(signal) },
     }),
     'exec.input': async ({ session_id, process_id, data, encoding, eof }) => {
       const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
@@ -100,27 +95,28 @@ export class Methods {
       return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
     },
     'pty.resize': async ({ session_id, pty_id, cols, rows }) => {
-      await this.#session(session_id).terminal(pty_id).run.resize({ cols, rows })
+      this.#session(session_id).terminal(pty_id).run.resize({ cols, rows })
       return { result: { ok: true } }
     },
     'pty.close': async ({ session_id, pty_id, kill }) => {
       const { run } = this.#session(session_id).terminal(pty_id)
-      if (kill) await run.hangUp()
-      else await run.signal('HUP')
+      if (kill) run.hangUp()
+      else run.signal('HUP')
       return { result: { ok: true } }
     },
     'fs.read': async (params) => this.#read(params),
     'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
       const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
-      return this.#file('file_write', { session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data })
+      return this.#file({ type: 'file_write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data })
     },
     'fs.list': async ({ session_id, path, recursive, max_entries = null }) =>
-      this.#file('file_list', { session: session_id, path, recursive, max_entries }),
+      this.#file({ type: 'file_list', session: session_id, path, recursive, max_entries }),
     'fs.glob': async ({ session_id, pattern, cwd = '.', max_matches = null }) =>
-      this.#file('file_glob', { session: session_id, path: cwd, pattern, max_matches }),
-    'fs.stat': async ({ session_id, path }) => this.#file('file_stat', { session: session_id, path }),
+      this.#file({ type: 'file_glob', session: session_id, path: cwd, pattern, max_matches }),
+    'fs.stat': async ({ session_id, path }) => this.#file({ type: 'file_stat', session: session_id, path }),
     'fs.edit': async ({ session_id, path, old_string, new_string, replace_all, expected_mtime }) =>
-      this.#file('file_edit', {
+      this.#file({
+        type: 'file_edit',
         session: session_id,
         path,
         old_string: decode(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
@@ -129,7 +125,12 @@ export class Methods {
         expected_mtime: timeText(expected_mtime),
       }),
     'fs.patch': async ({ session_id, patch_text, cwd = '.' }) =>
-      this.#file('file_patch', { session: session_id, path: cwd, patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK) }),
+      this.#file({
+        type: 'file_patch',
+        session: session_id,
+        path: cwd,
+        patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK),
+      }),
   }
 
   /** Of this connection alone. Throws `unknown_session`. */
@@ -179,11 +180,11 @@ export class Methods {
   /** Its events wait until its caller knows its id. */
   async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
-    const { client, clock, metrics, sessions } = this.#components
+    const { executor, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
-    const run = await LocalRun.start({ client, clock, sink: process }, runOf(session.id, argv, params, terminal))
+    const run = await executor.start(runOf(session.id, argv, params, terminal), process)
     const ended = process.attach(run)
     sessions.began(session, process)
     const failed = await run.begun
@@ -200,9 +201,9 @@ export class Methods {
   }
 
   async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
-    const call = { session: this.#session(session_id).id, path, offset, length: asked ?? null }
-    const { json, data } = await this.#components.client.call('file_read', call)
-    const { truncated, ...rest } = JSON.parse(json) as { size: number; mtime: string; mtime_ms: number; truncated: boolean }
+    const call = { type: 'file_read', session: this.#session(session_id).id, path, offset, length: asked ?? null } as const
+    const { result, data } = await this.#components.executor.file(call)
+    const { truncated, ...rest } = result as { size: number; mtime: string; mtime_ms: number; truncated: boolean }
     // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.
     const whole = encoding === 'utf8' && truncated ? data.subarray(0, data.length - unfinished(data)) : data
     // An answer without a byte of it would be asked for again for ever.
@@ -211,13 +212,10 @@ export class Methods {
     return { result: { path, ...rest, encoding, ...encode(whole, encoding), truncated } }
   }
 
-  async #file<C extends Exclude<LocalCall, 'file_read'>>(
-    type: C,
-    call: LocalArguments<C> & { session: string; path: string },
-  ): Promise<Answered> {
+  async #file(call: FileCall): Promise<Answered> {
     this.#session(call.session)
-    const { json } = (await this.#components.client.call(type, call)) as { json: string }
-    return { result: { path: call.path, ...(JSON.parse(json) as object) } }
+    const { result } = await this.#components.executor.file(call)
+    return { result: { path: call.path, ...result } }
   }
 }
 
@@ -233,12 +231,7 @@ const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly
   return login ? ['/bin/sh', ...asLogin, '-c', 'exec "$0" "$@"', ...argv] : argv
 }
 
-const runOf = (
-  session: string,
-  argv: readonly string[],
-  params: Params<'exec.start'>,
-  terminal: TerminalSize | null,
-): Omit<LocalArguments<'run_start'>, 'run'> => {
+const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>, terminal: TerminalSize | null): RunStart => {
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
@@ -249,13 +242,17 @@ const runOf = (
       data,
     })
   }
+  if (argv.length > MAX_ARGV_TOKENS || argv.some((token) => Buffer.byteLength(token) > MAX_ARGV_BYTES))
+    throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
+  if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))
+    throw new AppError('bad_request', `env: expected texts of at most ${MAX_VARIABLE_TEXT} bytes`)
   return {
     session,
-    argv: [...argv],
+    argv,
     // A login shell is one, whatever it starts.
     shell: params.shell || params.login,
     cwd: params.cwd ?? null,
-    env: Object.entries(params.env).map(([name, value]) => ({ name, value })),
+    env: params.env,
     stdin: params.stdin === undefined ? NO_BYTES : decode(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
     input: params.stdin_open,
     // 0 asks for the usual time, as existing clients do.

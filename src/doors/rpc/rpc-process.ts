@@ -3,9 +3,7 @@ import { constants } from 'node:os'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { Waiters } from '../../base/waiters.ts'
-import type { LocalRun } from '../../exec/local-run.ts'
-import type { RunEvent, RunSink } from '../../exec/run-spec.ts'
-import type { LocalOutcome } from '../../executor/port/local-messages.ts'
+import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
 import { OutputText, type EncodedOutput } from './output-text.ts'
 
@@ -27,7 +25,7 @@ const signalName = (number: number | null): string | null =>
   number === null ? null : (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`)
 
 /** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
-export class RpcProcess implements RunSink {
+export class RpcProcess implements LocalRunSink {
   /** Bytes of its argv as JSON. */
   readonly argvSize: number
   readonly #session: Emit
@@ -98,14 +96,13 @@ export class RpcProcess implements RunSink {
     this.#released.resolve()
   }
 
-  async event(event: RunEvent): Promise<void> {
+  async event(event: LocalRunEvent): Promise<void> {
     await this.#released.promise
     if (event.type === 'warning') {
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
       if (event.kind === 'stdout_cap_hit' || event.kind === 'stderr_cap_hit') this.#limitHit = true
       return
     }
-    if (event.type === 'started') return
     const stream = this.#streams[event.type]
     stream.bytes += event.data.length
     const output = stream.text.push(event.data)

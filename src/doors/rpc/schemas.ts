@@ -9,7 +9,10 @@ const schemaOf = (kind: Kind): z.ZodType => {
       const { min = 0, max = Infinity, unicode = false } = kind
       const least = min > 0 ? z.string().min(min) : z.string()
       const schema = max < Infinity ? least.max(max) : least
-      return unicode ? schema.refine((text) => text.isWellFormed(), 'not valid Unicode') : schema
+      if (!unicode) return schema
+      // What the system and the journal count is bytes.
+      const fits = (text: string): boolean => Buffer.byteLength(text) <= max
+      return schema.refine((text) => text.isWellFormed(), 'not valid Unicode').refine(fits, `expected a text of at most ${max} bytes`)
     }
     case 'whole':
       return z

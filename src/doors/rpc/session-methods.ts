@@ -1,9 +1,9 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
-import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import type { LocalDoor } from '../../protocol/reasons.ts'
-import { PROTOCOL, type SessionGrant } from '../../protocol/rexd-answers.ts'
+import { PROTOCOL } from '../../protocol/rexd-answers.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Place } from './call-places.ts'
@@ -17,7 +17,7 @@ export const RESUME_WINDOW_MS = 60_000
 export const HTTP_IDLE_MS = 600_000
 
 export interface MethodsComponents {
-  readonly client: LocalExecutorClient
+  readonly executor: LocalExecutor
   readonly clock: Clock
   /** Of all callers of the door. */
   readonly sessions: Sessions
@@ -81,10 +81,10 @@ export class SessionMethods {
 
   /** Whoever asks for what is another's has tried it, and the journal says so; what is nobody's is a mistake. */
   async noteForeign(method: Method, { session_id: session, process_id, pty_id }: Asked, error: unknown): Promise<void> {
-    const { client, sessions } = this.#components
+    const { executor, sessions } = this.#components
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
       // Where the session was closed meanwhile, it is nobody's any more.
-      void (await client.call('session_refused', { session, method, code, detail }).catch(() => undefined))
+      executor.refused(session, { method, code, detail }).catch(() => undefined)
     if (isAppError(error, 'unknown_session') && sessions.has(session))
       await report('unknown_session', `by a caller over ${this.#init.door} whose session it is not`)
     const process = process_id ?? pty_id ?? ''
@@ -108,30 +108,22 @@ export class SessionMethods {
       limits,
       resumable,
     } = params
-    const { client, clock, sessions, send, arrived } = this.#components
+    const { executor, clock, sessions, send, arrived } = this.#components
     if (resumable && !this.#init.resumes)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
-    const { session: id, json } = await client.call('session_open', {
+    const { session: id, grant } = await executor.open({
       door: this.#init.door,
       client_name: clientName,
       target,
-      roots: roots && [...roots],
-      available: [...this.#init.available],
-      capabilities: capabilities && [...capabilities],
-      limits: {
-        max_output_bytes: limits.max_output_bytes ?? null,
-        max_file_read_bytes: limits.max_file_read_bytes ?? null,
-        max_processes_per_session: limits.max_processes_per_session ?? null,
-        default_timeout_ms: limits.default_timeout_ms ?? null,
-        hard_timeout_ms: limits.hard_timeout_ms ?? null,
-        max_concurrent_sessions: null,
-      },
+      roots,
+      available: this.#init.available,
+      capabilities,
+      limits,
     })
     if (this.#left) {
-      await client.call('session_close', { session: id })
+      await executor.close(id)
       throw new AppError('unknown_session', 'its caller has left')
     }
-    const grant = JSON.parse(json) as SessionGrant
     const kept = resumable || send === null
     const session = new RpcSession({ id, grant, clientName, openedAt: new Date(clock.now()).toISOString(), kept })
     if (send !== null) session.events.attach(send, 0, arrived)

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { KnownProcesses } from './known-processes.ts'
 import type { RpcProcess } from './rpc-process.ts'
@@ -31,12 +31,12 @@ const digest = (token: string): Uint8Array => sha256(new TextEncoder().encode(to
 export class Sessions {
   /** What has outlived its session. */
   readonly detached = new KnownProcesses()
-  readonly #client: Pick<LocalExecutorClient, 'call'>
+  readonly #executor: Pick<LocalExecutor, 'close'>
   readonly #clock: Clock
   readonly #entries = new Map<string, Entry>()
 
-  constructor(components: { client: Pick<LocalExecutorClient, 'call'>; clock: Clock }) {
-    this.#client = components.client
+  constructor(components: { executor: Pick<LocalExecutor, 'close'>; clock: Clock }) {
+    this.#executor = components.executor
     this.#clock = components.clock
   }
 
@@ -126,8 +126,7 @@ export class Sessions {
     this.#detach(session)
     session.events.closing()
     try {
-      const { json } = await this.#client.call('session_close', { session: session.id })
-      return (JSON.parse(json) as { ended: number }).ended
+      return await this.#executor.close(session.id)
     } finally {
       void Promise.all(session.processes.all.map(async (process) => process.ended)).then(() => session.events.close())
     }

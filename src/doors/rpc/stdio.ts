@@ -58,11 +58,11 @@ class LineWriter {
  * everything that it had running is over; or at once when nobody reads the output any more, or at the signal.
  */
 export const serveLines = async (streams: StdioComponents, init: Omit<MethodsInit, 'resumes'>, signal: AbortSignal): Promise<void> => {
-  const { input, output, client, clock, log } = streams
+  const { input, output, executor, clock, log } = streams
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const sessions = new Sessions({ client, clock })
-  const components = { client, clock, log, sessions, metrics: null, send: writer.send }
+  const sessions = new Sessions({ executor, clock })
+  const components = { executor, clock, log, sessions, metrics: null, send: writer.send }
   const connection = new RpcConnection(components, { ...init, resumes: false })
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })

@@ -56,14 +56,14 @@ export class RpcWebDoor implements Startable {
   #server: Server | null = null
 
   constructor(components: WebDoorComponents, init: WebDoorInit) {
-    const { client, clock } = components
+    const { executor, clock } = components
     this.#components = components
     this.#init = init
     this.#token = new TokenCheck({ token: init.token, where: 'the token_file of this server' })
-    this.#sessions = new Sessions({ client, clock })
+    this.#sessions = new Sessions({ executor, clock })
     this.#metrics = new RpcMetrics({ sessions: this.#sessions })
     const shared = { sessions: this.#sessions, metrics: this.#metrics }
-    this.#methods = new Methods({ client, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES, resumes: true })
+    this.#methods = new Methods({ executor, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES, resumes: true })
     this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
   }
 

@@ -18,17 +18,9 @@ import { MAX_JOURNALLED_PATTERN } from '../../protocol/local-limits.ts'
 import { MAX_LISTED } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { utf8Text } from '../../protocol/text.ts'
-import type { ToLocalExecutor } from '../port/local-messages.ts'
+import type { FileAnswer, FileCall } from '../port/local-executor.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
-
-export type FileCall = Extract<ToLocalExecutor, { path: string }>
-
-/** The object of the protocol without its content, and the content. */
-export interface FileAnswer {
-  readonly result: object
-  readonly data: Uint8Array
-}
 
 const METHODS = {
   file_read: 'fs.read',

@@ -18,12 +18,11 @@ import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
-import type { UnackedTotal } from '../runs/outbox.ts'
-import type { ToLocalExecutor } from '../port/local-messages.ts'
+import type { SessionOpening } from '../port/local-executor.ts'
 import type { LocalJournal } from './local-journal.ts'
 import { LocalSession } from './local-session.ts'
 import { RunSet } from './run-set.ts'
-import type { TargetRunner } from './target-runner.ts'
+import type { TargetRunner } from './target-program.ts'
 
 export interface LocalEngineComponents {
   readonly cells: Pick<Cells, 'open'>
@@ -35,10 +34,7 @@ export interface LocalEngineComponents {
   readonly policy: LocalPolicy
   /** Asks the mesh; null: there is none. */
   readonly targets: TargetRunner | null
-  readonly total: UnackedTotal
 }
-
-type SessionOpening = Extract<ToLocalExecutor, { type: 'session_open' }>
 
 /** The error that a refusal is told as. */
 export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
@@ -115,14 +111,8 @@ export class LocalEngine implements Startable {
     return session
   }
 
-  /** Ends those of these that are there, and waits for those that are being ended. */
-  async closeAll(ids: Iterable<string>, cause: 'peer_disconnected'): Promise<void> {
-    const sessions = [...ids].map((id) => this.#sessions.get(id)).filter((session) => session !== undefined)
-    await Promise.all(sessions.map(async (session) => this.close(session, cause)))
-  }
-
   /** Ends its programs and forgets it; answers how many there were. */
-  async close(session: LocalSession, cause: 'cancelled' | 'peer_disconnected' | 'daemon_stopping'): Promise<number> {
+  async close(session: LocalSession, cause: 'cancelled' | 'daemon_stopping'): Promise<number> {
     const ended = await session.close(cause)
     if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
     if (this.#sessions.delete(session.key.session_id))
@@ -151,7 +141,7 @@ export class LocalEngine implements Startable {
 
   async #rights({ roots, available, capabilities, limits, target }: SessionOpening, key: LocalKey): Promise<SessionRights> {
     const { policy, targets } = this.components
-    const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) as Partial<LocalLimits>
+    const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)) as Partial<LocalLimits>
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
     const leftOut: unknown[] = []

@@ -1,29 +1,33 @@
-import type { LocalRunKey } from '../../audit/events.ts'
-import { isAppError } from '../../base/errors.ts'
-import { pieceHashes } from '../../identity/piece-hashes.ts'
-import type { Permit } from '../../policy/permit.ts'
+import type { LocalRequestEvent, LocalRunKey } from '../../audit/events.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { RunningProcess } from '../../process/running-process.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import { endOf, evidenceOf, neverRan, type ExitFacts } from '../runs/exit-writer.ts'
-import { localFrame } from '../port/local-messages.ts'
+import type { LocalOutcome } from '../port/local-executor.ts'
+import { endOf, neverRan, type ExitFacts } from '../runs/exit-writer.ts'
 import type { ProgramStart, RunReport } from '../runs/report.ts'
 import type { LocalJournal } from './local-journal.ts'
+import type { TargetProgram } from './target-program.ts'
+
+/** Here, or on a target. */
+export type LocalProgram = RunningProcess | TargetProgram
+
+/** What only the journal over there can say. */
+const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
 
 export interface LocalReportInit {
   readonly key: LocalRunKey
-  readonly argv: readonly string[]
-  /** Names of the variables that the caller set. */
-  readonly env: readonly string[]
-  /** What goes in before anything is typed. */
-  readonly stdin: Uint8Array
+  readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
+  /** Null: it runs here. */
+  readonly target: TargetProgram | null
   /** It runs: what was held for its start is not needed any more. */
   onStarted(): void
   /** Output was dropped. */
   onCapHit(): void
 }
 
-/** What is said of a run of this host's own doors: in the journal, and in its last frame. */
-export class LocalReport implements RunReport {
+/** What is said of a run of this host's own doors: in the journal, and how it ended. */
+export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
   readonly #journal: LocalJournal
   readonly #init: LocalReportInit
 
@@ -32,20 +36,9 @@ export class LocalReport implements RunReport {
     this.#init = init
   }
 
-  async requested(permit: Permit): Promise<boolean> {
-    const { key, argv, env, stdin } = this.#init
-    const pieces = stdin.length === 0 ? [] : pieceHashes(stdin)
-    const facts = {
-      argv,
-      stdin_bytes: stdin.length,
-      cwd: permit.cwd,
-      env,
-      target: null,
-      request_sha256: null,
-      ...evidenceOf(permit, pieces),
-    }
+  async requested(): Promise<boolean> {
     try {
-      await this.#journal.record({ event: 'request', ...key, ...facts })
+      await this.#journal.record({ event: 'request', ...this.#init.key, ...this.#init.request })
       return true
     } catch (error) {
       if (isAppError(error, 'journal_unavailable')) return false
@@ -55,9 +48,9 @@ export class LocalReport implements RunReport {
 
   allowed(): void {}
 
-  started({ pid, containment }: Parameters<RunReport['started']>[0]): void {
+  started(program: LocalProgram): void {
     this.#init.onStarted()
-    void this.#journal.note({ event: 'started', ...this.#init.key, pid, containment })
+    if ('pid' in program) this.#noteStart(program)
   }
 
   warned(kind: WarningKind, bytes: number | null): void {
@@ -65,28 +58,38 @@ export class LocalReport implements RunReport {
     void this.#journal.note({ event: 'warning', ...this.#init.key, kind, bytes })
   }
 
-  async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<Uint8Array> {
-    if (ran !== null) void this.#journal.note({ event: 'started', ...this.#init.key, ...ran })
-    await this.#journal.refused({
-      event: 'refused',
-      ...this.#init.key,
-      method: 'exec.start',
-      argv: this.#init.argv,
-      code: reason,
-      detail: detail ?? reason,
-    })
-    return this.#outcome(neverRan(reason), detail)
+  async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<LocalOutcome> {
+    if (ran !== null) this.#noteStart(ran)
+    await this.#noteRefusal(reason, detail ?? reason)
+    return outcomeOf(neverRan(reason), { detail })
   }
 
-  async ended(facts: ExitFacts): Promise<Uint8Array> {
-    await this.#journal.note({ event: 'exit', ...this.#init.key, ...endOf(facts) })
-    return this.#outcome(facts, null)
+  /** By the target, or nobody could be asked. */
+  async refused(error: unknown): Promise<void> {
+    await this.#noteRefusal(error instanceof AppError ? error.code : 'internal', errorText(error))
+  }
+
+  async ended(facts: ExitFacts): Promise<LocalOutcome> {
+    const { key, target } = this.#init
+    await this.#journal.note({ event: 'exit', ...key, ...endOf(facts), ...(target !== null && UNHASHED) })
+    return outcomeOf(facts, { lost: target?.lost ?? null })
   }
 
   settled(): void {}
 
-  #outcome({ stdout_sha256: _out, stderr_sha256: _err, ...facts }: ExitFacts, detail: string | null): Uint8Array {
-    const { request_id } = this.#init.key
-    return localFrame.encode({ type: 'outcome', request_id, ...facts, detail: detail?.slice(0, MAX_TEXT / 4) ?? null, lost: null })
+  #noteStart({ pid, containment }: ProgramStart): void {
+    void this.#journal.note({ event: 'started', ...this.#init.key, pid, containment })
+  }
+
+  async #noteRefusal(code: string, detail: string): Promise<void> {
+    const { key, request } = this.#init
+    await this.#journal.refused({ event: 'refused', ...key, method: 'exec.start', argv: request.argv, code, detail })
   }
 }
+
+const cut = (text: string | null): string | null => text?.slice(0, MAX_TEXT / 4) ?? null
+
+const outcomeOf = (
+  { stdout_sha256: _out, stderr_sha256: _err, ...facts }: ExitFacts,
+  { detail = null, lost = null }: { readonly detail?: string | null; readonly lost?: string | null },
+): LocalOutcome => ({ ...facts, detail: cut(detail), lost: cut(lost) })

@@ -6,7 +6,7 @@ import { Turnstile } from '../../base/turnstile.ts'
 import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
 import { MAX_FILE_CALLS, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause } from '../runs/run.ts'
+import type { EndCause } from '../runs/execution.ts'
 import { RunSet } from './run-set.ts'
 
 /** What one caller may do, what it has running, and its part of the time. */

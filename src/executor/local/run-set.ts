@@ -1,9 +1,12 @@
 import type { Clock } from '../../base/clock.ts'
 import { SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
-import type { EndCause, Run } from '../runs/run.ts'
+import type { EndCause } from '../runs/execution.ts'
 
-/** A run as its session and its door see it, wherever its program is. */
-export type SessionRun = Pick<Run, 'end' | 'kill' | 'acknowledged' | 'acceptStdin' | 'violated' | 'program'>
+interface SessionRun {
+  readonly over: boolean
+  end(cause: EndCause): void
+  kill(): void
+}
 
 /** Runs that are ended together. */
 export class RunSet {
@@ -24,7 +27,7 @@ export class RunSet {
 
   /** Ends every program, and answers when all are over; how many there were. */
   async end(cause: EndCause): Promise<number> {
-    const runs = [...this.#runs.keys()]
+    const runs = [...this.#runs.keys()].filter(({ over }) => !over)
     for (const run of runs) run.end(cause)
     const timer = this.#clock.setTimeout(() => {
       for (const run of runs) run.kill()

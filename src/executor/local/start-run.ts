@@ -1,71 +1,137 @@
-import { constants } from 'node:os'
+import { v7 as uuidv7 } from 'uuid'
 
 import { AppError, isAppError } from '../../base/errors.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
+import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
-import type { TargetGrant } from '../../policy/local/authorize-target.ts'
+import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
 import type { LocalRunIntent } from '../../policy/local/intent.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
-import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
-import type { RequestId } from '../../protocol/ids.ts'
-import type { ToLocalExecutor } from '../port/local-messages.ts'
-import { Run } from '../runs/run.ts'
-import type { RunOutlet } from '../runs/outlet.ts'
+import { isRequestId, type RequestId } from '../../protocol/ids.ts'
+import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
+import { starterOf } from '../runs/execution.ts'
+import { evidenceOf } from '../runs/exit-writer.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
-import { LocalReport } from './local-report.ts'
+import { LocalReport, type LocalReportInit } from './local-report.ts'
+import { SessionRun, type LocalRunInit } from './local-run.ts'
 import type { LocalSession } from './local-session.ts'
-import type { RunSet, SessionRun } from './run-set.ts'
-
-export type RunStart = Extract<ToLocalExecutor, { type: 'run_start' }>
+import { OpenStdin } from './open-stdin.ts'
+import { TargetProgram } from './target-program.ts'
 
 /** Why one of these would be refused is the policy's word; the rest is for the caller to see to. */
 const FORBIDDEN = ['unsupported_capability', 'command_denied', 'forbidden_path', 'resource_limit'] as const
 
-/** Through the gates, and on its way once it is told to. */
-export interface Permitted {
-  readonly run: SessionRun
-  /** Where it runs; null: on a target, which says nothing of that. */
-  readonly cwd: string | null
-  /** What counts, where more was asked for. */
-  readonly caps: Pick<TargetGrant, 'timeout_ms' | 'max_output_bytes'>
-  /** On its way; what becomes of it is said at the outlet. */
-  begin(): void
+/** What is known of a run that somebody asks for. */
+interface Asked {
+  readonly engine: LocalEngine
+  readonly session: LocalSession
+  readonly start: RunStart
+  readonly sink: LocalRunSink
 }
 
-/** Through the gates. Throws what refuses it. */
-export const startRun = async (
-  engine: LocalEngine,
-  session: LocalSession,
-  start: RunStart,
-  init: { readonly requestId: RequestId; readonly outlet: RunOutlet },
-): Promise<Permitted> => {
-  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(engine, session, start, error))
+/** Through the gates, and on its way. Throws what refuses it, which is in the journal where it was forbidden. */
+export const startRun = async (engine: LocalEngine, session: LocalSession, start: RunStart, sink: LocalRunSink): Promise<SessionRun> => {
+  const asked = { engine, session, start, sink }
+  return session.rights.target === null ? startHere(asked) : startThere(asked)
+}
+
+const startHere = async (asked: Asked): Promise<SessionRun> => {
+  const { engine, session, start } = asked
+  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(asked, error))
   try {
-    const allowed = await permitFor(engine, session, start, directory)
-    const run = runOf(engine, session, { start, ...init, ...allowed, onStarted: directory.release })
-    return {
-      run,
-      cwd: directory.path,
-      caps: capsOf(allowed.permit),
-      begin: () => begin(start.detach ? engine.detached.runs : session.runs, run, { closed: session.closed, release: directory.release }),
-    }
+    const { permit, slot } = await permitFor(asked, directory)
+    const run = permittedRun(asked, { permit, slot, directory })
+    // A session that was closed meanwhile has nothing started any more.
+    if (session.closed) run.end('cancelled')
+    const runs = start.detach ? engine.detached.runs : session.runs
+    runs.add(run, run.execute().finally(directory.release))
+    return run
   } catch (error) {
     directory.release()
-    return refuse(engine, session, start, error)
+    return refuse(asked, error)
   }
 }
 
-const capsOf = ({ caps }: Permit): Permitted['caps'] => ({ timeout_ms: caps.timeout_ms, max_output_bytes: caps.max_output_bytes ?? 0 })
-
-/** A session that was closed meanwhile has nothing started any more. */
-const begin = (runs: RunSet, run: Run, { closed, release }: { readonly closed: boolean; readonly release: () => void }): void => {
-  if (closed) run.end('cancelled')
-  runs.add(run, run.execute().finally(release))
+const permittedRun = (
+  asked: Asked,
+  { permit, slot, directory }: { permit: Permit; slot: Slot; directory: Awaited<ReturnType<typeof workingDirectory>> },
+): SessionRun => {
+  const { engine, start } = asked
+  const { argv, stdin: first, input, env } = start
+  const stdin = input || first.length > 0 ? new OpenStdin() : null
+  if (first.length > 0) stdin?.give(first, !input)
+  const { timeout_ms, max_output_bytes } = permit.caps
+  const request = {
+    argv,
+    stdin_bytes: first.length,
+    cwd: permit.cwd,
+    // Values may be secrets.
+    env: Object.keys(env),
+    target: null,
+    request_sha256: null,
+    ...evidenceOf(permit, first.length === 0 ? [] : pieceHashes(first)),
+  }
+  return runOf(asked, request, directory.release, {
+    cwd: directory.path,
+    caps: { timeout_ms, max_output_bytes: max_output_bytes ?? 0 },
+    stdin,
+    slot,
+    start: starterOf(engine.components, permit, { stdin: stdin !== null }),
+    target: null,
+  })
 }
 
-/** Throws what refuses a command, which is in the journal where it was forbidden. */
-export const refuse = async (engine: LocalEngine, session: LocalSession, { argv }: RunStart, error: unknown): Promise<never> => {
+/** The mesh is asked for its command, which is permitted or denied there. */
+const startThere = async (asked: Asked): Promise<SessionRun> => {
+  const { engine, session, start } = asked
+  const { targets } = engine.components
+  if (session.closed) throw new AppError('unknown_session')
+  if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
+  const verdict = authorizeTargetRun({ ...intentOf(start), cwd: start.cwd }, session)
+  if (verdict.kind === 'refused') return refuse(asked, errorOf(verdict))
+  const { grant, slot } = verdict
+  const requestId = newRequestId()
+  const target = new TargetProgram({ targets }, { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin })
+  const request = {
+    argv: grant.argv,
+    matched_acl: 'security.allow_targets',
+    stdin_bytes: start.stdin.length,
+    timeout_ms: grant.timeout_ms,
+    cwd: '',
+    env: [],
+    target: grant.target,
+    // What only the journal over there can say.
+    stdin_sha256: null,
+    request_sha256: null,
+    executable: null,
+    account: null,
+  }
+  const begin = async (handlers: Parameters<TargetProgram['start']>[0]): ReturnType<TargetProgram['start']> => target.start(handlers)
+  const run = runOf(asked, request, () => undefined, { requestId, cwd: null, caps: grant, stdin: null, slot, start: begin, target })
+  session.runs.add(run, run.execute())
+  await run.begun
+  return run
+}
+
+const runOf = (
+  { engine, session, start, sink }: Asked,
+  request: LocalReportInit['request'],
+  onStarted: () => void,
+  init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'> & { readonly requestId?: RequestId },
+): SessionRun => {
+  const { components } = engine
+  const { requestId = newRequestId(), target } = init
+  const onCapHit = (): void => void (start.fail_on_limit && run.end('cancelled'))
+  const key = { ...session.key, request_id: requestId }
+  const report = new LocalReport(components, { key, request, target, onStarted, onCapHit })
+  const startedAt = new Date(components.clock.now()).toISOString()
+  const run = new SessionRun(components, { ...init, requestId, startedAt, sink, report })
+  return run
+}
+
+const refuse = async ({ engine, session, start }: Asked, error: unknown): Promise<never> => {
+  const { argv } = start
   if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, { method: 'exec.start', argv }, error)
   throw error
 }
@@ -84,23 +150,25 @@ const workingDirectory = async (session: LocalSession, path: string | null): Pro
   return { path: held.real, descriptor: held.descriptor, release }
 }
 
-/** What is asked of the policy. */
-export const intentOf = ({ argv, shell, detach, input, timeout_ms, max_output_bytes, terminal, env }: RunStart): LocalRunIntent => {
-  const variables = Object.fromEntries(env.map(({ name, value }) => [name, value]))
-  return { argv, shell, detach, input, env: variables, terminal, timeout_ms, max_output_bytes }
-}
+const intentOf = ({ argv, shell, detach, input, timeout_ms, max_output_bytes, terminal, env }: RunStart): LocalRunIntent => ({
+  argv,
+  shell,
+  detach,
+  input,
+  env,
+  terminal,
+  timeout_ms,
+  max_output_bytes,
+})
 
-const permitFor = async (
-  { components: { policy }, terminalProblem, detached }: LocalEngine,
-  { rights, slots, key, closed }: LocalSession,
-  start: RunStart,
-  cwd: WorkingDirectory,
-): Promise<{ permit: Permit; slot: Slot }> => {
+const permitFor = async ({ engine, session, start }: Asked, cwd: WorkingDirectory): Promise<{ permit: Permit; slot: Slot }> => {
+  const { components, terminalProblem, detached } = engine
+  const { rights, slots, key, closed } = session
   if (closed) throw new AppError('unknown_session')
   if (start.terminal !== null && terminalProblem !== null)
     throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
   const verdict = authorizeLocalRun(intentOf(start), cwd, {
-    policy,
+    policy: components.policy,
     rights,
     slots: start.detach ? detached.slots : slots,
     session_id: key.session_id,
@@ -109,45 +177,8 @@ const permitFor = async (
   return verdict
 }
 
-const runOf = (
-  { components }: LocalEngine,
-  session: LocalSession,
-  init: { start: RunStart; requestId: RequestId; outlet: RunOutlet; permit: Permit; slot: Slot; onStarted: () => void },
-): Run => {
-  const { start, requestId, outlet, permit, slot, onStarted } = init
-  const hasStdin = start.input || start.stdin.length > 0
-  const report = new LocalReport(components, {
-    key: { ...session.key, request_id: requestId },
-    argv: start.argv,
-    env: start.env.map(({ name }) => name),
-    stdin: start.stdin,
-    onStarted,
-    onCapHit: () => start.fail_on_limit && run.end('cancelled'),
-  })
-  const run = new Run(components, {
-    requestId,
-    stdin: hasStdin ? 'open' : null,
-    permit,
-    report,
-    slot,
-    outlet,
-    resumable: false,
-    leased: false,
-    onForgotten: () => undefined,
-  })
-  // A door that has sent some of it goes on with the next number.
-  if (start.stdin.length > 0) run.acceptStdin({ seq: 0, data: start.stdin, eof: !start.input })
-  return run
-}
-
-/** `TERM` or `SIGTERM`; throws `bad_request` for what may not be sent. */
-export const signalOf = (text: string): ProcessSignal => {
-  const name = text.startsWith('SIG') ? text : `SIG${text}`
-  const signal = PROCESS_SIGNALS.find((one) => one === name)
-  if (signal === undefined || constants.signals[signal] === undefined)
-    throw new AppError(
-      'bad_request',
-      `signal: one of ${PROCESS_SIGNALS.map((one) => one.slice(3)).join(', ')}, not ${JSON.stringify(text)}`,
-    )
-  return signal
+const newRequestId = (): RequestId => {
+  const id = uuidv7()
+  if (!isRequestId(id)) throw new AppError('internal', 'no UUID')
+  return id
 }

@@ -6,9 +6,9 @@ import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ExecRequest } from '../../protocol/exec.ts'
 import { shortId, toHex } from '../../protocol/ids.ts'
-import type { Containment, DenialReason } from '../../protocol/reasons.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
-import type { RunReport } from './report.ts'
+import type { ProgramStart, RunReport } from './report.ts'
 
 export interface ReportsComponents {
   /** Null where exec is off and no file was named: then nothing can run either. */
@@ -26,11 +26,11 @@ export class Reports {
     this.#components = components
   }
 
-  of(subject: RunSubject, stdin: ExecRequest['stdin']): RunReport {
+  of(subject: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): RunReport<ProgramStart, Uint8Array> {
     const { counters } = this.#components
     const { key, argv } = subject
     return {
-      requested: async (permit) => this.#requested(subject, permit, stdin),
+      requested: async () => this.#requested(subject, permit, stdin),
       allowed: () => counters.count('requests_allowed'),
       started: (process) => this.#started(subject, process),
       warned: (kind, bytes) => {
@@ -67,7 +67,7 @@ export class Reports {
     return recorded
   }
 
-  #started({ key }: RunSubject, { pid, containment }: { pid: number; containment: Containment }): void {
+  #started({ key }: RunSubject, { pid, containment }: ProgramStart): void {
     reach('spawned', key.request_id)
     this.#components.counters.sessionStarted(key.agent_id)
     void this.#record(async (journal) => journal.append({ event: 'started', ...key, pid, containment }))

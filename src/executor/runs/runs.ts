@@ -214,17 +214,17 @@ export class Runs {
     }
     const { permit, slot } = verdict
     const { request_id: requestId, stdin } = request
-    const report = this.#components.reports.of(subject, stdin)
+    const report = this.#components.reports.of(subject, permit, stdin)
     return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
   }
 
-  #makeRun(init: Omit<RunInit, 'resumable' | 'leased' | 'onForgotten'>, link: PeerLink): Run {
+  #makeRun(init: Omit<RunInit, 'resumable' | 'onForgotten'>, link: PeerLink): Run {
     const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
       this.#known.delete(key)
       this.#lingering.delete(run)
     }
-    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, leased: true, onForgotten })
+    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, onForgotten })
     this.#known.set(key, run)
     return run
   }

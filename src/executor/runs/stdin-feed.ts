@@ -2,15 +2,13 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
-import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../protocol/limits.ts'
+import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA } from '../../protocol/limits.ts'
 import { MAX_PIECES_UNACKED } from '../../protocol/stdin-limits.ts'
 import { PieceCheck } from './piece-check.ts'
 
-/** What is known of stdin before it comes: all of it, as the Request signed it, or nothing. */
-export type StdinAnnouncement = SignedStdin | 'open'
-
 export interface StdinFeedInit {
-  readonly announced: StdinAnnouncement
+  /** All of stdin, as the Request signed it. */
+  readonly announced: SignedStdin
   /** Everything below this number was taken by the child or can only be dropped. */
   onAck(next: number): void
   /** The bytes are not those that were announced; once. */
@@ -49,8 +47,7 @@ const append = (list: Waiting[], frame: Waiting, from: number): void => {
 export class StdinFeed {
   readonly #clock: Clock
   readonly #init: StdinFeedInit
-  readonly #check: PieceCheck | null
-  readonly #window: number
+  readonly #check: PieceCheck
   /** Of a piece that is not whole yet. */
   readonly #held: Waiting[] = []
   /** On their way to the child. */
@@ -68,8 +65,7 @@ export class StdinFeed {
   constructor(components: { clock: Clock }, init: StdinFeedInit) {
     this.#clock = components.clock
     this.#init = init
-    this.#check = init.announced === 'open' ? null : new PieceCheck(init.announced)
-    this.#window = init.announced === 'open' ? MAX_STDIN_UNACKED : MAX_PIECES_UNACKED
+    this.#check = new PieceCheck(init.announced)
   }
 
   /** Everything below this number has come. */
@@ -89,9 +85,10 @@ export class StdinFeed {
     if (this.#complete || seq !== this.#next)
       throw new AppError('malformed', `stdin ${seq} instead of ${this.#complete ? 'none' : this.#next}`)
     if (data.length === 0 && !eof) throw new AppError('malformed', 'stdin without data')
-    if (this.#waitingBytes + data.length > this.#window + MAX_FRAME_DATA) throw new AppError('malformed', 'more stdin than the window')
+    if (this.#waitingBytes + data.length > MAX_PIECES_UNACKED + MAX_FRAME_DATA)
+      throw new AppError('malformed', 'more stdin than the window')
     this.#next += 1
-    const verdict = this.#check?.take(data, eof) ?? 'signed'
+    const verdict = this.#check.take(data, eof)
     if (verdict === 'wrong') {
       this.stop()
       this.#init.onMismatch()

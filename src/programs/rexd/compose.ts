@@ -1,5 +1,3 @@
-import { duplexPair } from 'node:stream'
-
 import { Journal } from '../../audit/journal.ts'
 import { LocalMarks, localMarksOf } from '../../audit/local-marks.ts'
 import { systemClock, type Clock } from '../../base/clock.ts'
@@ -9,9 +7,8 @@ import type { HttpRefusal } from '../../doors/access.ts'
 import { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { LocalEngine } from '../../executor/local/local-engine.ts'
 import { LocalJournal } from '../../executor/local/local-journal.ts'
-import { LocalPortSession } from '../../executor/local/local-port-session.ts'
-import { UnackedTotal } from '../../executor/runs/outbox.ts'
-import { LocalExecutorClient } from '../../executor/port/local-client.ts'
+import { DoorCalls } from '../../executor/local/door-calls.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { Cells } from '../../process/cells.ts'
 import { Guardian } from '../../process/guardian.ts'
 import type { Environment } from '../../base/environment.ts'
@@ -21,8 +18,8 @@ import { DaemonTargets } from './targets.ts'
 
 /** Runs what its callers ask for; no mesh, no identity, no port of the network. */
 export interface Rexd {
-  /** The executor's end for one more door; every program that came by it ends with it. */
-  connect(): LocalExecutorClient
+  /** What its doors call. */
+  readonly executor: LocalExecutor
   /** In the journal: a request over HTTP that was refused before it could ask anything. */
   refused(refusal: HttpRefusal): void
   stop(): Promise<readonly StopFailure[]>
@@ -41,7 +38,7 @@ const daemonApi = (env: Environment): LocalApi => {
 const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
   new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
 
-/** Door and executor in one process, with the same port between them as in a daemon. */
+/** The executor of the doors of this process, which call it by its interface. */
 export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
@@ -56,7 +53,6 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
     log,
     policy,
     targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }, { asOperator: policy.targets_as_operator }) : null,
-    total: new UnackedTotal(),
   })
   const entries: StartableEntry[] = [
     { name: 'cells', startable: cells },
@@ -65,13 +61,7 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
     { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
   ]
   await startAll(entries)
-  const connect = (): LocalExecutorClient => {
-    const [near, far] = duplexPair()
-    const session = new LocalPortSession({ engine, duplex: far })
-    void session.closed
-    return new LocalExecutorClient({ duplex: near, log })
-  }
   const refused = (refusal: HttpRefusal): void =>
     void engine.components.journal.refused({ event: 'http_refused', ...refusal, detail: null })
-  return { connect, refused, stop: async () => stopAll(entries) }
+  return { executor: new DoorCalls({ engine }), refused, stop: async () => stopAll(entries) }
 }

@@ -6,7 +6,6 @@ import { AppError, errorText } from '../../base/errors.ts'
 import { createLogger, type Logger } from '../../base/log.ts'
 import { VERSION } from '../../base/version.ts'
 import { serveLines } from '../../doors/rpc/stdio.ts'
-import type { LocalExecutorClient } from '../../executor/port/local-client.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
@@ -50,18 +49,15 @@ const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSigna
   return { signal: controller.signal, status: () => status }
 }
 
-type Serve = (
-  door: { readonly config: RexdConfig; readonly client: LocalExecutorClient; readonly log: Logger; readonly rexd: Rexd },
-  signal: AbortSignal,
-) => Promise<void>
+type Serve = (door: { readonly config: RexdConfig; readonly log: Logger; readonly rexd: Rexd }, signal: AbortSignal) => Promise<void>
 
-const overStdio: Serve = async ({ config, client, log }, signal) => {
+const overStdio: Serve = async ({ config, log, rexd }, signal) => {
   if (!config.stdio) throw new AppError('bad_config', `${config.path}: server.stdio is false: this rexd does not serve standard input`)
-  const door = { input: process.stdin, output: process.stdout, client, clock: systemClock, log }
+  const door = { input: process.stdin, output: process.stdout, executor: rexd.executor, clock: systemClock, log }
   await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
 }
 
-const overHttp: Serve = async ({ config, client, log, rexd }, signal) => {
+const overHttp: Serve = async ({ config, log, rexd }, signal) => {
   if (config.http === null) throw withoutHttp(config)
   const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = config.http
   const tls = await readTlsMaterial(config.http)
@@ -69,7 +65,7 @@ const overHttp: Serve = async ({ config, client, log, rexd }, signal) => {
   // Nothing of HTTP is loaded for standard input.
   const { RpcWebDoor } = await import('../../doors/rpc/web-door.ts')
   const door = new RpcWebDoor(
-    { client, clock: systemClock, log },
+    { executor: rexd.executor, clock: systemClock, log },
     { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
   )
   await door.start()
@@ -84,11 +80,9 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   for (const warning of warnings) log.warn(warning)
   const stop = stopping(log, flags.exitOnEof)
   const rexd = await startRexd(config, env, log)
-  const client = rexd.connect()
   try {
-    await serve({ config, client, log, rexd }, stop.signal)
+    await serve({ config, log, rexd }, stop.signal)
   } finally {
-    client.stop()
     for (const { name, error } of await rexd.stop()) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
   }
   return stop.status() ?? 0

@@ -1,5 +1,5 @@
 import { AppError, isAppError, type ErrorCode } from '../../base/errors.ts'
-import type { TargetRequest, TargetRunner } from '../../executor/local/target-runner.ts'
+import type { TargetRequest, TargetRunner } from '../../executor/local/target-program.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { runEventsOf, type RunPart } from '../../protocol/run-events.ts'
 import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'

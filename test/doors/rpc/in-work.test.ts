@@ -12,7 +12,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { startRexd } from '../../../src/programs/rexd/compose.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
-import type { LocalExecutorClient } from '../../../src/executor/port/local-client.ts'
+import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts'
 import { MAX_RPC_BATCH, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
 import { ask, connect, post, type Reached } from '../../support/rexd-callers.ts'
 import { rexdPlace, type RexdSettings } from '../../support/rexd-server.ts'
@@ -39,12 +39,12 @@ const question = (id: number, method: string, params: object): Question => ({ js
 const many = <T>(length: number, make: (id: number) => T): T[] => Array.from({ length }, (_, id) => make(id))
 
 /** Counts the reads of files that the executor was asked for. */
-const countReads = (client: LocalExecutorClient): { count: number } => {
+const countReads = (executor: LocalExecutor): { count: number } => {
   const reads = { count: 0 }
-  const call = client.call.bind(client)
-  client.call = async (type, ...rest) => {
-    if (type === 'file_read') reads.count += 1
-    return call(type, ...rest)
+  const file = executor.file.bind(executor)
+  executor.file = async (call) => {
+    if (call.type === 'file_read') reads.count += 1
+    return file(call)
   }
   return reads
 }
@@ -54,14 +54,13 @@ const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
   const rexd = await startRexd(config, {}, silentLogger)
-  const client = rexd.connect()
+  const { executor } = rexd
   const [input, output, stopping] = [new PassThrough({ highWaterMark: 8 * MIB }), new PassThrough(), new AbortController()]
-  const components = { input, output, client, clock: systemClock, log: silentLogger }
+  const components = { input, output, executor, clock: systemClock, log: silentLogger }
   const served = serveLines(components, { door: 'stdio', available: ['exec', 'fs.read', 'fs.write', 'events'] }, stopping.signal)
   place.ending.push(async () => {
     stopping.abort()
     await served
-    client.stop()
     assert.deepEqual(await rexd.stop(), [])
   })
   const answers = new Map<number, Json>()
@@ -85,15 +84,15 @@ const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
   const { session_id } = (await answer(-1)).result
   send(question(-2, 'exec.start', { session_id, argv: ['sleep', '600'] }))
   const { process_id } = (await answer(-2)).result
-  return { ...place, client, input, output, answers, served, send, answer, session_id, process_id }
+  return { ...place, executor, input, output, answers, served, send, answer, session_id, process_id }
 }
 
 /** Longer than anything takes that could be done at once. */
 const aWhile = async (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1_500))
 
 test('calls in work are counted, not messages: behind waits in batches no more are done than without', TIMEOUT, async (t) => {
-  const { client, output, send, root, session_id, process_id } = await overLines(t, LONG)
-  const reads = countReads(client)
+  const { executor, output, send, root, session_id, process_id } = await overLines(t, LONG)
+  const reads = countReads(executor)
   await writeFile(join(root, 'large'), Buffer.alloc(2 * MIB))
   output.pause()
   const wait = (id: number): Question => question(id, 'exec.wait', { session_id, process_id })
@@ -104,13 +103,13 @@ test('calls in work are counted, not messages: behind waits in batches no more a
 })
 
 test('a batch is so many calls as it has, and what its answers would hold together is refused as they are made', TIMEOUT, async (t) => {
-  const { client, send, answers, answer, root, session_id } = await overLines(t, LONG)
-  const reads = countReads(client)
+  const { executor, send, answers, answer, root, session_id } = await overLines(t, LONG)
+  const reads = countReads(executor)
   const held = { now: 0, most: 0 }
-  const call = client.call.bind(client)
-  client.call = async (type, ...rest) => {
+  const file = executor.file.bind(executor)
+  executor.file = async (call) => {
     held.most = Math.max(held.most, ++held.now)
-    return call(type, ...rest).finally(() => (held.now -= 1))
+    return file(call).finally(() => (held.now -= 1))
   }
   await writeFile(join(root, 'large'), Buffer.alloc(2 * MIB))
   send(many(MAX_RPC_BATCH, (id) => question(id, 'fs.read', { session_id, path: 'large', encoding: 'base64' })))
@@ -139,16 +138,24 @@ test('what a batch has while it waits is little; of what it started the id is to
 })
 
 test('a session whose id does not fit into the answer of its batch is closed', TIMEOUT, async (t) => {
-  const { client, send, answer, root, session_id, process_id } = await overLines(t)
+  const { executor, send, answer, root, session_id, process_id } = await overLines(t)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER - 600, 'x'))
-  const [call, read, closed] = [client.call.bind(client), Promise.withResolvers<void>(), Promise.withResolvers<string>()]
-  client.call = async (type, ...rest) => {
-    if (type === 'session_open') await read.promise
-    const done = await call(type, ...rest)
+  const [read, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<string>()]
+  const [open, file, close] = [executor.open.bind(executor), executor.file.bind(executor), executor.close.bind(executor)]
+  executor.open = async (opening) => {
+    await read.promise
+    return open(opening)
+  }
+  executor.file = async (call) => {
+    const done = await file(call)
     // Behind the answer to the read, which is made in the turn in which this comes.
-    if (type === 'file_read') setImmediate(read.resolve)
-    if (type === 'session_close') closed.resolve((rest[0] as { session: string }).session)
+    setImmediate(read.resolve)
     return done
+  }
+  executor.close = async (session) => {
+    const ended = await close(session)
+    closed.resolve(session)
+    return ended
   }
   send([
     question(1, 'exec.wait', { session_id, process_id }),
@@ -196,8 +203,8 @@ test('batches in which something waits leave their places over HTTP: others are 
 })
 
 const nothingWhileFull = async (t: TestContext, compressed: boolean): Promise<void> => {
-  const { client, ...host } = await startRpcHost(t, LONG)
-  const reads = countReads(client)
+  const { executor, ...host } = await startRpcHost(t, LONG)
+  const reads = countReads(executor)
   await writeFile(join(host.root, 'large'), Buffer.alloc(2 * MIB))
   const lines: Socket[] = []
   const createConnection: ClientOptions['createConnection'] = (options) => {
@@ -230,24 +237,28 @@ test('a WebSocket that is full does nothing more that it was sent, compressed', 
 
 test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
-  const call = host.client.call.bind(host.client)
+  const { executor } = host
+  const [open, close] = [executor.open.bind(executor), executor.close.bind(executor)]
   for (let round = 0; round < 20; round++) {
     const hungUp = new AbortController()
     const [opened, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-    host.client.call = async (type, ...rest) => {
-      const answer = await call(type, ...rest)
-      if (type === 'session_open') {
-        opened.resolve()
-        hungUp.abort()
-        // The door has to hear of it before it answers.
-        await new Promise((resolve) => setTimeout(resolve, 100))
-      } else if (type === 'session_close') closed.resolve()
+    executor.open = async (opening) => {
+      const answer = await open(opening)
+      opened.resolve()
+      hungUp.abort()
+      // The door has to hear of it before it answers.
+      await new Promise((resolve) => setTimeout(resolve, 100))
       return answer
+    }
+    executor.close = async (session) => {
+      const ended = await close(session)
+      closed.resolve()
+      return ended
     }
     const asked = ask(host, { body: question(1, 'session.open', { client_name: 'gone' }), signal: hungUp.signal })
     await assert.rejects(asked)
     await Promise.all([opened.promise, closed.promise])
   }
-  host.client.call = call
+  executor.open = open
   assert.match((await post(host, 'session.open', { client_name: 'here' })).session_id, /^s_/)
 })

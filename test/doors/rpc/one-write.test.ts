@@ -42,7 +42,7 @@ class Counted extends Duplex {
 }
 
 /** Without what it would take to answer anything but a question that nobody knows. */
-const components = { client: {} as never, clock: systemClock, log: silentLogger }
+const components = { executor: {} as never, clock: systemClock, log: silentLogger }
 
 test('lines that are said in one turn go out in one write', async () => {
   const [input, output] = [new PassThrough(), new Counted()]

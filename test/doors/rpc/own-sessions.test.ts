@@ -102,12 +102,12 @@ test('a session that cannot be come back to ends with its connection', TIMEOUT, 
 
 test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {
   const host = await startRpcHost(t, { limits: 'max_concurrent_sessions = 2' })
-  const { client, clock } = host
-  const sessions = new Sessions({ client, clock })
+  const { executor, clock } = host
+  const sessions = new Sessions({ executor, clock })
   for (const resumable of [false, true, false, true]) {
     const send = (): undefined => undefined
     const connection = new RpcConnection(
-      { client, clock, sessions, metrics: null, log: silentLogger, send },
+      { executor, clock, sessions, metrics: null, log: silentLogger, send },
       { door: 'websocket', available: ['exec'], resumes: true },
     )
     const params = { client_name: 'a', resumable }
@@ -133,24 +133,18 @@ test('what outlives its session is found again, also where that was closed befor
   const { clock } = host
   const [late, asked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   // The answer to the start comes when it is let through.
-  const client = new Proxy(host.client, {
-    get: (real, name) => {
-      const value: unknown = Reflect.get(real, name, real)
-      if (name !== 'call') return typeof value === 'function' ? (value.bind(real) as unknown) : value
-      return async (...args: Parameters<typeof real.call>): Promise<unknown> => {
-        const answer = await real.call(...args)
-        if (args[0] !== 'run_start') return answer
-        asked.resolve()
-        await late.promise
-        return answer
-      }
-    },
-  })
-  const sessions = new Sessions({ client, clock })
+  const start = host.executor.start.bind(host.executor)
+  host.executor.start = async (...args) => {
+    const run = await start(...args)
+    asked.resolve()
+    await late.promise
+    return run
+  }
+  const sessions = new Sessions({ executor: host.executor, clock })
   const answers: { id: number; result: Record<string, never> }[] = []
   const connection = new RpcConnection(
     {
-      client,
+      executor: host.executor,
       clock,
       sessions,
       metrics: null,
@@ -175,7 +169,7 @@ test('what outlives its session is found again, also where that was closed befor
   const { detached } = sessions
   const { process_id } = answers.find(({ id }) => id === 2)!.result
   assert.deepEqual([detached.all.map(({ id }) => id), isAlive(pid)], [[process_id], true])
-  await detached.all[0]!.run.signal('KILL')
+  detached.all[0]!.run.signal('KILL')
   await gone(pid)
 })
 

@@ -4,7 +4,6 @@ import fc from 'fast-check'
 
 import { RpcSession } from '../../../src/doors/rpc/rpc-session.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
-import type { LocalExecutorClient } from '../../../src/executor/port/local-client.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const SEED = 20_261_121
@@ -22,12 +21,11 @@ const sessionOf = (id: string, kept = true): RpcSession =>
 /** Sessions whose executor remembers which of them it was told to close. */
 const sessionsAt = (clock: ManualClock): { sessions: Sessions; closed: string[] } => {
   const closed: string[] = []
-  const call = async (_type: string, { session }: { session: string }): Promise<{ json: string }> => {
+  const close = async (session: string): Promise<number> => {
     closed.push(session)
-    return { json: '{"ended":0}' }
+    return 0
   }
-  const client = { call } as unknown as Pick<LocalExecutorClient, 'call'>
-  return { sessions: new Sessions({ client, clock }), closed }
+  return { sessions: new Sessions({ executor: { close }, clock }), closed }
 }
 
 const nothing = (): void => undefined

@@ -7,7 +7,7 @@ import { verifyJournal } from '../../../src/audit/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits.ts'
 import { refuses } from '../../support/file-permit.ts'
-import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
+import { LocalHost, soon, startOf, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc, isAlive, until } from '../../support/processes.ts'
 import { NOTE_SYNC_MS } from '../../../src/audit/journal-writer.ts'
@@ -29,8 +29,8 @@ const hostWith = async (t: TestContext, options: LocalHostOptions = {}): Promise
   return { host: await LocalHost.start(t, { clock, scripts: SCRIPTS, ...options }), clock }
 }
 
-const running = async (host: LocalHost, session: string, name: keyof typeof SCRIPTS, client = host.client): Promise<WatchedRun> => {
-  const run = await host.run(session, [host.program(name)], {}, client)
+const running = async (host: LocalHost, session: string, name: keyof typeof SCRIPTS): Promise<WatchedRun> => {
+  const run = await host.run(session, [host.program(name)])
   await until(() => pidsOf(run).length === (name === 'tree' ? 3 : 1))
   return run
 }
@@ -99,7 +99,7 @@ test('a session that is being closed takes no command and no file', async (t) =>
   const run = await running(host, session, 'deaf')
   const closing = host.close(session)
   await refuses(host.run(session, ['true']), 'unknown_session')
-  await refuses(host.client.call('file_stat', { session, path: '.' }), 'unknown_session')
+  await refuses(host.executor.file({ type: 'file_stat', session, path: '.' }), 'unknown_session')
   await until(() => run.warnings.includes('cancelled'))
   await clock.advance(KILL_GRACE_MS)
   await Promise.all([closing, run.outcome()])
@@ -142,67 +142,33 @@ test('a session that is closed in the very moment in which its command is permit
   const run = await starting
   let over = run === null
   void run?.run.ended.then(() => (over = true))
-  t.after(async () => run?.run.signal('KILL').catch(() => false))
+  t.after(() => run?.run.signal('KILL'))
   assert.ok(await soon(() => over), 'its program runs on although the session is closed')
 })
 
-test('a channel that is lost takes all of its sessions and programs with it, and nothing of others', linuxOnly, async (t) => {
-  const { host } = await hostWith(t)
-  const { client, port } = host.connect()
-  const sessions = [await host.open({}, client), await host.open({}, client)]
-  const runs = [await running(host, sessions[0]!, 'tree', client), await running(host, sessions[1]!, 'waits', client)]
-  const mine = await running(host, await host.open(), 'waits')
-  client.stop()
-  await port.closed
-  const pids = runs.flatMap(pidsOf)
-  assert.equal(pids.length, 4)
-  await until(() => pids.every((pid) => !isAlive(pid)))
-  assert.deepEqual(await Promise.all(runs.map((run) => run.run.ended)), [null, null])
-  assert.ok(isAlive(pidsOf(mine)[0]!))
-  assert.deepEqual(causes(await host.lines()), ['peer_disconnected', 'peer_disconnected'])
-  await assert.rejects(host.open({}, client), { code: 'shutting_down' })
-  for (const session of sessions) assert.throws(() => host.engine.session(session), { code: 'unknown_session' })
+test('a program whose output nobody reads ends with the engine as well', linuxOnly, async (t) => {
+  const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
+  const session = await host.open()
+  const seen = Promise.withResolvers<number>()
+  const never = new Promise<void>(() => undefined)
+  await host.executor.start(startOf(session, [host.program('floods')]), {
+    event: (event) => {
+      if ('data' in event) seen.resolve(Number(/pid (\d+)/.exec(Buffer.from(event.data).toString())?.[1]))
+      return never
+    },
+  })
+  const pid = await seen.promise
+  assert.ok(isAlive(pid))
   await host.engine.stop()
+  assert.equal(isAlive(pid), false)
   await isQuiet(host)
 })
 
-test('a program whose output nobody reads any more ends with its channel as well', linuxOnly, async (t) => {
-  const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
-  const { client, port, duplex } = host.connect()
-  const run = await running(host, await host.open({}, client), 'floods', client)
-  duplex.pause()
-  await new Promise((resolve) => setTimeout(resolve, 50))
-  duplex.destroy()
-  await port.closed
-  await until(() => !isAlive(pidsOf(run)[0]!))
-  assert.equal(await run.run.ended, null)
-})
-
-test('who waits for the end of a channel waits for a session that was being closed when it was lost', linuxOnly, async (t) => {
+test('an engine that stops ends every program of every session, and tells why', linuxOnly, async (t) => {
   const { host, clock } = await hostWith(t)
-  const { client, port } = host.connect()
-  const session = await host.open({}, client)
-  const run = await running(host, session, 'deaf', client)
-  const closing = host.close(session, client).catch(() => 0)
-  await until(() => run.warnings.includes('cancelled'))
-  client.stop()
-  await closing
-  let over = false
-  void port.closed.then(() => (over = true))
-  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate)
-  const early = over && isAlive(pidsOf(run)[0]!)
-  await clock.advance(KILL_GRACE_MS)
-  await until(() => !isAlive(pidsOf(run)[0]!))
-  await port.closed
-  assert.equal(early, false, 'the program was alive when the channel was said to be over')
-})
-
-test('an engine that stops ends every program of every channel, and tells why', linuxOnly, async (t) => {
-  const { host, clock } = await hostWith(t)
-  const other = host.connect().client
   const runs = [
     await running(host, await host.open(), 'waits'),
-    await running(host, await host.open({}, other), 'tree', other),
+    await running(host, await host.open(), 'tree'),
     await running(host, await host.open(), 'deaf'),
   ]
   const stopping = host.engine.stop()

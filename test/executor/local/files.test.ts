@@ -3,11 +3,11 @@ import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { LocalAnswer, LocalCall } from '../../../src/executor/port/local-client.ts'
+import type { FileAnswer, FileCall } from '../../../src/executor/port/local-executor.ts'
 import { everythingIn, refuses } from '../../support/file-permit.ts'
 import { LocalHost, type LocalHostOptions, type Opening } from '../../support/local-engine.ts'
 
-type FileMethod = Exclude<LocalCall, `session_${string}` | `run_${string}`>
+type FileMethod = FileCall['type']
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 
@@ -39,8 +39,8 @@ const hostWith = async (t: TestContext, opening: Opening = {}, options: LocalHos
   await mkdir(join(host.root, 'dir'))
   await writeFile(join(host.root, 'file'), 'old')
   const session = await host.open(opening)
-  const call = (method: FileMethod, path: string, more: object = {}): Promise<LocalAnswer<FileMethod>> =>
-    host.client.call(method, { session, ...CALLS[method](path), ...more } as never)
+  const call = (method: FileMethod, path: string, more: object = {}): Promise<FileAnswer> =>
+    host.executor.file({ type: method, session, ...CALLS[method](path), ...more } as FileCall)
   return { host, session, call }
 }
 
@@ -49,8 +49,8 @@ const pathFor = (method: FileMethod): string => (ON_DIRECTORIES.includes(method)
 for (const method of methods)
   test(`${NAMES[method]} is answered, and has its line before`, async (t) => {
     const { host, session, call } = await hostWith(t)
-    const { json } = await call(method, pathFor(method))
-    assert.equal(typeof JSON.parse(json), 'object')
+    const { result } = await call(method, pathFor(method))
+    assert.equal(typeof result, 'object')
     const { ts: _ts, chain: _chain, n: _n, prev: _prev, ...line } = (await host.lines()).find(({ event }) => event.startsWith('file_'))!
     const changes = CHANGES.includes(method)
     const content = { file_write: 3, file_edit: 5, file_patch: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch').length }
@@ -144,8 +144,8 @@ test('relative paths of a patch go on from its own path', async (t) => {
 
 test('a read gives out no more than the session may, and a session may ask for less', async (t) => {
   const { host, call } = await hostWith(t, { limits: { max_file_read_bytes: 2 } })
-  const { json, data } = await call('file_read', 'file')
-  assert.deepEqual([Buffer.from(data).toString(), (JSON.parse(json) as { truncated: boolean }).truncated], ['ol', true])
+  const { result, data } = await call('file_read', 'file')
+  assert.deepEqual([Buffer.from(data).toString(), (result as { truncated: boolean }).truncated], ['ol', true])
   await refuses(host.open({ limits: { max_file_read_bytes: 1_048_577 } }), 'resource_limit')
 })
 

@@ -9,17 +9,17 @@ import { test, type TestContext } from 'node:test'
 
 import { verifyJournal } from '../../../src/audit/verify.ts'
 import { isAppError } from '../../../src/base/errors.ts'
-import type { LocalAnswer } from '../../../src/executor/port/local-client.ts'
+import type { FileAnswer } from '../../../src/executor/port/local-executor.ts'
 import { NO_BYTES } from '../../../src/protocol/schema.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'
 
-const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<LocalAnswer<'file_write'>> =>
-  host.client.call('file_write', { session, path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data })
+const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<FileAnswer> =>
+  host.executor.file({ type: 'file_write', session, path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data })
 
-const read = (host: LocalHost, session: string, path: string): Promise<LocalAnswer<'file_read'>> =>
-  host.client.call('file_read', { session, path, offset: 0, length: null })
+const read = (host: LocalHost, session: string, path: string): Promise<FileAnswer> =>
+  host.executor.file({ type: 'file_read', session, path, offset: 0, length: null })
 
 /** Nothing may be done for which there is no line. */
 const isRefused = async (host: LocalHost, session: string): Promise<void> => {
@@ -136,7 +136,7 @@ test('the lines of a run say what ran, as what, where, and how it ended', async 
   const host = await LocalHost.start(t, { security: 'allow_env = ["CI"]', rules: ruleText('allow_commands', ['sh'], 'any') })
   const session = await host.open()
   const argv = ['sh', '-c', 'cat >/dev/null; echo out; echo error >&2; exit 3']
-  const run = await host.run(session, argv, { env: [{ name: 'CI', value: 'v' }], stdin: Buffer.from('four'), timeout_ms: 5_000 })
+  const run = await host.run(session, argv, { env: { CI: 'v' }, stdin: Buffer.from('four'), timeout_ms: 5_000 })
   const outcome = await run.outcome()
   const key = { door: 'stdio', session_id: session, client_name: 'a test', request_id: run.run.requestId }
   const lines = (await host.lines()).map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...line }) => line).slice(1)
@@ -171,7 +171,7 @@ test('no secret is in the journal: no value, no input, no output, no content of 
   await writeFile(join(host.root, 'file'), SECRET)
   const session = await host.open()
   const run = await host.run(session, ['sh', '-c', 'echo "$TOKEN"; cat >&2'], {
-    env: [{ name: 'TOKEN', value: SECRET }],
+    env: { TOKEN: SECRET },
     stdin: bytes,
     input: true,
   })
@@ -181,7 +181,8 @@ test('no secret is in the journal: no value, no input, no output, no content of 
   const at = { session, path: 'file' }
   await read(host, session, 'file')
   await write(host, session, 'other', bytes)
-  await host.client.call('file_edit', {
+  await host.executor.file({
+    type: 'file_edit',
     ...at,
     old_string: bytes,
     new_string: Buffer.from(`${SECRET}2`),
@@ -189,11 +190,13 @@ test('no secret is in the journal: no value, no input, no output, no content of 
     expected_mtime: null,
   })
   const patch = `*** Begin Patch\n*** Add File: new\n+${SECRET}\n*** End Patch`
-  await host.client.call('file_patch', { session, path: '.', patch_text: Buffer.from(patch) })
+  await host.executor.file({ type: 'file_patch', session, path: '.', patch_text: Buffer.from(patch) })
   const old_string = Buffer.from(`${SECRET}-x`)
-  await assert.rejects(host.client.call('file_edit', { ...at, old_string, new_string: bytes, replace_all: false, expected_mtime: null }))
-  await assert.rejects(host.client.call('file_patch', { session, path: '.', patch_text: bytes }))
-  await assert.rejects(host.run(session, ['true'], { env: [{ name: 'OTHER', value: SECRET }] }))
+  await assert.rejects(
+    host.executor.file({ type: 'file_edit', ...at, old_string, new_string: bytes, replace_all: false, expected_mtime: null }),
+  )
+  await assert.rejects(host.executor.file({ type: 'file_patch', session, path: '.', patch_text: bytes }))
+  await assert.rejects(host.run(session, ['true'], { env: { OTHER: SECRET } }))
   await assert.rejects(write(host, session, '/outside', bytes))
   await host.close(session)
   assert.equal((await host.journalText()).includes(SECRET), false)
@@ -203,7 +206,7 @@ test('a value that no program can be given is in no line either', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_env = ["TOKEN"]' })
   const session = await host.open()
   for (const value of [`${SECRET}\0`, `\0${SECRET}`]) {
-    const run = await host.run(session, ['true'], { env: [{ name: 'TOKEN', value }] }).catch(() => null)
+    const run = await host.run(session, ['true'], { env: { TOKEN: value } }).catch(() => null)
     await run?.run.ended
   }
   await host.close(session)

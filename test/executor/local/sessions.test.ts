@@ -3,21 +3,17 @@ import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
+import type { SessionGrant } from '../../../src/protocol/rexd-answers.ts'
 import { LOCAL_DOORS } from '../../../src/protocol/reasons.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import { refuses } from '../../support/file-permit.ts'
-import { LocalHost, openingOf, soon, type Opening } from '../../support/local-engine.ts'
+import { LocalHost, openingOf, type Opening } from '../../support/local-engine.ts'
 
-interface Granted {
-  readonly session: string
-  readonly capabilities: string[]
-  readonly limits: Record<string, number>
-  readonly workspace_roots: string[]
-}
+type Granted = SessionGrant & { readonly session: string }
 
 const grantedTo = async (host: LocalHost, opening: Opening = {}): Promise<Granted> => {
-  const { session, json } = await host.client.call('session_open', openingOf(opening))
-  return { session, ...(JSON.parse(json) as Omit<Granted, 'session'>) }
+  const { session, grant } = await host.executor.open(openingOf(opening))
+  return { session, ...grant }
 }
 
 test('a session is told what it was granted, and has an id that nobody guesses', async (t) => {
@@ -50,8 +46,8 @@ test('a session has what it asked for and no more', async (t) => {
 
 test('a door grants only what it can carry', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_shell = true' })
-  const { json } = await host.client.call('session_open', { ...openingOf(), available: ['exec', 'fs.read'] })
-  assert.deepEqual((JSON.parse(json) as Granted).capabilities, ['exec', 'fs.read', 'fs'])
+  const { grant } = await host.executor.open({ ...openingOf(), available: ['exec', 'fs.read'] })
+  assert.deepEqual(grant.capabilities, ['exec', 'fs.read', 'fs'])
 })
 
 test('a narrower session stays in its directory, whatever it was told before', async (t) => {
@@ -59,11 +55,11 @@ test('a narrower session stays in its directory, whatever it was told before', a
   await mkdir(join(host.root, 'sub'))
   await writeFile(join(host.root, 'secret'), 'x')
   const session = await host.open({ roots: ['sub'] })
-  const stat = (path: string) => host.client.call('file_stat', { session, path })
+  const stat = (path: string) => host.executor.file({ type: 'file_stat', session, path })
   const outside = { allowed_roots: [join(host.root, 'sub')] }
   for (const path of [join(host.root, 'secret'), '../secret', host.root, '/']) await refuses(stat(path), 'forbidden_path', outside)
   await symlink('../secret', join(host.root, 'sub/link'))
-  await refuses(host.client.call('file_read', { session, path: 'link', offset: 0, length: null }), 'forbidden_path')
+  await refuses(host.executor.file({ type: 'file_read', session, path: 'link', offset: 0, length: null }), 'forbidden_path')
   await refuses(host.run(session, ['true'], { cwd: host.root }), 'forbidden_path', outside)
   assert.equal((await host.run(session, ['pwd'])).run.cwd, join(host.root, 'sub'))
 })
@@ -92,7 +88,7 @@ test('a root that another directory was put in the place of is no root any more'
   await rename(join(host.root, 'sub'), join(host.root, 'was'))
   await mkdir(join(host.root, 'sub'))
   const message = /in whose place something else was put/
-  await assert.rejects(host.client.call('file_stat', { session, path: '.' }), { code: 'forbidden_path', message })
+  await assert.rejects(host.executor.file({ type: 'file_stat', session, path: '.' }), { code: 'forbidden_path', message })
   await assert.rejects(host.run(session, ['true']), { code: 'forbidden_path', message })
   await rm(join(host.root, 'sub'), { recursive: true })
   await assert.rejects(host.run(session, ['true']))
@@ -112,7 +108,6 @@ test('so many sessions are open at once and no more, also when they are asked fo
   assert.equal(open.length, 3)
   const full = { limit: 'max_concurrent_sessions', max: 3 }
   await refuses(host.open(), 'resource_limit', full)
-  await refuses(host.open({}, host.connect().client), 'resource_limit', full)
   assert.equal(await host.close(open[0]!), 0)
   await host.open()
   await refuses(host.open(), 'resource_limit', full)
@@ -124,50 +119,18 @@ test('a session that was refused takes no place', async (t) => {
   await host.open()
 })
 
-test('a session that was closed, never was, or belongs to another channel is none', async (t) => {
+test('a session that was closed or never was is none', async (t) => {
   const host = await LocalHost.start(t)
   const mine = await host.open()
   const closed = await host.open()
   await host.close(closed)
-  const other = host.connect().client
-  const theirs = await host.open({}, other)
-  for (const session of [theirs, closed, 's_AAAAAAAAAAAAAAAAAAAAAA', '', '__proto__']) {
-    await refuses(host.client.call('file_stat', { session, path: '.' }), 'unknown_session')
-    await refuses(host.client.call('file_list', { session, path: '.', recursive: false, max_entries: null }), 'unknown_session')
+  for (const session of [closed, 's_AAAAAAAAAAAAAAAAAAAAAA', '', '__proto__']) {
+    await refuses(host.executor.file({ type: 'file_stat', session, path: '.' }), 'unknown_session')
+    await refuses(host.executor.file({ type: 'file_list', session, path: '.', recursive: false, max_entries: null }), 'unknown_session')
     await refuses(host.run(session, ['true']), 'unknown_session')
     await refuses(host.close(session), 'unknown_session')
   }
-  await host.client.call('file_stat', { session: mine, path: '.' })
-  await other.call('file_stat', { session: theirs, path: '.' })
-})
-
-test('a run of another channel cannot be spoken to: its number means nothing here', async (t) => {
-  const host = await LocalHost.start(t, { scripts: { waits: 'echo ready; exec sleep 1000' } })
-  const run = await host.run(await host.open(), [host.program('waits')])
-  await run.printed('ready')
-  const other = host.connect().client
-  await host.open({}, other)
-  for (const number of [0, 1, 2]) {
-    const { json } = await other.call('run_signal', { run: number, signal: 'KILL' })
-    assert.deepEqual(JSON.parse(json), { told: false })
-    other.sendFrame(number, { type: 'cancel', request_id: run.run.requestId })
-  }
-  await other.call('session_open', openingOf())
-  assert.equal(await run.run.signal('CONT'), true)
-  run.run.cancel()
-  assert.equal((await run.outcome()).signal, 15)
-})
-
-test('two channels may use the same numbers for their runs', async (t) => {
-  const host = await LocalHost.start(t)
-  const other = host.connect().client
-  const [mine, theirs] = [await host.open(), await host.open({}, other)]
-  const runs = await Promise.all([host.run(mine, ['echo', 'mine']), host.run(theirs, ['echo', 'theirs'], {}, other)])
-  await Promise.all(runs.map((run) => run.outcome()))
-  assert.deepEqual(
-    runs.map(({ text }) => text),
-    ['mine\n', 'theirs\n'],
-  )
+  await host.executor.file({ type: 'file_stat', session: mine, path: '.' })
 })
 
 test('the journal has each session from its first line to its last, and what it was refused', async (t) => {
@@ -194,7 +157,7 @@ test('a session that finds no place is in the journal as well', async (t) => {
 
 test('every door has its name in the journal', async (t) => {
   const host = await LocalHost.start(t)
-  for (const door of LOCAL_DOORS) await host.client.call('session_open', { ...openingOf(), door })
+  for (const door of LOCAL_DOORS) await host.executor.open({ ...openingOf(), door })
   const doors = (await host.lines()).flatMap((line) => ('door' in line ? [line.door] : []))
   assert.deepEqual(doors, [...LOCAL_DOORS])
 })
@@ -204,19 +167,6 @@ test('an engine that stops takes no more sessions', async (t) => {
   await host.open()
   await host.engine.stop()
   await refuses(host.open(), 'shutting_down')
-})
-
-test('a session whose channel is lost before it is open does not stay open for ever', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
-  for (let turns = 0; turns < 8; turns++) {
-    const { client, port } = host.connect()
-    const opening = host.open({ roots: ['.'] }, client).catch(() => '')
-    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate)
-    client.stop()
-    await opening
-    await port.closed
-  }
-  assert.ok(await soon(async () => (await host.open().catch(() => '')) !== ''), 'there is no place for a session')
 })
 
 test('all that can be granted is granted where the configuration says so', async (t) => {

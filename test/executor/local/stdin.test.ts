@@ -5,16 +5,13 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
-import { StdinFeed } from '../../../src/executor/runs/stdin-feed.ts'
+import { OpenStdin } from '../../../src/executor/local/open-stdin.ts'
 import { terminalProblem } from '../../../src/process/native-pty.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
-import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'
+import { MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'
 import { MAX_INLINE_STDIN } from '../../../src/protocol/rexd-limits.ts'
-import { LocalHost, soon, type WatchedRun } from '../../support/local-engine.ts'
-import { ManualClock } from '../../support/manual-clock.ts'
-import { until } from '../../support/processes.ts'
+import { LocalHost, type WatchedRun } from '../../support/local-engine.ts'
 
-const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
 const closed = (error: unknown): boolean => isAppError(error, 'conflict')
 const NOTHING = new Uint8Array(0)
 
@@ -35,18 +32,6 @@ const slowSink = () => {
   return { sink, next, text: () => Buffer.concat(taken).toString(), ended: () => ended, waiting: () => writes.length }
 }
 
-const openFeed = () => {
-  const clock = new ManualClock()
-  const acks: number[] = []
-  const feed = new StdinFeed(
-    { clock },
-    { announced: 'open', onAck: (next) => acks.push(next), onMismatch: () => assert.fail('nothing was announced') },
-  )
-  let seq = 0
-  const send = (data: Uint8Array | string, eof = false): void => feed.accept({ seq: seq++, data: Buffer.from(data), eof })
-  return { feed, acks, clock, send }
-}
-
 /** All of it, as fast as it is taken; then the end. */
 const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => {
   let at = 0
@@ -57,80 +42,67 @@ const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => 
 }
 
 test('stdin of which nothing was announced may be anything, and ends with its eof', async () => {
-  const { feed, acks, clock, send } = openFeed()
+  const stdin = new OpenStdin()
   const { sink, next, text, ended } = slowSink()
-  feed.attach(sink)
-  send('ab')
-  send('c')
+  stdin.attach(sink)
+  assert.deepEqual([stdin.give(Buffer.from('ab'), false), stdin.give(Buffer.from('c'), false)], [2, 1])
   await next()
   await next()
-  assert.deepEqual([text(), ended(), acks], ['abc', false, []])
-  await clock.advance(ACK_EVERY_MS)
-  assert.deepEqual(acks, [2])
-  send('', true)
+  assert.deepEqual([text(), ended(), stdin.ended], ['abc', false, false])
+  assert.equal(stdin.give(NOTHING, true), 0)
   await next()
-  assert.deepEqual([text(), ended(), acks, clock.pending], ['abc', true, [2, 3], 0])
-  assert.throws(() => send('d'), malformed)
+  assert.deepEqual([text(), ended(), stdin.ended], ['abc', true, true])
 })
 
-test('stdin that ends with its last bytes, or without any, ends', async () => {
+test('stdin that ends with its last bytes, or without any, ends behind them', async () => {
   for (const last of ['x', '']) {
-    const { feed, acks, send } = openFeed()
+    const stdin = new OpenStdin()
     const { sink, next, text, ended } = slowSink()
-    send(last, true)
-    feed.attach(sink)
+    stdin.give(Buffer.from(last), true)
+    stdin.attach(sink)
+    assert.equal(ended(), last === '')
     await next()
-    assert.deepEqual([text(), ended(), acks], [last, true, [1]])
+    assert.deepEqual([text(), ended()], [last, true])
   }
 })
 
-test('what comes before the program is there waits for it, as far as the window goes', async () => {
-  const { feed, acks, send } = openFeed()
-  const frame = Buffer.alloc(MAX_FRAME_DATA)
-  let bytes = 0
-  for (; bytes + frame.length <= MAX_STDIN_UNACKED + MAX_FRAME_DATA; bytes += frame.length) send(frame)
-  assert.throws(() => send(frame), malformed)
+test('what comes before the program is there waits for it, as far as the window goes, and room comes back as it reads', async () => {
+  const stdin = new OpenStdin()
+  const data = Buffer.alloc(MAX_STDIN_UNACKED + 1)
+  assert.equal(stdin.give(data, true), MAX_STDIN_UNACKED)
+  assert.deepEqual([stdin.give(data, true), stdin.ended], [0, false])
   const { sink, next, waiting } = slowSink()
-  feed.attach(sink)
-  while (waiting() > 0) await next()
-  assert.ok(acks.length > 1 && acks.length <= Math.ceil(bytes / ACK_EVERY_BYTES) + 1, `${acks.length} acks`)
-  assert.ok(acks.every((one, at) => at === 0 || one > acks[at - 1]!))
-})
-
-test('room comes back as the program reads', async () => {
-  const { feed, send } = openFeed()
-  const { sink, next } = slowSink()
-  feed.attach(sink)
-  const frame = Buffer.alloc(MAX_FRAME_DATA)
-  for (let round = 0; round < 100; round++) {
-    send(frame)
+  stdin.attach(sink)
+  assert.deepEqual([stdin.give(data, true), waiting()], [0, 1])
+  await next()
+  for (let round = 0; round < 10; round++) {
+    assert.equal(stdin.give(data.subarray(1), false), MAX_STDIN_UNACKED)
     await next()
   }
 })
 
-test('stdin out of order, twice, or of nothing is malformed, whatever was announced', () => {
-  for (const frame of [
-    { seq: 1, data: Buffer.from('x'), eof: false },
-    { seq: 0, data: NOTHING, eof: false },
-  ])
-    assert.throws(() => openFeed().feed.accept(frame), malformed)
-  const { feed, send } = openFeed()
-  send('x')
-  assert.throws(() => feed.accept({ seq: 0, data: Buffer.from('x'), eof: false }), malformed)
+test('a flood of single bytes is joined, and arrives in order', async () => {
+  const stdin = new OpenStdin()
+  const data = randomBytes(20_000)
+  for (let at = 0; at < data.length; at++) stdin.give(data.subarray(at, at + 1), at === data.length - 1)
+  const taken: Uint8Array[] = []
+  stdin.attach({ write: async (bytes: Uint8Array) => void taken.push(bytes), end: () => undefined } as unknown as StdinSink)
+  await new Promise(setImmediate)
+  assert.ok(taken.length < 20)
+  assert.deepEqual(Buffer.concat(taken), data)
 })
 
-test('a feed that was stopped says and takes nothing more', async () => {
-  const { feed, acks, clock, send } = openFeed()
-  const { sink, next, text } = slowSink()
-  feed.attach(sink)
-  send('ab')
-  send('cd')
+test('stdin that was stopped gives nothing more, not its end either', async () => {
+  const stdin = new OpenStdin()
+  const { sink, next, text, ended } = slowSink()
+  stdin.attach(sink)
+  stdin.give(Buffer.from('ab'), false)
+  stdin.give(Buffer.from('cd'), true)
+  stdin.stop()
   await next()
-  feed.stop()
+  stdin.give(Buffer.from('ef'), true)
   await next()
-  await clock.advance(ACK_EVERY_MS)
-  send('ef')
-  assert.deepEqual([text(), acks, clock.pending], ['abcd', [], 0])
+  assert.deepEqual([text(), ended()], ['ab', false])
 })
 
 test('without input stdin is at its end at once; what came with the command is all of it', async (t) => {
@@ -219,27 +191,6 @@ test('input is a capability, and what comes with the command needs none', async 
   const run = await host.run(session, ['cat'], { stdin: Buffer.from('x') })
   await run.outcome()
   assert.equal(run.text, 'x')
-})
-
-test('a door that breaks the protocol of stdin loses that run, and no other', async (t) => {
-  const host = await LocalHost.start(t)
-  const session = await host.open()
-  const frames = [
-    { seq: 1, data: Buffer.from('x'), eof: false },
-    { seq: 0, data: NOTHING, eof: false },
-  ]
-  for (const [at, frame] of frames.entries()) {
-    const run = await host.run(session, ['cat'], { input: true })
-    const other = await host.run(session, ['cat'], { input: true })
-    await run.run.begun
-    host.client.sendFrame(1 + 2 * at, { type: 'stdin', request_id: run.run.requestId, ...frame })
-    await run.run.ended
-    other.run.input(Buffer.from('still here'), true)
-    assert.equal((await other.outcome()).code, 0)
-    assert.equal(other.text, 'still here')
-  }
-  assert.ok(await soon(() => host.engine.session(session).slots.active === 0))
-  await until(async () => (await host.lines()).filter(({ event }) => event === 'exit').length === 4)
 })
 
 const problem = terminalProblem()

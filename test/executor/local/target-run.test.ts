@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 
+import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LocalJournal } from '../../../src/executor/local/local-journal.ts'
-import { TargetRun } from '../../../src/executor/local/target-run.ts'
-import type { TargetRunner } from '../../../src/executor/local/target-runner.ts'
-import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import type { RunOutlet } from '../../../src/executor/runs/outlet.ts'
+import { LocalReport } from '../../../src/executor/local/local-report.ts'
+import { SessionRun } from '../../../src/executor/local/local-run.ts'
+import { TargetProgram, type TargetRunner } from '../../../src/executor/local/target-program.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId
@@ -24,24 +24,35 @@ test('however often a run of a target is to be ended, its daemon is asked once a
       await asked.at(-1)!.promise
     },
   }
-  const outlet = { send: () => true, full: false, drained: async () => undefined, close: () => undefined } as unknown as RunOutlet
   const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
+  const target = new TargetProgram({ targets }, { requestId: ID, grant, stdin: null })
   const journal = new LocalJournal({ journal: null, log: silentLogger })
-  const run = new TargetRun(
-    { journal, targets, total: new UnackedTotal() },
+  const key = { door: 'stdio', session_id: 's_1', client_name: 'a', request_id: ID } as const
+  const nothing = (): void => undefined
+  const report = new LocalReport(
+    { journal },
+    { key, request: { argv: grant.argv } as never, target, onStarted: nothing, onCapHit: nothing },
+  )
+  const run = new SessionRun(
+    { log: silentLogger },
     {
-      key: { door: 'stdio', session_id: 's_1', client_name: 'a', request_id: ID },
-      grant,
-      slot: { release: () => undefined },
-      outlet,
+      requestId: ID,
+      startedAt: new Date(systemClock.now()).toISOString(),
+      cwd: null,
+      caps: grant,
+      sink: { event: nothing },
       stdin: null,
-      failOnLimit: false,
+      report,
+      slot: { release: nothing },
+      start: async (handlers) => target.start(handlers),
+      target,
     },
   )
-  void (await run.ask())()
-  for (let time = 0; time < 1_000; time++) run.program!.signal('SIGTERM')
+  void run.execute()
+  await run.begun
+  for (let time = 0; time < 1_000; time++) run.signal('TERM')
   await turn()
-  for (let time = 0; time < 1_000; time++) run.program!.signal('SIGTERM')
+  for (let time = 0; time < 1_000; time++) run.signal('TERM')
   assert.equal(asked.length, 1)
   asked[0]!.resolve()
   await turn()

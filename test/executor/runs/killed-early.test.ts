@@ -46,7 +46,6 @@ test('a run that is killed while it is being started has no grace when it begins
       slot: { release: () => undefined },
       outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => undefined }),
       resumable: false,
-      leased: false,
       onForgotten: () => undefined,
     },
   )

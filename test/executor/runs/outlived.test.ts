@@ -90,7 +90,7 @@ test('… and its run ends without it, too, where a caller of REXD says SIGKILL'
   const run = await host.run(await host.open(), [host.program('waits')])
   const pid = Number((await run.printed(/\d+\n/)).trim())
   t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
-  await run.run.signal('KILL')
+  run.run.signal('KILL')
   const { code, signal, truncated } = await run.outcome()
   assert.deepEqual([code, signal, truncated, isAlive(pid)], [null, null, true, true])
 })

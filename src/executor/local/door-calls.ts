@@ -1,0 +1,59 @@
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
+import type { SessionGrant } from '../../protocol/rexd-answers.ts'
+import { capabilitiesTold } from '../../protocol/rexd-names.ts'
+import type { FileAnswer, FileCall, LocalExecutor, LocalRun, LocalRunSink, RunStart, SessionOpening } from '../port/local-executor.ts'
+import { boundedError } from '../port/port-error.ts'
+import { answerFileCall } from './file-calls.ts'
+import type { LocalEngine } from './local-engine.ts'
+import { startRun } from './start-run.ts'
+
+/** What a door of this process calls: the engine, with a bound on how much is asked of it at once. */
+export class DoorCalls implements LocalExecutor {
+  readonly #engine: LocalEngine
+  #calls = 0
+
+  constructor(components: { engine: LocalEngine }) {
+    this.#engine = components.engine
+  }
+
+  async open(opening: SessionOpening): Promise<{ session: string; grant: SessionGrant }> {
+    return this.#call(async () => {
+      const { key, rights } = await this.#engine.open(opening)
+      const { capabilities, limits, roots, target } = rights
+      const where = { workspace_roots: roots.map((root) => root.path), ...(target === null ? {} : { target }) }
+      return { session: key.session_id, grant: { capabilities: capabilitiesTold(capabilities), limits, ...where } }
+    })
+  }
+
+  async close(session: string): Promise<number> {
+    return this.#call(async () => this.#engine.close(this.#engine.session(session), 'cancelled'))
+  }
+
+  async refused(session: string, { method, code, detail }: Parameters<LocalExecutor['refused']>[1]): Promise<void> {
+    await this.#call(async () => {
+      await this.#engine.refused(this.#engine.session(session).key, { method, argv: null }, new AppError(code, detail))
+    })
+  }
+
+  async file(call: FileCall): Promise<FileAnswer> {
+    return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call))
+  }
+
+  async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {
+    return this.#call(async () => startRun(this.#engine, this.#engine.session(start.session), start, sink))
+  }
+
+  async #call<T>(work: () => Promise<T>): Promise<T> {
+    this.#calls += 1
+    try {
+      if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
+      return await work()
+    } catch (error) {
+      if (!isAppError(error)) this.#engine.components.log.error({ error: errorText(error) }, 'a call of a door failed inside')
+      throw boundedError(error)
+    } finally {
+      this.#calls -= 1
+    }
+  }
+}

@@ -1,0 +1,147 @@
+import { constants } from 'node:os'
+
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Slot } from '../../policy/slots.ts'
+import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import type { LocalOutcome, LocalRun, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
+import { Execution, type EndCause, type ExecutionInit } from '../runs/execution.ts'
+import type { LocalProgram, LocalReport } from './local-report.ts'
+import type { OpenStdin } from './open-stdin.ts'
+import { SinkQueue } from './sink-queue.ts'
+import type { TargetProgram } from './target-program.ts'
+
+export interface LocalRunInit {
+  readonly requestId: RequestId
+  readonly startedAt: string
+  readonly cwd: string | null
+  readonly caps: LocalRun['caps']
+  readonly sink: LocalRunSink
+  readonly stdin: OpenStdin | null
+  readonly report: LocalReport
+  readonly slot: Slot
+  readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
+  /** Null: it runs here. */
+  readonly target: TargetProgram | null
+}
+
+/** A permitted run of a caller of this host, here or on a target. */
+export class SessionRun implements LocalRun {
+  readonly #log: Logger
+  readonly #init: LocalRunInit
+  readonly #queue: SinkQueue
+  readonly #execution: Execution<LocalProgram, LocalOutcome>
+  readonly #begun = Promise.withResolvers<LocalOutcome | null>()
+  readonly #ended = Promise.withResolvers<LocalOutcome | null>()
+  #over = false
+
+  constructor(components: { log: Logger }, init: LocalRunInit) {
+    this.#log = components.log
+    this.#init = init
+    const { start, target, stdin, report, slot, sink } = init
+    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#execution.resume(), onSinkError: () => this.cancel() })
+    const output = {
+      push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
+      started: () => this.#begun.resolve(null),
+      warning: (kind: WarningKind) => void this.#queue.push({ type: 'warning', kind }),
+    }
+    this.#execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
+  }
+
+  get requestId(): RequestId {
+    return this.#init.requestId
+  }
+
+  get startedAt(): string {
+    return this.#init.startedAt
+  }
+
+  get cwd(): string | null {
+    return this.#init.cwd
+  }
+
+  get caps(): LocalRun['caps'] {
+    return this.#init.caps
+  }
+
+  get begun(): Promise<LocalOutcome | null> {
+    return this.#begun.promise
+  }
+
+  get ended(): Promise<LocalOutcome | null> {
+    return this.#ended.promise
+  }
+
+  /** How it ended is known. */
+  get over(): boolean {
+    return this.#over
+  }
+
+  /** Runs to the end; never rejects. Where a target refuses it, `begun` rejects. The slot is free when it settles. */
+  async execute(): Promise<void> {
+    let outcome: LocalOutcome | null = null
+    try {
+      outcome = await this.#execution.run()
+    } catch (error) {
+      if (this.#init.target?.refused === true) {
+        await this.#init.report.refused(error)
+        this.#begun.reject(error)
+      } else this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed inside')
+    }
+    this.#over = true
+    this.#begun.resolve(outcome)
+    void this.#queue.idle().then(() => this.#ended.resolve(outcome))
+  }
+
+  input(data: Uint8Array, eof: boolean): number {
+    const { stdin } = this.#init
+    if (stdin === null || stdin.ended || this.#over) throw new AppError('conflict', 'its stdin is closed; start it with stdin_open: true')
+    return stdin.give(data, eof)
+  }
+
+  signal(text: string): boolean {
+    // What is no signal is none for a program that is over either.
+    const signal = signalOf(text)
+    const { program } = this.#execution
+    program?.signal(signal)
+    return program !== null
+  }
+
+  resize(size: TerminalSize): void {
+    this.#execution.program?.resize(size)
+  }
+
+  hangUp(): void {
+    this.#execution.program?.hangUp()
+  }
+
+  cancel(): void {
+    this.end('cancelled')
+  }
+
+  end(cause: EndCause): void {
+    this.#execution.end(cause)
+    // Its door is gone by then: what the program still writes must not hold it.
+    if (cause === 'daemon_stopping') this.#queue.close()
+  }
+
+  /** SIGKILL, and no more waiting for a reader. */
+  kill(): void {
+    this.#execution.kill()
+    this.#queue.close()
+  }
+}
+
+/** `TERM` or `SIGTERM`; throws `bad_request` for what may not be sent. */
+const signalOf = (text: string): ProcessSignal => {
+  const name = text.startsWith('SIG') ? text : `SIG${text}`
+  const signal = PROCESS_SIGNALS.find((one) => one === name)
+  if (signal === undefined || constants.signals[signal] === undefined)
+    throw new AppError(
+      'bad_request',
+      `signal: one of ${PROCESS_SIGNALS.map((one) => one.slice(3)).join(', ')}, not ${JSON.stringify(text)}`,
+    )
+  return signal
+}

@@ -1,0 +1,183 @@
+import { Due } from '../../base/due.ts'
+import { AppError, errorText, ERROR_TABLE, type ErrorCode } from '../../base/errors.ts'
+import type { TargetGrant } from '../../policy/local/authorize-target.ts'
+import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
+import type { ProcessSignal } from '../../process/signals.ts'
+import type { RequestId } from '../../protocol/ids.ts'
+import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
+import type { RunPart } from '../../protocol/run-events.ts'
+import { NO_BYTES } from '../../protocol/schema.ts'
+import type { Program } from '../runs/execution.ts'
+
+/** A command for another agent, which its ACL allows or not. */
+export interface TargetRequest {
+  /** As `x0x exec` takes it: a name, an id or the beginning of one. */
+  readonly target: string
+  readonly argv: readonly string[]
+  /** Null: /dev/null. */
+  readonly stdin: Uint8Array | null
+  readonly timeout_ms: number
+  readonly request_id: RequestId
+}
+
+/** Where the mesh is asked: this host's daemon. */
+export interface TargetRunner {
+  /** What happens, in order; the last is an `exit` or an `error`. Aborting it gives the run up. Throws an `AppError`. */
+  run(request: TargetRequest, signal: AbortSignal): AsyncIterable<RunPart>
+  /** Ends the run; its `exit` still comes. */
+  cancel(id: RequestId): Promise<void>
+}
+
+export interface TargetProgramInit {
+  readonly requestId: RequestId
+  readonly grant: TargetGrant
+  readonly stdin: Uint8Array | null
+}
+
+type Exit = Extract<RunPart, { type: 'exit' }>
+
+/** Signals that the mesh has: it can end a run, and no more. */
+const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP']
+
+/** A command that runs on another agent: an ordinary run of the mesh, as far as this host can see it. */
+export class TargetProgram implements Program {
+  readonly stdin = null
+  readonly dead = null
+  /** Set by `start`. */
+  ended!: Promise<ProcessEnd>
+  /** It did not run: `start` threw why. */
+  refused = false
+  /** Why it is not known how it ended; null: it is, or it goes on. */
+  lost: string | null = null
+  readonly #targets: TargetRunner
+  readonly #init: TargetProgramInit
+  readonly #givenUp = new AbortController()
+  /** Resolves when output may be handed on; null: it may. */
+  #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
+  #left: number
+  /** What came, dropped bytes included. */
+  readonly #came = { stdout: 0, stderr: 0 }
+  #dropped = false
+  /** One question at a time: a caller may ask as often as it likes. */
+  readonly #cancels: Due<'cancel'>
+
+  constructor(components: { targets: TargetRunner }, init: TargetProgramInit) {
+    this.#targets = components.targets
+    this.#init = init
+    this.#left = init.grant.max_output_bytes
+    this.#cancels = new Due({ deliver: async () => this.#targets.cancel(init.requestId) })
+  }
+
+  /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. */
+  async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
+    const { requestId, grant, stdin } = this.#init
+    const { target, argv, timeout_ms } = grant
+    try {
+      const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
+      const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
+      const first = await next(parts)
+      if (first === null) throw new AppError('daemon_unreachable', 'the daemon did not say what became of the command')
+      if (first.type === 'error') throw errorOf(first)
+      if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
+      this.ended = this.#follow(first, parts, handlers)
+      return { kind: 'started', process: this }
+    } catch (error) {
+      this.refused = true
+      throw this.#givenUp.signal.aborted ? new AppError('unknown_session', 'its session was closed meanwhile') : error
+    }
+  }
+
+  pause(): void {
+    this.#paused ??= Promise.withResolvers()
+  }
+
+  resume(): void {
+    this.#paused?.resolve()
+    this.#paused = null
+  }
+
+  /** A target is asked to end; it sends SIGKILL by itself where that is not heeded. */
+  terminate(): void {
+    this.#cancels.ask('cancel')
+  }
+
+  hangUp(): void {
+    this.terminate()
+  }
+
+  /** Does not wait for what the target says. */
+  kill(): void {
+    this.#givenUp.abort()
+    this.resume()
+  }
+
+  signal(signal: ProcessSignal): void {
+    if (!ENDS.includes(signal))
+      throw new AppError('unsupported_capability', `a run of a target can be ended (TERM, INT, HUP, KILL), and not be sent ${signal}`)
+    this.terminate()
+  }
+
+  resize(): void {}
+
+  async #follow(first: RunPart, rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
+    let lost = 'the daemon went away before it told how the command ended'
+    try {
+      for (let part: RunPart | null = first; part !== null; part = await next(rest)) {
+        await this.#paused?.promise
+        if (part.type === 'exit') {
+          if (part.incomplete) this.lost = part.message ?? 'the connection to the target was lost, or bytes are missing'
+          return this.#endOf(part)
+        }
+        if (part.type === 'error') lost = part.message
+        else if (part.type === 'warning') handlers.onWarning(part.kind, null)
+        else if (part.type !== 'started') await this.#output(part, handlers)
+      }
+    } catch (error) {
+      lost = errorText(error)
+    }
+    this.lost = lost
+    const { stdout, stderr } = this.#came
+    return this.#endOf({
+      code: null,
+      signal: null,
+      duration_ms: 0,
+      stdout_bytes_total: stdout,
+      stderr_bytes_total: stderr,
+      truncated: true,
+    })
+  }
+
+  async #output({ type, data }: Extract<RunPart, { data: Uint8Array }>, handlers: ProcessHandlers): Promise<void> {
+    this.#came[type] += data.length
+    const taken = data.subarray(0, this.#left)
+    this.#left -= taken.length
+    for (let at = 0; at < taken.length; at += MAX_FRAME_DATA) {
+      handlers.onOutput(type, taken.slice(at, at + MAX_FRAME_DATA))
+      await this.#paused?.promise
+    }
+    if (taken.length === data.length || this.#dropped) return
+    this.#dropped = true
+    handlers.onWarning(`${type}_cap_hit`, null)
+  }
+
+  #endOf(exit: Pick<Exit, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes_total' | 'stderr_bytes_total' | 'truncated'>): ProcessEnd {
+    const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total } = exit
+    const truncated = exit.truncated || this.#dropped
+    // Only the journal over there knows the hashes.
+    const totals = (bytes: number): ProcessEnd['stdout'] => ({ bytes_total: bytes, bytes_forwarded: bytes, sha256: NO_BYTES, truncated })
+    return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
+  }
+}
+
+const next = async (parts: AsyncIterator<RunPart>): Promise<RunPart | null> => {
+  const { done, value } = await parts.next()
+  return done === true ? null : value
+}
+
+const errorOf = ({ error, message }: Extract<RunPart, { type: 'error' }>): AppError =>
+  new AppError(Object.hasOwn(ERROR_TABLE, error) ? (error as ErrorCode) : 'internal', message)
+
+const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
+  new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {
+    data: { target, reason: denial_reason, request_id },
+  })

@@ -1,0 +1,140 @@
+import type { RequestId } from '../../protocol/ids.ts'
+import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
+import type { SessionGrant } from '../../protocol/rexd-answers.ts'
+import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
+
+// What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
+
+export interface SessionOpening {
+  readonly door: LocalDoor
+  readonly client_name: string
+  /** An agent of the mesh, where its commands run; null: here. */
+  readonly target: string | null
+  /** Null: all that there are, as for `capabilities`. */
+  readonly roots: readonly string[] | null
+  readonly capabilities: readonly string[] | null
+  /** What this door can carry. */
+  readonly available: readonly Capability[]
+  /** Asked for in place of the server's. */
+  readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
+}
+
+interface OfFile {
+  readonly session: string
+  readonly path: string
+}
+export type FileCall =
+  | (OfFile & { readonly type: 'file_read'; readonly offset: number; readonly length: number | null })
+  | (OfFile & {
+      readonly type: 'file_write'
+      readonly mode: 'create' | 'replace' | 'append'
+      readonly mkdir_parents: boolean
+      readonly atomic: boolean
+      readonly expected_mtime: string | null
+      readonly data: Uint8Array
+    })
+  | (OfFile & { readonly type: 'file_list'; readonly recursive: boolean; readonly max_entries: number | null })
+  | (OfFile & { readonly type: 'file_glob'; readonly pattern: string; readonly max_matches: number | null })
+  | (OfFile & { readonly type: 'file_stat' })
+  | (OfFile & {
+      readonly type: 'file_edit'
+      readonly old_string: Uint8Array
+      readonly new_string: Uint8Array
+      readonly replace_all: boolean
+      readonly expected_mtime: string | null
+    })
+  /** `path`: what relative paths of the patch go on from. */
+  | (OfFile & { readonly type: 'file_patch'; readonly patch_text: Uint8Array })
+
+/** The object of the protocol without its content, and the content. */
+export interface FileAnswer {
+  readonly result: object
+  readonly data: Uint8Array
+}
+
+export interface TerminalSize {
+  readonly cols: number
+  readonly rows: number
+}
+
+export interface RunStart {
+  readonly session: string
+  readonly argv: readonly string[]
+  /** `argv` is `/bin/sh -c TEXT`, because a shell was asked for. */
+  readonly shell: boolean
+  readonly cwd: string | null
+  readonly env: Readonly<Record<string, string>>
+  /** Given to the program at once; more follows by `LocalRun.input` where `input` is true. */
+  readonly stdin: Uint8Array
+  /** stdin is a pipe; else, without any bytes, it is /dev/null. */
+  readonly input: boolean
+  readonly timeout_ms: number | null
+  readonly max_output_bytes: number | null
+  readonly fail_on_limit: boolean
+  readonly detach: boolean
+  readonly terminal: TerminalSize | null
+}
+
+/** What happens while a program runs, in order. */
+export type LocalRunEvent =
+  | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
+  | { readonly type: 'warning'; readonly kind: WarningKind }
+
+export interface LocalRunSink {
+  /** One event at a time. A promise holds what follows, and with it the program. A rejection cancels the run. */
+  event(event: LocalRunEvent): void | Promise<void>
+}
+
+/** How a run ended. */
+export interface LocalOutcome {
+  readonly code: number | null
+  readonly signal: number | null
+  readonly duration_ms: number
+  readonly stdout_bytes_total: number
+  readonly stderr_bytes_total: number
+  readonly truncated: boolean
+  /** It never ran, and why. */
+  readonly denial_reason: DenialReason | null
+  readonly detail: string | null
+  /** How it ended is not known, and why. */
+  readonly lost: string | null
+}
+
+/** A run that was accepted. */
+export interface LocalRun {
+  readonly requestId: RequestId
+  /** ISO 8601. */
+  readonly startedAt: string
+  /** Null: it runs on a target, which does not say. */
+  readonly cwd: string | null
+  /** What counts, where more was asked for: milliseconds, and bytes of both streams. */
+  readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
+  /** Null when its program runs; how it ended where it never did. */
+  readonly begun: Promise<LocalOutcome | null>
+  /** Settles when all that it wrote was taken by the sink; null: it failed inside, and nobody knows. */
+  readonly ended: Promise<LocalOutcome | null>
+  /** Takes what there is room for, from the beginning; answers how many bytes. Throws `conflict` when its stdin is closed. */
+  input(data: Uint8Array, eof: boolean): number
+  /** `TERM` or `SIGTERM`. False: nothing is there to be told. Throws `bad_request` for what is no signal. */
+  signal(signal: string): boolean
+  /** Does nothing where there is no terminal. */
+  resize(size: TerminalSize): void
+  /** Closes its terminal: SIGHUP to everything on it, and SIGKILL after the grace. */
+  hangUp(): void
+  /** SIGTERM, and SIGKILL after the grace. */
+  cancel(): void
+}
+
+/** Everything throws the `AppError` that refuses it, `unknown_session` among them. */
+export interface LocalExecutor {
+  open(opening: SessionOpening): Promise<{ readonly session: string; readonly grant: SessionGrant }>
+  /** Ends its programs; answers how many there were. */
+  close(session: string): Promise<number>
+  /** For the journal: what the door refused by itself. */
+  refused(
+    session: string,
+    refusal: { readonly method: string; readonly code: 'unknown_session' | 'unknown_process'; readonly detail: string },
+  ): Promise<void>
+  file(call: FileCall): Promise<FileAnswer>
+  start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
+}

@@ -1,0 +1,168 @@
+import type { Slot } from '../../policy/slots.ts'
+import type { Permit } from '../../policy/permit.ts'
+import {
+  startProcess,
+  type ProcessComponents,
+  type ProcessEnd,
+  type ProcessHandlers,
+  type RunningProcess,
+} from '../../process/running-process.ts'
+import type { SpawnFailure } from '../../process/spawn.ts'
+import type { StdinSink } from '../../process/stdin.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import { factsOf, neverRan } from './exit-writer.ts'
+import type { RunReport } from './report.ts'
+
+/** Why a run was ended before its program was done. Each is also a warning. */
+export type EndCause = Extract<
+  WarningKind,
+  'cancelled' | 'lease_expired' | 'peer_disconnected' | 'stdin_mismatch' | 'daemon_stopping' | 'access_revoked'
+>
+
+/** What a run runs: a process of this host, or a command that another agent runs. */
+export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'hangUp' | 'terminate' | 'kill' | 'pause' | 'resume'> {
+  readonly ended: Promise<ProcessEnd>
+  readonly stdin: StdinSink | null
+  /** See `RunningProcess.dead`. */
+  readonly dead: Promise<unknown> | null
+}
+
+/** Where stdin comes from. */
+interface StdinSource {
+  attach(sink: StdinSink): void
+  stop(): void
+}
+
+/** Who is told what the program does. */
+interface ExecutionOutput<P> {
+  /** False: the program is paused until `Execution.resume`. */
+  push(stream: 'stdout' | 'stderr', data: Uint8Array): boolean
+  started(program: P): void
+  warning(kind: WarningKind): void
+}
+
+export interface ExecutionInit<P extends Program, Last> {
+  /** Answers the program, whose output is not read before its first `resume`. */
+  start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: P } | SpawnFailure>
+  /** Ends what `start` still waits for. Null: a process of this host, which cannot be ended before it is there. */
+  readonly starting: Pick<Program, 'terminate' | 'kill'> | null
+  /** Null: the program reads /dev/null. */
+  readonly stdin: StdinSource | null
+  readonly report: RunReport<P, Last>
+  readonly output: ExecutionOutput<P>
+  readonly slot: Slot
+  readonly timeoutClamped: boolean
+}
+
+/** Starts what was permitted, as the `start` of an `Execution`. */
+export const starterOf =
+  (components: Omit<ProcessComponents, 'handlers'>, permit: Permit, options: { readonly stdin: boolean }) =>
+  async (handlers: ProcessHandlers): ReturnType<typeof startProcess> =>
+    startProcess(permit, { ...components, handlers }, options)
+
+/** One permitted program, from its line in the journal to the line of its end, whoever asked for it. */
+export class Execution<P extends Program, Last> {
+  readonly #init: ExecutionInit<P, Last>
+  #process: P | null = null
+  #cause: EndCause | null = null
+  #killed = false
+  /** The program is gone, or never was. */
+  #over = false
+
+  constructor(init: ExecutionInit<P, Last>) {
+    this.#init = init
+  }
+
+  /** Runs to the end and answers what the report makes of it. The slot is free when it settles. Call it once. */
+  async run(): Promise<Last> {
+    try {
+      return await this.#run()
+    } catch (error) {
+      this.#process?.kill()
+      await this.#process?.ended.catch(() => undefined)
+      throw error
+    } finally {
+      this.#settle()
+    }
+  }
+
+  /** What runs, for who may speak to it; null before and after. */
+  get program(): P | null {
+    return this.#over ? null : this.#process
+  }
+
+  /** There is room for more output. */
+  resume(): void {
+    this.#process?.resume()
+  }
+
+  /** Ends the program: signal first, tell second. The first cause counts. */
+  end(cause: EndCause): void {
+    if (this.#over || this.#cause !== null) return
+    this.#cause = cause
+    const { starting } = this.#init
+    const ended = this.#process ?? starting
+    ended?.terminate()
+    // Another agent says itself that its run was cancelled.
+    if (starting === null) this.#warn(cause, null)
+  }
+
+  /** SIGKILL. */
+  kill(): void {
+    this.#killed = true
+    const killed = this.#process ?? this.#init.starting
+    killed?.kill()
+  }
+
+  async #run(): Promise<Last> {
+    const { report, start } = this.#init
+    if (!(await report.requested())) return report.denied('audit_unavailable', null)
+    if (this.#cause !== null) {
+      report.allowed()
+      return report.ended(neverRan(null))
+    }
+    const started = await start(this.#handlers())
+    if (started.kind === 'spawn_failed') return report.denied('spawn_failed', started.detail, started.ran)
+    report.allowed()
+    this.#began(started.process)
+    const end = await started.process.ended
+    this.#settle()
+    return report.ended(factsOf(end))
+  }
+
+  #handlers(): ProcessHandlers {
+    return {
+      onOutput: (stream, data) => {
+        if (!this.#init.output.push(stream, data)) this.#process?.pause()
+      },
+      onWarning: (kind, bytes) => this.#warn(kind, bytes),
+    }
+  }
+
+  #began(process: P): void {
+    const { report, output, stdin, timeoutClamped } = this.#init
+    this.#process = process
+    report.started(process)
+    output.started(process)
+    if (timeoutClamped) this.#warn('timeout_clamped', null)
+    // It was given up while it was being started.
+    if (this.#killed) process.kill()
+    else if (this.#cause !== null) process.terminate()
+    if (process.stdin !== null) stdin?.attach(process.stdin)
+    process.resume()
+  }
+
+  /** What the program held is free. */
+  #settle(): void {
+    if (this.#over) return
+    this.#over = true
+    this.#init.stdin?.stop()
+    this.#init.slot.release(this.#process?.dead)
+    if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })
+  }
+
+  #warn(kind: WarningKind, bytes: number | null): void {
+    this.#init.report.warned(kind, bytes)
+    this.#init.output.warning(kind)
+  }
+}

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import { SinkQueue } from '../../../src/executor/local/sink-queue.ts'
+import { boundedError } from '../../../src/executor/port/port-error.ts'
+import type { LocalRunEvent } from '../../../src/executor/port/local-executor.ts'
+import {
+  FRAME_COST,
+  MAX_FRAME_DATA,
+  MAX_PORT_CALLS,
+  MAX_SEALED_FRAME,
+  MAX_TEXT,
+  MIN_UNACKED_PER_RUN,
+} from '../../../src/protocol/limits.ts'
+import { refuses } from '../../support/file-permit.ts'
+import { LocalHost, startOf } from '../../support/local-engine.ts'
+
+test('so many calls are answered at once; what is beyond is refused, and the next are answered again', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const beyond = 10
+  const stat = async (): Promise<object> => host.executor.file({ type: 'file_stat', session, path: '.' })
+  const answers = await Promise.allSettled(Array.from({ length: MAX_PORT_CALLS + beyond }, stat))
+  const refused = answers.filter((answer) => answer.status === 'rejected')
+  assert.equal(refused.length, beyond)
+  for (const { reason } of refused) assert.equal((reason as AppError).code, 'rate_limited')
+  await stat()
+  await host.close(await host.open())
+})
+
+test('what a run says comes behind its acceptance, one event at a time, and its end behind all of it', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { talks: 'for i in 1 2 3; do echo $i; echo $i >&2; sleep 0.02; done' } })
+  const said: string[] = []
+  let [running, text] = [0, '']
+  const run = await host.executor.start(startOf(await host.open(), [host.program('talks')]), {
+    event: async (event) => {
+      assert.equal(++running, 1)
+      await new Promise(setImmediate)
+      running -= 1
+      said.push(event.type)
+      if (event.type === 'stdout') text += Buffer.from(event.data).toString()
+    },
+  })
+  assert.deepEqual(said, [])
+  assert.equal((await run.ended)?.code, 0)
+  assert.equal(text, '1\n2\n3\n')
+  assert.ok(said.filter((type) => type === 'stderr').length >= 1)
+})
+
+test('a sink that fails is told nothing more, and its run is cancelled', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { floods: 'exec cat /dev/zero' } })
+  let told = 0
+  const run = await host.executor.start(startOf(await host.open(), [host.program('floods')]), {
+    event: async () => {
+      told += 1
+      throw new Error('full')
+    },
+  })
+  assert.equal((await run.ended)?.signal, 15)
+  assert.equal(told, 1)
+})
+
+test('what waits for a sink holds its program at the mark, and lets it go on below', async () => {
+  const taken: LocalRunEvent[] = []
+  let take = (): void => undefined
+  let rooms = 0
+  const sink = {
+    event: (event: LocalRunEvent): Promise<void> => {
+      taken.push(event)
+      return new Promise((resolve) => (take = resolve))
+    },
+  }
+  const queue = new SinkQueue({ sink }, { onRoom: () => rooms++, onSinkError: () => assert.fail('it does not fail') })
+  const event = { type: 'stdout', data: new Uint8Array(MAX_FRAME_DATA) } as const
+  let pushed = 1
+  while (queue.push(event)) pushed += 1
+  assert.equal(pushed, Math.ceil(MIN_UNACKED_PER_RUN / (MAX_FRAME_DATA + FRAME_COST)))
+  assert.deepEqual([taken.length, rooms], [1, 0])
+  take()
+  await new Promise(setImmediate)
+  assert.deepEqual([taken.length, rooms], [2, 1])
+  assert.equal(queue.push(event), false)
+  queue.close()
+  assert.deepEqual([rooms, queue.push(event)], [2, true])
+  take()
+  await queue.idle()
+  assert.equal(taken.length, 2)
+})
+
+test('an error is told no longer than a message of the port may be, and what is none of ours is one inside', async (t) => {
+  const long = boundedError(new AppError('file_not_found', 'x'.repeat(2 * MAX_TEXT), { data: { argv0: 'x'.repeat(MAX_SEALED_FRAME) } }))
+  assert.deepEqual([long.code, long.message.length, long.data], ['file_not_found', MAX_TEXT / 4, {}])
+  assert.equal(boundedError(new TypeError('secret')).code, 'internal')
+  const host = await LocalHost.start(t)
+  host.engine.open = async () => {
+    throw new TypeError('secret')
+  }
+  await refuses(host.open(), 'internal')
+})
