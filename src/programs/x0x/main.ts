@@ -1,6 +1,5 @@
 import type { Environment } from '../../base/environment.ts'
 import { VERSION } from '../../base/version.ts'
-import { helpText } from '../../command-line/help.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
 import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
@@ -10,9 +9,6 @@ import { reported, usageError } from './failure.ts'
 import { OutputWatch } from './output-watch.ts'
 import { write } from './print.ts'
 import { processIo } from './process-io.ts'
-
-/** The command line makes no sense. */
-const EXIT_USAGE = 2
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
@@ -28,9 +24,9 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
   return reported(io, json, async () => {
     const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
     if (parsed.kind === 'line') return runCommand(io, env, parsed.line)
-    const asked = parsed.kind === 'version' || parsed.asked
-    await write(asked ? io.stdout : io.stderr, parsed.kind === 'version' ? `${VERSION}\n` : helpText(parsed.path, io.stdout.columns))
-    return asked ? 0 : EXIT_USAGE
+    if (parsed.kind === 'help') return (await import('./other-commands.ts')).printHelp(io, parsed)
+    await write(io.stdout, `${VERSION}\n`)
+    return 0
   })
 }
 

@@ -1,8 +1,11 @@
 import type { Environment } from '../../base/environment.ts'
+import type { CommandPath } from '../../command-line/command.ts'
+import { helpText } from '../../command-line/help.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
 import { carriedCommand } from './carried-command.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
 import { reported } from './failure.ts'
+import { write } from './print.ts'
 
 /** Answers the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
@@ -81,3 +84,12 @@ export const runOther = async (io: CliIo, env: Environment, line: CommandLine): 
     if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
     return run(contextOf(io, env, line), line)
   })
+
+/** The command line makes no sense. */
+const EXIT_USAGE = 2
+
+/** Help that nobody asked for goes to standard error. */
+export const printHelp = async (io: CliIo, { path, asked }: { readonly path: CommandPath; readonly asked: boolean }): Promise<number> => {
+  await write(asked ? io.stdout : io.stderr, helpText(path, io.stdout.columns))
+  return asked ? 0 : EXIT_USAGE
+}
