@@ -199,6 +199,10 @@ export const buildAll = async () => {
   const bundles = await Promise.all(targets.map(bundle))
   await mkdir(join(packageRoot, 'dist'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
+  // What was built before and is none of ours any more would be packed with the rest.
+  const ours = new Set(targets.map(({ out }) => basename(out)))
+  for (const name of await readdir(join(packageRoot, 'dist')))
+    if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
   await declarations()
   const text = await licences(bundles.map(({ metafile }) => metafile))
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)

@@ -14,6 +14,8 @@ export const startBundle = async (file) => {
       console.error(missingRuntimeText())
       process.exitCode = 2
     } else if (runtime === realpathSync(process.execPath)) {
+      // A channel of whoever started us is no launcher's: the daemon would end with it.
+      process.send = undefined
       await import(bundle)
     } else if (process.execve) {
       // Replaces this process, where the running Node can; it would warn that the function is young.

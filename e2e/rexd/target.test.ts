@@ -54,7 +54,9 @@ const sessionFor = async (peer: Peer, target = 'bob', params: Params = {}): Prom
 
 /** Starts it, and waits for its end. */
 const run = async (peer: Peer, session_id: string, argv: readonly string[], params: Params = {}) => {
-  const { process_id } = await peer.call('exec.start', { session_id, argv, ...params })
+  const started = await peer.call('exec.start', { session_id, argv, ...params })
+  assert.deepEqual(Object.keys(started).toSorted(), ['max_output_bytes', 'process_id', 'started_at', 'timeout_ms'])
+  const { process_id } = started
   const log = peer.log(process_id)
   await log.exit
   return { log, process_id, status: await peer.call('exec.wait', { session_id, process_id }) }

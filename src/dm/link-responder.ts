@@ -76,7 +76,8 @@ export class LinkResponder {
     const { onReleased } = channel
     channel.onReleased = () => {
       onReleased()
-      end()
+      // In a later turn: libp2p may be ending this very connection.
+      setImmediate(end)
     }
   }
 

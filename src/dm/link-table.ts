@@ -157,8 +157,9 @@ export class LinkTable {
     this.#pending.set(connection, pending)
     pending.count += 1
     return () => {
-      pending.count -= 1
-      if (pending.count === 0 && this.#pending.get(connection) === pending) this.#pending.delete(connection)
+      // While another goes on its streams wait.
+      if (--pending.count > 0) return
+      if (this.#pending.get(connection) === pending) this.#pending.delete(connection)
       pending.changed.resolve()
     }
   }
@@ -198,6 +199,7 @@ export class LinkTable {
 
   /** Does something later, unless the link is closed before. */
   after(entry: LinkEntry, ms: number, work: () => void): void {
+    if (entry.link.closed) return
     const timer = this.#parts.clock.setTimeout(work, ms, { unref: true })
     entry.gone.signal.addEventListener('abort', () => timer.cancel(), { once: true })
   }

@@ -64,9 +64,19 @@ export class Links implements Startable {
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#responder.respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onDisconnected((connection) => this.#table.onLost(connection, new AppError('peer_unreachable', 'the connection was lost')))
-    // In a later turn: by then the answer before it, which made the link, has been taken by whoever waited for it.
-    port.onLinkDecision((number, decision) => void setImmediate(() => this.#onDecision(number, decision)))
-    port.onLinkRevocations((number, items) => void setImmediate(() => this.#onRevocations(number, items)))
+    port.onLinkDecision((number, decision) => this.#later(() => this.#onDecision(number, decision)))
+    port.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
+  }
+
+  /** In a later turn: by then the answer before it, which made the link, has been taken by whoever waited for it. */
+  #later(work: () => void): void {
+    setImmediate(() => {
+      try {
+        work()
+      } catch (error) {
+        this.#parts.log.error({ err: errorText(error) }, 'what the executor says of a link was not followed')
+      }
+    })
   }
 
   stop(): void {

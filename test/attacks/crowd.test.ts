@@ -7,6 +7,9 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { FrameStream } from '../../src/dm/frame-stream.ts'
+import { LinkHandshake, SLOW_ANSWER_MS } from '../../src/dm/link-handshake.ts'
+import { primitives } from '../../src/identity/primitives.ts'
+import { MeshStream } from '../../src/mesh/stream.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import { CROWD_FACTOR, IDLE_CONNECTION_MS, RATES } from '../../src/protocol/meter-limits.ts'
@@ -14,9 +17,8 @@ import { connect, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { firstMessage, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { firstMessage, muxerHead, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { tempDir } from '../support/temp-dir.ts'
-import { SLOW_ANSWER_MS } from '../../src/dm/link-handshake.ts'
 
 const LIMIT = { timeout: 90_000 }
 
@@ -175,3 +177,32 @@ test('a flood of gossip costs a machine all its connections at once, whichever i
   const [penalty, ...others] = bob.node.refusals().penalties
   assert.deepEqual([penalty?.offence, penalty?.refused, others.length], ['flood', false, 0])
 })
+
+/** A peer of this trust, whose handshake is done, sends what no muxer says; that would be an exception here. */
+const endedByNonsense = async (t: TestContext, level: 'known' | 'blocked'): Promise<void> => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice', listen: null }), await startPeer(t, { name: 'bob' })]
+  await introduce(bob, alice, 'trusted')
+  await bob.contacts.setTrust(alice.agentId, level)
+  const crashes: unknown[] = []
+  const crash = (error: unknown): void => void crashes.push(error)
+  process.on('uncaughtException', crash)
+  t.after(() => process.off('uncaughtException', crash))
+  const hostile = await Stranger.start(t, alice.machineKey.seed)
+  const { connection, wire } = await hostile.connect(bob.node.addresses()[0]!)
+  const stream = new MeshStream({ stream: await connection.newStream(LINK_PROTOCOL), connection: { noteHeard() {} } }, { early: false })
+  const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
+  const parts = { port: alice.port, machineKey: alice.machineKey, primitives: primitives(), frames }
+  await new LinkHandshake(parts, { peer: bob.machineId }).initiate(signalOf())
+  await until(() => bob.links.list().length === 1)
+  wire.send(muxerHead(9, 0, 0, 0))
+  await until(() => bob.links.list().length === 0 && bob.node.connectionsTo(alice.machineId).length === 0)
+  await sleep(50)
+  assert.deepEqual(crashes, [])
+}
+
+test('a known peer that ends its link by a frame that yamux does not know brings no other down', LIMIT, async (t) =>
+  endedByNonsense(t, 'known'),
+)
+test('a blocked peer that ends its link by a frame that yamux does not know brings no other down', LIMIT, async (t) =>
+  endedByNonsense(t, 'blocked'),
+)

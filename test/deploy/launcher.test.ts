@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
-import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { realpathSync } from 'node:fs'
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { afterEach, beforeEach, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
+
+import { PINNED } from '../../deploy/runtime.mjs'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 
@@ -56,6 +59,29 @@ test('the daemon runs its bundle under a runtime that is new enough, with its ar
   assert.equal(result.code, 3)
   const [, major, minor] = /^v(\d+)\.(\d+)\.\d+ --name lab\n$/.exec(result.stdout) ?? []
   assert.ok(Number(major) > 24 || (Number(major) === 24 && Number(minor) >= 7), result.stdout)
+})
+
+test('the release that another runtime must have reached is the pinned one', async () => {
+  const { optionalDependencies } = JSON.parse(await readFile(join(DEPLOY, '..', 'package.json'), 'utf8')) as {
+    optionalDependencies: Record<string, string>
+  }
+  const pinned = Object.entries(optionalDependencies)
+    .filter(([name]) => name.startsWith('node-'))
+    .map(([, version]) => version.split('.').slice(0, 2).map(Number))
+  assert.ok(pinned.length > 0)
+  for (const version of pinned) assert.deepEqual(version, PINNED)
+})
+
+test('an older release than the pinned one does not serve in its place', async () => {
+  const module = pathToFileURL(join(DEPLOY, 'runtime.mjs')).href
+  const found = async (version: string): Promise<string> => {
+    const code = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })
+      console.log((await import('${module}')).findRuntime())`
+    return (await finish(start(['--input-type=module', '--eval', code]))).stdout.trim()
+  }
+  const [older, same] = [await found(`${PINNED[0]}.${PINNED[1]! - 1}.0`), await found(`${PINNED[0]}.${PINNED[1]}.0`)]
+  assert.match(older, /node_modules\/node-/)
+  assert.equal(same, realpathSync(process.execPath))
 })
 
 test('a runtime that is as good as the pinned one starts no other', async () => {

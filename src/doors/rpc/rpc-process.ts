@@ -28,7 +28,7 @@ const signalName = (number: number | null): string | null =>
 export class RpcProcess implements LocalRunSink {
   /** Bytes of its argv as JSON. */
   readonly argvSize: number
-  readonly #session: Emit
+  #emit: Emit
   readonly #clock: Clock
   readonly #init: RpcProcessInit
   readonly #streams = {
@@ -39,8 +39,6 @@ export class RpcProcess implements LocalRunSink {
   readonly #ended = Promise.withResolvers<void>()
   readonly #waiters = new Waiters()
   #held = false
-  /** Nobody hears of it any more. */
-  #silent = false
   #run: LocalRun | null = null
   #outcome: LocalOutcome | null = null
   #over = false
@@ -48,7 +46,7 @@ export class RpcProcess implements LocalRunSink {
   #limitHit = false
 
   constructor(components: { emit: Emit; clock: Clock }, init: RpcProcessInit) {
-    this.#session = components.emit
+    this.#emit = components.emit
     this.#clock = components.clock
     this.#init = init
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
@@ -84,7 +82,8 @@ export class RpcProcess implements LocalRunSink {
 
   /** Its session is over: what it writes is counted, and told to nobody. */
   silence(): void {
-    this.#silent = true
+    // What its session kept goes with the session.
+    this.#emit = () => undefined
   }
 
   get isDetached(): boolean {
@@ -143,10 +142,6 @@ export class RpcProcess implements LocalRunSink {
   get #ids(): Readonly<Record<string, string>> {
     const { sessionId, terminal } = this.#init
     return { session_id: sessionId, ...(terminal ? { pty_id: this.ptyId } : {}), process_id: this.id }
-  }
-
-  #emit(...event: Parameters<Emit>): void | Promise<void> {
-    return this.#silent ? undefined : this.#session(...event)
   }
 
   get isTerminal(): boolean {

@@ -138,6 +138,8 @@ export class SessionMethods {
   resume({ session_id, resume_token, cursor }: Params<'session.resume'>): Answered {
     const { send, arrived, sessions } = this.#components
     if (!this.#init.resumes) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
+    // It may have waited for a place: a session that it took now would be nobody's.
+    if (this.#left) throw new AppError('unknown_session', 'its caller has left')
     const session = sessions.take(session_id, resume_token, this, ({ events }) => requireHeard(events, cursor))
     const result = { ...this.info(session), protocol: PROTOCOL, server_version: VERSION }
     if (send === null) {

@@ -30,40 +30,41 @@ export interface LocalRunInit {
 /** A permitted run of a caller of this host, here or on a target. */
 export class SessionRun implements LocalRun {
   readonly #log: Logger
-  readonly #init: LocalRunInit
+  readonly #told: Pick<LocalRunInit, 'requestId' | 'startedAt' | 'cwd' | 'caps'>
   readonly #queue: SinkQueue
-  readonly #execution: Execution<LocalProgram, LocalOutcome>
+  /** Null: how it ended is known. Whoever still asks for it must not keep what was given to it. */
+  #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
   readonly #begun = Promise.withResolvers<LocalOutcome | null>()
   readonly #ended = Promise.withResolvers<LocalOutcome | null>()
-  #over = false
 
   constructor(components: { log: Logger }, init: LocalRunInit) {
     this.#log = components.log
-    this.#init = init
-    const { start, target, stdin, report, slot, sink } = init
-    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#execution.resume(), onSinkError: () => this.cancel() })
+    const { start, target, stdin, report, slot, sink, ...told } = init
+    this.#told = told
+    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.cancel() })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
       started: () => this.#begun.resolve(null),
       warning: (kind: WarningKind) => void this.#queue.push({ type: 'warning', kind }),
     }
-    this.#execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
+    const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
+    this.#parts = { execution, stdin, report, target }
   }
 
   get requestId(): RequestId {
-    return this.#init.requestId
+    return this.#told.requestId
   }
 
   get startedAt(): string {
-    return this.#init.startedAt
+    return this.#told.startedAt
   }
 
   get cwd(): string | null {
-    return this.#init.cwd
+    return this.#told.cwd
   }
 
   get caps(): LocalRun['caps'] {
-    return this.#init.caps
+    return this.#told.caps
   }
 
   get begun(): Promise<LocalOutcome | null> {
@@ -76,45 +77,46 @@ export class SessionRun implements LocalRun {
 
   /** How it ended is known. */
   get over(): boolean {
-    return this.#over
+    return this.#parts === null
   }
 
   /** Runs to the end; never rejects. Where a target refuses it, `begun` rejects. The slot is free when it settles. */
   async execute(): Promise<void> {
+    const { execution, report, target } = this.#parts!
     let outcome: LocalOutcome | null = null
     try {
-      outcome = await this.#execution.run()
+      outcome = await execution.run()
     } catch (error) {
-      if (this.#init.target?.refused === true) {
-        await this.#init.report.refused(error)
+      if (target?.refused === true) {
+        await report.refused(error)
         this.#begun.reject(error)
       } else this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed inside')
     }
-    this.#over = true
+    this.#parts = null
     this.#begun.resolve(outcome)
     void this.#queue.idle().then(() => this.#ended.resolve(outcome))
   }
 
   input(data: Uint8Array, eof: boolean): number {
-    const { stdin } = this.#init
-    if (stdin === null || stdin.ended || this.#over) throw new AppError('conflict', 'its stdin is closed; start it with stdin_open: true')
+    const stdin = this.#parts?.stdin ?? null
+    if (stdin === null || stdin.ended) throw new AppError('conflict', 'its stdin is closed; start it with stdin_open: true')
     return stdin.give(data, eof)
   }
 
   signal(text: string): boolean {
     // What is no signal is none for a program that is over either.
     const signal = signalOf(text)
-    const { program } = this.#execution
+    const program = this.#parts?.execution.program ?? null
     program?.signal(signal)
     return program !== null
   }
 
   resize(size: TerminalSize): void {
-    this.#execution.program?.resize(size)
+    this.#parts?.execution.program?.resize(size)
   }
 
   hangUp(): void {
-    this.#execution.program?.hangUp()
+    this.#parts?.execution.program?.hangUp()
   }
 
   cancel(): void {
@@ -122,14 +124,14 @@ export class SessionRun implements LocalRun {
   }
 
   end(cause: EndCause): void {
-    this.#execution.end(cause)
+    this.#parts?.execution.end(cause)
     // Its door is gone by then: what the program still writes must not hold it.
     if (cause === 'daemon_stopping') this.#queue.close()
   }
 
   /** SIGKILL, and no more waiting for a reader. */
   kill(): void {
-    this.#execution.kill()
+    this.#parts?.execution.kill()
     this.#queue.close()
   }
 }

@@ -20,7 +20,9 @@ export class OpenStdin {
 
   /** Takes what there is room for, from the beginning; answers how many bytes. `eof` counts where all were taken. */
   give(data: Uint8Array, eof: boolean): number {
-    const taken = data.subarray(0, Math.max(0, MAX_STDIN_UNACKED - this.#bytes))
+    const room = Math.max(0, MAX_STDIN_UNACKED - this.#bytes)
+    // A copy of its own, so that what was taken does not keep what was not.
+    const taken = data.length <= room ? data : Uint8Array.from(data.subarray(0, room))
     if (taken.length > 0 && !this.#stopped) this.#keep(taken)
     this.#ended = eof && taken.length === data.length
     void this.#write()

@@ -108,7 +108,15 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     account: null,
   }
   const begin = async (handlers: Parameters<TargetProgram['start']>[0]): ReturnType<TargetProgram['start']> => target.start(handlers)
-  const run = runOf(asked, request, () => undefined, { requestId, cwd: null, caps: grant, stdin: null, slot, start: begin, target })
+  const run = runOf(asked, request, () => undefined, {
+    requestId,
+    cwd: null,
+    caps: { timeout_ms: grant.timeout_ms, max_output_bytes: grant.max_output_bytes },
+    stdin: null,
+    slot,
+    start: begin,
+    target,
+  })
   session.runs.add(run, run.execute())
   await run.begun
   return run

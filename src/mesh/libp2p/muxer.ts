@@ -51,6 +51,7 @@ export const guardedMuxer =
       const bounded: Bounded = connection
       bounded.maxWriteBufferLength = MAX_CONNECTION_BACKLOG
       meterInput(muxer)
+      abortQuietly(muxer)
       const newStream = muxer._newStream.bind(muxer)
       muxer._newStream = (...args) => limitAnswers(quietWindow(newStream(...args)))
       return proposeEarly(muxer)
@@ -72,6 +73,18 @@ const meterInput = (muxer: Muxer): void => {
         // The connection may have been ended for what another of its source did.
         if (muxer.status === 'open') onData(block)
       }
+  }
+}
+
+/** yamux says why it ends as its last act, and throws where the connection below it was ended by what its streams set off. */
+const abortQuietly = (muxer: Muxer): void => {
+  const abort = muxer.abort.bind(muxer)
+  muxer.abort = (error) => {
+    try {
+      abort(error)
+    } catch {
+      // There is nobody left to say it to.
+    }
   }
 }
 

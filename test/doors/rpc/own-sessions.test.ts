@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { silentLogger } from '../../../src/base/log.ts'
+import { isAppError } from '../../../src/base/errors.ts'
+import { Methods } from '../../../src/doors/rpc/methods.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
 import { isAlive, until } from '../../support/processes.ts'
@@ -11,7 +13,7 @@ import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
 import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
-import { HTTP_IDLE_MS, RESUME_WINDOW_MS } from '../../../src/doors/rpc/session-methods.ts'
+import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type Asking } from '../../../src/doors/rpc/session-methods.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
 const TIMEOUT = { timeout: 30_000 }
@@ -250,4 +252,25 @@ test('who waits for more events says with it what it has, and so lets go on who 
     assert.ok(answer.events.length > 0 && answer.gap === null, `round ${round}`)
     cursor = answer.cursor
   }
+})
+
+test('a return to a session that waited for its place until its caller had left takes nothing', TIMEOUT, async (t) => {
+  const { executor, clock } = await startRpcHost(t)
+  const sessions = new Sessions({ executor, clock })
+  const caller = (): Methods =>
+    new Methods(
+      { executor, clock, sessions, metrics: null, send: () => undefined },
+      { door: 'websocket', available: ['exec'], resumes: true },
+    )
+  const asking = { gone: null, place: { outside: async (work) => work() } } as Asking
+  const first = caller()
+  const opened = (await first.call('session.open', { client_name: 'a', resumable: true }, asking)).result as Record<string, string>
+  const { session_id, resume_token } = opened
+  await first.close()
+  const second = caller()
+  await second.close()
+  const late = second.call('session.resume', { session_id, resume_token, cursor: 0 }, asking)
+  await assert.rejects(late, (error) => isAppError(error, 'unknown_session'))
+  await clock.advance(RESUME_WINDOW_MS)
+  await until(() => sessions.size === 0)
 })

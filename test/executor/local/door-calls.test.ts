@@ -29,6 +29,18 @@ test('so many calls are answered at once; what is beyond is refused, and the nex
   await host.close(await host.open())
 })
 
+test('who closes a session is not refused for the calls of others', async (t) => {
+  const host = await LocalHost.start(t)
+  const [session, other] = [await host.open(), await host.open()]
+  const { run } = await host.run(other, ['sleep', '1000'])
+  const stat = async (): Promise<object> => host.executor.file({ type: 'file_stat', session, path: '.' })
+  const calls = Array.from({ length: MAX_PORT_CALLS }, stat)
+  assert.equal(await host.executor.close(other), 1)
+  await run.ended
+  assert.equal(run.signal('CONT'), false)
+  await Promise.all(calls)
+})
+
 test('what a run says comes behind its acceptance, one event at a time, and its end behind all of it', async (t) => {
   const host = await LocalHost.start(t, { scripts: { talks: 'for i in 1 2 3; do echo $i; echo $i >&2; sleep 0.02; done' } })
   const said: string[] = []

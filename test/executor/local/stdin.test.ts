@@ -3,6 +3,8 @@ import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { OpenStdin } from '../../../src/executor/local/open-stdin.ts'
@@ -10,7 +12,7 @@ import { terminalProblem } from '../../../src/process/native-pty.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
 import { MAX_STDIN_UNACKED } from '../../../src/protocol/limits.ts'
 import { MAX_INLINE_STDIN } from '../../../src/protocol/rexd-limits.ts'
-import { LocalHost, type WatchedRun } from '../../support/local-engine.ts'
+import { LocalHost, soon, type WatchedRun } from '../../support/local-engine.ts'
 
 const closed = (error: unknown): boolean => isAppError(error, 'conflict')
 const NOTHING = new Uint8Array(0)
@@ -40,6 +42,46 @@ const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => 
     if (at < data.length) await new Promise((resolve) => setTimeout(resolve, 2))
   }
 }
+
+test('what is taken of a piece does not keep the rest of it', async () => {
+  const stdin = new OpenStdin()
+  const pieces: Uint8Array[] = []
+  stdin.give(new Uint8Array(MAX_STDIN_UNACKED - 5_000), false)
+  assert.equal(stdin.give(new Uint8Array(MAX_STDIN_UNACKED), true), 5_000)
+  const writes: (() => void)[] = []
+  const slow = {
+    write: async (data: Uint8Array) => (pieces.push(data), new Promise<void>((next) => writes.push(next))),
+    end() {},
+    destroy() {},
+  }
+  stdin.attach(slow as unknown as StdinSink)
+  await new Promise(setImmediate)
+  while (writes.length > 0) {
+    writes.shift()!()
+    await new Promise(setImmediate)
+  }
+  assert.equal(pieces.at(-1)!.byteLength, 5_000)
+  assert.equal(pieces.at(-1)!.buffer.byteLength, 5_000)
+})
+
+test('an ended run that is still asked for keeps nothing of what was given to it', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const ended = async () => {
+    const stdin = Buffer.alloc(MAX_INLINE_STDIN)
+    const { run } = await host.run(session, ['true'], { stdin })
+    await run.ended
+    return { run, given: new WeakRef(stdin) }
+  }
+  const { run, given } = await ended()
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  const forgotten = await soon(() => {
+    collect()
+    return given.deref() === undefined
+  })
+  assert.deepEqual([forgotten, run.signal('TERM')], [true, false])
+})
 
 test('stdin of which nothing was announced may be anything, and ends with its eof', async () => {
   const stdin = new OpenStdin()
