@@ -104,7 +104,7 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
 /** What our wrapper touches of a muxer. */
 const fakeMuxer = (onData: (data: Uint8Array) => void) => {
   const noStream = (): never => assert.fail('a stream')
-  return { status: 'open', onData, _newStream: noStream, createStream: noStream } as unknown as StreamMuxer & {
+  return { status: 'open', onData, _newStream: noStream, abort: () => undefined, createStream: noStream } as unknown as StreamMuxer & {
     onData(data: Uint8Array): void
   }
 }
