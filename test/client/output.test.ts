@@ -54,14 +54,15 @@ test('a queue tells how full it is, and is not full any more when half is gone, 
   const third = queue()
   for (let seq = 1; seq <= 20; seq++) third.push(chunk(seq))
   third.discard('stdout')
-  third.push(chunk(21))
+  // What is discarded is not kept: as much again makes nothing full.
+  for (let seq = 21; seq <= 40; seq++) third.push(chunk(seq))
   third.fail(new Error('first'))
   third.end(null)
   assert.deepEqual(told.splice(0), ['high', 'room'])
   await assert.rejects(third.read('stdout').next(), /first/)
 })
 
-test('reading stops for whoever is full, unless an answer is waited for; always at the brim', () => {
+test('reading stops for whoever is full, unless an answer is waited for; always at the limit', () => {
   const told: boolean[] = []
   const gate = new ReadGate({ onHeld: (held) => told.push(held) })
   const [a, b] = [{}, {}]
