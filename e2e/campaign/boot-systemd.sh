@@ -15,7 +15,20 @@ exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup sh -eu
   mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
   mount -t tmpfs tmpfs "$root/run"
   mount -t tmpfs tmpfs "$root/tmp"
-  mount --rbind /dev "$root/dev"
+  # Its own devices: through those of the machine the guest would reach its disks and its memory.
+  mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+  device() { mknod -m 666 "$root/dev/$1" c "$2" "$3"; }
+  device null 1 3
+  device zero 1 5
+  device full 1 7
+  device random 1 8
+  device urandom 1 9
+  device tty 5 0
+  mkdir "$root/dev/pts" "$root/dev/shm"
+  mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts "$root/dev/pts"
+  ln -s pts/ptmx "$root/dev/ptmx"
+  mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+  ln -s /proc/self/fd "$root/dev/fd"
   # Not chroot: whoever is in one may make no user namespace, as PrivateUsers= does.
   cd "$root"
   pivot_root . mnt
