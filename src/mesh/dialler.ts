@@ -18,11 +18,14 @@ export interface DialFailure {
 export interface DiallerComponents {
   /** Of libp2p. */
   dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
+  /** Of `MeshNode`. */
+  isKnown(machineId: MachineId): boolean
 }
 
 /** Tries the addresses of a machine, one after the other, beginning with the one that answered the last time. */
 export class Dialler {
   readonly #components: DiallerComponents
+  /** Of known machines only: a host of the local network can have us dial any number of others. */
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
   /** Here and not in libp2p's own queue, where the time of who waits would run out. */
   readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
@@ -78,7 +81,7 @@ export class Dialler {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')
     }
-    this.#reached.set(machineId, address)
+    if (this.#components.isKnown(machineId)) this.#reached.set(machineId, address)
     return connection
   }
 }

@@ -99,7 +99,8 @@ export class MeshNode implements Startable {
     this.#watch(libp2p)
     for (const [protocol, handler] of this.#handlers) await this.#register(libp2p, protocol, handler)
     this.#libp2p = libp2p
-    this.#dialler = new Dialler({ dial: async (address, options) => libp2p.dial(address, options) })
+    const isKnown = (machineId: MachineId): boolean => this.isKnown(machineId)
+    this.#dialler = new Dialler({ dial: async (address, options) => libp2p.dial(address, options), isKnown })
     try {
       await libp2p.start()
     } catch (error) {

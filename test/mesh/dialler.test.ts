@@ -8,7 +8,8 @@ import { randomBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Dialler } from '../../src/mesh/dialler.ts'
-import { ADDRESS_DIAL_MS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
 import { RESUME_OTHER_ADDRESS_MS } from '../../src/protocol/resume-limits.ts'
 
 interface Dial {
@@ -20,10 +21,13 @@ const machineOf = () => {
   return { machineId, address: `/ip4/192.0.2.1/tcp/5483/p2p/${peerIdOf(machineId)}` }
 }
 
+const everybodyIsKnown = { isKnown: () => true }
+
 /** Dials that end when they are told to. */
 const diallerOf = () => {
   const dials: Dial[] = []
   const dialler = new Dialler({
+    ...everybodyIsKnown,
     dial: async (address) => {
       const { promise, resolve } = Promise.withResolvers<Connection>()
       const remotePeer = peerIdFromString(String(address).split('/p2p/')[1]!)
@@ -76,6 +80,7 @@ test('where the address that answered last refuses, one that swallows what comes
   let refuses = false
   const asked: string[] = []
   const dialler = new Dialler({
+    ...everybodyIsKnown,
     dial: async (to, { signal }) => {
       asked.push(String(to))
       if (String(to) === swallowing)
@@ -106,8 +111,31 @@ test('where no address has answered yet, the last of them may take the whole try
         setTimeout(() => resolve({ remotePeer: peerIdFromString(to.split('/p2p/')[1]!) } as Connection), 3 * RESUME_OTHER_ADDRESS_MS)
     })
   for (const addresses of [[address], [old, address]]) {
-    const dialler = new Dialler({ dial: async (to, { signal }) => slow(String(to), signal) })
+    const dialler = new Dialler({ ...everybodyIsKnown, dial: async (to, { signal }) => slow(String(to), signal) })
     const connection = await dialler.dial(machineId, addresses, AbortSignal.timeout(ADDRESS_DIAL_MS), RESUME_OTHER_ADDRESS_MS)
     assert.equal(connection.remotePeer.toString(), peerIdOf(machineId))
   }
+})
+
+test('the address that answered last is remembered of a known machine, however many others are dialled meanwhile', async () => {
+  const [{ machineId, address }, port] = [machineOf(), 5484]
+  const old = address.replace('5483', String(port))
+  const asked: string[] = []
+  const dialler = new Dialler({
+    isKnown: (machine) => machine === machineId,
+    dial: async (to) => {
+      asked.push(String(to))
+      if (String(to) === old) throw new Error('ECONNREFUSED')
+      return { remotePeer: peerIdFromString(String(to).split('/p2p/')[1]!) } as Connection
+    },
+  })
+  const dial = async (machine: MachineId, addresses: readonly string[]) => dialler.dial(machine, addresses, new AbortController().signal)
+  await dial(machineId, [old, address])
+  for (let i = 0; i < MAX_CONNECTIONS; i++) {
+    const stranger = machineOf()
+    await dial(stranger.machineId, [stranger.address])
+  }
+  asked.length = 0
+  await dial(machineId, [old, address])
+  assert.deepEqual(asked, [address])
 })
