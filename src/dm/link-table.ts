@@ -44,13 +44,6 @@ export interface NewLink {
   readonly channel: DmChannel
 }
 
-/** Handshakes that a peer has begun and not finished on one connection. */
-interface Pending {
-  count: number
-  /** Resolves when a link is there, or none will come. */
-  changed: PromiseWithResolvers<void>
-}
-
 const isUsable = ({ link }: LinkEntry): boolean => link.usable
 
 /** Every open link, by peer, by connection and by number, and the one way to make and to close one. */
@@ -62,7 +55,8 @@ export class LinkTable {
   readonly #byAgent = new Map<AgentId, readonly LinkEntry[]>()
   readonly #byMachine = new Map<MachineId, readonly LinkEntry[]>()
   readonly #byConnection = new Map<MeshConnection, readonly LinkEntry[]>()
-  readonly #pending = new Map<MeshConnection, Pending>()
+  /** While a peer's handshake goes on, of which `HandshakeBudget` lets a connection have one: resolves when a link is there, or none will come. */
+  readonly #pending = new Map<MeshConnection, PromiseWithResolvers<void>>()
 
   constructor(components: LinkTableComponents) {
     this.#parts = components
@@ -146,22 +140,20 @@ export class LinkTable {
     this.#byNumber.set(entry.link.number, entry)
     for (const [index, key] of this.#indexesOf(entry)) index.set(key, [...(index.get(key) ?? []), entry])
     this.#parts.counters.add('links_opened')
-    const pending = this.#pending.get(connection)
-    pending?.changed.resolve()
-    if (pending !== undefined) pending.changed = Promise.withResolvers()
+    // The link may be ours, and the peer's handshake go on.
+    if (this.#settle(connection)) this.#pending.set(connection, Promise.withResolvers())
   }
 
-  /** A handshake has begun on this connection: streams behind it may wait for its link. The answer ends it. */
+  /** A peer's handshake has begun on this connection: streams behind it wait for its link until the answer is called. */
   expect(connection: MeshConnection): () => void {
-    const pending = this.#pending.get(connection) ?? { count: 0, changed: Promise.withResolvers<void>() }
-    this.#pending.set(connection, pending)
-    pending.count += 1
-    return () => {
-      // While another goes on its streams wait.
-      if (--pending.count > 0) return
-      if (this.#pending.get(connection) === pending) this.#pending.delete(connection)
-      pending.changed.resolve()
-    }
+    this.#pending.set(connection, Promise.withResolvers())
+    return () => void this.#settle(connection)
+  }
+
+  /** Has streams that wait for a link on this connection look again; false when no handshake was under way. */
+  #settle(connection: MeshConnection): boolean {
+    this.#pending.get(connection)?.resolve()
+    return this.#pending.delete(connection)
   }
 
   /** The newest link on a connection; waits while a handshake is under way. Throws `peer_rejected` when there is none. */
@@ -171,7 +163,7 @@ export class LinkTable {
       if (entry !== undefined) return entry
       const pending = this.#pending.get(connection)
       if (pending === undefined) throw new AppError('peer_rejected', 'no link on this connection')
-      await unlessAborted(pending.changed.promise, signal)
+      await unlessAborted(pending.promise, signal)
     }
   }
 
@@ -243,8 +235,7 @@ export class LinkTable {
   /** The connection is over, and every link of it. */
   onLost(connection: MeshConnection, reason: Error): void {
     for (const entry of this.#on(connection)) this.close(entry, reason)
-    this.#pending.get(connection)?.changed.resolve()
-    this.#pending.delete(connection)
+    this.#settle(connection)
   }
 
   #on(connection: MeshConnection): readonly LinkEntry[] {
