@@ -86,9 +86,9 @@ export class PortSession {
     this.#pushSnapshot()
   }
 
-  /** Tells the peers of all links what was revoked. */
+  /** Sends the peer of each link what was revoked since it was last sent something. */
   shareRevocations(): void {
-    for (const link of this.#components.links.peers()) this.#pushRevocations(link)
+    for (const link of this.#components.links.all()) this.#pushRevocations(link)
   }
 
   #receive(message: ToExecutor): void {
@@ -178,6 +178,7 @@ export class PortSession {
   #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
     const link = this.#components.links.get(answer.link)
     this.#channel.send({ ...answer, decision: link.decision })
+    link.sentRevocations = new Set()
     this.#pushRevocations(link)
   }
 
@@ -207,7 +208,7 @@ export class PortSession {
   }
 
   #pushRevocations(link: PeerLink): void {
-    const items = this.#components.revocations.forPeer(link)
+    const items = this.#components.revocations.takeUnsent(link)
     if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
   }
 

@@ -13,7 +13,7 @@ export const MAX_REVOKED_MACHINES = 64
 const FILE_VERSION = 1
 
 /** What a signed statement says. Its signer is its subject: nobody can speak for another. */
-interface Statement {
+export interface Statement {
   readonly agentId: AgentId
   /** Null: the agent's key itself, on every machine. */
   readonly machineId: MachineId | null
@@ -62,7 +62,7 @@ interface Revoked {
 
 const isWhole = ({ everywhere, machines }: Revoked): boolean => everywhere !== null || machines.size > MAX_REVOKED_MACHINES
 
-/** The table with this statement in it, or null when it says nothing new. */
+/** The table with this statement's agent last, or null when the statement says nothing new. */
 const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): Map<AgentId, Revoked> | null => {
   const { agentId, machineId } = statement
   const known = table.get(agentId) ?? { everywhere: null, machines: new Map<MachineId, Statement>() }
@@ -71,11 +71,11 @@ const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): M
     machineId === null
       ? { everywhere: statement, machines: new Map() }
       : { everywhere: null, machines: new Map([...known.machines, [machineId, statement]]) }
-  return new Map([...table, [agentId, revoked]])
+  return new Map([...[...table].filter(([other]) => other !== agentId), [agentId, revoked]])
 }
 
-const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Uint8Array[] =>
-  [...table.values()].flatMap(({ everywhere, machines }) => (everywhere ? [everywhere] : [...machines.values()]).map(({ bytes }) => bytes))
+const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Statement[] =>
+  [...table.values()].flatMap(({ everywhere, machines }) => (everywhere ? [everywhere] : [...machines.values()]))
 
 export interface RevocationsInit {
   /** `revocations.json` of the data directory. */
@@ -139,8 +139,8 @@ export class Revocations {
     return [...this.#table].filter(([, revoked]) => isWhole(revoked)).map(([agentId]) => agentId)
   }
 
-  /** Every statement as it was signed, to hand on. */
-  list(): Uint8Array[] {
+  /** Every statement, to hand on; of an agent that said something later than others, behind theirs. */
+  list(): readonly Statement[] {
     return statementsOf(this.#table)
   }
 
@@ -149,7 +149,7 @@ export class Revocations {
     const write = async (): Promise<void> => {
       const table = this.#table
       if (table === this.#saved) return
-      const revocations = statementsOf(table).map((bytes) => Buffer.from(bytes).toString('base64url'))
+      const revocations = statementsOf(table).map(({ bytes }) => Buffer.from(bytes).toString('base64url'))
       await writeJsonFile(this.#path, { version: FILE_VERSION, revocations })
       this.#saved = table
     }

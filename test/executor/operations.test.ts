@@ -5,9 +5,12 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { ContactRecord, Operation } from '../../src/executor/port/messages.ts'
+import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
-import { ANNOUNCE_TTL_MS, CARD_TTL_MS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
+import { revocation, revocationBody } from '../../src/protocol/dm.ts'
+import type { AgentId } from '../../src/protocol/ids.ts'
+import { ANNOUNCE_TTL_MS, CARD_TTL_MS, MAX_PORT_MESSAGE, MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
 import { signRevocation } from '../../src/trust/revocations.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../support/fake-network.ts'
@@ -33,6 +36,8 @@ const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN)
       domain,
     ),
   )
+
+const agentOf = (statement: Uint8Array): AgentId => agentIdOf(revocationBody.decode(revocation.decode(statement).body).agent_public_key)
 
 const setUp = async (
   t: TestContext,
@@ -172,6 +177,39 @@ test('revoking our own machine is told to every peer, and our own runs are over'
   const late = await network.link(newParty())
   await network.client.query('acl_status')
   assert.equal(network.revocations.at(-1)?.link, late.number)
+})
+
+test('over a link each revocation is sent once, our own even where the peer has been sent as many as it takes of others', async (t) => {
+  const { host, network, operate } = await setUp(t)
+  const friend = newParty()
+  await host.befriend(friend)
+  const others = Array.from({ length: MAX_REVOCATIONS_PER_LINK }, newParty)
+  for (const { signer } of others) await host.revocations.add(await signRevocation(signer, null, Date.now()), () => true)
+  const link = await network.link(friend)
+  for (let i = 0; i < 3; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
+  const sent = network.revocations.filter((one) => one.link === link.number).map(({ items }) => items.map(agentOf))
+  const [opening = [], ...later] = sent
+  assert.deepEqual(
+    opening,
+    others
+      .map(({ signer }) => signer.agentId)
+      .toReversed()
+      .slice(0, opening.length),
+    'the newest first',
+  )
+  assert.ok(opening.length >= MAX_REVOCATIONS_PER_LINK / 2)
+  const { agentId } = host.own.signer
+  assert.deepEqual(later, [[agentId], [agentId], [agentId]])
+  assert.ok(sent.flat().length <= MAX_REVOCATIONS_PER_LINK)
+})
+
+test('a link is sent no more revocations than its peer takes, though all be ours', async (t) => {
+  const { network, operate } = await setUp(t)
+  const link = await network.link(newParty())
+  for (let i = 0; i <= MAX_REVOCATIONS_PER_LINK; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
+  const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
+  assert.equal(sent.length, MAX_REVOCATIONS_PER_LINK)
+  assert.equal(new Set(sent.map((bytes) => Buffer.from(bytes).toString('hex'))).size, sent.length)
 })
 
 test('a revoked contact is shown as such, and may be blocked or removed, not imported, trusted or pinned', async (t) => {

@@ -47,7 +47,7 @@ test('an agent that revokes its key is revoked on every machine, and stays so', 
     assert.equal(known.isRevoked(bob.agentId, MACHINE), false)
     assert.deepEqual(known.agents(), [alice.agentId])
     assert.deepEqual(
-      known.list().map((bytes) => Buffer.from(bytes).toString('hex')),
+      known.list().map(({ bytes }) => Buffer.from(bytes).toString('hex')),
       [Buffer.from(statement).toString('hex')],
     )
   }
@@ -82,6 +82,22 @@ test('a statement that says nothing new is known', async (t) => {
   assert.equal(await revocations.add(await signRevocation(alice, null, NOW + 1), everybody), 'known')
   assert.equal(await revocations.add(await signRevocation(alice, OTHER, NOW), everybody), 'known')
   assert.equal(await readFile(path, 'utf8'), before)
+})
+
+test('of an agent that said something later than others, the statements come last', async (t) => {
+  const { revocations, again } = await open(t)
+  await revocations.add(await signRevocation(alice, MACHINE, NOW), everybody)
+  await revocations.add(await signRevocation(bob, MACHINE, NOW + 1), everybody)
+  await revocations.add(await signRevocation(alice, OTHER, NOW + 2), everybody)
+  for (const known of [revocations, await again()])
+    assert.deepEqual(
+      known.list().map(({ agentId, machineId }) => [agentId, machineId]),
+      [
+        [bob.agentId, MACHINE],
+        [alice.agentId, MACHINE],
+        [alice.agentId, OTHER],
+      ],
+    )
 })
 
 test('what nobody here needs to know is not kept', async (t) => {

@@ -19,6 +19,7 @@ import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
+import type { Statement } from '../../trust/revocations.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
 /** A peer whose agent key and machine key both signed a transcript with our nonce in it. */
@@ -31,6 +32,8 @@ export interface PeerLink {
   readonly pair: string
   /** How fast it may ask for runs while it is not accepted: each answer costs a signature and a line of the journal. */
   readonly strangersRequests: TokenBucket
+  /** What its peer was sent; null until the network's half knows of the link. */
+  sentRevocations: Set<Statement> | null
   decision: TrustDecision
 }
 
@@ -102,9 +105,8 @@ export class Links {
     return link
   }
 
-  /** Every link but the one to ourselves. */
-  peers(): PeerLink[] {
-    return [...this.#links.values()].filter((link) => link.number !== OWN_LINK)
+  all(): readonly PeerLink[] {
+    return [...this.#links.values()]
   }
 
   /** M1 of a link that we begin. */
@@ -226,7 +228,8 @@ export class Links {
       { clock: this.#clock },
       { burst: STRANGER_REQUEST_BURST, perSecond: STRANGER_REQUESTS_PER_SECOND },
     )
-    const link: PeerLink = { number, agentId, machineId, agentPublicKey, pair: pairKey(agentId, machineId), strangersRequests, decision }
+    const pair = pairKey(agentId, machineId)
+    const link: PeerLink = { number, agentId, machineId, agentPublicKey, pair, strangersRequests, sentRevocations: null, decision }
     this.#links.set(number, link)
     return link
   }

@@ -1,13 +1,11 @@
 import { errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { agentIdOf } from '../../identity/agent-id.ts'
 import type { Acl } from '../../policy/mesh/acl.ts'
-import { revocation, revocationBody } from '../../protocol/dm.ts'
 import { shortId, type AgentId } from '../../protocol/ids.ts'
 import { MAX_REVOCATIONS_PER_LINK } from '../../protocol/limits.ts'
 import type { Contacts } from '../../trust/contacts.ts'
-import type { Revocations } from '../../trust/revocations.ts'
+import type { Revocations, Statement } from '../../trust/revocations.ts'
 import type { PeerLink } from './links.ts'
 
 export interface PeerRevocationsComponents {
@@ -24,9 +22,10 @@ export interface PeerRevocationsInit {
   onRevoked(): void
 }
 
-const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
+/** Of `MAX_REVOCATIONS_PER_LINK`, kept for what we revoke of ourselves while the link lives. */
+const ROOM_FOR_OURS = 16
 
-const subjectOf = (bytes: Uint8Array): AgentId => agentIdOf(revocationBody.decode(revocation.decode(bytes).body).agent_public_key)
+const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
 
 /** Revocations on their way between peers. Each is signed by the agent it is about, so it does not matter who brings it. */
 export class PeerRevocations {
@@ -50,13 +49,25 @@ export class PeerRevocations {
     return outcomes.filter((outcome) => outcome.status === 'fulfilled' && outcome.value === 'added').length
   }
 
-  /** What to tell a peer: our own first, the newest before older ones; a stranger learns only what we say of ourselves. */
-  forPeer(link: PeerLink): Uint8Array[] {
-    const { revocations } = this.#components
-    const all = revocations.list().map((bytes) => ({ bytes, ours: subjectOf(bytes) === this.#init.agentId }))
-    const ours = all.filter((item) => item.ours)
-    const others = isFriend(link) ? all.filter((item) => !item.ours).toReversed() : []
-    return [...ours, ...others].slice(0, MAX_REVOCATIONS_PER_LINK).map(({ bytes }) => bytes)
+  /**
+   * What a peer has not been sent over this link, and counts as sent from now on: our own first, the newest before older
+   * ones; a stranger learns only what we say of ourselves. A peer takes `MAX_REVOCATIONS_PER_LINK` over one link and no
+   * more, so other agents' leave `ROOM_FOR_OURS`.
+   */
+  takeUnsent(link: PeerLink): Uint8Array[] {
+    const { sentRevocations: sent } = link
+    if (sent === null) return []
+    const isOurs = ({ agentId }: Statement): boolean => agentId === this.#init.agentId
+    const room = MAX_REVOCATIONS_PER_LINK - sent.size
+    const unsent = this.#components.revocations
+      .list()
+      .toReversed()
+      .filter((statement) => !sent.has(statement))
+    const ours = unsent.filter(isOurs).slice(0, room)
+    const roomForOthers = isFriend(link) ? Math.max(0, room - ROOM_FOR_OURS - ours.length) : 0
+    const taken = [...ours, ...unsent.filter((statement) => !isOurs(statement)).slice(0, roomForOthers)]
+    for (const statement of taken) sent.add(statement)
+    return taken.map(({ bytes }) => bytes)
   }
 
   #concernsUs(agentId: AgentId): boolean {
