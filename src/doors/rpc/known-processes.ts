@@ -5,7 +5,7 @@ export const MAX_ENDED_PROCESSES = 256
 /** Their argv together, as JSON: all of them are in one answer, and in every one by which a session is gone on with. */
 export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 
-/** Processes by their ids; of those that have ended, the oldest are forgotten. */
+/** Processes by their ids; of those that have ended and were read, the oldest are forgotten. */
 export class KnownProcesses {
   readonly #processes = new Map<string, RpcProcess>()
 
@@ -19,7 +19,7 @@ export class KnownProcesses {
 
   add(process: RpcProcess): void {
     this.#processes.set(process.id, process)
-    const ended = this.all.filter(({ over }) => over)
+    const ended = this.all.filter(({ over, unread }) => over && !unread)
     let [count, size] = [ended.length, ended.reduce((sum, one) => sum + one.argvSize, 0)]
     for (const one of ended) {
       if (count <= MAX_ENDED_PROCESSES && size <= MAX_ENDED_ARGV) return

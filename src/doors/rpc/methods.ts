@@ -180,12 +180,13 @@ export class Methods {
   /** Its events wait until its caller knows its id. */
   async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
+    session.requireRead()
     const { executor, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
     const run = await executor.start(runOf(session.id, argv, params, terminal), process)
-    const ended = process.attach(run)
+    void process.attach(run)
     sessions.began(session, process)
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
@@ -196,7 +197,7 @@ export class Methods {
       throw new AppError('journal_unavailable')
     }
     metrics?.processStarted()
-    void ended.then(() => metrics?.processEnded(process.status))
+    void process.ended.then(() => metrics?.processEnded(process.status))
     return { process, run }
   }
 

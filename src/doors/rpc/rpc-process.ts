@@ -42,6 +42,8 @@ export class RpcProcess implements LocalRunSink {
   #run: LocalRun | null = null
   #outcome: LocalOutcome | null = null
   #over = false
+  /** There was room for its last event. */
+  #taken = false
   #timedOut = false
   #limitHit = false
 
@@ -52,7 +54,7 @@ export class RpcProcess implements LocalRunSink {
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
   }
 
-  /** What the sink hears is of this run. Settles when all of it is said. */
+  /** What the sink hears is of this run. Settles when there was room for all of its events. */
   async attach(run: LocalRun): Promise<void> {
     this.#run = run
     await this.#finish(await run.ended)
@@ -69,6 +71,11 @@ export class RpcProcess implements LocalRunSink {
 
   get over(): boolean {
     return this.#over
+  }
+
+  /** Its program has ended, and what is said of it waits for a reader. */
+  get unread(): boolean {
+    return this.run.over && !this.#taken
   }
 
   /** Its end is told. */
@@ -165,19 +172,12 @@ export class RpcProcess implements LocalRunSink {
     }
     this.#outcome = outcome
     this.#over = true
-    // Said before anybody who waits is answered, and nobody has to wait for who reads them.
-    const error = this.#errorOf(outcome)
-    if (error !== null)
-      void this.#emit('exec.error', {
-        ...this.#ids,
-        code: ERROR_TABLE[error.code].rpc,
-        message: error.message,
-        data: { code: error.code, ...error.data },
-      })
-    if (outcome !== null && outcome.denial_reason === null && outcome.lost === null)
-      void this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', this.#exit(outcome))
+    // Emitted before exec.wait is answered, which does not wait for a reader of the events.
+    const room = [this.#sayError(this.#errorOf(outcome)), this.#sayExit(outcome)]
     this.#waiters.wake()
     this.#ended.resolve()
+    for (const one of room) await one
+    this.#taken = true
   }
 
   #errorOf(outcome: LocalOutcome | null): AppError | null {
@@ -188,9 +188,17 @@ export class RpcProcess implements LocalRunSink {
     return this.#limitExceeded ? new AppError('output_limit_exceeded') : null
   }
 
-  #exit(outcome: LocalOutcome): Readonly<Record<string, unknown>> {
+  #sayError(error: AppError | null): void | Promise<void> {
+    if (error === null) return undefined
+    const data = { code: error.code, ...error.data }
+    return this.#emit('exec.error', { ...this.#ids, code: ERROR_TABLE[error.code].rpc, message: error.message, data })
+  }
+
+  #sayExit(outcome: LocalOutcome | null): void | Promise<void> {
+    if (outcome === null || outcome.denial_reason !== null || outcome.lost !== null) return undefined
     const { exit_code, signal, bytes_stdout, bytes_stderr } = this.status
     const { duration_ms, truncated } = outcome
-    return { ...this.#ids, exit_code, signal, timed_out: this.#timedOut, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    const exit = { ...this.#ids, exit_code, signal, timed_out: this.#timedOut, duration_ms, bytes_stdout, bytes_stderr, truncated }
+    return this.#emit(this.#init.terminal ? 'pty.exit' : 'exec.exit', exit)
   }
 }

@@ -34,6 +34,15 @@ export class RpcSession {
     return this.init.grant.capabilities.includes('exec.detach')
   }
 
+  /** Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread. */
+  requireRead(): void {
+    const { max_processes_per_session: max = 0 } = this.init.grant.limits
+    if (this.processes.all.filter(({ unread }) => unread).length < max) return
+    throw new AppError('resource_limit', `${max} processes have ended whose events nobody has read: read those of the session first`, {
+      data: { limit: 'max_processes_per_session', max },
+    })
+  }
+
   /** The process on a terminal. Throws `unknown_process`. */
   terminal(id: string): RpcProcess {
     const process = this.processes.all.find((one) => one.isTerminal && one.ptyId === id)

@@ -75,7 +75,6 @@ export class SessionRun implements LocalRun {
     return this.#ended.promise
   }
 
-  /** How it ended is known. */
   get over(): boolean {
     return this.#parts === null
   }

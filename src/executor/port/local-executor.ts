@@ -113,6 +113,8 @@ export interface LocalRun {
   readonly begun: Promise<LocalOutcome | null>
   /** Settles when all that it wrote was taken by the sink; null: it failed inside, and nobody knows. */
   readonly ended: Promise<LocalOutcome | null>
+  /** How it ended is known, though its sink may not have taken all that it wrote. */
+  readonly over: boolean
   /** Takes what there is room for, from the beginning; answers how many bytes. Throws `conflict` when its stdin is closed. */
   input(data: Uint8Array, eof: boolean): number
   /** `TERM` or `SIGTERM`. False: nothing is there to be told. Throws `bad_request` for what is no signal. */

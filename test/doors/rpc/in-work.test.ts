@@ -11,6 +11,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startRexd } from '../../../src/programs/rexd/compose.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
+import { MAX_EVENT_LOG_BYTES } from '../../../src/doors/rpc/session-events.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts'
 import { MAX_RPC_BATCH, MAX_RPC_PENDING } from '../../../src/protocol/rexd-limits.ts'
@@ -234,6 +235,31 @@ const nothingWhileFull = async (t: TestContext, compressed: boolean): Promise<vo
 
 test('a WebSocket that is full does nothing more that it was sent', TIMEOUT, async (t) => nothingWhileFull(t, false))
 test('a WebSocket that is full does nothing more that it was sent, compressed', TIMEOUT, async (t) => nothingWhileFull(t, true))
+
+test('as many programs as may run may have ended unread; beyond that none is started until they are read', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, { limits: 'max_processes_per_session = 2' })
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  const readAll = async (): Promise<void> => {
+    for (let [cursor, more] = [0, true]; more;) {
+      const answer = await post(host, 'session.events', { session_id, cursor })
+      ;[cursor, more] = [answer.cursor, answer.events.length > 0]
+    }
+  }
+  // Whoever has looked at events loses none.
+  await readAll()
+  const start = async (...argv: string[]): Promise<Json> => post(host, 'exec.start', { session_id, argv })
+  // More than is kept for a reader, by less than a program may have written ahead.
+  const { process_id } = await start('head', '-c', String(Math.floor((MAX_EVENT_LOG_BYTES * 3) / 4) + 200_000), '/dev/zero')
+  while ((await post(host, 'exec.kill', { session_id, process_id, signal: 'CONT' })).ok)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.equal((await post(host, 'exec.wait', { session_id, process_id, timeout_ms: 0 })).held, true)
+  const silent = await start('true')
+  assert.equal((await post(host, 'exec.wait', { session_id, process_id: silent.process_id })).status, 'exited')
+  await assert.rejects(start('true'), { code: -32008, data: { code: 'resource_limit', limit: 'max_processes_per_session', max: 2 } })
+  await readAll()
+  assert.equal((await post(host, 'exec.wait', { session_id, process_id })).status, 'exited')
+  await start('true')
+})
 
 test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
