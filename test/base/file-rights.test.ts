@@ -1,23 +1,24 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, mkdtemp, open, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
-import { writeFileAtomic } from '../../src/base/atomic-file.ts'
 import { ensurePrivateDir, journalPlaceProblems, readPrivateFile, writableByOthers } from '../../src/base/file-rights.ts'
-import { parseToml, readToml, tomlError } from '../../src/base/toml-file.ts'
 
 const asRoot = process.geteuid?.() === 0
+
 /** An unprivileged uid that is not ours. */
 const STRANGER = 54_321
 
 let dir: string
+
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), 'x0x-files-'))
 })
+
 afterEach(() => rm(dir, { recursive: true, force: true }))
 
 const put = async (name: string, mode: number, text = 'x'): Promise<string> => {
@@ -35,71 +36,6 @@ const rejectsWith = (work: Promise<unknown>, code: ErrorCode, text: RegExp): Pro
     assert.match(error.message, text)
     return true
   })
-
-test('TOML is read with the place of each key', async () => {
-  const path = await put('a.toml', 0o600, '[exec]\n\nenabled = true\n')
-  const document = await readToml(path, 'bad_acl')
-  assert.deepEqual(structuredClone(document.value), { exec: { enabled: true } })
-  assert.equal(document.lineOf(['exec', 'enabled']), 3)
-})
-
-test('a TOML syntax error names file, line and column', async () => {
-  const path = await put('a.toml', 0o600, 'a = 1\nb = = 2\n')
-  await rejectsWith(readToml(path, 'bad_config'), 'bad_config', /a\.toml:2:\d+: ./)
-  assert.throws(
-    () => parseToml('a = 1\na = 2', 'f', 'bad_acl'),
-    (error) => isAppError(error, 'bad_acl') && error.data['line'] === 2,
-  )
-})
-
-test('a semantic error names file, line and key', () => {
-  const document = parseToml('[[exec.allow]]\n[[exec.allow.commands]]\nargv = []\n', 'acl.toml', 'bad_acl')
-  const error = tomlError('bad_acl', document, ['exec', 'allow', 0, 'commands', 0, 'argv'], 'must not be empty')
-  assert.equal(error.message, 'acl.toml:3: exec.allow[0].commands[0].argv: must not be empty')
-  assert.deepEqual(error.data, { file: 'acl.toml', line: 3, key: 'exec.allow[0].commands[0].argv' })
-})
-
-test('a missing TOML file is not_found; a directory or bytes that are not UTF-8 are bad', async () => {
-  await rejectsWith(readToml(join(dir, 'none.toml'), 'bad_acl'), 'not_found', /none\.toml/)
-  await rejectsWith(readToml(dir, 'bad_acl'), 'bad_acl', /EISDIR/)
-  await writeFile(join(dir, 'b.toml'), Buffer.from([0x61, 0x3d, 0x22, 0xff, 0x22]))
-  await rejectsWith(readToml(join(dir, 'b.toml'), 'bad_acl'), 'bad_acl', /UTF-8/)
-})
-
-test('an atomic write replaces content and mode whatever the umask, and leaves no other file', async () => {
-  const path = await put('key', 0o644, 'old')
-  const umask = process.umask(0o077)
-  try {
-    await writeFileAtomic(path, 'new', 0o640)
-  } finally {
-    process.umask(umask)
-  }
-  assert.equal(await readFile(path, 'utf8'), 'new')
-  assert.equal(await modeOf(path), 0o640)
-  assert.deepEqual(await readdir(dir), ['key'])
-})
-
-test('an atomic write is 0600 when nothing is said', async () => {
-  const path = join(dir, 'key')
-  await writeFileAtomic(path, new Uint8Array([1, 2, 3]))
-  assert.equal(await modeOf(path), 0o600)
-  assert.deepEqual([...(await readFile(path))], [1, 2, 3])
-})
-
-test('an atomic write that fails leaves the old file and no temporary one', async () => {
-  const path = join(dir, 'taken')
-  await mkdir(join(path, 'in-it'), { recursive: true })
-  await assert.rejects(writeFileAtomic(path, 'new'))
-  assert.deepEqual(await readdir(dir), ['taken'])
-})
-
-test('concurrent atomic writes leave one of the contents, whole', async () => {
-  const path = join(dir, 'many')
-  const contents = Array.from({ length: 8 }, (_, i) => String(i).repeat(10_000))
-  await Promise.all(contents.map((content) => writeFileAtomic(path, content)))
-  assert.ok(contents.includes(await readFile(path, 'utf8')))
-  assert.deepEqual(await readdir(dir), ['many'])
-})
 
 test('a private directory is made 0700 with its parents', async () => {
   await ensurePrivateDir(join(dir, 'a', 'b'))
@@ -245,18 +181,4 @@ test('a socket in the place of a private file is refused', async () => {
   } finally {
     await new Promise((done) => server.close(done))
   }
-})
-
-test('a change that is told as failed is not on disk: a directory that cannot be synced is no failure', async (t) => {
-  const path = join(dir, 'f')
-  const handle = await open(dir)
-  const proto = Object.getPrototypeOf(handle) as typeof handle
-  await handle.close()
-  const { sync } = proto
-  t.mock.method(proto, 'sync', async function (this: typeof handle) {
-    if ((await this.stat()).isDirectory()) throw Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' })
-    return sync.call(this)
-  })
-  await writeFileAtomic(path, 'new')
-  assert.equal(await readFile(path, 'utf8'), 'new')
 })

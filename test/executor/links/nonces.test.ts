@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { Nonces } from '../../../src/executor/links/nonces.ts'
+import { randomBytes } from '../../../src/identity/hash.ts'
+import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits.ts'
+
+test('a nonce is good once, for the pair it was given to', () => {
+  const nonces = new Nonces()
+  const [nonce] = nonces.mint('a', 1)
+  assert.equal(nonces.consume('b', nonce!), false)
+  assert.equal(nonces.consume('a', nonce!), true)
+  assert.equal(nonces.consume('a', nonce!), false)
+  assert.equal(nonces.consume('a', randomBytes(32)), false)
+})
+
+test('a pair holds no more nonces than the limit: its oldest become void, and nobody else is touched', () => {
+  const nonces = new Nonces()
+  const [other] = nonces.mint('b', 1)
+  const first = nonces.mint('a', MAX_NONCES_PER_PEER)
+  const [last] = nonces.mint('a', 1)
+  assert.equal(nonces.consume('a', first[0]!), false)
+  assert.equal(nonces.consume('a', first[1]!), true)
+  assert.equal(nonces.consume('a', last!), true)
+  assert.equal(nonces.consume('b', other!), true)
+  nonces.forget('a', true)
+  assert.equal(nonces.consume('a', first[2]!), false)
+})
