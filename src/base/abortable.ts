@@ -1,7 +1,7 @@
 /** A signal that nobody aborts. */
 export const NEVER = new AbortController().signal
 
-/** What the work comes to; throws the signal's reason where that comes first. The work goes on. */
+/** Settles as `work` does, or throws the signal's reason if that is aborted first. `work` itself is not stopped. */
 export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
   signal.throwIfAborted()
   const { promise, reject } = Promise.withResolvers<never>()

@@ -1,9 +1,9 @@
 export interface DueComponents<T> {
-  /** Called with what was asked for in one turn together, and not again before it is done. It must not throw. */
+  /** Called with everything asked for since the last call, and not again before its promise resolves. It must not throw. */
   deliver(all: readonly T[]): Promise<void>
 }
 
-/** What is still to be delivered, each once and in the order of its last asking, however often it is asked for. */
+/** Collects what is to be delivered: each item once, however often it was asked for, in the order in which they were last asked for. */
 export class Due<T> {
   readonly #deliver: (all: readonly T[]) => Promise<void>
   readonly #due = new Set<T>()
@@ -19,7 +19,7 @@ export class Due<T> {
     this.#work ??= this.#run()
   }
 
-  /** What is still due is not delivered; settles when nothing is under way. */
+  /** Drops what is not being delivered yet; resolves when the delivery under way is done. */
   async stop(): Promise<void> {
     this.#due.clear()
     await this.#work

@@ -1,6 +1,6 @@
-/** Takes memory for an owner, and can be let go. */
+/** Holds memory on behalf of an owner, until `forget` releases it. */
 export interface Keepable {
-  /** Shrinks, and never grows. */
+  /** May shrink while it is kept, and never grows. */
   readonly keptBytes: number
   forget(): void
 }
@@ -11,10 +11,13 @@ export interface KeepingInit {
   readonly countPerOwner: number
 }
 
-/** Bounds what is kept: in number of each owner and of all, where the oldest goes first, and in bytes of all, where the oldest goes of the owner who has most. */
+/**
+ * Bounds what is kept. Above `countPerOwner` the owner's oldest is forgotten, above `count` the oldest of all, above `bytes`
+ * the oldest of the owner with most bytes.
+ */
 export class Keeping {
   readonly #limits: KeepingInit
-  /** Each with its owner, oldest first. */
+  /** The owner of each, oldest first. */
   readonly #kept = new Map<Keepable, string>()
 
   constructor(init: KeepingInit) {
@@ -30,7 +33,7 @@ export class Keeping {
     while (bytesOf([...this.#kept.keys()]) > bytes) this.#forget(this.#of(this.#largest())[0])
   }
 
-  /** It is not kept any more, for whatever reason. */
+  /** Takes it out without calling `forget`. */
   delete(one: Keepable): void {
     this.#kept.delete(one)
   }

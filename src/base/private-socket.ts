@@ -27,7 +27,7 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
     ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid)
       ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`]
       : []),
-    // Not `chmod`, which for /tmp would be bad advice.
+    // The remedy is another directory and not chmod, which would be wrong for /tmp.
     ...(letsIn ? [`${directory} lets others in (mode ${(info.mode & 0o7777).toString(8).padStart(4, '0')}): ${own}`] : []),
     ...writableByOthers(directory),
   ]
@@ -40,11 +40,11 @@ const refuseOpenDirectory = async (path: string): Promise<void> => {
 
 /** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
 const claimPrivateSocket = async (path: string): Promise<void> => {
-  // Before anything is made for it.
+  // Checked before the directory is made.
   checkSocketPath(path)
   await refuseOpenDirectory(path)
   await mkdir(dirname(path), { recursive: true, mode: ONLY_US })
-  // Somebody may have been faster: then it was not made, and is theirs.
+  // Another process may have made the directory first: then it is checked like any other.
   await refuseOpenDirectory(path)
   await claimSocketPath(path)
 }
@@ -67,6 +67,6 @@ export const listenAt = async (server: Server, where: ListenAddress | { readonly
   server.listen(optionsOf(where), resolve)
   await promise
   server.off('error', refused)
-  // Whoever may enter its directory, and that is us.
+  // Any mode is safe for the socket itself: only we may enter its directory.
   if (path !== null) await chmod(path, 0o600)
 }

@@ -13,7 +13,7 @@ export interface RateLimitInit extends TokenBucketInit {
   readonly sources: number
 }
 
-/** So many events of each source at once and then each second, in bounded memory: the source that was quiet longest starts afresh. */
+/** A token bucket for each source, in bounded memory: above `sources` the one that was quiet longest is forgotten, and would start with a full bucket. */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
@@ -27,21 +27,22 @@ export class RateLimit {
     this.#buckets = new BoundedMap({ max: init.sources })
   }
 
-  /** Counts so many events of this source; false, and none counted, when they are too many. */
+  /** Takes `count` tokens of this source; false, and none taken, when it has fewer. */
   allows(source: string, count = 1): boolean {
     return this.#bucketOf(source).take(count)
   }
 
   /**
-   * Counts one event, or refuses it by chance: nobody while half of all is left, and from there on the more the less is
-   * left. So all who ask have the same prospect, and none who always asks first takes everything (OpenSSH's MaxStartups).
+   * Takes one token, or refuses at random: never while at least half of the burst is left, below that the more likely the
+   * fewer are left. So every caller has the same chance, and one that always asks first cannot take everything (as OpenSSH's
+   * MaxStartups).
    */
   allowsByChance(source: string): boolean {
     const bucket = this.#bucketOf(source)
     return this.#random() < 2 * bucket.level && bucket.take()
   }
 
-  /** Less than half is left: from here on chance decides. */
+  /** Less than half of the burst is left, so `allowsByChance` may refuse. */
   isShort(source: string): boolean {
     return this.#bucketOf(source).level < 0.5
   }

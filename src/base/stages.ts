@@ -25,15 +25,15 @@ export type Stage =
 
 const stages = channel('x0x:run-stage')
 
-/** Costs nothing that could be measured while nobody listens. */
+/** Without a subscriber this is one property read. */
 export const reach = (stage: Stage, requestId: string): void => {
   if (stages.hasSubscribers) stages.publish({ stage, request_id: requestId, at_us: Number(process.hrtime.bigint() / 1_000n) })
 }
 
-/** Written in one go now and then, because a line of the log takes longer than most stages. */
+/** Stages are logged in batches at this interval: writing a line at once would take longer than most stages and distort them. */
 const WRITE_MS = 100
 
-/** From now on each stage of each run is a line of the log at level debug; `at_us` is of the clock that all processes of a machine share. */
+/** From now on logs each stage of each run at level debug; `at_us` is CLOCK_MONOTONIC, which all processes of a machine share. */
 export const logStages = (log: Logger): void => {
   const waiting: object[] = []
   stages.subscribe((message) => {

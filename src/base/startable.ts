@@ -21,7 +21,7 @@ export interface StopFailure {
   readonly error: unknown
 }
 
-/** Enough to bind a port or read a key on a loaded machine; who needs more says so. */
+/** Enough to bind a port or read a key on a loaded machine. A component that needs more sets its own deadline. */
 const DEFAULT_DEADLINE_MS = 10_000
 
 const withDeadline = async (work: Promise<void>, ms: number, what: string): Promise<void> => {

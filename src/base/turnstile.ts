@@ -1,4 +1,4 @@
-/** So many at once; the others wait their turn, in order. */
+/** A counting semaphore: `limit` callers are inside at once, the others enter in the order in which they came. */
 export class Turnstile {
   readonly #limit: number
   readonly #queue: (() => void)[] = []
@@ -13,7 +13,7 @@ export class Turnstile {
     return this.#inside < this.#limit
   }
 
-  /** Answers how to leave, which may be called more than once. Throws the signal's reason where that aborts the wait: then nothing is to be left. */
+  /** Waits for a place and answers how to give it back, which may be called more than once. Throws the signal's reason, and holds no place then. */
   async enter(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted()
     if (this.#inside < this.#limit) this.#inside += 1
@@ -25,7 +25,7 @@ export class Turnstile {
     }
   }
 
-  /** The place passes on to whoever has waited longest. */
+  /** Passes the place on to the caller that has waited longest. */
   #leave(): void {
     const next = this.#queue.shift()
     if (next === undefined) this.#inside -= 1
@@ -37,7 +37,7 @@ export class Turnstile {
     const abort = (): void => {
       const at = this.#queue.indexOf(resolve)
       if (at !== -1) this.#queue.splice(at, 1)
-      // Not in the queue: the place was passed on to us in this very turn.
+      // Not in the queue any more: `#leave` has passed a place on to this caller in this very turn.
       else this.#leave()
       resolve()
     }

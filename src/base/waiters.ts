@@ -1,19 +1,19 @@
 import type { Clock } from './clock.ts'
 
-/** How long somebody waits. */
+/** How long a caller waits. */
 export interface Patience {
   readonly clock: Clock
-  /** Null: for as long as it takes. */
+  /** Null: without limit. */
   readonly timeoutMs: number | null
-  /** Whoever asked is gone. */
+  /** Aborted when the caller is gone. */
   readonly signal: AbortSignal
 }
 
-/** Those who wait for the same moment. Whoever stops waiting leaves nothing behind. */
+/** Callers that wait for the next `wake`. One that stops waiting leaves no listener, timer or entry behind. */
 export class Waiters {
   readonly #waiting = new Set<() => void>()
 
-  /** Lets all of them go on. */
+  /** Resolves every wait. */
   wake(): void {
     for (const goOn of this.#waiting) goOn()
     this.#waiting.clear()
@@ -24,7 +24,7 @@ export class Waiters {
     return new Promise((resolve) => this.#waiting.add(resolve))
   }
 
-  /** Resolves at the next `wake`, or when the patience is at its end. */
+  /** Resolves at the next `wake`, when the time is up, or when the signal is aborted. */
   async wait({ clock, timeoutMs, signal }: Patience): Promise<void> {
     if (signal.aborted || timeoutMs === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()

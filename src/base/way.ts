@@ -6,17 +6,18 @@ import { isMissing } from './errors.ts'
 /** The kernel's own bound on links in one path (path_resolution(7)). */
 export const MAX_PATH_LINKS = 40
 
-/** One thing that the system meets on the way to a path. */
+/** One entry that the kernel looks up while it resolves a path. */
 export interface WayPoint {
-  /** With no link in it before its last name. */
+  /** Without symbolic links, except that its last name may be one. */
   readonly path: string
-  /** Undefined: nothing stands there, and the way ends. */
+  /** Undefined where nothing stands at `path`; it is the last then. */
   readonly info: Stats | undefined
 }
 
 /**
- * Goes to a path as the system does: from the root directory over each directory and link, a `..` from where a link has led,
- * to what stands at its end. Throws what the system says of what may not be looked at, ELOOP where links lead on for ever.
+ * Resolves a path as the kernel does (path_resolution(7)) and yields each directory and symbolic link on the way, from `/` to
+ * what stands at its end; `..` is taken from where a link has led. Throws what lstat(2) and readlink(2) do, and ELOOP above
+ * `MAX_PATH_LINKS`.
  */
 export function* wayTo(path: string): Generator<WayPoint, void, undefined> {
   const ahead = namesOf(isAbsolute(path) ? path : `${process.cwd()}/${path}`)

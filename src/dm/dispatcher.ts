@@ -14,7 +14,7 @@ export interface DispatcherComponents {
   readonly log: Logger
 }
 
-/** Gives each body of a channel that a peer opened to the room its prefix names; others are counted and dropped, and end the channel of an agent that is not accepted. */
+/** Hands each body of a channel that a peer opened to the handler of its prefix. A body of another prefix is counted and dropped, and ends the channel of an agent that is not accepted. */
 export class Dispatcher {
   readonly #counters: DmCounters
   readonly #log: Logger
@@ -25,7 +25,7 @@ export class Dispatcher {
     this.#log = components.log
   }
 
-  /** From now on the bodies of this channel are given out: one that a peer has opened and that does not listen yet. */
+  /** From now on bodies of this channel, which a peer has opened and which does not listen yet, go to the handlers. */
   attach(channel: DmChannel): void {
     channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
   }

@@ -47,7 +47,7 @@ class Listener<T> implements Subscription<T> {
   }
 }
 
-/** Hands events to whoever listens. A listener that falls too far behind gets a last word and is let go. */
+/** Hands events to its subscribers. One that falls `MAX_EVENT_BACKLOG` events behind gets `lastWord` and is unsubscribed. */
 export class EventFeed<T> {
   readonly #listeners = new Set<Listener<T>>()
   readonly #lastWord: () => T
@@ -66,7 +66,7 @@ export class EventFeed<T> {
     return listener
   }
 
-  /** How many listeners got it, and how many were let go instead. */
+  /** How many subscribers got the event, and how many were unsubscribed instead. */
   push(event: T): { delivered: number; cutOff: number } {
     let cutOff = 0
     const before = this.#listeners.size

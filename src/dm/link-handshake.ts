@@ -42,7 +42,7 @@ export class LinkHandshake {
   readonly #primitives: Primitives
   readonly #frames: FrameStream
   readonly #peer: MachineId
-  /** We let the peer wait for so long that it may have given up. */
+  /** True once our own part took `SLOW_ANSWER_MS`, after which the peer may have given up. */
   #slow = false
 
   /** `peer`: the machine that Noise proved on the other end of this stream's connection. */
@@ -126,7 +126,7 @@ export class LinkHandshake {
     const last = linkM3.decode(m3)
     const transcript = finalTranscript(so_far.machines, so_far.m1, so_far.m2, last)
     if (!equalBytes(last.mac, initiatorMac(so_far.secret, transcript))) throw wrongMac()
-    // What already follows M3 waits until the executor has verified it.
+    // Frames behind M3 wait until the executor has verified M3.
     this.#frames.hold()
     const ready = await this.#port.linkFinish({ handle: accepted.handle, m2: so_far.m2, m3 })
     return {
@@ -144,7 +144,7 @@ export class LinkHandshake {
     }
   }
 
-  /** The peer's next message. Its time runs only while we wait for it, and where our own part took long it may have given us up: that our executor is slow is not held against it. */
+  /** The peer's next message. Its time runs only while we wait for it, and an end is no offence where our own part took long (`#slow`): a slow executor of ours is not held against the peer. */
   async #hear(signal: AbortSignal): Promise<Uint8Array> {
     try {
       return await this.#frames.read(AbortSignal.any([signal, AbortSignal.timeout(LINK_HANDSHAKE_MS)]))
@@ -179,7 +179,7 @@ export const asAppError = (error: unknown): AppError => {
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/** The same for what ended while we waited for the peer, and had not let it wait before. */
+/** As `asAppError`, marked as the offence `handshake_failed`: the peer had not been kept waiting, and ended or did not answer. */
 const asPeersError = (error: unknown): AppError => {
   const { code, message } = asAppError(error)
   return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })

@@ -37,7 +37,7 @@ export class LinkResponder {
 
   async respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
     const { node, table, counters } = this.#parts
-    // We may have dialled it ourselves, as a contact.
+    // The gate did not see this connection if we have dialled it ourselves.
     const release = node.refuses(connection) ? null : this.#budget.take(connection)
     if (release === null) {
       counters.add('handshakes_refused')
@@ -57,7 +57,7 @@ export class LinkResponder {
 
   #begin(entry: LinkEntry, channel: DmChannel): void {
     const { table, dispatcher } = this.#parts
-    // The initiator makes a new link in time; this one is kept a little longer.
+    // The initiator renews the link after `LINK_RENEW_MS`; until then, and a little longer, the old one stays.
     table.after(entry, LINK_RENEW_MS + LINK_RENEW_GRACE_MS, () => table.retire(entry))
     dispatcher.attach(channel)
     channel.listen()
@@ -76,7 +76,7 @@ export class LinkResponder {
     const { onReleased } = channel
     channel.onReleased = () => {
       onReleased()
-      // In a later turn: libp2p may be ending this very connection.
+      // In a later turn, because libp2p may be aborting this very connection now, and throws when it is aborted again.
       setImmediate(end)
     }
   }
@@ -92,9 +92,9 @@ export class LinkResponder {
 }
 
 /**
- * What the other side did wrong in a handshake that it began, or null where it may be nobody's fault. Whoever begins one
- * and does not end it has cost us signatures, unless it was ours to end the connection (`ours`); a machine that is named
- * (`known`) may lose its connection.
+ * The peer's offence in a handshake that it began and that failed; null where it may be nobody's. To begin a handshake and
+ * leave it costs us signatures, and so is an offence, unless we have ended the connection ourselves (`ours`) or a named
+ * machine (`known`) has lost it.
  */
 const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Offence | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'

@@ -17,7 +17,7 @@ import type { LinkPort } from './link-port.ts'
 import { NonceSupply } from './nonce-supply.ts'
 import { StreamPool } from './stream-pool.ts'
 
-/** A link and what lives and ends with it. */
+/** A link, and everything that is closed with it. */
 export interface LinkEntry {
   readonly link: OpenLink
   readonly pool: StreamPool
@@ -38,7 +38,7 @@ export interface LinkTableComponents {
   readonly log: Logger
 }
 
-/** A link that was just made, and its first channel, of the handshake's own stream: who asked for it has that listen at once. */
+/** A new link and the channel on its handshake's own stream. The caller of `make` calls `channel.listen()` in the same turn. */
 export interface NewLink {
   readonly entry: LinkEntry
   readonly channel: DmChannel
@@ -51,7 +51,7 @@ export class LinkTable {
   readonly #parts: LinkTableComponents
   readonly #links = new Set<LinkEntry>()
   readonly #byNumber = new Map<number, LinkEntry>()
-  /** The newest last. */
+  /** Entries of one key in the order in which they were made. */
   readonly #byAgent = new Map<AgentId, readonly LinkEntry[]>()
   readonly #byMachine = new Map<MachineId, readonly LinkEntry[]>()
   readonly #byConnection = new Map<MeshConnection, readonly LinkEntry[]>()
@@ -140,7 +140,7 @@ export class LinkTable {
     this.#byNumber.set(entry.link.number, entry)
     for (const [index, key] of this.#indexesOf(entry)) index.set(key, [...(index.get(key) ?? []), entry])
     this.#parts.counters.add('links_opened')
-    // The link may be ours, and the peer's handshake go on.
+    // The new link may be one that we initiated: the peer's handshake still goes on.
     if (this.#settle(connection)) this.#pending.set(connection, Promise.withResolvers())
   }
 

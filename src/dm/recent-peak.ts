@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { PEAK_MS } from '../protocol/limits.ts'
 
-/** The most that there was at once in a while: at least `PEAK_MS`, at most twice that. */
+/** The highest count noted within the last `PEAK_MS`, or a little longer: at most twice that. */
 export class RecentPeak {
   readonly #clock: Pick<Clock, 'monotonic'>
   #since: number

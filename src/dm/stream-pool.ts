@@ -32,25 +32,25 @@ export interface StreamPoolComponents {
 interface Spare {
   readonly frames: FrameStream
   readonly nonce: Uint8Array
-  /** Its place among the unused ones. */
+  /** Gives back its place in `#unused`. */
   readonly leave: () => void
 }
 
 /**
- * Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. What is
- * taken is replaced when whoever took it is done, with the end of that stream in one packet, or after a while. A burst
- * is remembered for a while: the next one of its size finds a stream for each.
+ * Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. A stream that was
+ * taken is replaced when its user is done, in one packet with its end, or after `REFILL_MS`. The size of a burst is
+ * remembered (`RecentPeak`), so that the next burst of that size finds a stream for each.
  */
 export class StreamPool {
   readonly #parts: StreamPoolComponents
   readonly #self: AgentId
   readonly #closed = new AbortController()
-  /** The peer bears a limited number of streams that are not used yet: a burst waits here, not there. */
+  /** The peer ends the oldest of too many unused streams (`MAX_WAITING_STREAMS`), so a burst waits here. */
   readonly #unused = new Turnstile({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
   readonly #peak: RecentPeak
   #opening = 0
-  /** Asked for and not done with. */
+  /** Streams taken, or waited for, whose users are not done. */
   #inUse = 0
   #refill: Timer | null = null
   #trim: Timer | null = null
@@ -89,7 +89,7 @@ export class StreamPool {
     this.#spares = []
   }
 
-  /** What is in use will be done, and replaced then. */
+  /** How many spares there should be: streams in use are not counted again, since each is replaced when its user is done. */
   get #wanted(): number {
     return Math.max(SPARE_STREAMS, Math.min(this.#peak.value, MAX_SPARE_STREAMS) - this.#inUse)
   }
@@ -128,7 +128,7 @@ export class StreamPool {
     if (this.#spares.length > SPARE_STREAMS) this.#trim ??= this.#parts.clock.setTimeout(() => this.#shrink(), PEAK_MS, { unref: true })
   }
 
-  /** What a burst has left is let go as the burst is forgotten. */
+  /** Closes spares beyond `#wanted`, once a burst has been forgotten. */
   #shrink(): void {
     this.#trim = null
     const kept = this.#spares.splice(0, this.#wanted)
@@ -174,7 +174,7 @@ export class StreamPool {
     } catch (error) {
       const reason = error instanceof Error ? error : new Error(errorText(error))
       frames?.abort(reason)
-      // A peer greets as soon as it reads. One that does not is gone, and only dialling anew can tell.
+      // A peer greets as soon as it reads. A connection that is quiet for so long is taken for dead, so that the next attempt dials anew.
       if (late.aborted && !signal.aborted && connection.quiet) connection.abort(reason)
       throw error
     }

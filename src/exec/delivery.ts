@@ -42,7 +42,7 @@ export class Delivery {
     if (this.#waiting === null) this.#pump()
   }
 
-  /** From now on events are counted as consumed without being shown: the caller is gone. */
+  /** The caller is gone: from now on events count as consumed without being passed to the sink. */
   mute(): void {
     if (this.#muted) return
     this.#muted = true
@@ -89,11 +89,11 @@ export class Delivery {
     }
   }
 
-  /** False when nobody waits any more: the sink was muted by its own call. */
+  /** False when the sink's own call has muted it: then the event is not waited for. */
   #wait(event: RunEvent, consumed: Promise<void>): boolean {
     if (!this.#muted) this.#waiting = event
     const resume = (): void => {
-      // Muted meanwhile: it has been counted, and the rest has been pumped.
+      // `mute` has counted this event and pumped the rest.
       if (this.#waiting !== event) return
       this.#waiting = null
       this.#done(event)

@@ -6,26 +6,26 @@ import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
 import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../protocol/resume-limits.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
 
-/** Another transport to the agent and machine of the lost one. `silent`: it was not closed, nothing came on it any more. */
+/** Opens another transport to the same agent and machine. `silent`: the lost one was not closed, but nothing came on it any more. */
 export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunTransport>
 
 export interface ResumableTransportComponents {
   readonly transport: RunTransport
   readonly clock: Clock
-  /** Null where there is no network in between: then nothing can be lost but the other end itself. */
+  /** Null for a run on this daemon's own executor: its transport is lost only with the executor. */
   readonly reopen: Reopen | null
 }
 
 export interface ResumableTransportInit {
   readonly requestId: RequestId
-  /** Numbers of the next frames of output. */
+  /** Sequence numbers of the frames of output that are expected next. */
   position(): { readonly stdout: number; readonly stderr: number }
   onFrame(frame: ExecFrame): void
-  /** The run goes on on another transport; stdin below this number has come there. */
+  /** The run was resumed on another transport; the other side has stdin below this number. */
   onResumed(stdin: number): void
-  /** The Request never came there, and will not be taken any more: the same, signed for this transport. Throws where it is not to be sent again. */
+  /** The other side has never seen the Request, and has made its nonce void. Answers the same Request, signed for this transport; throws where it is not to be sent again. */
   signAgain(transport: RunTransport): Promise<ExecFrame>
-  /** That Request is on its way, and nothing else of the run. */
+  /** The Request of `signAgain` was sent: nothing else of the run was sent on this transport. */
   onSentAgain(): void
   /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
   onLost(message: string, foreign: boolean): void
@@ -34,35 +34,35 @@ export interface ResumableTransportInit {
 type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
 
 /**
- * Where the frames of one run come and go: a transport and, when that one is lost or falls silent, another to
- * the same agent on the same machine, for as long as the lease may last over there. What is sent while
- * there is none is dropped; what matters of it is sent again after `onResumed`.
+ * Carries the frames of one run: over one transport and, when that is lost or falls silent, over another to the same
+ * agent on the same machine, for as long as the run's lease may last there. Frames sent while there is no transport are
+ * dropped; after `onResumed` the owner sends again what the other side needs.
  */
 export class ResumableTransport {
   readonly #clock: Clock
   readonly #reopen: Reopen | null
   readonly #init: ResumableTransportInit
   readonly #timers = new Map<TimerName, Timer>()
-  /** The present transport, or the one that is tried; null while there is neither. */
+  /** The transport that carries the run, or the one on which Resume was sent; null while there is neither. */
   #transport: RunTransport | null
-  /** False while no transport carries the run. */
+  /** False from the loss of a transport until the run is resumed on another. */
   #attached = true
   #peer: RunPeer
-  /** What the Request quoted. */
+  /** The stream nonce that the Request quotes. */
   #requestNonce: Uint8Array
-  /** Once at most: whether the Request is sent a second time, or was. */
+  /** Whether the Request is to be sent a second time, or was: at most once. */
   #again: 'no' | 'wanted' | 'done' = 'no'
   #attempt: AbortController | null = null
   #attemptedAt = Number.NEGATIVE_INFINITY
   #sentAt: number
-  /** Checks since the first renewal that is not answered, and it; 0 while there is none. */
+  /** 0: every renewal was answered; n: the first unanswered one was sent n - 1 checks ago. */
   #unanswered = 0
-  /** Of the transport, at the last check. */
+  /** `RunTransport.heard` at the last check. */
   #heard = 0
   #checks = 0
   #resumes = 0
   #silent = false
-  /** What ended the last transport or try. */
+  /** Why the last transport was lost, or the last attempt failed. */
   #cause = ''
   #over = false
 
@@ -76,12 +76,12 @@ export class ResumableTransport {
     this.#sentAt = this.#clock.monotonic()
   }
 
-  /** Who answers: the same on every transport. */
+  /** The agent and machine at the other end: the same on every transport. */
   get peer(): RunPeer {
     return this.#peer
   }
 
-  /** True once the run has gone on on another transport than its first. */
+  /** True once the run was resumed on another transport. */
   get resumed(): boolean {
     return this.#resumes > 0
   }
@@ -105,13 +105,13 @@ export class ResumableTransport {
     if (this.#attached) await this.#transport?.drained()
   }
 
-  /** What was sent still arrives. */
+  /** Ends in peace: frames sent before still arrive. */
   close(): void {
     this.#end()
     this.#transport?.close()
   }
 
-  /** At once, and the other side is told to end the run. */
+  /** Ends at once: sends Cancel, and aborts the transport. */
   abort(): void {
     this.send({ type: 'cancel', request_id: this.#init.requestId })
     this.#end()
@@ -191,7 +191,7 @@ export class ResumableTransport {
     this.#lose(errorText(error), false)
   }
 
-  /** The transport is of no use any more: look for another until the lease over there must be over. */
+  /** Looks for another transport until the run's lease on the other side must be over. */
   #lose(cause: string, silent: boolean): void {
     this.#transport = null
     this.#cause = cause
@@ -239,7 +239,7 @@ export class ResumableTransport {
     transport.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
-  /** A renewal is answered by the other side's network half, so silence means that nobody is there: no answer, nor anything else. */
+  /** The other side's network half answers renewals itself, so a transport on which nothing comes for `SILENT_CHECKS` is dead, however quiet the run is. */
   #check(): void {
     this.#checks += 1
     if (this.#hears()) this.#unanswered = Math.min(this.#unanswered, 1)

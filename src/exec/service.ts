@@ -45,18 +45,18 @@ export class ExecService {
   }
 }
 
-/** The channel on which each run of each peer is at present. */
+/** The present `PeerRun` of each run, by its name: peer and request id. */
 class PeerRuns {
   readonly #runs = new Map<string, PeerRun>()
-  /** Those that the executor is done with, and their peers are not. */
+  /** Runs that the executor has closed, with frames that their peers have not read yet. */
   readonly unread = new Keeping(UNREAD)
 
-  /** A run that was opened. One that has its name already keeps it: the executor will refuse the other. */
+  /** Enters a run that was opened. If its name is taken the first keeps it: the executor refuses the second. */
   opened(name: string, run: PeerRun): void {
     if (!this.#runs.has(name)) this.#runs.set(name, run)
   }
 
-  /** The same peer goes on with its run on another channel: what waits for the old one is of no use. */
+  /** The peer resumes its run on another channel: replaces the run on the old one, whose frames are not needed any more. */
   resumed(name: string, run: PeerRun): void {
     this.#runs.get(name)?.replaced()
     this.#runs.set(name, run)
@@ -73,7 +73,7 @@ interface PeerRunComponents extends ExecServiceComponents {
   readonly runs: PeerRuns
 }
 
-/** A frame of the executor, and the number that the peer may acknowledge once it has it. */
+/** A frame of the executor; for output, with the sequence number that the peer may acknowledge once it is sent. */
 interface Answer {
   readonly bytes: Uint8Array
   readonly output: { readonly type: 'stdout' | 'stderr'; readonly seq: number } | null
@@ -85,10 +85,10 @@ class PeerRun implements Keepable {
   readonly #channel: RunChannel
   readonly #requestId: RequestId
   #run: RunPort | null = null
-  /** The executor's answers that wait for a slow peer. The window bounds them while the run is there, and `UNREAD` afterwards. */
+  /** The executor's frames that wait for a slow peer. The run's window bounds them while the run lives, `UNREAD` afterwards. */
   readonly #queue: Answer[] = []
   #queuedBytes = 0
-  /** Numbers of the frames of output that the peer has not been sent yet. */
+  /** Sequence numbers of the first frames of output that were not sent to the peer. */
   #unsent: { stdout: number; stderr: number } = { stdout: 0, stderr: 0 }
   #sending = false
   #ended = false
@@ -103,7 +103,7 @@ class PeerRun implements Keepable {
     this.#requestId = init.requestId
   }
 
-  /** Its peer and its request id: nobody else's run has it. */
+  /** Unique: only this peer can have a run of this name. */
   get #name(): string {
     const { agentId, machineId } = this.#channel.link
     return `${agentId}:${machineId}:${this.#requestId}`
@@ -113,7 +113,7 @@ class PeerRun implements Keepable {
     return this.#queuedBytes
   }
 
-  /** The peer may ask for its run again, and hears that it is gone. */
+  /** Drops what waits for the peer. A peer that resumes the run afterwards is answered Gone. */
   forget(): void {
     this.#leave(() => undefined)
     this.#channel.abort()
@@ -132,7 +132,7 @@ class PeerRun implements Keepable {
     }
   }
 
-  /** The stream is gone. In peace: the peer has all it wants. Otherwise it may come back for the rest. */
+  /** The channel has ended. In peace, or for a malformed frame, the run is over for this peer; otherwise it may resume it. */
   closed(error: Error | null): void {
     this.#leave((port) => (error === null || isAppError(error, 'malformed') ? port.over() : port.lost()))
   }
@@ -160,12 +160,12 @@ class PeerRun implements Keepable {
       this.#begin(frame, bytes)
       return
     }
-    // Whoever could acknowledge what waits here would have us keep all of the output.
+    // An ack of frames that are still in `#queue` would open the window, and the queue could grow to all of the output.
     if (frame.type === 'ack' && (frame.stdout > this.#unsent.stdout || frame.stderr > this.#unsent.stderr))
       throw new AppError('malformed', 'it acknowledges what it was not sent')
     this.#run.send(bytes)
-    // An answer, so that the requester can tell a quiet run from a dead connection. Where others wait, they
-    // are answer enough: a peer that renews and does not read must not fill our memory.
+    // Answered, so that the requester can tell a quiet run from a dead connection. Not where other frames wait, which
+    // answer as well: a peer that renews and does not read must not fill our memory.
     if (frame.type === 'lease_renew' && this.#queue.length === 0 && this.#stdinAcked !== null) {
       this.#send(execFrame.encode({ type: 'ack', request_id: this.#requestId, stdin: this.#stdinAcked, stdout: 0, stderr: 0 }))
     }
@@ -207,12 +207,12 @@ class PeerRun implements Keepable {
     const first = !this.#answered
     this.#answered = true
     if (frame.type === 'ack') this.#stdinAcked = frame.stdin
-    // A run that never started has its Exit for a first answer.
+    // A denied run is answered with its Exit first.
     if (first && frame.type === 'exit' && isOfStranger(execExit.decode(frame.body).denial_reason))
       this.#components.onStrangerDenied(this.#channel.link)
   }
 
-  /** The executor has nothing more to say; what waits still goes out. */
+  /** The executor has closed the run: sends what waits, then closes the channel. */
   #over(): void {
     this.#finished = true
     this.#flush()
@@ -222,7 +222,7 @@ class PeerRun implements Keepable {
   #flush(): void {
     if (this.#sending) return
     this.#sending = true
-    // What cannot be sent leaves a stream that is of no use to the peer.
+    // A channel on which sending failed is of no more use to the peer.
     this.#sendAll().catch(() => this.#channel.abort())
   }
 

@@ -34,7 +34,7 @@ export class AddressBook {
   readonly #seen: () => readonly SeenAgent[]
   readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
   readonly #local = new BoundedMap<MachineId, readonly string[]>({ max: MAX_MDNS_PEERS })
-  /** Addresses of contacts by machine, read once for each contact of a snapshot: a look at all of them asks for each many times. */
+  /** The addresses of each contact's card, by machine. Parsed once for each contact of a snapshot, because `homes` and `#index` ask for them again and again. */
   readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
   #indexed: ContactIndex | null = null
 
@@ -76,7 +76,7 @@ export class AddressBook {
     return [...new Set(all)]
   }
 
-  /** Hosts where cards and the bootstrap list say that machines are, except those that they tell by name. */
+  /** Hosts in the cards of contacts that are not blocked, and in the bootstrap list: IP addresses only, no DNS names. */
   get listedHosts(): ReadonlySet<string> {
     return this.#index().hosts
   }
@@ -86,7 +86,7 @@ export class AddressBook {
     return [...new Set([...this.#bootstrap.keys(), ...this.homes().accepted])]
   }
 
-  /** Where contacts live that are not blocked; `accepted` are those of level `known` or `trusted`. One look at all contacts and all announcements. */
+  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `named` of the rest. Goes through all contacts and announcements once. */
   homes(): Readonly<Record<'named' | 'accepted', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
     const homes: Record<'named' | 'accepted', MachineId[]> = { named: [], accepted: [] }
@@ -105,7 +105,7 @@ export class AddressBook {
     return contact.machines.length === 0 ? machines : machines.filter((machine) => contact.machines.includes(machine))
   }
 
-  /** Of the contacts as they are, until there are others. */
+  /** Made anew only when the list of contacts is another one. */
   #index(): ContactIndex {
     const contacts = this.#contacts()
     if (this.#indexed?.contacts === contacts) return this.#indexed
@@ -131,9 +131,9 @@ export class AddressBook {
 interface ContactIndex {
   readonly contacts: readonly BookContact[]
   readonly byAgent: ReadonlyMap<AgentId, BookContact>
-  /** What the cards say of each machine. */
+  /** Addresses on the cards of all contacts, by machine. */
   readonly addresses: ReadonlyMap<MachineId, readonly string[]>
-  /** Where those are that are not blocked, and the bootstrap list. */
+  /** See `listedHosts`. */
   readonly hosts: ReadonlySet<string>
 }
 

@@ -21,11 +21,11 @@ export const parseAddress = (text: string): PeerAddress | null => {
   return machineId === null || addressProblem(text, peerIdOf(machineId)) !== null ? null : { text, machineId }
 }
 
-/** Where a peer was found, each address ending in who must answer there. */
+/** The addresses at which mDNS found a peer, each completed by the `/p2p/…` that must answer there. */
 export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
   addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
 
-/** The host of an address: what budgets per address count by. An IPv6 host counts by its /64. Null for one that is told by name. */
+/** The host of an address, as budgets count it: an IPv6 host by its /64. Null for a DNS name. */
 export const hostOfText = (text: string): string | null => {
   const [, protocol, value = ''] = text.split('/')
   if (protocol === 'ip4') return value

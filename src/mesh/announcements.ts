@@ -145,7 +145,7 @@ export class Announcements {
     return { verdict: 'accept', newcomer }
   }
 
-  /** Who has a contact's key may announce as many machines as it makes up: one too many goes, and none that we know before the others. */
+  /** The holder of one agent key may announce any number of machines: above `MAX_ANNOUNCED_MACHINES` the oldest that nobody names is forgotten, or else the oldest. */
   #forgetMachineOf(agentId: AgentId): void {
     const own = [...this.#seen].filter(([, { agent_id }]) => agent_id === agentId)
     if (own.length <= MAX_ANNOUNCED_MACHINES) return
@@ -168,6 +168,6 @@ export class Announcements {
 
 const keyOf = (agentId: AgentId, machineId: MachineId): string => `${agentId}/${machineId}`
 
-/** By our clock, which may be wrong or differ from that of an honest neighbour: no reason to blame one. */
+/** Judged by our clock, which may differ from an honest neighbour's, so what is untimely is dropped and not held against the neighbour. */
 const isUntimely = ({ issued_at_ms, expires_at_ms }: CardBody, now: number): boolean =>
   issued_at_ms > now + MAX_CLOCK_SKEW_MS || expires_at_ms <= now || now - issued_at_ms > MAX_CLOCK_SKEW_MS + ANNOUNCE_TTL_MS

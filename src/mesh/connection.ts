@@ -46,17 +46,17 @@ export class MeshConnection {
     return this.#meter?.total ?? null
   }
 
-  /** Nothing came on a stream of ours for a minute, open or not: what libp2p speaks with itself is no use to anybody. */
+  /** No byte came on a stream of our own protocols for a minute. Streams of libp2p itself (identify, gossipsub) do not count. */
   get idle(): boolean {
     return this.#clock.monotonic() - this.#heardAt >= IDLE_CONNECTION_MS
   }
 
-  /** We have ended it: what breaks off by that is not the peer's doing. */
+  /** We have ended the connection ourselves, so a handshake that fails by that is not held against the peer. */
   get givenUp(): boolean {
     return this.#givenUp
   }
 
-  /** From now on `charge` is asked about all that the peer sends: when it says no, the connection ends. */
+  /** See `TrafficMeter.charge`. */
   meter(charge: (traffic: Traffic) => boolean): void {
     if (this.#meter === null) throw new TypeError('the connection has no meter')
     this.#meter.charge = charge
@@ -75,7 +75,7 @@ export class MeshConnection {
     return this.#heard
   }
 
-  /** Nothing came for a while. What is slow is not dead: only a connection that is quiet is given up for its silence. */
+  /** Nothing came for a while. A slow connection still brings bytes, so only a quiet one may be taken for dead. */
   get quiet(): boolean {
     return this.#clock.monotonic() - this.#heardAt >= QUIET_AFTER_MS
   }

@@ -16,11 +16,11 @@ import { machineIdOf } from './peer-ids.ts'
 /** What the gate must know of the mesh. */
 export interface GateView {
   isKnown(machineId: MachineId): boolean
-  /** Too many offences of late, of this machine or of strangers from this host. */
+  /** Whether this machine, or strangers from this host, are refused for their offences. */
   isRefused(machineId: MachineId, host: string): boolean
-  /** Whether one more connection may come from there now. `known`: machines that we know may be there. */
+  /** Whether one more connection from this host may begin now. `known`: a machine that we know has been seen or is listed there. */
   mayBegin(host: string, known: boolean): boolean
-  /** A connection of this host ended before it had said who it is. */
+  /** A connection from this host was closed before Noise had proven its machine. */
   onUnfinished(host: string): void
   /** Strangers that we have dialled ourselves. */
   strangersDialled(): number
@@ -30,12 +30,12 @@ export interface GateView {
 const REFUSALS = ['too_fast', 'no_machine', 'penalty', 'stranger', 'host_full', 'full'] as const
 type Refusal = (typeof REFUSALS)[number]
 
-/** What is touched of a connection that comes in. libp2p hands on its timeline to what it makes of it. */
+/** What we use of an inbound connection. Its `timeline` is the same object in the `Connection` that libp2p makes of it, and so identifies both. */
 export type Incoming = Pick<MultiaddrConnection, 'remoteAddr' | 'timeline' | 'addEventListener' | 'abort'>
 
-/** What libp2p and we have made of it. */
+/** The upgraded connection: a `MeshConnection`. */
 export interface Held {
-  /** Nothing of use was done on it of late. */
+  /** See `MeshConnection.idle`. */
   readonly idle: boolean
   abort(reason: Error): void
 }
@@ -44,11 +44,11 @@ export interface Held {
 interface Guest {
   readonly incoming: Incoming
   readonly host: string
-  /** Null until Noise has proven it. */
+  /** Null until Noise has proven the machine. */
   machineId: MachineId | null
-  /** Null until then, and for a moment longer. */
+  /** Null until libp2p has upgraded the connection, which is a moment after `machineId` is known. */
   held: Held | null
-  /** We gave it up ourselves. */
+  /** We closed it to make room, so that it ended unproven is no offence. */
   dropped: boolean
 }
 
@@ -60,11 +60,11 @@ interface Guest {
 export class Gate implements ConnectionGater {
   readonly #view: GateView
   readonly #strangers: boolean
-  /** By their timelines, the oldest first. */
+  /** By `timeline`, the oldest first. */
   readonly #guests = new Map<object, Guest>()
   readonly #hosts = new KnownHosts()
   readonly #refusals = Object.fromEntries(REFUSALS.map((reason) => [reason, 0])) as Record<Refusal, number>
-  /** Counted when asked for, and again when somebody has come or gone. */
+  /** Cache of `outsideHosts()`; null when a connection has come, gone or been proven since. */
   #outsideHosts: number | null = null
 
   /** `strangers`: whether machines may stay that nobody names. */
@@ -78,24 +78,24 @@ export class Gate implements ConnectionGater {
     return { ...this.#refusals }
   }
 
-  /** Hosts of which somebody is here now who is a stranger, or has not said yet who it is. */
+  /** How many hosts have an inbound connection of a stranger, or one whose machine is not proven yet. */
   outsideHosts(): number {
     this.#outsideHosts ??= this.#countByHost(({ machineId }) => machineId === null || !this.#view.isKnown(machineId)).size
     return this.#outsideHosts
   }
 
-  /** This machine, which we know, is there: whoever comes from there may be one of its kind. */
+  /** A machine that we know is at this host, so connections from there keep a share of their own: see `Sources.mayConnect`. */
   remember(host: string, machineId: MachineId): void {
     this.#hosts.add(host, machineId)
   }
 
-  /** Whom we know has changed. `listed`: hosts where machines are said to be that we know. */
+  /** Contacts, ACL or bootstrap list have changed. `listed`: see `AddressBook.listedHosts`. */
   reviewHosts(listed: ReadonlySet<string>): void {
     this.#hosts.review((machineId) => this.#view.isKnown(machineId), listed)
     this.#outsideHosts = null
   }
 
-  /** What was made of a connection that came in. */
+  /** libp2p has upgraded the inbound connection with this timeline. */
   opened(timeline: object, held: Held): void {
     const guest = this.#guests.get(timeline)
     if (guest !== undefined) guest.held = held
@@ -137,7 +137,7 @@ export class Gate implements ConnectionGater {
     return false
   }
 
-  /** Of the host that has most of them one leaves for a newcomer of another: one that is idle, or else the oldest. Among equals only who is idle does. */
+  /** Where strangers' places are full, the host with most strangers gives one up: an idle connection, or else its oldest. It gives up one in use only to a host with fewer than it has. */
   #noRoomFor(newcomer: Guest): Refusal | null {
     const here = this.#countByHost((guest) => this.#isStranger(guest))
     const mine = here.get(newcomer.host) ?? 0
@@ -152,14 +152,14 @@ export class Gate implements ConnectionGater {
     return null
   }
 
-  /** A peer that has restarted may have left connections behind that nobody has found dead yet. */
+  /** A machine that has restarted may have left connections behind that are dead and not closed. */
   #dropOldestOf(machineId: MachineId, limit: number): void {
     const own = [...this.#guests.values()].filter((guest) => guest.machineId === machineId)
-    // Its own doing: what that breaks off is held against it as ever.
+    // Aborted below `MeshConnection`, so that `givenUp` stays false: a handshake that breaks off by it counts as the machine's own offence.
     if (own.length > limit) this.#drop(own[0]!, own[0]!.incoming)
   }
 
-  /** Where machines are that we know, one of them may be about to say who it is: others go first. */
+  /** Above `MAX_UNPROVEN_CONNECTIONS` the fullest host loses its oldest unproven connection, hosts in `KnownHosts` after all others: a machine that we know may be about to prove itself there. */
   #makeRoomForUnproven(): void {
     const unproven = [...this.#guests.values()].filter(({ machineId }) => machineId === null)
     if (unproven.length <= MAX_UNPROVEN_CONNECTIONS) return

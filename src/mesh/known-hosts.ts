@@ -1,16 +1,16 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { MachineId } from '../protocol/ids.ts'
 
-/** Named machines of which it is remembered where they were, so that their way in is not narrowed for what strangers did there, … */
+/** Machines whose hosts are remembered, so that what strangers did at those hosts does not keep the machines out, … */
 export const MAX_REMEMBERED_MACHINES = 2_048
-/** … and the latest hosts of each: at home, at work, on the way. Every one has a share of its own, and one machine may have a /48. */
+/** … and how many hosts of each, the latest: home, work, a phone's network. Few, because each gets a share of its own (`Sources.mayConnect`) and one machine may hold a /48. */
 export const MAX_HOSTS_PER_MACHINE = 4
 
-/** Hosts where machines are that we know: whoever comes from there may be one of them. */
+/** Hosts at which machines that we know have proven themselves, or are listed. A connection from one of these may be such a machine's. */
 export class KnownHosts {
-  /** Where each has proven itself, its latest host last; of machines the latest last. */
+  /** Hosts at which each machine has proven itself; the latest machine and its latest host last. */
   readonly #hostsOf = new BoundedMap<MachineId, readonly string[]>({ max: MAX_REMEMBERED_MACHINES })
-  /** All of these; null when they have changed. */
+  /** All hosts of `#hostsOf`; null when those have changed since. */
   #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
 
@@ -19,14 +19,14 @@ export class KnownHosts {
     return this.#met.has(host) || this.#listed.has(host)
   }
 
-  /** A machine that we know has proven itself there. */
+  /** A machine that we know has proven itself at this host. */
   add(host: string, machineId: MachineId): void {
     const before = this.#hostsOf.get(machineId) ?? []
     this.#hostsOf.set(machineId, [...before.filter((one) => one !== host), host].slice(-MAX_HOSTS_PER_MACHINE))
     if (!before.includes(host)) this.#met = null
   }
 
-  /** Forgets where machines were that are not known any more. `listed`: where cards and the bootstrap list say that machines are. */
+  /** Forgets machines that are not known any more. `listed`: see `AddressBook.listedHosts`. */
   review(isKnown: (machineId: MachineId) => boolean, listed: ReadonlySet<string>): void {
     this.#listed = listed
     for (const machineId of this.#hostsOf.keys()) if (!isKnown(machineId)) this.#hostsOf.delete(machineId)

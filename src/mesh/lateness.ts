@@ -7,7 +7,7 @@ export const LATE_MS = 500
 /** … and for how long after that nobody is blamed for having been slow. */
 export const LATENESS_PARDON_MS = 10_000
 
-/** Whether our own event loop was late of late: then whoever seemed slow may not have been. */
+/** Whether our own event loop was late a short while ago: a peer that missed a deadline meanwhile may have been in time. */
 export class Lateness {
   readonly #clock: Pick<Clock, 'monotonic'>
   #looked: number

@@ -15,7 +15,7 @@ export interface PeerLimitsComponents {
   readonly log: Logger
 }
 
-/** Asks of all that peers do whether they may, and ends the connections of those who do too much. */
+/** Charges what peers do to their source (`Sources.charge`), and ends the connections of sources that do too much. */
 export class PeerLimits implements GossipWatch {
   readonly #parts: PeerLimitsComponents
 
@@ -23,7 +23,7 @@ export class PeerLimits implements GossipWatch {
     this.#parts = components
   }
 
-  /** Something that this peer did cost us work for nothing; a source that does so again and again is refused for a while. */
+  /** Notes an offence of this peer's source. When the source is refused by that, all of its connections are aborted. */
   penalise(connection: MeshConnection, offence: Offence): void {
     const { connections, log, sources } = this.#parts
     const source = sources.of(connection)
@@ -38,7 +38,7 @@ export class PeerLimits implements GossipWatch {
     return this.#parts.sources.charge(connection, what, 1) === 'allowed'
   }
 
-  /** What the muxer is about to get: it cannot be left out, so that who may not send it loses the connection. */
+  /** Charges frames that the muxer is about to get. No frame can be left out of a muxed connection, so where one is not allowed, for whatever reason, the connection is aborted. */
   maySend(connection: MeshConnection, traffic: Traffic): boolean {
     return Object.entries(traffic).every(([what, count]) => {
       const charge = count === 0 ? 'allowed' : this.#charge([connection], what as Metered, count)
@@ -47,9 +47,9 @@ export class PeerLimits implements GossipWatch {
     })
   }
 
-  /** Messages that only the crowd leaves no room for are left out. */
+  /** Charges the messages of one gossip batch; false drops the batch. */
   mayBring(neighbour: MachineId, messages: number): boolean {
-    // On which of its connections it sent them gossipsub does not say.
+    // gossipsub does not tell on which connection of the neighbour they came.
     return this.#charge(this.#parts.connections.to(neighbour), 'messages', messages) === 'allowed'
   }
 
@@ -59,7 +59,7 @@ export class PeerLimits implements GossipWatch {
     if (connection !== undefined) this.penalise(connection, 'bad_gossip')
   }
 
-  /** Who does too much for its standing is penalised, and loses these connections. What only the crowd leaves no room for is no offence. */
+  /** `too_much` is an offence, and ends these connections. `crowded` is none: strangers together leave no room, and this one may have done little. */
   #charge(connections: readonly MeshConnection[], what: Metered, count: number): Charge {
     const [first] = connections
     if (first === undefined) return 'too_much'

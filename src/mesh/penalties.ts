@@ -93,7 +93,7 @@ export class Penalties {
     return null
   }
 
-  /** Somebody who is not refused yet, rather than somebody who is: a crowd of newcomers sets nobody free. */
+  /** Forgets the oldest source that is not refused, or else the oldest: so no number of new sources ends the refusal of another. */
   #forgetOne(): void {
     for (const [source, { refused }] of this.#sources) if (!refused) return void this.#sources.delete(source)
     this.#sources.delete(this.#sources.keys().next().value!)

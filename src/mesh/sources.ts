@@ -16,7 +16,7 @@ import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
 
 export interface SourcesComponents extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
-  /** Hosts that strangers are connected from now, and those who have not said yet who they are. */
+  /** How many hosts have a connection of a stranger, or one whose machine is not proven yet: see `Gate.outsideHosts`. */
   readonly outsideHosts: () => number
 }
 
@@ -26,18 +26,18 @@ interface Whom {
   readonly host: string
 }
 
-/** `too_much`: more than its standing allows. `crowded`: no more than that, but strangers together do too much. */
+/** `too_much`: above the rate of its standing. `crowded`: below it, but all strangers together are above theirs. */
 export type Charge = 'allowed' | 'too_much' | 'crowded'
 
-/** Offences of who was slow: nobody's while we were slow ourselves. */
+/** Offences that consist in missing a deadline of ours: not counted while our own event loop was late. */
 const OF_TIME: ReadonlySet<Offence> = new Set(['handshake_failed', 'unfinished'])
-/** All strangers are one crowd. */
+/** The key under which all strangers are counted together. */
 const CROWD = ''
 
-/** Sources that did something within the time in which every budget is whole again: who comes and goes counts as if it had stayed. */
+/** Counts the sources noted within the last `LONGEST_REFILL_MS`, in which every budget is full again, whether they are still connected or not. */
 class RecentSources {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** When each did something last, in monotonic milliseconds; the latest last. */
+  /** When each was last noted, in monotonic milliseconds; the latest last. */
   readonly #last = new BoundedMap<string, number>({ max: MAX_METERED_SOURCES })
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
@@ -59,17 +59,17 @@ class RecentSources {
 }
 
 /**
- * How fast each source may be, and who is refused for what it did. Machines that are named answer for themselves,
- * wherever they are; strangers for all strangers of their host, so that nobody can have a machine refused that we know
- * and that shares its address. Strangers share a rate of all, too; while that is used up each costs its own source as
- * much more as there are hosts to share with, so that who does little goes on and who does much is held up.
+ * How fast each source may be, and which sources are refused for their offences. A named machine is a source of its
+ * own, wherever it is; all strangers of one host are one source, so that nobody can have a named machine refused that
+ * shares the host. Strangers also share one rate; while that is used up, each event is charged to its own source
+ * multiplied by the number of hosts, so that sources that do little go on and sources that do much are held up.
  */
 export class Sources {
   readonly #parts: SourcesComponents
   readonly #penalties: Penalties
   readonly #lateness: Lateness
   readonly #limits = new Map<string, RateLimit>()
-  /** Strangers' hosts that paid the price of many. */
+  /** Strangers' hosts that were charged the multiplied price and had it. */
   readonly #payers: RecentSources
   readonly #standing: (machineId: MachineId) => Standing
 
@@ -93,7 +93,7 @@ export class Sources {
     return this.#standing(machineId) === 'stranger' ? host : machineId
   }
 
-  /** Counts what this peer is about to do. */
+  /** Charges `count` events to this peer's source. */
   charge(peer: Whom, what: Metered, count: number): Charge {
     const standing = this.#standing(peer.machineId)
     const source = this.of(peer)
@@ -104,7 +104,7 @@ export class Sources {
     return 'allowed'
   }
 
-  /** The same of a connection whose machine is not proven yet. `known`: machines that are named may come from there; a share is kept for them. */
+  /** Charges a connection whose machine is not proven yet. `known`: the host is in `KnownHosts`, so a share is kept there for named machines, which its strangers cannot use up. */
   mayConnect(host: string, known: boolean): boolean {
     return this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
   }
@@ -122,7 +122,7 @@ export class Sources {
     return this.#penalties.list()
   }
 
-  /** An address costs little: beyond what all may begin together no number of them helps. */
+  /** Addresses cost an attacker little, so each host draws on the rate that all hosts share as well as on its own. */
   #mayAnybodyConnect(host: string): boolean {
     const count = this.#penalties.refuses(host) ? REFUSED_CONNECTION_COST : 1
     if (!this.#limit('own', 'stranger', 'connections').allows(host, count)) return false
@@ -131,15 +131,16 @@ export class Sources {
   }
 
   /**
-   * Hosts that came, did what a fresh budget allows and left count with those that are here: else the fewer came at a
-   * time the more all could do. No more is asked than there is to have, so that who has done nothing for long may begin.
+   * The price grows with the hosts that are here or, if they are more, with those that paid within `LONGEST_REFILL_MS`:
+   * else hosts could come, spend a full budget and leave, one after the other, at the price of few. It never exceeds a full
+   * budget, so a source that has done nothing for long can always pay it.
    */
   #paysAmongMany(source: string, what: Metered, count: number): boolean {
     const share = Math.max(1, this.#parts.outsideHosts() / CROWD_FACTOR, this.#payers.count / CROWD_FACTOR)
     return this.#limit('among many', 'stranger', what).allows(source, Math.min(count * share, RATES.stranger[what].burst))
   }
 
-  /** `own`: what a source does; `among many`: the same at the price that it has while all strangers together do too much; `crowd`: what they do. */
+  /** `own`: each source at the plain price; `among many`: each at the multiplied price, while `crowd` is used up; `crowd`: all strangers together. */
   #limit(purpose: 'own' | 'among many' | 'crowd', standing: Standing, what: Metered): RateLimit {
     const key = `${purpose} ${standing} ${what}`
     const known = this.#limits.get(key)

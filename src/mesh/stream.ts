@@ -11,7 +11,7 @@ export interface MeshStreamComponents {
 }
 
 export interface MeshStreamInit {
-  /** We wrote behind our own protocol proposal: the peer's agreement still comes before its first byte. */
+  /** We write without waiting for the peer's agreement on the protocol (see `libp2p/negotiation.ts`), which still precedes its first byte. */
   readonly early: boolean
 }
 

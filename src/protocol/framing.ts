@@ -22,7 +22,7 @@ export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
 /** From here on a frame is not joined into one piece before it is written. */
 export const LARGE_FRAME = 16 * 1024
 
-/** The begin of a frame of `length` bytes, the first of which are `first`; the others follow as they are. */
+/** The head of a frame of `length` bytes followed by `first`, its first bytes; the caller writes the rest behind it. */
 export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Uint8Array => {
   const head = Buffer.allocUnsafe(LENGTH_BYTES + first.length)
   head.writeUInt32BE(length)
@@ -94,7 +94,7 @@ export class FrameDecoder {
     this.#end += chunk.length
   }
 
-  /** Room for the frame that has begun, where its length is known and honest, and for at least `more` bytes. */
+  /** Makes room for `more` bytes, and for the whole frame where its head is complete and its length allowed. */
   #grow(more: number): void {
     const held = this.#end - this.#start
     const known = held >= LENGTH_BYTES ? LENGTH_BYTES + Math.min(this.#peekLength(), this.maxFrame) : LENGTH_BYTES

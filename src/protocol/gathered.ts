@@ -1,19 +1,19 @@
 const FIRST_BYTES = 4_096
-/** A piece of this size is kept as it came: it is no part of the runtime's pool, whose 64 KiB it would keep, and to copy it twice takes time. */
+/** From this size on a piece is kept as it came, without a copy. A smaller one may be a view of the runtime's 64 KiB buffer pool, which it would keep in memory, and is copied. */
 const LARGE_PIECE = 32 * 1024
 const NOTHING = Buffer.alloc(0)
 
-/** Bytes that come in pieces, kept in little more than their own size: a piece by itself costs some hundred bytes, be it one byte long. */
+/** Gathers pieces in little more memory than their bytes: small ones are copied together, because a piece of one byte kept by itself would cost some hundred. */
 export class Gathered {
   readonly #max: number
-  /** What came before `#kept`. */
+  /** Everything that came before `#kept`, in order. */
   #pieces: Uint8Array[] = []
   #piecesLength = 0
-  /** Small pieces, joined. */
+  /** The latest small pieces, joined; `#keptLength` bytes of it are filled. */
   #kept = NOTHING
   #keptLength = 0
 
-  /** `max`: no more than this is ever kept; whoever adds sees to it. */
+  /** `max`: an upper bound of `length`, which the caller of `add` keeps; buffers are made no larger. */
   constructor(init: { max: number }) {
     this.#max = init.max
   }
@@ -22,7 +22,7 @@ export class Gathered {
     return this.#piecesLength + this.#keptLength
   }
 
-  /** What is large is not copied before `take`: its bytes must stay as they are. */
+  /** A piece of `LARGE_PIECE` or more is not copied before `take`, so its bytes must not change until then. */
   add(piece: Uint8Array): void {
     if (piece.length < LARGE_PIECE) return this.#join(piece)
     const joined = this.#takeJoined()
@@ -31,11 +31,11 @@ export class Gathered {
     this.#piecesLength += joined.length + piece.length
   }
 
-  /** All of it; nothing is kept any more. */
+  /** All bytes, in one buffer; empties this. */
   take(): Buffer {
     const joined = this.#takeJoined()
     if (this.#pieces.length === 0) return joined
-    // Of its own size: a part of the runtime's pool keeps all of that.
+    // `allocUnsafeSlow`, because a view of the runtime's pool would keep the whole pool in memory.
     const all = Buffer.allocUnsafeSlow(this.#piecesLength + joined.length)
     let at = 0
     for (const piece of [...this.#pieces, joined]) {

@@ -124,7 +124,7 @@ export const MAX_RECENT_RUNS = 4096
 export const LINK_VERSION = 1
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
-/** Handshakes at once of machines of accepted contacts, of others that are named, and of strangers; nobody can use up those of the kinds before. */
+/** Handshakes at once, by standing, each with places of its own: strangers cannot use up those of named machines, nor these those of accepted contacts. */
 export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
 /** … of strangers from one remote address, … */
 export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
@@ -156,19 +156,19 @@ export const REFILL_MS = 50
 export const MAX_STREAMS_PER_CONNECTION = 256
 /** Streams of one connection that the peer has opened and not used yet. */
 export const MAX_WAITING_STREAMS = 96
-/** Streams of one link that we have opened and not used yet: with those on their way, half of what the peer bears. */
+/** Streams of one link that we have opened, or are opening, and not used yet: half of the peer's `MAX_WAITING_STREAMS`. */
 export const MAX_UNUSED_STREAMS = 48
 /** Stream nonces asked of the executor at a time. */
 export const NONCE_BATCH = 8
 /** Bytes that may arrive together with M3, before the stream is held: one read of the socket. */
 export const MAX_EARLY_BYTES = MAX_LINK_FRAME + 2 * MAX_SEALED_FRAME
-/** Pieces of them that are kept apart: each costs far more than its bytes. */
+/** Chunks of those bytes that are kept apart, since each costs far more memory than its bytes. */
 export const MAX_EARLY_PIECES = 64
 /** How long a sender waits for the receipt of a direct message. */
 export const RECEIPT_MS = 10_000
 /** A link's id on the wire: the first bytes of the transcript hash. */
 export const LINK_ID_BYTES = 8
-/** Revocations that one peer may hand over on one link. */
+/** Revocations that one side may send over one link, in all its lists together. */
 export const MAX_REVOCATIONS_PER_LINK = 64
 /** Signatures that the network's half may ask for: a burst and a rate per second. */
 export const SIGNATURE_BURST = 4_000
@@ -207,43 +207,43 @@ export const ANNOUNCE_SPACING_PER_PEER_MS = 50
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
 export const MAX_STRANGER_CONNECTIONS = 512
-/** Inbound connections that are still being upgraded: more than one host can begin in the time below; libp2p's 10 are used up by one CI job. */
+/** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
 export const MAX_PENDING_CONNECTIONS = 512
-/** How long such an upgrade may take; whoever dialled has given an address up before. */
+/** How long an inbound upgrade may take: longer than `ADDRESS_DIAL_MS`, after which the dialling side has given up. */
 export const INBOUND_UPGRADE_MS = 5_000
-/** libp2p's own limit of inbound connections per second and host lets in who comes first in each second; ours decide (meter-limits.ts), and by chance. */
+/** Switches libp2p's own limit off: it would let in whoever comes first in each second. Ours (`meter-limits.ts`) refuse at random. */
 export const INBOUND_PER_SECOND_PER_HOST = 1_000_000
-/** Cold handshakes at once: four hundred took a requester down, eight keep both cores busy. Who comes later waits for a turn. */
+/** Machines dialled at once, the others wait: eight handshakes keep two cores busy, four hundred made a requester unresponsive. */
 export const MAX_PARALLEL_DIALS = 16
-/** Of them those that nobody waits for: connections that are made again. */
+/** Of `MAX_PARALLEL_DIALS`, those for standing connections and found machines, for which no caller waits. */
 export const MAX_BACKGROUND_DIALS = 8
-/** One address of a peer; a black hole must not use up the time of the others. */
+/** How long one address of a machine may take, so that one that never answers leaves time for the others. */
 export const ADDRESS_DIAL_MS = 4_000
-/** All addresses of a peer. */
+/** How long all addresses of a machine together may take. */
 export const DIAL_MS = 12_000
 /** Addresses of one peer that are tried, wherever they were learnt. */
 export const MAX_DIAL_ADDRESSES = 16
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
-/** Bytes that wait in one stream for its window. Whoever sends waits for drain after each refusal, so more than a few frames is a mistake. */
+/** Bytes that may wait in one stream for its window. Our senders wait for drain after each refused write, so more than a few frames are a defect. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
-/** One frame of the muxer: what waits in a stream may leave in one, with what is written in that moment. */
+/** One frame of the muxer: yamux sends in one frame whatever waits in a stream (`MAX_STREAM_WRITE_BUFFER`) and the write at hand. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
-/** What one connection may leave unread of ours before it is given up: two such frames. */
+/** Bytes written to one connection and not taken by its socket before the connection is given up: two frames of `MAX_MUXER_FRAME`. */
 export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
 /** yamux measures its round trip with this ping; without it the window never grows. */
 export const KEEP_ALIVE_MS = 10_000
-/** How long libp2p waits for the answer to its own ping, every ten seconds, before it ends a connection: a queue may hold it up for as long as a run's. */
+/** How long libp2p waits for the answer to its ping, sent every ten seconds, before it ends the connection: behind a slow path's queue the answer takes as long as a run's output. */
 export const PING_PATIENCE_MS = 15_000
-/** How often libp2p's own memory of peers that are gone is emptied. */
+/** How often libp2p's peer store is emptied of peers that are not connected. */
 export const PEER_STORE_SWEEP_MS = 60_000
 /** How long a stream may take to close in peace. */
 export const STREAM_CLOSE_MS = 5_000
-/** Machines that neither contacts nor ACL name and that mDNS finds: so many are dialled per minute, since anybody on the local network may name any … */
+/** Strangers found by mDNS that are dialled per minute, since any host of the local network may announce any number of machines … */
 export const FOUND_STRANGERS_PER_MINUTE = 32
-/** … so many at once, which leaves the other dials to those that are named … */
+/** … that are dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines … */
 export const MAX_STRANGER_DIALS = 2
-/** … and so many wait for their turn; what is left out is found again within a minute or so. */
+/** … and that wait for their turn; mDNS finds those beyond it again within a minute or so. */
 export const MAX_FOUND_WAITING = 64
 /** Known machines found on the local network by mDNS whose addresses are kept. */
 export const MAX_MDNS_PEERS = 256

@@ -3,7 +3,7 @@ import { Gathered } from './gathered.ts'
 export const LINE_FEED = 0x0a
 const NOTHING = Buffer.alloc(0)
 
-/** A line without its end, or the word that one was longer than any may be: what is left of it is passed over. */
+/** A line without its line feed; `too_long` stands for one longer than `max`, whose bytes are skipped. */
 export type Line = Buffer | 'too_long'
 
 /** Cuts bytes into lines wherever the chunks end; keeps at most one line, in little more than its own size. */
@@ -35,7 +35,7 @@ export class LineSplitter {
     this.#keep(bytes.subarray(start))
   }
 
-  /** The same, but throws as soon as a line is known to be longer than any may be. */
+  /** As `push`, but throws as soon as a line has more than `max` bytes. */
   *pushStrictly(chunk: Uint8Array, tooLong: () => Error): Generator<Buffer, void, undefined> {
     for (const line of this.push(chunk)) {
       if (line === 'too_long') throw tooLong()
@@ -52,7 +52,7 @@ export class LineSplitter {
   }
 
   #take(last: Buffer): Line {
-    // A whole line in one chunk is most of them, and needs no copy.
+    // Most lines lie wholly in one chunk and need no copy.
     if (this.#kept.length === 0 && !this.#tooLong) return last.length > this.#max ? 'too_long' : last
     this.#keep(last)
     const line = this.#tooLong ? 'too_long' : this.#kept.take()

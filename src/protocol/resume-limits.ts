@@ -1,20 +1,20 @@
 /** The limits of runs whose connection is lost, beside those in `limits.ts`. Times are milliseconds, sizes bytes. */
 
-/** The requester looks for signs of life at this interval. It counts looks, not time: a machine that slept has missed one. */
+/** The requester checks for signs of life at this interval. Silence is counted in checks and not in time, so that a machine that slept counts one. */
 export const LIVENESS_CHECK_MS = 500
-/** Looks after an unanswered renewal before the connection counts as silent: 1.5 s, which leaves 1.5 s of the lease to redial. */
+/** Checks without any byte after an unanswered renewal before the transport counts as silent: 1.5 s, which leaves 1.5 s of the lease to dial again. */
 export const SILENT_CHECKS = 3
 /** A connection on which something came within this time is not silent, whichever run waits for an answer. */
 export const QUIET_AFTER_MS = 1_000
-/** One try to reach the machine again: six round trips of 300 ms. */
+/** One attempt to reach the machine again: six round trips of 300 ms. */
 export const RESUME_ATTEMPT_MS = 2_000
-/** Of it, for each address but the one that answered last: an old one that swallows what comes must not keep us from trying that again. */
+/** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
 export const RESUME_OTHER_ADDRESS_MS = 500
-/** Between the beginnings of two tries: a path that is cut again and again costs little. */
+/** Between the beginnings of two attempts, so that a path that is cut again and again costs little. */
 export const RESUME_PAUSE_MS = 200
-/** When a machine fell silent, connections to it that are younger are still believed in. */
+/** When a machine fell silent, connections to it that are younger than this are kept. */
 export const FRESH_CONNECTION_MS = 1_000
-/** How long after the lease of its last frame a requester still tries: that frame may have been on its way for so long. */
+/** How long a requester goes on trying beyond the lease: the last frame that renewed it may have been on its way for so long. */
 export const RESUME_SLACK_MS = 1_000
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32

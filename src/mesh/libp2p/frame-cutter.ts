@@ -17,7 +17,7 @@ const [SYN, FIN, RST] = [1, 4, 8]
  * piece. (The muxer's own decoder keeps any frame until it is whole, however long its head says it is.)
  */
 export class FrameCutter {
-  /** Of a head that is incomplete, or of the data frame that is. */
+  /** An incomplete head, or the head of the data frame whose pieces are being handed on. */
   readonly #head = Buffer.alloc(HEAD_BYTES)
   #filled = 0
   /** Bytes that the data frame still lacks. */
@@ -25,7 +25,7 @@ export class FrameCutter {
   #flags = 0
   #seen = noTraffic()
 
-  /** What was seen since the last call. */
+  /** What was cut since the last call, for the meter. */
   takeSeen(): Traffic {
     const seen = this.#seen
     this.#seen = noTraffic()
@@ -53,7 +53,7 @@ export class FrameCutter {
     }
   }
 
-  /** Where the last frame ends that is whole in this chunk. */
+  /** The end of the last frame that lies wholly in this chunk. */
   #wholeFrames(chunk: Uint8Array, begin: number): number {
     let at = begin
     while (chunk.length - at >= HEAD_BYTES) {
@@ -65,7 +65,7 @@ export class FrameCutter {
     return at
   }
 
-  /** A head is there: a frame without a body, or one that follows in pieces. */
+  /** A head is complete: a frame without a body is handed on, the body of another follows in pieces. */
   *#begin(): Generator<Uint8Array, void, undefined> {
     this.#filled = 0
     this.#left = bodyOf(this.#head, 0)
@@ -75,7 +75,7 @@ export class FrameCutter {
     } else this.#flags = this.#head.readUInt16BE(FLAGS_AT)
   }
 
-  /** The head of a piece: what begins a stream goes before its first, and what ends it before its last. */
+  /** The head of one piece: flags that begin a stream go with the first piece, those that end it with the last. */
   #headOf(piece: Uint8Array): Uint8Array {
     this.#left -= piece.length
     const head = Buffer.from(this.#head)

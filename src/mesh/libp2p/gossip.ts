@@ -16,10 +16,10 @@ const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorRe
 
 /** Room for the envelope of gossipsub around one announcement. */
 const GOSSIP_OVERHEAD = 4096
-/** The largest announcements that one batch may bring: of a neighbour that sends a larger one gossipsub hears no more. */
+/** Announcements of the largest size that fit one batch. gossipsub stops reading from a neighbour that sends a larger batch. */
 const LARGEST_PER_BATCH = 16
 
-/** Nobody is liked for what it delivers; nine messages of late that are not valid, and all of a neighbour is dropped unread. */
+/** Deliveries earn no score, only invalid messages cost it: with nine of late (their number fades by `invalidMessageDeliveriesDecay`) a neighbour is graylisted, and gossipsub drops what it sends unread. */
 const JUDGED_BY_WHAT_IS_INVALID = {
   topicWeight: 1,
   timeInMeshWeight: 0,
@@ -43,7 +43,7 @@ const JUDGED_BY_WHAT_IS_INVALID = {
 /** Gossip as we use it: one topic, signed messages, and neighbours that are judged by what they send. */
 export const gossip = gossipsub({
   allowPublishToZeroTopicPeers: true,
-  // Who published is proven by the machine's own key, so nobody can pass off another's announcement as new.
+  // The publisher's machine key signs the message, so no neighbour can publish another's announcement as new.
   globalSignaturePolicy: 'StrictSign',
   fallbackToFloodsub: false,
   floodPublish: true,
@@ -61,12 +61,12 @@ export const gossip = gossipsub({
     maxControlMessages: MAX_CONTROL_MESSAGES,
     maxPeerInfos: 0,
   },
-  // A fleet behind one NAT is not an attack: hosts with many peers are judged by what they send.
+  // A fleet behind one NAT shares an address, so peers of one address cost no score.
   scoreParams: { IPColocationFactorWeight: 0, topics: { [ANNOUNCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID } },
 })
 
 export interface GossipWatch {
-  /** Asked before anything of a batch is looked at; false drops the batch. */
+  /** Asked before a batch is processed; false drops it. */
   mayBring(neighbour: MachineId, messages: number): boolean
   /** A message was wrongly signed, or rejected by the validator of its topic. */
   onInvalid(neighbour: string): void
@@ -80,16 +80,16 @@ type Watched = GossipSub & {
 }
 const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'handleIHave' in pubsub && 'score' in pubsub
 
-/** From now on every batch and every message that is not valid is told. gossipsub has no events for them. */
+/** From now on `watch` hears of every batch and of every invalid message. gossipsub has no events for them. */
 export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
   if (!isWatched(pubsub)) throw new TypeError('gossip has no way in that could be watched')
   const receive = pubsub.handleReceivedRpc.bind(pubsub)
   pubsub.handleReceivedRpc = async (neighbour, rpc) => {
     const machineId = machineIdOf(neighbour)
-    // A batch of nothing is a byte, and costs about as much as one of a message.
+    // An empty batch is one byte long and costs us about as much as one message.
     if (machineId !== null && watch.mayBring(machineId, Math.max(1, rpc.messages.length))) await receive(neighbour, rpc)
   }
-  // What is asked for at once comes in one batch: no more than one may be.
+  // The messages of one IWANT are answered in one batch, so no more are asked for than a batch holds.
   const ask = pubsub.handleIHave.bind(pubsub)
   pubsub.handleIHave = (neighbour, names) =>
     ask(neighbour, names).map(({ messageIDs }) => ({ messageIDs: messageIDs.slice(0, LARGEST_PER_BATCH) }))
@@ -99,8 +99,8 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
     mark(neighbour, topic)
     watch.onInvalid(neighbour)
   }
-  // A message's name is its publisher and a number, and who publishes may give one name to two messages: only who
-  // brought the first of them is judged by it, not an honest neighbour that brings the other.
+  // A message's id is its publisher and a sequence number, and a publisher may use one id for two messages. When the first
+  // is invalid, gossipsub would count the second, as a duplicate, against the honest neighbour that brought it.
   score.duplicateMessage = () => undefined
 }
 

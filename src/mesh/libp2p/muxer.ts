@@ -6,9 +6,9 @@ import { FrameCutter, HEAD_BYTES } from './frame-cutter.ts'
 import { isEarlyProtocol, negotiation } from './negotiation.ts'
 import { noTraffic, TrafficMeter } from './traffic-meter.ts'
 
-/** The peer is told of room in a window when it has used this much of it. Above any small message, below any frame of bulk. */
+/** A window update is sent once the peer has used this much of the window: more than any small message, less than a frame of bulk. */
 export const QUIET_WINDOW = 32 * 1024
-/** Answers to what is proposed for a new stream: the greeting, and one for each version of gossip, which has most. */
+/** Answers of multistream-select on one inbound stream: the greeting, and one for each version of gossipsub, which proposes most. */
 export const MAX_NEGOTIATION_ANSWERS = 8
 
 /** What libp2p is given as a muxer. */
@@ -65,33 +65,33 @@ const meterInput = (muxer: Muxer): void => {
   const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
   meters.set(muxer, meter)
   muxer.onData = (data) => {
-    // Each message of Noise is work, also where it takes many of them to make one head.
+    // Decrypting a message of Noise is work, even when it brings less than one head: counted as a frame.
     if (data.byteLength < HEAD_BYTES) meter.note({ ...noTraffic(), frames: 1 })
     for (const chunk of data instanceof Uint8Array ? [data] : data)
       for (const block of frames.take(chunk)) {
         meter.note(frames.takeSeen())
-        // The connection may have been ended for what another of its source did.
+        // Metering may have ended the connection, or another connection of the same source this one.
         if (muxer.status === 'open') onData(block)
       }
   }
 }
 
-/** yamux says why it ends as its last act, and throws where the connection below it was ended by what its streams set off. */
+/** yamux's `abort` ends with a GoAway frame, and throws where ending its streams has already closed the connection below. */
 const abortQuietly = (muxer: Muxer): void => {
   const abort = muxer.abort.bind(muxer)
   muxer.abort = (error) => {
     try {
       abort(error)
     } catch {
-      // There is nobody left to say it to.
+      // The connection is closed, so the GoAway frame has no receiver.
     }
   }
 }
 
-/** Of yamux's states: before it, a window update is also what opens the stream or agrees to it. */
+/** A state of yamux's streams. Before it, a window update also carries the SYN or ACK, and must not be held back. */
 const ESTABLISHED = 3
 
-/** The peer is told of its window when it has used enough of it to matter: each update is a packet of its own. */
+/** Holds window updates back until `QUIET_WINDOW` is used: each is a packet of its own. */
 const quietWindow = (stream: Stream): Stream => {
   if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
   const update = stream.sendWindowUpdate.bind(stream)
@@ -102,7 +102,7 @@ const quietWindow = (stream: Stream): Stream => {
   return stream
 }
 
-/** multistream-select answers any number of proposals, of two bytes each. Until a protocol is agreed on, those answers are all that we send on a stream of the peer. */
+/** multistream-select answers any number of proposals, of two bytes each. Until a protocol is agreed on we send nothing else on an inbound stream, so what is sent is counted. */
 const limitAnswers = (stream: Stream): Stream => {
   if (stream.direction !== 'inbound') return stream
   const send = stream.send.bind(stream)

@@ -27,9 +27,9 @@ type Message = Uint8Array | { subarray(): Uint8Array }
 const isDecrypting = (connection: object): connection is Decrypting => 'decrypt' in connection && 'decoder' in connection
 
 /**
- * A large message comes in pieces. Noise would copy all of them to have room for the text, which it then does not
- * use, and hand on the text in pieces too, to be copied again; joined once, none of that happens. A message that holds
- * nothing ends the connection: nobody above would see it, and so no meter would count it.
+ * A large message comes as a list of pieces. Noise would copy them into a list of its own and hand on the plaintext as
+ * pieces, which are copied once more; joined here, they are copied once. A message without content ends the connection:
+ * it never reaches the muxer, so no meter would count it.
  */
 const guarded = <Secured extends { connection: object }>(secured: Secured): Secured => {
   const { connection } = secured
@@ -46,13 +46,13 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
   return secured
 }
 
-/** Noise's own messages agree on the muxer. Else multistream-select would, and answer any number of proposals that no meter sees. */
+/** Noise's handshake payload agrees on the muxer. Otherwise multistream-select would, which answers any number of proposals before there is a meter. */
 const demandMuxer = <Secured extends { streamMuxer?: unknown }>(secured: Secured): Secured => {
   if (secured.streamMuxer === undefined) throw new AppError('peer_rejected', 'no muxer was agreed on with Noise')
   return secured
 }
 
-/** libp2p's Noise with faster large messages, and without what would cost us work that no meter sees. */
+/** libp2p's Noise, with large messages decrypted faster, and without what a peer could repeat unmetered: see `guarded` and `demandMuxer`. */
 export const noiseEncrypter = (): ReturnType<typeof noise> => {
   const create = noise({ crypto })
   return (components) => {

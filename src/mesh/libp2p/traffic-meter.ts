@@ -9,14 +9,14 @@ export type Traffic = { [K in (typeof KINDS)[number]]: number }
 
 export const noTraffic = (): Traffic => ({ bytes: 0, frames: 0, pings: 0, streams: 0, resets: 0 })
 
-/** What one connection sends us, counted, and asked about before its muxer gets it: each frame that makes work by itself, data a few frames at a time. */
+/** Counts what one connection sends us and asks `charge` about it before the muxer gets it: about each frame that opens or resets a stream or pings, about data a few frames at a time. */
 export class TrafficMeter {
-  /** So far. */
+  /** Since the connection began. */
   readonly total = noTraffic()
   #unasked = noTraffic()
   #charge: ((traffic: Traffic) => boolean) | null = null
 
-  /** From now on `charge` is asked about all that comes, what has come already included; when it says no, the connection ends. */
+  /** From now on `charge` is asked about everything that comes, and at once about what came before. It answers false for a connection that it has aborted. */
   set charge(charge: (traffic: Traffic) => boolean) {
     this.#charge = charge
     this.#ask()
