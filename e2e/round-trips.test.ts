@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { connect, createServer, type AddressInfo } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
-import { SPARE_STREAMS } from '../src/protocol/limits.ts'
 import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { TurnProxy } from '../test/support/turn-proxy.ts'
+import { SPARE_STREAMS } from '../src/dm/stream-pool.ts'
 
 // Round trips are counted, not timed. A proxy sees none of TCP's own handshake, which is one more.
 

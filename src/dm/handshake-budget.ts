@@ -1,6 +1,12 @@
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
-import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../protocol/limits.ts'
+
+/** Handshakes at once, by standing, each with places of its own: strangers cannot use up those of named machines, nor these those of accepted contacts. */
+export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
+/** … of strangers from one remote address, … */
+export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
+/** … and of one machine: two that crossed. */
+export const MAX_HANDSHAKES_PER_MACHINE = 2
 
 /**
  * Who may cost us a handshake now. Noise has already proven the machine, so nobody can pose as one we know: machines

@@ -8,13 +8,18 @@ import type { MeshNode } from '../mesh/node.ts'
 import { shortId, type AgentId, type MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
 import { LINK_PROTOCOL } from '../protocol/link.ts'
-import { FRESH_CONNECTION_MS, RESUME_ATTEMPT_MS, RESUME_OTHER_ADDRESS_MS } from '../protocol/resume-limits.ts'
+import { RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { asAppError, giveUpUnanswered } from './link-handshake.ts'
 import { isRejected, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
+
+/** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
+export const RESUME_OTHER_ADDRESS_MS = 500
+/** When a machine fell silent, connections to it that are younger than this are kept. */
+export const FRESH_CONNECTION_MS = 1_000
 
 export interface LinkDiallerComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial'>

@@ -5,7 +5,7 @@ import type { MeshNode } from '../mesh/node.ts'
 import type { Offence } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_RENEW_GRACE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_RENEW_MS } from '../protocol/limits.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
@@ -13,6 +13,9 @@ import { HandshakeBudget } from './handshake-budget.ts'
 import { asAppError, giveUpUnanswered } from './link-handshake.ts'
 import { isRejected } from './link.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
+
+/** The side that did not open a link keeps it this much longer, so that its opener renews first. */
+const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 
 export interface LinkResponderComponents {
   readonly node: Pick<MeshNode, 'standing' | 'mayBegin' | 'refuses' | 'isKnown' | 'penalise'>

@@ -7,7 +7,7 @@ import type { Primitives } from '../identity/primitives-interface.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_LINK_FRAME, MAX_LINKS_PER_CONNECTION } from '../protocol/limits.ts'
+import { MAX_LINK_FRAME } from '../protocol/limits.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
@@ -16,6 +16,9 @@ import { asAppError, LinkHandshake, type Handshake } from './link-handshake.ts'
 import type { LinkPort } from './link-port.ts'
 import { NonceSupply } from './nonce-supply.ts'
 import { StreamPool } from './stream-pool.ts'
+
+/** Links that one connection carries: two that crossed, and the successors of both. The oldest makes room. */
+export const MAX_LINKS_PER_CONNECTION = 4
 
 /** A link, and everything that is closed with it. */
 export interface LinkEntry {

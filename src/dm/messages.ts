@@ -15,7 +15,7 @@ import {
   type DirectReceipt,
 } from '../protocol/dm.ts'
 import { shortId, type AgentId, type MachineId, type RequestId } from '../protocol/ids.ts'
-import { MAX_REVOCATIONS_PER_LINK, RECEIPT_MS } from '../protocol/limits.ts'
+import { MAX_REVOCATIONS_PER_LINK } from '../protocol/limits.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -25,6 +25,9 @@ import { isAccepted, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { Links } from './links.ts'
 import { newRequestId } from './request-id.ts'
+
+/** How long a sender waits for the receipt of a direct message. */
+const RECEIPT_MS = 10_000
 
 /** What `/direct/events` shows; `lagged` is the last word to a listener that was too slow. */
 export type DirectEvent =

@@ -1,6 +1,8 @@
 import { AppError } from '../base/errors.ts'
-import { NONCE_BATCH } from '../protocol/limits.ts'
 import type { LinkPort } from './link-port.ts'
+
+/** Stream nonces asked of the executor at a time. */
+export const NONCE_BATCH = 8
 
 /** Stream nonces of one link, asked of the executor a few at a time so that a stream never waits for one. */
 export class NonceSupply {

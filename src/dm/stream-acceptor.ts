@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { toHex } from '../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_STRANGER_STREAMS, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits.ts'
 import { streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -12,6 +12,9 @@ import { FrameStream } from './frame-stream.ts'
 import { isAccepted } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { LinkTable } from './link-table.ts'
+
+/** Streams of one connection, used or not, for an agent that the trust rules do not accept. */
+export const MAX_STRANGER_STREAMS = 8
 
 export interface StreamAcceptorComponents {
   readonly table: LinkTable

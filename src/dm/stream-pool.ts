@@ -3,16 +3,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { fromHex, type AgentId } from '../protocol/ids.ts'
-import {
-  LINK_HANDSHAKE_MS,
-  MAX_LINK_FRAME,
-  MAX_SPARE_STREAMS,
-  MAX_UNUSED_STREAMS,
-  NONCE_BYTES,
-  PEAK_MS,
-  REFILL_MS,
-  SPARE_STREAMS,
-} from '../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, PEAK_MS } from '../protocol/limits.ts'
 import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/link.ts'
 import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
@@ -20,6 +11,15 @@ import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
 import { RecentPeak } from './recent-peak.ts'
 import { Turnstile } from '../base/turnstile.ts'
+
+/** Streams kept negotiated and ready per connected peer, at least. */
+export const SPARE_STREAMS = 2
+/** At most: as many as were in use at once lately, so that the next burst finds them. */
+const MAX_SPARE_STREAMS = 32
+/** A spare stream that is taken is replaced when it is done with, or after this. */
+export const REFILL_MS = 50
+/** Streams of one link that we have opened, or are opening, and not used yet: half of the peer's `MAX_WAITING_STREAMS`. */
+const MAX_UNUSED_STREAMS = 48
 
 export interface StreamPoolComponents {
   readonly link: OpenLink

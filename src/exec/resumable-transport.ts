@@ -3,8 +3,17 @@ import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
-import { LIVENESS_CHECK_MS, RESUME_ATTEMPT_MS, RESUME_PAUSE_MS, RESUME_SLACK_MS, SILENT_CHECKS } from '../protocol/resume-limits.ts'
+import { RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
+
+/** The requester checks for signs of life at this interval. Silence is counted in checks and not in time, so that a machine that slept counts one. */
+export const LIVENESS_CHECK_MS = 500
+/** Checks without any byte after an unanswered renewal before the transport counts as silent: 1.5 s, which leaves 1.5 s of the lease to dial again. */
+export const SILENT_CHECKS = 3
+/** Between the beginnings of two attempts, so that a path that is cut again and again costs little. */
+export const RESUME_PAUSE_MS = 200
+/** How long a requester goes on trying beyond the lease: the last frame that renewed it may have been on its way for so long. */
+export const RESUME_SLACK_MS = 1_000
 
 /** Opens another transport to the same agent and machine. `silent`: the lost one was not closed, but nothing came on it any more. */
 export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunTransport>

@@ -8,9 +8,18 @@ import { decodeExecBody, EXEC_PREFIX, execExit, execFrame, type ExecFrame } from
 import { shortId, type RequestId } from '../protocol/ids.ts'
 import { FRAME_COST } from '../protocol/limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
-import { UNREAD } from '../protocol/resume-limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { RunChannel } from './transport.ts'
+
+/**
+ * Runs of peers that are over, executor and all, and of which something waits in the network's half for a peer that does not
+ * read. One who reads ten of the longest answers at his leisure loses none of them.
+ */
+export const UNREAD = {
+  count: 4_096,
+  bytes: 64 * 1024 * 1024,
+  countPerOwner: 256,
+} as const
 
 type BodyHandler = (channel: RunChannel, requestId: RequestId, body: Uint8Array) => void
 

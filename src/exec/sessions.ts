@@ -2,8 +2,11 @@ import { BoundedSet } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
-import { MAX_LOCAL_RUNS, MAX_RECENT_RUNS } from '../protocol/limits.ts'
+import { MAX_RECENT_RUNS } from '../protocol/limits.ts'
 import type { RunSession, RunSpec } from './run-spec.ts'
+
+/** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
+const MAX_LOCAL_RUNS = 1_024
 
 /** One run of ours, from the moment it is asked for until its outcome is known: what is shown of it, and the wish to end it. */
 export class Session {

@@ -1,9 +1,12 @@
 import { BoundedMap } from '../base/bounded.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { MAX_DIAL_ADDRESSES, MAX_MDNS_PEERS } from '../protocol/limits.ts'
+import { MAX_DIAL_ADDRESSES } from '../protocol/limits.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
 import { hostOfText, parseAddress } from './addresses.ts'
 import type { SeenAgent } from './announcements.ts'
+
+/** Known machines found on the local network by mDNS whose addresses are kept. */
+export const MAX_MDNS_PEERS = 256
 
 /** A contact as far as dialling is concerned. */
 export interface BookContact {

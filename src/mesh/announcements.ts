@@ -4,18 +4,18 @@ import { agentIdOf } from '../identity/agent-id.ts'
 import { verifyCard, type VerifiedCard } from '../identity/card.ts'
 import { ANNOUNCE_DOMAIN, cardBody, isOfLaterVersion, signedCard, type CardBody } from '../protocol/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import {
-  ANNOUNCE_TTL_MS,
-  ANNOUNCES_PER_MINUTE,
-  MAX_CARD_BYTES,
-  MAX_CLOCK_SKEW_MS,
-  MAX_STRANGERS,
-  RELAYED_ANNOUNCES_PER_MINUTE,
-  STRANGER_ANNOUNCES_PER_MINUTE,
-} from '../protocol/limits.ts'
-import { MAX_ANNOUNCED_MACHINES } from '../protocol/discovery-limits.ts'
+import { ANNOUNCE_TTL_MS, ANNOUNCES_PER_MINUTE, MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { Verdict } from './libp2p/gossip.ts'
+
+/** Strangers' announcements kept. */
+export const MAX_STRANGERS = 1_024
+/** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
+export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
+/** Announcements of strangers whose signatures are checked per minute, from whomever: two for each that we keep, and a third of a second of one core. */
+export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
+/** Machines on which one contact is known by its announcements: each has budgets and 32 connections of its own, together as many as all strangers. */
+export const MAX_ANNOUNCED_MACHINES = 16
 
 /** An agent that announced itself, while that is believed. Names are the agents' own words. */
 export interface SeenAgent {

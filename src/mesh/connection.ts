@@ -4,13 +4,16 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
-import { IDLE_CONNECTION_MS } from '../protocol/meter-limits.ts'
-import { QUIET_AFTER_MS } from '../protocol/resume-limits.ts'
 import { hostOf } from './addresses.ts'
 import { isEarlyProtocol } from './libp2p/negotiation.ts'
 import { trafficMeterOf } from './libp2p/muxer.ts'
 import type { Traffic, TrafficMeter } from './libp2p/traffic-meter.ts'
 import { MeshStream } from './stream.ts'
+
+/** A connection on which something came within this time is not silent, whichever run waits for an answer. */
+const QUIET_AFTER_MS = 1_000
+/** A stranger's connection on which nothing of use came for so long goes first where places are short. */
+export const IDLE_CONNECTION_MS = 60_000
 
 /** A Noise session with one machine. */
 export class MeshConnection {

@@ -5,17 +5,18 @@ import type { Startable } from '../base/startable.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
 import { ANNOUNCE_BURST, OWN_ANNOUNCES_PER_MINUTE } from '../protocol/discovery-limits.ts'
-import {
-  ANNOUNCE_MAX_MS,
-  ANNOUNCE_MIN_MS,
-  ANNOUNCE_SPACING_MS,
-  ANNOUNCE_SPACING_PER_PEER_MS,
-  MAX_CARD_ADDRESSES,
-} from '../protocol/limits.ts'
+import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'
 import type { MeshNode } from './node.ts'
 import type { Reconnect } from './reconnect.ts'
+
+const ANNOUNCE_MIN_MS = 30_000
+const ANNOUNCE_MAX_MS = 60_000
+/** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
+const ANNOUNCE_SPACING_MS = 1_000
+/** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
+const ANNOUNCE_SPACING_PER_PEER_MS = 50
 
 export interface DiscoveryComponents {
   readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'>

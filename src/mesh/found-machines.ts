@@ -1,9 +1,16 @@
 import type { Clock } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { FOUND_STRANGERS_PER_MINUTE, MAX_FOUND_WAITING, MAX_STRANGER_CONNECTIONS, MAX_STRANGER_DIALS } from '../protocol/limits.ts'
+import { MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'
 import { perMinute } from '../protocol/meter-limits.ts'
 import type { MeshNode } from './node.ts'
+
+/** Strangers found by mDNS that are dialled per minute, since any host of the local network may announce any number of machines … */
+export const FOUND_STRANGERS_PER_MINUTE = 32
+/** … that are dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines … */
+export const MAX_STRANGER_DIALS = 2
+/** … and that wait for their turn; mDNS finds those beyond it again within a minute or so. */
+export const MAX_FOUND_WAITING = 64
 
 export interface FoundMachinesComponents {
   readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>

@@ -3,15 +3,17 @@ import type { ConnectionGater, MultiaddrConnection, PeerId } from '@libp2p/inter
 import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STRANGER_CONNECTIONS } from '../protocol/limits.ts'
-import {
-  MAX_CONNECTIONS_PER_MACHINE,
-  MAX_CONNECTIONS_PER_STRANGER,
-  MAX_STRANGERS_PER_HOST,
-  MAX_UNPROVEN_CONNECTIONS,
-} from '../protocol/meter-limits.ts'
+import { MAX_UNPROVEN_CONNECTIONS } from '../protocol/meter-limits.ts'
 import { hostOf } from './addresses.ts'
 import { KnownHosts } from './known-hosts.ts'
 import { machineIdOf } from './peer-ids.ts'
+
+/** Strangers of one host: an eighth of their places. */
+export const MAX_STRANGERS_PER_HOST = 64
+/** Connections of one stranger's machine: two that crossed, and two that are left of before. The oldest makes room. */
+export const MAX_CONNECTIONS_PER_STRANGER = 4
+/** Connections of one machine that is named. The oldest makes room. */
+export const MAX_CONNECTIONS_PER_MACHINE = 32
 
 /** What the gate must know of the mesh. */
 export interface GateView {

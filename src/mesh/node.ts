@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_STREAMS_PER_CONNECTION, PEER_STORE_SWEEP_MS } from '../protocol/limits.ts'
+import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './libp2p/forget-peers.ts'
@@ -22,6 +22,9 @@ import { machineIdOf } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
 import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
+
+/** How often libp2p's peer store is emptied of peers that are not connected. */
+const PEER_STORE_SWEEP_MS = 60_000
 
 export interface MeshNodeComponents {
   readonly clock: Pick<Clock, 'monotonic'>

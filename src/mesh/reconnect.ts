@@ -4,13 +4,17 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { RECONNECT_MAX_MS, RECONNECT_MIN_MS, SETTLED_CONNECTION_MS } from '../protocol/discovery-limits.ts'
-import { MAX_BACKGROUND_DIALS } from '../protocol/limits.ts'
+import { RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/discovery-limits.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 import type { Standings } from './standings.ts'
+
+/** Of `MAX_PARALLEL_DIALS`, those for standing connections and found machines, for which no caller waits. */
+export const MAX_BACKGROUND_DIALS = 8
+/** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
+export const SETTLED_CONNECTION_MS = 5_000
 
 type DiallingNode = Pick<
   MeshNode,

@@ -2,17 +2,14 @@ import { BoundedMap } from '../base/bounded.ts'
 import type { Clock } from '../base/clock.ts'
 import { RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import {
-  CROWD_FACTOR,
-  LONGEST_REFILL_MS,
-  MAX_METERED_SOURCES,
-  RATES,
-  REFUSED_CONNECTION_COST,
-  type Metered,
-  type Standing,
-} from '../protocol/meter-limits.ts'
+import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, RATES, type Metered, type Standing } from '../protocol/meter-limits.ts'
 import { Lateness } from './lateness.ts'
 import { Penalties, type Offence, type PenaltyJson } from './penalties.ts'
+
+/** All strangers together may do so many times what one of their hosts may … */
+export const CROWD_FACTOR = 4
+/** … and a connection from a host that is refused costs as much as so many others: who shares its address with one can still prove who it is. */
+export const REFUSED_CONNECTION_COST = 8
 
 export interface SourcesComponents extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>

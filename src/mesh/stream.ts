@@ -1,8 +1,10 @@
 import type { Stream } from '@libp2p/interface'
 
 import { AppError, errorText } from '../base/errors.ts'
-import { STREAM_CLOSE_MS } from '../protocol/limits.ts'
 import { ReplyStripper } from './libp2p/negotiation.ts'
+
+/** How long a stream may take to close in peace. */
+const STREAM_CLOSE_MS = 5_000
 
 export interface MeshStreamComponents {
   readonly stream: Stream

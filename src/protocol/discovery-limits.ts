@@ -7,7 +7,3 @@ export const OWN_ANNOUNCES_PER_MINUTE = ANNOUNCES_PER_MINUTE - ANNOUNCE_BURST
 /** Reconnecting to a contact: first wait, and the longest. */
 export const RECONNECT_MIN_MS = 500
 export const RECONNECT_MAX_MS = 60_000
-/** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
-export const SETTLED_CONNECTION_MS = 5_000
-/** Machines on which one contact is known by its announcements: each has budgets and 32 connections of its own, together as many as all strangers. */
-export const MAX_ANNOUNCED_MACHINES = 16

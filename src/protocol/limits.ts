@@ -115,8 +115,6 @@ export const UNACKED_SLACK = 5 * 1024 * 1024
 /** What a process can end with (POSIX `wait`): anything else would be cut to its last byte where it is handed on, 256 to success. */
 export const MAX_EXIT_STATUS = 255
 export const MAX_SIGNAL = 127
-/** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
-export const MAX_LOCAL_RUNS = 1_024
 /** Ended runs whose request id is remembered, on either side, so that it cannot be used again. */
 export const MAX_RECENT_RUNS = 4096
 
@@ -124,59 +122,25 @@ export const MAX_RECENT_RUNS = 4096
 export const LINK_VERSION = 1
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
-/** Handshakes at once, by standing, each with places of its own: strangers cannot use up those of named machines, nor these those of accepted contacts. */
-export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
-/** … of strangers from one remote address, … */
-export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
-/** … and of one machine: two that crossed. */
-export const MAX_HANDSHAKES_PER_MACHINE = 2
-/** Handshakes that the executor keeps in mind: all kinds above, and as many of our own. */
-export const MAX_HANDSHAKES = 256
-/** Links at once: far above the connections we allow, with room for renewals. */
-export const MAX_LINKS = 4_096
-/** Links that one connection carries: two that crossed, and the successors of both. The oldest makes room. */
-export const MAX_LINKS_PER_CONNECTION = 4
-/** Streams of one connection, used or not, for an agent that the trust rules do not accept. */
-export const MAX_STRANGER_STREAMS = 8
 /** A link is renewed after this. */
 export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
-/** The side that did not open a link keeps it this much longer, so that its opener renews first. */
-export const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 /** Stream nonces outstanding for one (agent, machine). */
 export const MAX_NONCES_PER_PEER = 128
-/** Streams kept negotiated and ready per connected peer, at least. */
-export const SPARE_STREAMS = 2
-/** At most: as many as were in use at once lately, so that the next burst finds them. */
-export const MAX_SPARE_STREAMS = 32
 /** How long a burst is remembered. */
 export const PEAK_MS = 30_000
-/** A spare stream that is taken is replaced when it is done with, or after this. */
-export const REFILL_MS = 50
 /** Streams of our protocol that one connection may open towards us. */
 export const MAX_STREAMS_PER_CONNECTION = 256
 /** Streams of one connection that the peer has opened and not used yet. */
 export const MAX_WAITING_STREAMS = 96
-/** Streams of one link that we have opened, or are opening, and not used yet: half of the peer's `MAX_WAITING_STREAMS`. */
-export const MAX_UNUSED_STREAMS = 48
-/** Stream nonces asked of the executor at a time. */
-export const NONCE_BATCH = 8
 /** Bytes that may arrive together with M3, before the stream is held: one read of the socket. */
 export const MAX_EARLY_BYTES = MAX_LINK_FRAME + 2 * MAX_SEALED_FRAME
 /** Chunks of those bytes that are kept apart, since each costs far more memory than its bytes. */
 export const MAX_EARLY_PIECES = 64
-/** How long a sender waits for the receipt of a direct message. */
-export const RECEIPT_MS = 10_000
 /** A link's id on the wire: the first bytes of the transcript hash. */
 export const LINK_ID_BYTES = 8
 /** Revocations that one side may send over one link, in all its lists together. */
 export const MAX_REVOCATIONS_PER_LINK = 64
-/** Signatures that the network's half may ask for: a burst and a rate per second. */
-export const SIGNATURE_BURST = 4_000
-export const SIGNATURES_PER_SECOND = 2_000
-/** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
-export const STRANGER_REQUEST_BURST = 32
-export const STRANGER_REQUESTS_PER_SECOND = 4
-/** … and of all such peers together, since each may make as many links as it likes. */
+/** Requests answered to all peers together that are not accepted, since each may make as many links as it likes. */
 export const STRANGERS_REQUEST_BURST = 128
 export const STRANGERS_REQUESTS_PER_SECOND = 8
 
@@ -185,67 +149,29 @@ export const DENIAL_BURST = 512
 export const DENIALS_PER_SECOND = 32
 
 // ---- mesh ----
-export const ANNOUNCE_MIN_MS = 30_000
-export const ANNOUNCE_MAX_MS = 60_000
 /** An announcement is believed this long. */
 export const ANNOUNCE_TTL_MS = 180_000
 /** How far another machine's clock may run ahead or behind. */
 export const MAX_CLOCK_SKEW_MS = 300_000
-/** Strangers' announcements kept. */
-export const MAX_STRANGERS = 1_024
 /** Announcements accepted from one source per minute. */
 export const ANNOUNCES_PER_MINUTE = 12
-/** Announcements one neighbour may relay per minute: a mesh of a thousand peers at the slowest rate, twice. */
-export const RELAYED_ANNOUNCES_PER_MINUTE = 2_400
-/** Announcements of strangers whose signatures are checked per minute, from whomever: two for each that we keep, and a third of a second of one core. */
-export const STRANGER_ANNOUNCES_PER_MINUTE = 2_400
-/** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */
-export const ANNOUNCE_SPACING_MS = 1_000
-/** … and this much more for each peer known, so that a large mesh is not answered by a storm. */
-export const ANNOUNCE_SPACING_PER_PEER_MS = 50
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
 export const MAX_STRANGER_CONNECTIONS = 512
-/** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
-export const MAX_PENDING_CONNECTIONS = 512
-/** How long an inbound upgrade may take: longer than `ADDRESS_DIAL_MS`, after which the dialling side has given up. */
-export const INBOUND_UPGRADE_MS = 5_000
-/** Switches libp2p's own limit off: it would let in whoever comes first in each second. Ours (`meter-limits.ts`) refuse at random. */
-export const INBOUND_PER_SECOND_PER_HOST = 1_000_000
 /** Machines dialled at once, the others wait: eight handshakes keep two cores busy, four hundred made a requester unresponsive. */
 export const MAX_PARALLEL_DIALS = 16
-/** Of `MAX_PARALLEL_DIALS`, those for standing connections and found machines, for which no caller waits. */
-export const MAX_BACKGROUND_DIALS = 8
 /** How long one address of a machine may take, so that one that never answers leaves time for the others. */
 export const ADDRESS_DIAL_MS = 4_000
 /** How long all addresses of a machine together may take. */
 export const DIAL_MS = 12_000
 /** Addresses of one peer that are tried, wherever they were learnt. */
 export const MAX_DIAL_ADDRESSES = 16
-/** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
-export const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** Bytes that may wait in one stream for its window. Our senders wait for drain after each refused write, so more than a few frames are a defect. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** One frame of the muxer: yamux sends in one frame whatever waits in a stream (`MAX_STREAM_WRITE_BUFFER`) and the write at hand. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
 /** Bytes written to one connection and not taken by its socket before the connection is given up: two frames of `MAX_MUXER_FRAME`. */
 export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
-/** yamux measures its round trip with this ping; without it the window never grows. */
-export const KEEP_ALIVE_MS = 10_000
-/** How long libp2p waits for the answer to its ping, sent every ten seconds, before it ends the connection: behind a slow path's queue the answer takes as long as a run's output. */
-export const PING_PATIENCE_MS = 15_000
-/** How often libp2p's peer store is emptied of peers that are not connected. */
-export const PEER_STORE_SWEEP_MS = 60_000
-/** How long a stream may take to close in peace. */
-export const STREAM_CLOSE_MS = 5_000
-/** Strangers found by mDNS that are dialled per minute, since any host of the local network may announce any number of machines … */
-export const FOUND_STRANGERS_PER_MINUTE = 32
-/** … that are dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines … */
-export const MAX_STRANGER_DIALS = 2
-/** … and that wait for their turn; mDNS finds those beyond it again within a minute or so. */
-export const MAX_FOUND_WAITING = 64
-/** Known machines found on the local network by mDNS whose addresses are kept. */
-export const MAX_MDNS_PEERS = 256
 /** A card is good for this long unless its owner says otherwise. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000

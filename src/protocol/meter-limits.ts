@@ -77,13 +77,6 @@ export const LONGEST_REFILL_MS = (1_000 * STRANGER_RATES.streams.burst) / STRANG
 export const RATES = { stranger: STRANGER_RATES, named: NAMED_RATES, accepted: ACCEPTED_RATES } as const
 export type Standing = keyof typeof RATES
 
-/** All strangers together may do so many times what one of their hosts may … */
-export const CROWD_FACTOR = 4
-/** … and a connection from a host that is refused costs as much as so many others: who shares its address with one can still prove who it is. */
-export const REFUSED_CONNECTION_COST = 8
-/** Data is metered in portions: to ask for each frame would cost a run with much output more than it must. */
-export const METER_EVERY_BYTES = 256 * KIB
-export const METER_EVERY_FRAMES = 64
 /** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
 export const MAX_METERED_SOURCES = 4_096
 /** So many a minute of each source, all of them at once if need be. */
@@ -93,20 +86,5 @@ export const perMinute = (count: number): Rate & { readonly sources: number } =>
   sources: MAX_METERED_SOURCES,
 })
 
-/** Gossip of one batch: a neighbour that forwards sends one or a few. */
-export const MAX_MESSAGES_PER_BATCH = 64
-/** Names of messages in one batch: what a heartbeat tells of the last seconds. */
-export const MAX_MESSAGE_NAMES = 1_024
-/** Topics and control messages in one batch: there is one topic. */
-export const MAX_CONTROL_MESSAGES = 64
-
-/** Strangers of one host: an eighth of their places. */
-export const MAX_STRANGERS_PER_HOST = 64
-/** Connections of one stranger's machine: two that crossed, and two that are left of before. The oldest makes room. */
-export const MAX_CONNECTIONS_PER_STRANGER = 4
-/** Connections of one machine that is named. The oldest makes room. */
-export const MAX_CONNECTIONS_PER_MACHINE = 32
 /** Inbound connections whose machine is not proven yet; beyond this the host that has the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
-/** A stranger's connection on which nothing of use came for so long goes first where places are short. */
-export const IDLE_CONNECTION_MS = 60_000

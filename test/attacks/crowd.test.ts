@@ -12,13 +12,15 @@ import { primitives } from '../../src/identity/primitives.ts'
 import { MeshStream } from '../../src/mesh/stream.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
-import { CROWD_FACTOR, IDLE_CONNECTION_MS, RATES } from '../../src/protocol/meter-limits.ts'
+import { RATES } from '../../src/protocol/meter-limits.ts'
 import { connect, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { firstMessage, muxerHead, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { IDLE_CONNECTION_MS } from '../../src/mesh/connection.ts'
+import { CROWD_FACTOR } from '../../src/mesh/sources.ts'
 
 const LIMIT = { timeout: 90_000 }
 

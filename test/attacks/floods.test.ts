@@ -8,19 +8,15 @@ import type { Stream } from '@libp2p/interface'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import type { Offence } from '../../src/mesh/penalties.ts'
 import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'
-import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/protocol/limits.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'
-import {
-  MAX_CONNECTIONS_PER_MACHINE,
-  MAX_CONNECTIONS_PER_STRANGER,
-  MAX_UNPROVEN_CONNECTIONS,
-  RATES,
-  REFUSED_CONNECTION_COST,
-} from '../../src/protocol/meter-limits.ts'
+import { MAX_UNPROVEN_CONNECTIONS, RATES } from '../../src/protocol/meter-limits.ts'
 import { handshake, signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
+import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/dm/handshake-budget.ts'
+import { REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
+import { MAX_CONNECTIONS_PER_STRANGER, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
 
 const LIMIT = { timeout: 90_000 }
 

@@ -20,10 +20,11 @@ import { FrameCutter } from '../../src/mesh/libp2p/frame-cutter.ts'
 import { guardedMuxer, trafficMeterOf } from '../../src/mesh/libp2p/muxer.ts'
 import type { Traffic } from '../../src/mesh/libp2p/traffic-meter.ts'
 import { toHex } from '../../src/protocol/ids.ts'
-import { MAX_MUXER_FRAME, MAX_STRANGERS } from '../../src/protocol/limits.ts'
+import { MAX_MUXER_FRAME } from '../../src/protocol/limits.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { muxerHead as head, Stranger } from '../support/stranger.ts'
+import { MAX_STRANGERS } from '../../src/mesh/announcements.ts'
 
 const LIMIT = { timeout: 60_000 }
 

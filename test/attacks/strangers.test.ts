@@ -3,14 +3,7 @@ import { test } from 'node:test'
 
 import { FrameStream } from '../../src/dm/frame-stream.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
-import {
-  MAX_LINK_FRAME,
-  MAX_LINKS_PER_CONNECTION,
-  MAX_RUNS_PER_PEER,
-  MAX_STRANGER_STREAMS,
-  STRANGER_REQUEST_BURST,
-  STRANGERS_REQUEST_BURST,
-} from '../../src/protocol/limits.ts'
+import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, STRANGERS_REQUEST_BURST } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame } from '../support/fake-network.ts'
@@ -19,6 +12,9 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { MAX_REFUSED_ARGV } from '../../src/audit/refusals.ts'
+import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
+import { MAX_LINKS_PER_CONNECTION } from '../../src/dm/link-table.ts'
+import { MAX_STRANGER_STREAMS } from '../../src/dm/stream-acceptor.ts'
 
 const LIMIT = { timeout: 60_000 }
 

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { HandshakeBudget } from '../../src/dm/handshake-budget.ts'
+import { HandshakeBudget, HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/dm/handshake-budget.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import { HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/protocol/limits.ts'
 import type { Standing } from '../../src/protocol/meter-limits.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection

@@ -9,14 +9,7 @@ import { OpenLink } from '../../src/dm/link.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
-import {
-  LINK_RENEW_MS,
-  MAX_LINK_FRAME,
-  MAX_PARALLEL_DIALS,
-  MAX_WAITING_STREAMS,
-  MAX_STRANGER_HANDSHAKES_PER_ADDRESS,
-  SPARE_STREAMS,
-} from '../../src/protocol/limits.ts'
+import { LINK_RENEW_MS, MAX_LINK_FRAME, MAX_PARALLEL_DIALS, MAX_WAITING_STREAMS } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/link.ts'
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -25,6 +18,8 @@ import type { DmChannel } from '../../src/dm/channel.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { connect, signalOf } from '../support/hostile-link.ts'
+import { MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/dm/handshake-budget.ts'
+import { SPARE_STREAMS } from '../../src/dm/stream-pool.ts'
 
 const LIMIT = { timeout: 60_000 }
 

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { NonceSupply } from '../../src/dm/nonce-supply.ts'
-import { NONCE_BATCH } from '../../src/protocol/limits.ts'
+import { NonceSupply, NONCE_BATCH } from '../../src/dm/nonce-supply.ts'
 
 test('nonces are asked for in batches, ahead of need, and a refusal is the taker’s to see', async () => {
   const calls: number[] = []

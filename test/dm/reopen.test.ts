@@ -6,10 +6,10 @@ import { AppError, isAppError } from '../../src/base/errors.ts'
 import { newRequestId } from '../../src/dm/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
-import { FRESH_CONNECTION_MS } from '../../src/protocol/resume-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
+import { FRESH_CONNECTION_MS } from '../../src/dm/link-dialler.ts'
 
 const LIMIT = { timeout: 60_000 }
 

@@ -4,9 +4,9 @@ import { test } from 'node:test'
 
 import { execRequest } from '../../src/protocol/exec.ts'
 import { MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
-import { RESUME_PAUSE_MS } from '../../src/protocol/resume-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
+import { RESUME_PAUSE_MS } from '../../src/exec/resumable-transport.ts'
 
 const RESET = new Error('reset')
 

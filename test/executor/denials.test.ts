@@ -5,10 +5,11 @@ import { dirname } from 'node:path'
 import { test } from 'node:test'
 
 import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
-import { MAX_RECENT_RUNS, STRANGER_REQUEST_BURST } from '../../src/protocol/limits.ts'
+import { MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
 import { RecentRuns } from '../../src/executor/runs/recent-runs.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
+import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
 
 const HELLO = { hello: 'echo hi' }
 

@@ -20,13 +20,14 @@ import {
 import { encodeCbor } from '../../src/protocol/cbor.ts'
 import { execFrame } from '../../src/protocol/exec.ts'
 import { encodeFrame } from '../../src/protocol/framing.ts'
-import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE, SIGNATURE_BURST } from '../../src/protocol/limits.ts'
+import { KEM_PUBLIC_KEY_BYTES, MAX_PORT_CALLS, MAX_PORT_MESSAGE } from '../../src/protocol/limits.ts'
 import { HTTP_REFUSALS } from '../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { FakeLink, newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { until } from '../support/processes.ts'
 import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
+import { SIGNATURE_BURST } from '../../src/executor/links/signatures.ts'
 
 const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

@@ -7,9 +7,14 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Announcements } from '../../src/mesh/announcements.ts'
+import {
+  Announcements,
+  MAX_STRANGERS,
+  RELAYED_ANNOUNCES_PER_MINUTE,
+  STRANGER_ANNOUNCES_PER_MINUTE,
+  MAX_ANNOUNCED_MACHINES,
+} from '../../src/mesh/announcements.ts'
 import { encodeCbor, type CborValue } from '../../src/protocol/cbor.ts'
-import { MAX_ANNOUNCED_MACHINES } from '../../src/protocol/discovery-limits.ts'
 import { ANNOUNCE_DOMAIN, cardBody, CARD_DOMAIN, signedCard } from '../../src/protocol/card.ts'
 import {
   AGENT_SIGNATURE_BYTES,
@@ -17,9 +22,6 @@ import {
   ANNOUNCES_PER_MINUTE,
   MAX_CARD_BYTES,
   MAX_CLOCK_SKEW_MS,
-  MAX_STRANGERS,
-  RELAYED_ANNOUNCES_PER_MINUTE,
-  STRANGER_ANNOUNCES_PER_MINUTE,
 } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 

@@ -10,7 +10,7 @@ import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { Dialler } from '../../src/mesh/dialler.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { ADDRESS_DIAL_MS, MAX_CONNECTIONS, MAX_PARALLEL_DIALS } from '../../src/protocol/limits.ts'
-import { RESUME_OTHER_ADDRESS_MS } from '../../src/protocol/resume-limits.ts'
+import { RESUME_OTHER_ADDRESS_MS } from '../../src/dm/link-dialler.ts'
 
 interface Dial {
   readonly answer: () => void

@@ -6,15 +6,17 @@ import { multiaddr } from '@multiformats/multiaddr'
 
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
-import { Gate, type GateView, type Incoming } from '../../src/mesh/gater.ts'
+import {
+  Gate,
+  type GateView,
+  type Incoming,
+  MAX_STRANGERS_PER_HOST,
+  MAX_CONNECTIONS_PER_STRANGER,
+  MAX_CONNECTIONS_PER_MACHINE,
+} from '../../src/mesh/gater.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
-import {
-  MAX_CONNECTIONS_PER_MACHINE,
-  MAX_CONNECTIONS_PER_STRANGER,
-  MAX_STRANGERS_PER_HOST,
-  MAX_UNPROVEN_CONNECTIONS,
-} from '../../src/protocol/meter-limits.ts'
+import { MAX_UNPROVEN_CONNECTIONS } from '../../src/protocol/meter-limits.ts'
 import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/known-hosts.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId

@@ -4,19 +4,13 @@ import { test, type TestContext } from 'node:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { peerIdOf } from '../../src/identity/peer-id.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
-import { Reconnect } from '../../src/mesh/reconnect.ts'
-import { RECONNECT_MAX_MS, RECONNECT_MIN_MS, SETTLED_CONNECTION_MS } from '../../src/protocol/discovery-limits.ts'
-import {
-  DIAL_MS,
-  FOUND_STRANGERS_PER_MINUTE,
-  MAX_FOUND_WAITING,
-  MAX_BACKGROUND_DIALS,
-  MAX_STRANGER_CONNECTIONS,
-  MAX_STRANGER_DIALS,
-} from '../../src/protocol/limits.ts'
+import { Reconnect, MAX_BACKGROUND_DIALS, SETTLED_CONNECTION_MS } from '../../src/mesh/reconnect.ts'
+import { RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../../src/protocol/discovery-limits.ts'
+import { DIAL_MS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { FOUND_STRANGERS_PER_MINUTE, MAX_STRANGER_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/found-machines.ts'
 
 const machineOf = (n: number): string => machineNumber(n).machineId
 const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`

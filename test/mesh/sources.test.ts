@@ -6,16 +6,8 @@ import fc from 'fast-check'
 import { Lateness, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/lateness.ts'
 import { RateLimit } from '../../src/base/rate-limit.ts'
 import { perMinute } from '../../src/protocol/meter-limits.ts'
-import { Sources } from '../../src/mesh/sources.ts'
-import {
-  CROWD_FACTOR,
-  LONGEST_REFILL_MS,
-  MAX_METERED_SOURCES,
-  RATES,
-  REFUSED_CONNECTION_COST,
-  type Metered,
-  type Standing,
-} from '../../src/protocol/meter-limits.ts'
+import { Sources, CROWD_FACTOR, REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
+import { LONGEST_REFILL_MS, MAX_METERED_SOURCES, RATES, type Metered, type Standing } from '../../src/protocol/meter-limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** Machines are called by their standing; `hosts` share what strangers may do. */

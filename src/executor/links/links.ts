@@ -5,15 +5,7 @@ import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import {
-  LINK_HANDSHAKE_MS,
-  LINK_VERSION,
-  MAX_HANDSHAKES,
-  MAX_LINKS,
-  NONCE_BYTES,
-  STRANGER_REQUEST_BURST,
-  STRANGER_REQUESTS_PER_SECOND,
-} from '../../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, NONCE_BYTES } from '../../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
@@ -21,6 +13,14 @@ import type { Signatures } from './signatures.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { Statement } from '../../trust/revocations.ts'
 import type { TrustJudge } from './trust-judge.ts'
+
+/** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
+export const MAX_HANDSHAKES = 256
+/** Links at once: far above the connections we allow, with room for renewals. */
+const MAX_LINKS = 4_096
+/** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
+export const STRANGER_REQUEST_BURST = 32
+const STRANGER_REQUESTS_PER_SECOND = 4
 
 /** A peer whose agent key and machine key both signed a transcript with our nonce in it. */
 export interface PeerLink {

@@ -2,7 +2,9 @@ import { BoundedMap, BoundedSet } from '../../base/bounded.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits.ts'
-import { MAX_PAIRS_WITH_VOID_NONCES } from '../../protocol/resume-limits.ts'
+
+/** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most. */
+export const MAX_PAIRS_WITH_VOID_NONCES = 512
 
 /** One (agent, machine), as a key of a map. */
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`

@@ -3,8 +3,11 @@ import type { Clock } from '../../base/clock.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { AgentSigner } from '../../identity/signing.ts'
 import type { AgentId } from '../../protocol/ids.ts'
-import { SIGNATURE_BURST, SIGNATURES_PER_SECOND } from '../../protocol/limits.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
+
+/** Signatures that the network's half may ask for: a burst and a rate per second. */
+export const SIGNATURE_BURST = 4_000
+const SIGNATURES_PER_SECOND = 2_000
 
 export interface SignaturesComponents {
   readonly signer: AgentSigner

@@ -4,8 +4,14 @@ import type { PeerId } from '@libp2p/interface'
 import { ANNOUNCE_TOPIC } from '../../protocol/card.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../../protocol/limits.ts'
-import { MAX_CONTROL_MESSAGES, MAX_MESSAGE_NAMES, MAX_MESSAGES_PER_BATCH } from '../../protocol/meter-limits.ts'
 import { machineIdOf } from '../peer-ids.ts'
+
+/** Gossip of one batch: a neighbour that forwards sends one or a few. */
+const MAX_MESSAGES_PER_BATCH = 64
+/** Names of messages in one batch: what a heartbeat tells of the last seconds. */
+const MAX_MESSAGE_NAMES = 1_024
+/** Topics and control messages in one batch: there is one topic. */
+const MAX_CONTROL_MESSAGES = 64
 
 /** What becomes of an announcement: used and passed on, dropped, or held against who sent it. */
 export type Verdict = 'accept' | 'ignore' | 'reject'

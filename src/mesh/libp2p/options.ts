@@ -11,22 +11,29 @@ import { MDNS_SERVICE } from '../../protocol/card.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
-  INBOUND_PER_SECOND_PER_HOST,
-  INBOUND_UPGRADE_MS,
-  KEEP_ALIVE_MS,
   MAX_CONNECTIONS,
   MAX_DIAL_ADDRESSES,
   MAX_PARALLEL_DIALS,
-  MAX_PENDING_CONNECTIONS,
-  MAX_STREAM_WINDOW,
   MAX_STREAM_WRITE_BUFFER,
   MAX_STREAMS_PER_CONNECTION,
-  PING_PATIENCE_MS,
 } from '../../protocol/limits.ts'
 import { gossip } from './gossip.ts'
 import { guardedMuxer } from './muxer.ts'
 import { noiseEncrypter } from './noise.ts'
 import { betweenSocketAndNoise } from './socket.ts'
+
+/** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
+const MAX_PENDING_CONNECTIONS = 512
+/** How long an inbound upgrade may take: longer than `ADDRESS_DIAL_MS`, after which the dialling side has given up. */
+const INBOUND_UPGRADE_MS = 5_000
+/** Switches libp2p's own limit off: it would let in whoever comes first in each second. Ours (`meter-limits.ts`) refuse at random. */
+const INBOUND_PER_SECOND_PER_HOST = 1_000_000
+/** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
+const MAX_STREAM_WINDOW = 8 * 1024 * 1024
+/** yamux measures its round trip with this ping; without it the window never grows. */
+const KEEP_ALIVE_MS = 10_000
+/** How long libp2p waits for the answer to its ping, sent every ten seconds, before it ends the connection: behind a slow path's queue the answer takes as long as a run's output. */
+const PING_PATIENCE_MS = 15_000
 
 // A type, not an interface: libp2p wants its services indexable.
 export type MeshServices = { identify: Identify; pubsub: GossipSub }

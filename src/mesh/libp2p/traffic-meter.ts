@@ -1,5 +1,9 @@
 import { AppError } from '../../base/errors.ts'
-import { METER_EVERY_BYTES, METER_EVERY_FRAMES, type Metered } from '../../protocol/meter-limits.ts'
+import { type Metered } from '../../protocol/meter-limits.ts'
+
+/** Data is metered in portions: to ask for each frame would cost a run with much output more than it must. */
+const METER_EVERY_BYTES = 256 * 1024
+const METER_EVERY_FRAMES = 64
 
 /** Of what is metered, what a muxer sees. */
 const KINDS = ['bytes', 'frames', 'pings', 'streams', 'resets'] as const satisfies readonly Metered[]

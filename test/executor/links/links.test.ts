@@ -4,11 +4,12 @@ import { test, type TestContext } from 'node:test'
 import { isAppError } from '../../../src/base/errors.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { initiatorTranscript, responderTranscript } from '../../../src/identity/link-crypto.ts'
-import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_HANDSHAKE_MS, MAX_HANDSHAKES, NONCE_BYTES } from '../../../src/protocol/limits.ts'
+import { KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES, LINK_HANDSHAKE_MS, NONCE_BYTES } from '../../../src/protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3, type LinkM1, type LinkM2Core } from '../../../src/protocol/link.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
+import { MAX_HANDSHAKES } from '../../../src/executor/links/links.ts'
 
 const rejected = (error: unknown): boolean => isAppError(error, 'peer_rejected')
 const flipped = (bytes: Uint8Array): Uint8Array => bytes.map((byte, index) => (index === 7 ? byte ^ 1 : byte))

@@ -12,12 +12,12 @@ import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execRequest } from '../../../src/protocol/exec.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
-import { SIGNATURE_BURST } from '../../../src/protocol/limits.ts'
 import { SIGN_AGAIN_MS } from '../../../src/protocol/resume-limits.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork } from '../../support/fake-network.ts'
 import { linesOf } from '../../support/journal.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
+import { SIGNATURE_BURST } from '../../../src/executor/links/signatures.ts'
 
 const ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
 

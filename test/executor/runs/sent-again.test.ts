@@ -4,10 +4,9 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Nonces } from '../../../src/executor/links/nonces.ts'
+import { Nonces, MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/executor/links/nonces.ts'
 import type { ExecRequest } from '../../../src/protocol/exec.ts'
 import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits.ts'
-import { MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/protocol/resume-limits.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, signedFrame, type FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 
