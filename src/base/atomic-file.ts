@@ -30,7 +30,7 @@ export const writeFileAtomic = async (path: string, data: string | Uint8Array, m
     await rm(temporary, { force: true })
     throw error
   }
-  // The new content is in its place, and whoever reads it again has it: a disk that cannot promise it for a power cut is no failure of the change.
+  // The rename has happened, and every reader sees the new content: that a directory cannot be synced is not reported as a failure of the change.
   await syncDirectory(dirname(path)).catch(() => {})
 }
 

@@ -14,8 +14,8 @@ export type ListenAddress =
 const ONLY_US = 0o700
 
 /**
- * Whoever may enter the directory may connect, and whoever may write it or one above it may put another socket in the
- * place of ours: what lets others do either, in sentences. A directory that is not there is made private.
+ * What lets other users connect, by entering the socket's directory, or replace the socket, by writing to it or a
+ * directory above: one sentence for each. A directory that does not exist is no problem: it is made private.
  */
 export const socketDirProblems = async (path: string): Promise<string[]> => {
   const directory = dirname(path)

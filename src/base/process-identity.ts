@@ -46,7 +46,7 @@ const machineId = (): string | null => {
 
 const digestOf = (text: string): string => createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16)
 
-/** machine-id(5) wants to be told to nobody. Empty, or with a word in its place, it is not known yet. */
+/** A digest, because machine-id(5) is confidential. While the file is empty or says `uninitialized` the id is unknown. */
 const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32,36}$/.test(id) ? digestOf(id) : UNKNOWN)
 
 export const ownIdentity = (): ProcessIdentity => identityOf(process.pid)

@@ -138,7 +138,7 @@ const linesIn = (text: string): ReadonlyMap<string, number> => {
 
 /**
  * Answers the line, from 1, where the value at a path begins; where that is not in the text (a missing
- * key), the line of the nearest thing around it. The text is read when somebody asks, and once.
+ * key), the line of the nearest thing around it. The text is read at the first question, and once.
  */
 export const linesOf = (text: string): ((path: KeyPath) => number) => {
   let lines: ReadonlyMap<string, number> | null = null

@@ -90,7 +90,7 @@ export class DmChannel {
     return this.#bodies > 0
   }
 
-  /** Once, after the last body: null when the peer or we closed the channel in peace. Late comers are told too. */
+  /** Called once, after the last body: null when either side closed the channel in peace. When set after the end it is called too. */
   set onClosed(listener: (error: Error | null) => void) {
     this.#onClosed = listener
     const end = this.#end

@@ -32,7 +32,7 @@ export class FrameStream {
   #earlyBytes = 0
   #waiter: PromiseWithResolvers<void> | null = null
   #listener: FrameListener | null = null
-  #told = false
+  #endReported = false
   #end: { readonly error: Error | null } | null = null
 
   constructor(components: { stream: MeshStream }, init: FrameStreamInit) {
@@ -87,7 +87,7 @@ export class FrameStream {
     this.#pump(NOTHING)
     for (const chunk of chunks) this.#pump(chunk)
     this.#stream.resume()
-    if (this.#end !== null) this.#tell(this.#end.error)
+    if (this.#end !== null) this.#reportEnd(this.#end.error)
   }
 
   async close(): Promise<void> {
@@ -126,7 +126,7 @@ export class FrameStream {
     if (this.#listener !== null) return this.#pump(chunk)
     this.#earlyBytes += chunk.length
     if (this.#earlyBytes > this.#maxEarly) return this.abort(new AppError('malformed', 'more bytes than this stream may send unasked'))
-    // A copy: a few bytes of a stranger must not keep the large message that they came in.
+    // Copied, so that a few bytes do not keep the large message in memory of which they are a view.
     this.#early.push(Uint8Array.from(chunk))
     if (this.#early.length > MAX_EARLY_PIECES) this.#early = [Buffer.concat(this.#early)]
     this.#waiter?.resolve()
@@ -146,16 +146,16 @@ export class FrameStream {
   #ended(error: Error | null): void {
     this.#end = { error }
     this.#waiter?.resolve()
-    this.#tell(error)
+    this.#reportEnd(error)
   }
 
-  #tell(error: Error | null): void {
-    if (this.#told || this.#listener === null) return
-    this.#told = true
+  #reportEnd(error: Error | null): void {
+    if (this.#endReported || this.#listener === null) return
+    this.#endReported = true
     this.#listener.onEnd(this.#verdict(error))
   }
 
-  /** An end inside a frame is no peaceful end. */
+  /** A stream that ends inside a frame has not ended in peace. */
   #verdict(error: Error | null): Error | null {
     return error === null && !this.#frames.idle ? new AppError('malformed', 'the stream ended inside a frame') : error
   }

@@ -68,7 +68,7 @@ export class Links implements Startable {
     port.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
   }
 
-  /** In a later turn: by then the answer before it, which made the link, has been taken by whoever waited for it. */
+  /** In a later turn: the answer that made the link precedes these messages on the port, and its awaiter enters the link into the table first. */
   #later(work: () => void): void {
     setImmediate(() => {
       try {

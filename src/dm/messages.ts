@@ -97,7 +97,7 @@ export class Messages implements Startable {
       signal.throwIfAborted()
       counters.add('messages_sent')
       const receipt = receiptOn(channel, request_id, AbortSignal.any([signal, AbortSignal.timeout(RECEIPT_MS)]))
-      // When the send itself throws, nobody is left to hear of the receipt.
+      // When `send` throws, `receipt` is not awaited, and its rejection would be unhandled.
       receipt.catch(() => undefined)
       channel.send(request_id, body)
       const outcome = await receipt
@@ -117,7 +117,7 @@ export class Messages implements Startable {
     void channel.drained().then(() => this.#unread.delete(channel))
   }
 
-  /** Who is not accepted learns that once on each channel; answering is work, too. */
+  /** Answers an agent that is not accepted once on each channel, since each receipt is work for us. */
   #reject(channel: DmChannel, requestId: RequestId): void {
     this.#parts.counters.add('trust_rejected')
     channel.onBody = () => undefined

@@ -42,7 +42,7 @@ export class NonceSupply {
   #refillNow(): void {
     if (this.#refill !== null) return
     this.#refill = this.#mint()
-    // Ahead of need it may fail while nobody waits for it; who waits sees the failure.
+    // Minting ahead of need may fail without a caller that awaits it; a caller that does sees the failure.
     this.#refill.catch(() => undefined)
   }
 

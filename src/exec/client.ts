@@ -29,7 +29,7 @@ export interface ExecClientComponents {
   readonly counters: RequesterCounters
 }
 
-/** Everything that a door asks to run goes through here, whoever is asked. */
+/** Every run that a door asks for goes through here, for this agent and for others. */
 export class ExecClient implements Startable {
   readonly #parts: ExecClientComponents
   readonly #sessions: Sessions

@@ -53,14 +53,14 @@ export class RequestedRun {
   readonly #warnings: WarningKind[] = []
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers = new Map<'wait' | 'cancel', Timer>()
-  /** The one that was sent last. */
+  /** The Request as it was sent last: `#signAgain` replaces it. */
   #request: SignedRequest
   #startedAt = 0
-  /** The process over there; null before it runs. */
+  /** Of the process on the other machine; null until Started. */
   #pid: number | null = null
   #cancelled = false
   #over = false
-  /** What the sink or the source of stdin threw: the caller's own fault, and the caller's answer. */
+  /** What the caller's sink or source of stdin threw; `run` throws it. */
   #callerError: { readonly error: unknown } | null = null
 
   constructor(components: RequestedRunComponents, init: RequestedRunInit) {
@@ -146,7 +146,7 @@ export class RequestedRun {
     })
   }
 
-  /** The run goes on on another transport: what was said while there was none is said again. */
+  /** The run was resumed on another transport: sends again what may have been lost (Cancel, acknowledgements, stdin). */
   #onResumed(stdin: number): void {
     this.#components.counters.add('runs_resumed')
     if (this.#cancelled) this.#transport.send({ type: 'cancel', request_id: this.#id })
@@ -158,7 +158,7 @@ export class RequestedRun {
     if (this.#stdin === null ? from !== 0 : !this.#stdin.resume(from)) this.#wrong('stdin is said to have come that was not sent')
   }
 
-  /** Only what never showed itself over there is sent again, and was not cancelled while it was signed either. */
+  /** Refused when the other side has already shown that it knew the run, and when the run is cancelled, before or while it is signed. */
   async #signAgain(transport: RunTransport): Promise<ExecFrame> {
     if (this.#pid !== null || this.#warnings.length > 0) throw new AppError('malformed', 'the agent denies a run that it has told of')
     if (!this.#cancelled) this.#request = await this.#components.sign(transport)

@@ -27,7 +27,7 @@ export interface ExecServiceComponents {
   readonly executor: Pick<ExecutorClient, 'openRun' | 'resumeRun'>
   readonly counters: RequesterCounters
   readonly log: Logger
-  /** The executor has refused a request of somebody whom the trust rules do not accept. */
+  /** The executor has denied a request of an agent that the trust rules do not accept. */
   onStrangerDenied(peer: RunChannel['link']): void
 }
 

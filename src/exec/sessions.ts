@@ -8,7 +8,7 @@ import type { RunSession, RunSpec } from './run-spec.ts'
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 const MAX_LOCAL_RUNS = 1_024
 
-/** One run of ours, from the moment it is asked for until its outcome is known: what is shown of it, and the wish to end it. */
+/** One run of ours from `POST /exec/run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
 export class Session {
   readonly #cancel = new AbortController()
   readonly #onClose: () => void
@@ -43,7 +43,6 @@ export class Session {
   }
 
   cancel(reason: AppError): void {
-    // Signal first, tell second.
     this.#cancel.abort(reason)
     this.#info = { ...this.#info, state: 'cancelling' }
   }
@@ -57,7 +56,7 @@ export class Session {
 export class Sessions {
   readonly #clock: Clock
   readonly #sessions = new Map<RequestId, Session>()
-  /** Of runs that have ended: the other side would take one of these for a replay, and say no more than that. */
+  /** Ids of runs that have ended. The other side would deny one of these as a replay, which says less than our `conflict`. */
   readonly #used = new BoundedSet<RequestId>({ max: MAX_RECENT_RUNS })
   #stopped: PromiseWithResolvers<void> | null = null
 

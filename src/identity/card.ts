@@ -27,7 +27,7 @@ const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) 
 
 const badCard = (reason: string, cause?: unknown): AppError => new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause })
 
-/** Decoders throw `malformed`; whoever is given a card learns that the card is bad. */
+/** Turns a decoder's `malformed` into `bad_card`, which a user who was given a card understands. */
 const asBadCard = <T>(decode: () => T): T => {
   try {
     return decode()

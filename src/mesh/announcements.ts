@@ -116,14 +116,14 @@ export class Announcements {
   }
 
   /**
-   * Of a machine that nobody names: whether its signature is worth the time. That the agent is who it says is not proven
-   * yet, so what a neighbour makes up in a contact's name uses up nothing but that neighbour's own share.
+   * Whether the signature of an unknown machine's announcement is worth checking. The agent is not proven yet, so for a
+   * contact's each neighbour has a share of its own: what it makes up in the contact's name uses up no other neighbour's.
    */
   #mayBeChecked(agentId: AgentId, neighbour: string): boolean {
     return this.#isContact(agentId) ? this.#movedContacts.allows(`${agentId} ${neighbour}`) : this.#strangers.allows(STRANGERS)
   }
 
-  /** We have heard as much of this agent on this machine, or something newer. */
+  /** Whether we have this announcement of this agent on this machine, or a newer one. */
   #isOld(agentId: AgentId, { machine_id, issued_at_ms }: CardBody): boolean {
     const before = this.#seen.get(keyOf(agentId, machine_id))
     return before !== undefined && before.issued_at_ms >= issued_at_ms

@@ -21,7 +21,7 @@ const ANNOUNCE_SPACING_PER_PEER_MS = 50
 export interface DiscoveryComponents {
   readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'>
   readonly announcements: Announcements
-  /** A newcomer may be somebody we want. */
+  /** `look` is called for a newcomer, which may be a machine worth a standing connection. */
   readonly reconnect: Pick<Reconnect, 'look'>
   /** Has the executor sign an announcement of these addresses. */
   readonly signAnnouncement: (addresses: string[]) => Promise<SignedCard>
@@ -30,10 +30,9 @@ export interface DiscoveryComponents {
 }
 
 /**
- * Tells the mesh who and where we are, every 30 to 60 s, and sooner when somebody new could hear it: a
- * neighbour joined the topic, or a newcomer was announced. The sooner ones keep a distance that grows
- * with the mesh, so that a thousand peers do not all answer one newcomer at once; and all together stay
- * below what others accept, since what is refused is heard by nobody.
+ * Announces this agent and its addresses every 30 to 60 s, and sooner when a neighbour has joined the topic or a newcomer
+ * was announced. The spacing of these grows with the mesh, so that a thousand peers do not all answer one newcomer at once.
+ * All together stay below the rate that others accept (`OWN_ANNOUNCES_PER_MINUTE`), above which they would be dropped.
  */
 export class Discovery implements Startable {
   readonly #node: DiscoveryComponents['node']
@@ -83,15 +82,15 @@ export class Discovery implements Startable {
     this.#soon()
   }
 
-  /** Somebody new may be listening. */
+  /** Announces as soon as the spacing allows. */
   #soon(): void {
     const spacing = ANNOUNCE_SPACING_MS + ANNOUNCE_SPACING_PER_PEER_MS * this.#announcements.list().length
     const earliest = Math.max(0, this.#lastAt + spacing - this.#clock.monotonic())
-    // A little jitter, so that those who heard the same newcomer do not speak in chorus.
+    // Jitter, so that peers that heard the same newcomer do not announce at the same moment.
     this.#schedule(Math.ceil(earliest + Math.random() * ANNOUNCE_SPACING_MS * 0.2))
   }
 
-  /** The earlier of two wishes counts. */
+  /** Of two times the earlier is kept. */
   #schedule(ms: number): void {
     const at = this.#clock.monotonic() + ms
     if (this.#stopped || (this.#timer !== null && this.#dueAt <= at)) return

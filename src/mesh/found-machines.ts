@@ -27,9 +27,9 @@ export interface FoundMachine {
 const STRANGERS = ''
 
 /**
- * Machines that were found and that nobody waits for. Each is tried once: those that the contacts or the
- * ACL name first, strangers few at a time and so many a minute, because any host of the local network
- * may name as many machines and addresses as it likes.
+ * Machines that mDNS found and for which no caller waits. Each is dialled once: known machines first, strangers
+ * `MAX_STRANGER_DIALS` at a time and `FOUND_STRANGERS_PER_MINUTE`, because any host of the local network may announce any
+ * number of machines and addresses.
  */
 export class FoundMachines {
   readonly #node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>
@@ -49,7 +49,7 @@ export class FoundMachines {
     if (welcome || this.#mayWait()) this.#waiting.set(machineId, found)
   }
 
-  /** Whom to try now; null when nobody's turn has come. Each is handed out once and given back with `done`. */
+  /** The machine to dial now; null when there is none. Each is handed out once, and `done` is called for it. */
   next(): FoundMachine | null {
     const known = [...this.#waiting.keys()].find((machineId) => this.#node.isKnown(machineId))
     const machineId = known ?? this.#firstStranger()

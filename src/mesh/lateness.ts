@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts'
 export const LATENESS_CHECK_MS = 250
 /** … from when on it is, … */
 export const LATE_MS = 500
-/** … and for how long after that nobody is blamed for having been slow. */
+/** … and for how long after that no peer is penalised for having been slow. */
 export const LATENESS_PARDON_MS = 10_000
 
 /** Whether our own event loop was late a short while ago: a peer that missed a deadline meanwhile may have been in time. */

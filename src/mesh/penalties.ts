@@ -8,7 +8,7 @@ export const PENALTY_MS = {
   malformed: 5_000,
   /** … that was begun and left. */
   handshake_failed: 2_000,
-  /** A request or a message of somebody whom the trust rules do not accept. */
+  /** A request or message of an agent that the trust rules do not accept. */
   denied: 1_000,
   /** More of something than its standing allows: see `RATES`. */
   flood: 10_000,
@@ -17,7 +17,7 @@ export const PENALTY_MS = {
   /** A connection that ended before it had said who it is. */
   unfinished: 1_000,
 } as const
-/** Less than this together refuses nobody. */
+/** A source is refused once its offences add up to this. */
 export const MIN_PENALTY_MS = 15_000
 /** Nobody is refused for longer than this at a time. */
 export const MAX_PENALTY_MS = 600_000

@@ -30,7 +30,7 @@ export interface ReconnectComponents {
   readonly log: Logger
 }
 
-/** News comes in bursts (a whole mesh announces itself); one look afterwards is enough. */
+/** Changes come in bursts (a whole mesh announces itself): one look follows this long after the first. */
 const LOOK_AFTER_MS = 100
 
 interface Attempt {
@@ -82,7 +82,7 @@ export class Reconnect implements Startable {
     this.#look?.cancel()
   }
 
-  /** Contacts or addresses changed: what machines are is learnt anew, and whoever is wanted and not connected is tried, in a moment. */
+  /** Contacts or addresses have changed: after `LOOK_AFTER_MS` learns all standings anew and dials wanted machines that are not connected. */
   look(): void {
     if (!this.#stop.signal.aborted) this.#look ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
   }
@@ -133,7 +133,7 @@ export class Reconnect implements Startable {
     if (this.#stop.signal.aborted) return
     const now = this.#clock.monotonic()
     let wake = Number.POSITIVE_INFINITY
-    // Who has waited longest goes first: those behind many that are away have their turn too.
+    // The machine due longest goes first: otherwise many that do not answer would keep those behind them from ever being dialled.
     for (const [machineId, attempt] of [...this.#attempts].toSorted(([, a], [, b]) => a.nextAt - b.nextAt)) {
       if (attempt.nextAt <= now && this.#dialling.size >= MAX_BACKGROUND_DIALS) continue
       if (!this.#isFree(machineId)) continue
@@ -184,7 +184,7 @@ export class Reconnect implements Startable {
     this.#dialling.add(machineId)
     const error = await this.#dial(machineId, this.#book.addressesOf(machineId))
     this.#dialling.delete(machineId)
-    // That it answered is forgotten when it does not last.
+    // `failures` is not reset yet: see `#onLost`.
     if (error === null) return this.#pump()
     attempt.failures += 1
     attempt.lastError = error

@@ -23,7 +23,7 @@ export const MAX_JOURNALLED_PATTERN = 1024
 /** Sources that are named in the line about what was not written, and reasons that are counted there one by one. */
 export const MAX_NAMED_SOURCES = 8
 export const MAX_NAMED_REASONS = 32
-/** What whoever may ask can write into `requests.jsonl`: 120,000 small Requests at once, 120 a second for ever, 5.6 GB in a day. */
+/** How fast callers of this host can fill `requests.jsonl`: 120,000 small Requests at once, then 120 a second, 5.6 GB in a day. */
 export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
 /** How much of that `requests.jsonl` leaves free: what is asked of others never takes the room of what runs here. */
 export const ASKED_FLOORS = 2

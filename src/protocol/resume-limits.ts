@@ -17,5 +17,5 @@ export const LINGERING = {
   bytes: 32 * 1024 * 1024,
   countPerOwner: 64,
 } as const
-/** A timer of the executor that is so late was held up: then nobody is taken for silent until what waited is read. */
+/** A timer of the executor that fires this late shows that the event loop was held up: no requester counts as silent until what waited meanwhile is read. */
 export const LEASE_LATE_MS = 100

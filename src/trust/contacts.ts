@@ -125,7 +125,7 @@ export class Contacts {
     })
   }
 
-  /** One change after another: file first, then memory, then whoever listens. A change that cannot be written does not happen. */
+  /** Makes one change after another: in the file, then in memory, then listeners are called. A change that cannot be written does not happen. */
   #change(change: Change): Promise<Contact> {
     const run = async (): Promise<Contact> => {
       const { next, contact } = change(this.#contacts)

@@ -82,7 +82,7 @@ export interface RevocationsInit {
   readonly path: string
 }
 
-/** What agents have taken back about themselves. Grows only: a revocation cannot be revoked. */
+/** The revocations that are known here, each signed by the agent it is about. Grows only: there is no un-revoke. */
 export class Revocations {
   readonly #path: string
   #table: ReadonlyMap<AgentId, Revoked> = new Map()
@@ -139,7 +139,7 @@ export class Revocations {
     return [...this.#table].filter(([, revoked]) => isWhole(revoked)).map(([agentId]) => agentId)
   }
 
-  /** Every statement, to hand on; of an agent that said something later than others, behind theirs. */
+  /** Every statement, to send to peers; agents in the order of their latest statements. */
   list(): readonly Statement[] {
     return statementsOf(this.#table)
   }

@@ -32,7 +32,7 @@ export interface PeerLink {
   readonly pair: string
   /** How fast it may ask for runs while it is not accepted: each answer costs a signature and a line of the journal. */
   readonly strangersRequests: TokenBucket
-  /** What its peer was sent; null until the network's half knows of the link. */
+  /** Revocations that its peer was sent over this link; null until the network's half knows of the link. */
   sentRevocations: Set<Statement> | null
   decision: TrustDecision
 }
