@@ -9,13 +9,20 @@ const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
 /**
  * Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one
- * order cannot deadlock. Throws the signal's reason where that aborts the wait; work that has begun is not called off.
+ * order cannot deadlock. The work is told whether something of ours may have changed them since it asked. Throws the
+ * signal's reason where that aborts the wait; work that has begun is not called off.
  */
-export const exclusively = async <T>(files: readonly BigIntStats[], work: () => Promise<T>, signal: AbortSignal): Promise<T> => {
+export const exclusively = async <T>(
+  files: readonly BigIntStats[],
+  work: (waited: boolean) => Promise<T>,
+  signal: AbortSignal,
+): Promise<T> => {
   const leaving: (() => void)[] = []
+  const keys = [...new Set(files.map(keyOf))].toSorted()
+  const waited = keys.some((key) => busy.has(key))
   try {
-    for (const key of [...new Set(files.map(keyOf))].toSorted()) leaving.push(await enter(key, signal))
-    return await work()
+    for (const key of keys) leaving.push(await enter(key, signal))
+    return await work(waited)
   } finally {
     for (const leave of leaving) leave()
   }

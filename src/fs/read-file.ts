@@ -39,14 +39,14 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}, si
   return namingPath(permit, async () => {
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
-    const { held } = place.found
-    requireRegular(place.found.info, pathOf(permit))
+    const { found } = place
+    requireRegular(found.info, pathOf(permit))
     return await exclusively(
-      [place.found.info],
-      async () => {
-        const info = await held.stat()
+      [found.info],
+      async (waited) => {
+        const info = waited ? await found.held.stat() : found.info
         const size = Number(info.size)
-        await using file = await held.open(constants.O_RDONLY)
+        await using file = await found.held.open(constants.O_RDONLY)
         // One byte more than is given tells whether there are more.
         const data = await readFrom(file, offset, length + 1, size - offset)
         const truncated = data.length > length

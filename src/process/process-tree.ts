@@ -15,6 +15,8 @@ export const CELL_LOOK_MS = 1
 const FREEZE_ROUNDS = 16
 /** How long they are looked for, and what is known is killed: a run that is ended is over in time. */
 const FREEZE_MS = 1_000
+/** The same after a program that has ended by itself: nobody waits for its death, and a busy machine takes longer to look. */
+const SEARCH_MS = 2_500
 /** How often, and after which pause, who does not show its environment is looked at again before it is told of. */
 export const HIDDEN_LOOKS = 4
 const HIDDEN_LOOK_MS = 100
@@ -148,7 +150,7 @@ export class ProcessTree {
    */
   async #killRest(): Promise<void> {
     await this.#due.stop()
-    const deadline = performance.now() + FREEZE_MS
+    const deadline = performance.now() + (this.#asked ? FREEZE_MS : SEARCH_MS)
     let again = 0
     for (;;) {
       const inTime = await this.#freeze(deadline)

@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { NEVER } from '../../src/base/abortable.ts'
 import { exclusively } from '../../src/fs/exclusive.ts'
 import { parsePatch } from '../../src/fs/patch-text.ts'
+import { mtimeText } from '../../src/fs/mtime.ts'
 import { readFile } from '../../src/fs/read-file.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import * as patch from '../../src/fs/apply-patch.ts'
@@ -21,6 +22,7 @@ test('who is called off while another has the file waits no longer, does nothing
   const work = async (): Promise<void> => {
     entered.resolve()
     await leave.promise
+    await put(file, 'longer')
   }
   const first = exclusively([await stat(file, { bigint: true })], work, NEVER)
   await entered.promise
@@ -51,5 +53,8 @@ test('who is called off while another has the file waits no longer, does nothing
   assert.equal(await plain(file, 'utf8'), 'old')
   leave.resolve()
   await first
-  assert.equal(Buffer.from((await last).data).toString(), 'old')
+  // Who waited reads the file as it is by then, and says so.
+  const { data, size, mtime } = await last
+  assert.deepEqual([Buffer.from(data).toString(), size], ['longer', 6])
+  assert.equal(mtime, mtimeText((await stat(file, { bigint: true })).mtimeNs))
 })
