@@ -35,7 +35,6 @@ before(async () => {
   await writeFile(smallFile, small)
   await writeFile(largeFile, large)
   await alice.start()
-  await bob.start()
   await bob.writeAcl(
     [
       {
@@ -53,7 +52,7 @@ before(async () => {
     ],
     CAPS,
   )
-  await bob.restart()
+  await bob.start()
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
 })

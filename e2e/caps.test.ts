@@ -12,7 +12,7 @@ before(async () => {
   mesh = await MeshOfDaemons.create()
   ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   chatter = await mesh.program('chatter', 'head -c $1 /dev/zero; head -c $2 /dev/zero >&2; exit 3')
-  await Promise.all([alice.start(), bob.start()])
+  await alice.start()
   await bob.writeAcl(
     [
       {
@@ -25,7 +25,7 @@ before(async () => {
     ],
     'max_stdout_bytes = 1000\nmax_stderr_bytes = 1000\nwarn_stdout_bytes = 500\nwarn_stderr_bytes = 500\nmax_concurrent_per_agent = 2\nmax_concurrent_total = 2\nmax_duration_secs = 30\n',
   )
-  await bob.restart()
+  await bob.start()
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
 })

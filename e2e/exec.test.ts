@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 
-import { aliceBobCharlie, isRunning, MeshOfDaemons, until, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import {
+  aliceBobCharlie,
+  isRunning,
+  MeshOfDaemons,
+  until,
+  type CliResult,
+  type ExecDiagnosticsJson,
+  type TestDaemon,
+} from '../test/support/mesh-of-daemons.ts'
 
 // The E2E part of the test plan, on three real daemons and the real command line.
 
@@ -11,12 +19,14 @@ let bob: TestDaemon
 let charlie: TestDaemon
 let ticker: string
 let trapper: string
+let stubborn: string
 let exiter: string
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
   ticker = await mesh.program('ticker', 'i=0; while :; do i=$((i+1)); echo "tick $i"; sleep 0.1; done')
   trapper = await mesh.program('trapper', "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.1; done")
+  stubborn = await mesh.program('stubborn', "trap '' TERM\necho ready\nwhile :; do sleep 0.1; done")
   exiter = await mesh.program('exiter', 'echo to-stdout; echo to-stderr >&2; exit $1')
   ;({ alice, bob, charlie } = await aliceBobCharlie(
     mesh,
@@ -29,6 +39,7 @@ before(async () => {
       ['sha256sum'],
       [ticker],
       [trapper],
+      [stubborn],
       [exiter, '<INT>'],
       ['does-not-exist-anywhere'],
     ],
@@ -153,9 +164,6 @@ test('a cancelled command that ends by itself keeps its own exit status', async 
 })
 
 test('a second Ctrl-C does not wait', async () => {
-  const stubborn = await mesh.program('stubborn', "trap '' TERM\necho ready\nwhile :; do sleep 0.1; done")
-  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], [stubborn]] }])
-  await bob.restart()
   const running = alice.startCli(['exec', 'bob', '--', stubborn])
   await running.printed('ready')
   running.child.kill('SIGINT')
@@ -172,8 +180,6 @@ const lastRequest = (journal: readonly { event: string; request_id: string }[]):
   journal.findLast((line) => line.event === 'request')?.request_id
 
 test('sessions lists what runs, and cancel ends it from another terminal', async () => {
-  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>'], [ticker]] }])
-  await bob.restart()
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('tick 1')
   const { sessions } = await alice.json<{ sessions: { request_id: string; argv: string[] }[] }>('exec', 'sessions')
@@ -190,16 +196,6 @@ test('sessions lists what runs, and cancel ends it from another terminal', async
 })
 
 test('--json prints one object in the shape of the API and keeps the exit status', async () => {
-  await bob.writeAcl([
-    {
-      agent: alice,
-      commands: [
-        ['echo', '<INT>'],
-        [exiter, '<INT>'],
-      ],
-    },
-  ])
-  await bob.restart()
   const result = await alice.exec(bob, [exiter, '9'], ['--json'])
   assert.equal(result.status, 9)
   const json = JSON.parse(result.stdout.toString()) as Record<string, unknown>
@@ -221,7 +217,7 @@ test('diagnostics count what happened since the start, and the journal is whole'
   await alice.exec(bob, ['echo', 'x'])
   await alice.exec(bob, ['echo', '1', '|'])
   await charlie.exec(bob, ['echo', '1'])
-  const { totals, enabled, acl_summary } = await bob.diagnostics()
+  const { totals, enabled, acl_summary } = await bob.json<ExecDiagnosticsJson>('diagnostics', 'exec')
   assert.equal(enabled, true)
   assert.equal(totals['requests_received'], 4)
   assert.equal(totals['requests_allowed'], 1)
@@ -248,7 +244,7 @@ test("asking one's own agent goes through the same gates, without the network", 
   assert.equal(denialOf(await bob.exec(bob.agentId, ['echo', '1'])), 'agent_machine_not_in_acl')
   await bob.writeAcl([
     { agent: bob, commands: [['echo', '<INT>']] },
-    { agent: alice, commands: [['echo', '<INT>']] },
+    { agent: alice, commands: [['echo', '<INT>'], ['sleep', '<INT>'], [ticker]] },
   ])
   await bob.restart()
   assert.equal((await bob.exec(bob.agentId, ['echo', '5'])).stdout.toString(), '5\n')
@@ -275,8 +271,6 @@ test('a peer that is not there is unreachable, and the addresses that were tried
 })
 
 test('blocking an agent ends its running command within 2 s', async () => {
-  await bob.writeAcl([{ agent: alice, commands: [['sleep', '<INT>'], [ticker]] }])
-  await bob.restart()
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('tick 1')
   const began = performance.now()

@@ -175,7 +175,7 @@ test('Ctrl-C while the path is away ends the command when it is back', async (t)
   running.child.kill('SIGINT')
   await until(
     'the command line was heard',
-    async () => (await alice.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0,
+    async () => (await alice.get<{ sessions: unknown[] }>('/exec/sessions')).sessions.length === 0,
     500,
   ).catch(() => undefined)
   proxy.allow()

@@ -57,7 +57,7 @@ export const settle = async (world: World, requests: Requests): Promise<void> =>
   for (const { daemon } of world.requesters)
     await until(
       `${daemon.name} waits for nothing`,
-      async () => (await daemon.json<{ sessions: unknown[] }>('exec', 'sessions')).sessions.length === 0,
+      async () => (await daemon.get<{ sessions: unknown[] }>('/exec/sessions')).sessions.length === 0,
     )
 }
 

@@ -118,17 +118,16 @@ export class World {
       ...Object.entries(ARGUMENTS).map(([name, count]) => [this.program(name), ...Array.from({ length: count }, () => '<INT>')]),
     ]
     await announceNowhere(bob)
-    await bob.start()
+    await bob.keepPort()
     await bob.writeAcl(
       this.requesters.map(({ daemon }) => ({ agent: daemon, commands })),
       `max_concurrent_per_agent = ${PER_AGENT}\nmax_concurrent_total = ${TOTAL}\nmax_duration_secs = 30\nmax_stdin_bytes = 4194304\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432`,
     )
-    await bob.restart()
+    await bob.start()
     for (const { daemon, proxy } of this.requesters) {
       const way = `/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`
-      await daemon.ok('contacts', 'import', await bob.cardVia([way]), '--as', 'bob')
-      await bob.ok('contacts', 'import', await daemon.cardVia([]), '--as', daemon.name)
-      await bob.ok('contacts', 'trust', daemon.name, 'trusted')
+      await daemon.take(await bob.cardVia([way]), 'bob')
+      await bob.take(await daemon.cardVia([]), daemon.name, 'trusted')
     }
     const record = await readContainmentRecord(join(bob.dir, 'containment.json'))
     this.strong = record !== null && record.in_force !== 'group'
@@ -173,7 +172,7 @@ export class World {
         assert.ok(attempt < START_ATTEMPTS, `${daemon.name} does not start: ${String(error)}`)
       }
     }
-    await until(`${daemon.name} answers`, async () => !daemon.running || (await daemon.cli(['id'])).status === 0)
+    await until(`${daemon.name} answers`, async () => !daemon.running || (await daemon.answers()))
   }
 }
 

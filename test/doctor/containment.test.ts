@@ -17,16 +17,17 @@ const ID = 'ab'.repeat(32)
 /** A grandchild without parents, in a session of its own, deaf to SIGTERM; prints its pid and leaves the program asleep. */
 const ESCAPE = `( setsid sh -c "trap '' TERM; echo \\$\\$; exec >/dev/null 2>&1; while :; do sleep 0.1; done" & ) & wait; exec sleep 1000`
 
-const meshOf = async (t: TestContext): Promise<{ alice: TestDaemon; bob: TestDaemon; escape: string }> => {
+const meshOf = async (t: TestContext, config = ''): Promise<{ alice: TestDaemon; bob: TestDaemon; escape: string }> => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  await Promise.all([alice.start(), bob.start()])
+  await alice.start()
   const escape = await mesh.program('escape', ESCAPE)
   await bob.writeAcl([
     { agent: alice, commands: [[escape], ['true']], keys: isRoot && needs.pids.skip === undefined ? 'max_processes = 50' : '' },
   ])
-  await bob.restart()
+  await writeFile(join(bob.dir, 'config.toml'), config, { mode: 0o600 })
+  await bob.start()
   await Promise.all([alice.meet(bob, 'known'), bob.meet(alice, 'trusted')])
   return { alice, bob, escape }
 }
@@ -106,10 +107,7 @@ test('a leaf that a crash left, with somebody in it and no guardian to help, is 
 })
 
 test('in a PID namespace, too, nothing outlives a daemon that is killed', needs.bwrap, async (t) => {
-  const mesh = await meshOf(t)
-  const { alice, bob, escape } = mesh
-  await writeFile(join(bob.dir, 'config.toml'), 'containment = "pid_namespace"\n', { mode: 0o600 })
-  await bob.restart()
+  const { alice, bob, escape } = await meshOf(t, 'containment = "pid_namespace"\n')
   const running = alice.startCli(['exec', 'bob', '--', escape])
   // The number that it prints is the one inside: it is found by what it is.
   await running.printed('\n')
@@ -139,9 +137,7 @@ test('the journal says what held a run together, and a cancelled run leaves nobo
 
 for (const end of ['a cancelled run', 'a daemon that is killed'] as const)
   test(`in the weak mode, too, ${end} leaves nobody who has not changed his environment`, async (t) => {
-    const mesh = await meshOf(t)
-    await writeFile(join(mesh.bob.dir, 'config.toml'), 'containment = "group"\n', { mode: 0o600 })
-    await mesh.bob.restart()
+    const mesh = await meshOf(t, 'containment = "group"\n')
     const { running, pid } = await escaping(mesh)
     t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
     if (end === 'a cancelled run') {

@@ -3,6 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,6 +12,8 @@ import { fileURLToPath } from 'node:url'
 import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { decodeCardLink, encodeCardLink, signCard } from '../../src/identity/card.ts'
+import { LocalApi } from '../../src/local-api/local-api.ts'
+import { operate } from '../../src/local-api/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
 import { wholeLines } from './journal.ts'
 
@@ -204,6 +207,14 @@ export class TestDaemon {
     return `/ip4/127.0.0.1/tcp/${this.#meshPort}`
   }
 
+  /** Before its first start: a port that it has again when its network half was killed, and comes again. */
+  async keepPort(): Promise<void> {
+    const server = createServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    this.#meshPort = (server.address() as AddressInfo).port
+    await once(server.close(), 'close')
+  }
+
   /** Resolves when it says that it is ready. After a restart it listens where it listened before. */
   async start(): Promise<void> {
     assert.ok(existsSync(DAEMON) && existsSync(CLI), 'dist/ is missing: npm run build')
@@ -222,7 +233,7 @@ export class TestDaemon {
     this.ready = await this.#readyLine(child)
     const [, agentId = '', machineId = '', apiPort = ''] = /agent (\w+), machine (\w+), api 127\.0\.0\.1:(\d+),/.exec(this.ready) ?? []
     Object.assign(this, { agentId, machineId, apiPort: Number(apiPort) })
-    const { addresses } = await this.json<{ addresses: string[] }>('id')
+    const { addresses } = await this.#agent()
     this.#meshPort = Number(addresses[0]?.split('/')[4])
   }
 
@@ -265,6 +276,12 @@ export class TestDaemon {
     return this.cli(['exec', typeof agent === 'string' ? agent : agent.name, ...flags, '--', ...argv], options)
   }
 
+  /** Runs it on the other without the command line; answers its exit code. */
+  async run(agent: TestDaemon, argv: readonly string[]): Promise<number | null> {
+    const body = { agent: agent.name, argv }
+    return (await this.api.json<{ code: number | null }>({ method: 'POST', path: '/exec/run', body })).code
+  }
+
   /** The object that a command prints with `--json`. */
   async json<T>(...argv: readonly string[]): Promise<T> {
     const result = await this.cli(['--json', ...argv])
@@ -278,28 +295,58 @@ export class TestDaemon {
     return result.stdout.toString()
   }
 
+  /** Its API without the command line, a process of which takes as long as fifty calls: for what is asked again and again. */
+  get api(): LocalApi {
+    return new LocalApi({ instance: { name: null, dataDir: this.dir }, url: null, env: {} })
+  }
+
+  async get<T>(path: string): Promise<T> {
+    return this.api.json({ method: 'GET', path })
+  }
+
+  async #card(): Promise<{ link: string }> {
+    return this.get('/agent/card')
+  }
+
+  async #agent(): Promise<{ addresses: string[] }> {
+    return this.get('/agent')
+  }
+
+  /** True when its API answers. */
+  async answers(): Promise<boolean> {
+    return this.#agent().then(
+      () => true,
+      () => false,
+    )
+  }
+
   async diagnostics(): Promise<ExecDiagnosticsJson> {
-    return this.json('diagnostics', 'exec')
+    return this.get('/diagnostics/exec')
   }
 
   /** Takes the other's card; trusts it and pins its machine where asked to. */
   async meet(other: TestDaemon, trust: 'trusted' | 'known' | 'unknown' = 'unknown'): Promise<void> {
-    const link = (await other.ok('card')).trim()
-    await this.ok('contacts', 'import', link, '--as', other.name)
-    if (trust !== 'unknown') await this.ok('contacts', 'trust', other.name, trust)
-    if (trust === 'trusted') await this.ok('contacts', 'pin', other.name, other.machineId)
+    const { link } = await other.#card()
+    await this.take(link, other.name, trust)
+    if (trust === 'trusted') await operate(this, '/contacts/pin', { contact: other.name, machine_id: other.machineId })
+  }
+
+  /** Takes a card under this name, and trusts whom it is of where asked to. */
+  async take(card: string, name: string, trust: 'trusted' | 'known' | 'unknown' = 'unknown'): Promise<void> {
+    await operate(this, '/agent/card/import', { card, name })
+    if (trust !== 'unknown') await operate(this, '/contacts/trust', { contact: name, level: trust })
   }
 
   /** A card of this agent with these addresses instead of its own: the holder can only go where they lead. */
   async cardVia(addresses: readonly string[]): Promise<string> {
-    const body = cardBody.decode(decodeCardLink((await this.ok('card')).trim()).body)
+    const body = cardBody.decode(decodeCardLink((await this.#card()).link).body)
     const signer = await loadOrCreateAgentKey(this.dir)
     return encodeCardLink(await signCard(signer, { ...body, addresses: [...addresses] }, CARD_DOMAIN))
   }
 
   /** `/p2p/…` of this machine. */
   async peerSuffix(): Promise<string> {
-    const { addresses } = await this.json<{ addresses: string[] }>('id')
+    const { addresses } = await this.#agent()
     return addresses[0]?.slice(addresses[0].indexOf('/p2p/')) ?? ''
   }
 
@@ -435,9 +482,9 @@ export const isRunning = (pid: number): boolean => {
 /** Alice may ask bob; charlie knows bob, whom nobody told about him. Bob trusts and pins both as people, his ACL names alice. */
 export const aliceBobCharlie = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[], aclKeys = '') => {
   const [alice, bob, charlie] = [mesh.add('alice'), mesh.add('bob'), mesh.add('charlie')]
-  await Promise.all([alice.start(), charlie.start(), bob.start()])
+  await Promise.all([alice.start(), charlie.start()])
   await bob.writeAcl([{ agent: alice, commands }], aclKeys)
-  await bob.restart()
+  await bob.start()
   await Promise.all([alice.meet(bob, 'known'), charlie.meet(bob, 'known')])
   await bob.meet(alice, 'trusted')
   await bob.meet(charlie, 'trusted')

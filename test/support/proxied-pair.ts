@@ -34,11 +34,9 @@ export const acquaint = async (
 ): Promise<void> => {
   await Promise.all([alice, bob].map(announceNowhere))
   await alice.start()
-  await bob.start()
   await bob.writeAcl([{ agent: alice, commands }], keys)
-  await bob.restart()
+  await bob.start()
   // A contact of no trust is dialled when it is asked, and not before.
-  await alice.ok('contacts', 'import', await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), '--as', 'bob')
-  await bob.ok('contacts', 'import', await alice.cardVia([]), '--as', 'alice')
-  await bob.ok('contacts', 'trust', 'alice', 'trusted')
+  await alice.take(await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), 'bob')
+  await bob.take(await alice.cardVia([]), 'alice', 'trusted')
 }

@@ -128,11 +128,11 @@ test('two instances of one user run side by side by --name, and each is asked by
 test("a daemon's diagnostics through exec, where the ACL names its data directory", async (t) => {
   const mesh = await meshOf(t)
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  await Promise.all([alice.start(), bob.start()])
+  await alice.start()
   const program = await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`)
   const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec']
   await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec']] }])
-  await bob.restart()
+  await bob.start()
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
   const result = await alice.exec(bob, argv)
