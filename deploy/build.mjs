@@ -1,11 +1,14 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
+import { createHash } from 'node:crypto'
 import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
-import { packageRoot } from './runtime.mjs'
+import { findRuntime, packageRoot } from './runtime.mjs'
 
+/** To use rexd a few times, on a machine that does much else. */
+const CACHE_MS = 60_000
 const SHEBANG = '#!/usr/bin/env node\n'
 /** The bundled CommonJS packages expect these three, which ES modules lack. */
 const REQUIRE_PRELUDE = [
@@ -58,15 +61,17 @@ export const TARGETS = {
     banner: DAEMON_PRELUDE,
     supported: { 'dynamic-import': true },
   },
+  // Started by dist/rexd.mjs, which is start-rexd.mjs: a function, so that it can be kept as the runtime compiled it.
   rexd: {
     entry: 'src/programs/rexd/main.ts',
-    out: 'dist/rexd.mjs',
-    format: 'esm',
+    out: 'dist/rexd.cjs',
+    format: 'cjs',
     target: 'node24',
-    banner: DAEMON_PRELUDE,
-    supported: { 'dynamic-import': true },
-    // Its input may be a terminal or a pipe that nobody closes.
-    end: 'process.exit(status)',
+    banner: '(function (require, module, __filename, __dirname, __url) {',
+    footer: '})',
+    supported: { 'dynamic-import': false },
+    define: { 'import.meta.url': '__url' },
+    started: true,
   },
   // What programs import as x0x/client.
   client: {
@@ -91,6 +96,9 @@ export const TARGETS = {
   },
 }
 
+/** Starts the bundle of rexd. */
+const REXD = 'dist/rexd.mjs'
+
 /** An import of a file that has a bundle of its own becomes one of that bundle. */
 const apart = {
   name: 'apart',
@@ -100,7 +108,30 @@ const apart = {
     ),
 }
 
-/** What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests. */
+const BUILTIN_IMPORT = /^import \{([^}]+)\} from '(node:[^']+)'$/gm
+
+const required = (_line, names, builtin) => {
+  const values = names
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '' && !name.startsWith('type '))
+  return `const { ${values.map((name) => name.replace(' as ', ': ')).join(', ')} } = require('${builtin}')`
+}
+
+/** What a module imports of the runtime is loaded with that module: the head of the bundle would load it for all, whatever is asked. */
+const builtins = {
+  name: 'builtins',
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /\/src\/.*\.ts$/ }, async ({ path }) => ({
+      loader: 'ts',
+      contents: (await readFile(path, 'utf8')).replace(BUILTIN_IMPORT, required),
+    })),
+}
+
+/**
+ * What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests.
+ * What pino loads for those who write by a thread of their own.
+ */
 const leftOut = {
   name: 'left-out',
   setup: ({ onResolve, onLoad }) => {
@@ -108,6 +139,9 @@ const leftOut = {
       path,
       namespace: 'left-out',
     }))
+    onResolve({ filter: /^\.\/(lib\/)?transport$/ }, ({ path, importer }) =>
+      /node_modules\/pino\//.test(importer) ? { path, namespace: 'left-out' } : null,
+    )
     onLoad({ filter: /.*/, namespace: 'left-out' }, () => ({ contents: '' }))
   },
 }
@@ -126,19 +160,36 @@ main(process.argv.slice(2), process.env).then(
 /** A bundle that another one loads. */
 const library = (entry) => `export * from './${entry}'`
 
+/** What `rexd.cjs` begins with: a cache is of one text, told by this. */
+const named = (text) => `// ${createHash('sha256').update(text).digest('hex')}\n${text}`
+
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
-export const bundle = async ({ entry, format, target, banner, supported, readable = false, end = 'process.exitCode = status' }) => {
+export const bundle = async ({
+  entry,
+  format,
+  target,
+  banner,
+  footer = '',
+  supported,
+  define = {},
+  started = false,
+  readable = false,
+  end = 'process.exitCode = status',
+}) => {
   const { build } = await import('esbuild')
+  const contents = entry.endsWith('main.ts') && !started ? starter(entry, end) : library(entry)
   const result = await build({
-    stdin: { contents: entry.endsWith('main.ts') ? starter(entry, end) : library(entry), resolveDir: packageRoot, sourcefile: 'start.js' },
+    stdin: { contents, resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
-    plugins: [apart, leftOut],
+    plugins: [apart, leftOut, ...(started ? [builtins] : [])],
     platform: 'node',
     format,
     target,
     supported,
+    define,
     banner: { js: banner },
+    footer: { js: footer },
     // Prefer ES modules: what is not used is left out.
     mainFields: ['module', 'main'],
     legalComments: 'none',
@@ -151,7 +202,8 @@ export const bundle = async ({ entry, format, target, banner, supported, readabl
     // What asks where it stands is part of the command line's bundle too, which starts no program.
     logOverride: { 'empty-import-meta': 'silent' },
   })
-  return { text: result.outputFiles[0].text, metafile: result.metafile }
+  const [{ text }] = result.outputFiles
+  return { text: started ? named(text) : text, metafile: result.metafile }
 }
 
 /** Writes a file whole, so that a program started meanwhile sees the old one or the new. */
@@ -165,6 +217,17 @@ const replace = async (path, text, mode) => {
     await rm(temporary, { force: true })
     throw error
   }
+}
+
+/** Keeps how the runtime compiles rexd, which takes half of its start. Where that cannot be, it starts all the same. */
+const cacheRexd = async () => {
+  // A flag of ours would make a cache that fits no other start.
+  const { NODE_OPTIONS: _flags, ...env } = process.env
+  const argv = [join(packageRoot, 'deploy', 'cache-rexd.mjs')]
+  const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, { env, encoding: 'utf8', timeout: CACHE_MS })
+  if (status === 0) return
+  await rm(join(packageRoot, 'dist', 'rexd.cache'), { force: true })
+  console.error(`rexd will start slower, for how it is compiled could not be kept: ${error?.message ?? stderr}`)
 }
 
 /** The licences of everything that went into the bundles: most ask to travel with the code. */
@@ -199,10 +262,12 @@ export const buildAll = async () => {
   const bundles = await Promise.all(targets.map(bundle))
   await mkdir(join(packageRoot, 'dist'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
+  await replace(join(packageRoot, REXD), await readFile(join(packageRoot, 'deploy', 'start-rexd.mjs')), 0o755)
   // What was built before and is none of ours any more would be packed with the rest.
-  const ours = new Set(targets.map(({ out }) => basename(out)))
+  const ours = new Set([REXD, ...targets.map(({ out }) => out)].map((path) => basename(path)))
   for (const name of await readdir(join(packageRoot, 'dist')))
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
+  await cacheRexd()
   await declarations()
   const text = await licences(bundles.map(({ metafile }) => metafile))
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)

@@ -1,4 +1,4 @@
-import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import type { Method } from '../../src/protocol/rexd-methods.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../src/protocol/rexd-limits.ts'
 
@@ -90,7 +90,7 @@ const base = (chance: Chance, live: Live, id: string): Request => {
   const table = chance.next() < RARELY ? RARE : BASES
   const method = chance.one(Object.keys(table)) as Method
   const params: Request = { ...table[method] }
-  if ('session_id' in PARAMS[method].shape && !('session_id' in params)) params['session_id'] = live.session_id
+  if ('session_id' in paramsOf(method).shape && !('session_id' in params)) params['session_id'] = live.session_id
   if ('process_id' in params) params['process_id'] = live.process_id
   return { jsonrpc: '2.0', id, method, params }
 }
@@ -161,10 +161,10 @@ export const randomLine = (chance: Chance, live: Live, id: string): Buffer => {
 /** Every field of every method with every weird value, each with an id of its own. */
 export const everyFieldWrong = (live: Live): Buffer[] =>
   METHODS.flatMap((method) =>
-    Object.keys(PARAMS[method].shape).flatMap((field) =>
+    Object.keys(paramsOf(method).shape).flatMap((field) =>
       WEIRD.map((value, at) => {
         const params: Request = { ...(BASES[method] ?? RARE[method]) }
-        if ('session_id' in PARAMS[method].shape && method !== 'session.close') params['session_id'] = live.session_id
+        if ('session_id' in paramsOf(method).shape && method !== 'session.close') params['session_id'] = live.session_id
         if ('process_id' in params) params['process_id'] = live.process_id
         return Buffer.from(
           JSON.stringify({ jsonrpc: '2.0', id: `${method}.${field}.${at}`, method, params: { ...params, [field]: value } }),

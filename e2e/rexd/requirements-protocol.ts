@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 
-import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../src/protocol/rexd-limits.ts'
+import type { Method } from '../../src/protocol/rexd-methods.ts'
 import type { Peer, Reply } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 
@@ -20,8 +21,8 @@ const refused = async (peer: Peer, message: unknown): Promise<Reply> => {
 const VALUES: readonly unknown[] = [null, true, 1.5, -1, '', [], {}, [[]], { a: 1 }, ['']]
 
 /** A value that the field does not take, or undefined. */
-const wrongValue = (method: keyof typeof PARAMS, field: string): unknown => {
-  const schema = PARAMS[method].shape[field as never] as { safeParse(value: unknown): { success: boolean } }
+const wrongValue = (method: Method, field: string): unknown => {
+  const schema = paramsOf(method).shape[field as never] as { safeParse(value: unknown): { success: boolean } }
   return VALUES.find((value) => !schema.safeParse(value).success)
 }
 
@@ -111,7 +112,7 @@ const FIELDS: readonly Requirement[] = METHODS.flatMap((method) => [
     'each field takes its own kind of value and is named where it has another',
     '-32602',
     async (peer) => {
-      for (const field of Object.keys(PARAMS[method].shape)) {
+      for (const field of Object.keys(paramsOf(method).shape)) {
         const value = wrongValue(method, field)
         if (value === undefined) continue
         const { message } = await peer.failure(-32602, method, { [field]: value })

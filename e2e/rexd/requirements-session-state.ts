@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 
-import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
+import type { Method } from '../../src/protocol/rexd-methods.ts'
 import { requirement, STDIO, TIME, type Requirement } from './requirement.ts'
 
 /** As far as every method goes that needs a session. */
@@ -20,8 +21,8 @@ const ENOUGH: Readonly<Record<string, unknown>> = {
   rows: 24,
 }
 
-const enoughFor = (method: keyof typeof PARAMS): Record<string, unknown> =>
-  Object.fromEntries(Object.entries(ENOUGH).filter(([field]) => Object.hasOwn(PARAMS[method].shape, field)))
+const enoughFor = (method: Method): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(ENOUGH).filter(([field]) => Object.hasOwn(paramsOf(method).shape, field)))
 
 export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
@@ -90,7 +91,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
           ...enoughFor(method),
           session_id: session.id,
           ...(method === 'session.resume' ? { resume_token: 'x' } : {}),
-          ...(Object.hasOwn(PARAMS[method].shape, 'process_id') ? { process_id: log.id } : {}),
+          ...(Object.hasOwn(paramsOf(method).shape, 'process_id') ? { process_id: log.id } : {}),
         })
       assert.deepEqual(
         await peer.home.refusalsOf(session.id),

@@ -1,4 +1,4 @@
-import { METHODS, PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import { readDocumented } from './documented.ts'
 import { BEYOND_REQUIREMENTS } from './requirements-beyond.ts'
 import { EXEC_REQUIREMENTS } from './requirements-exec.ts'
@@ -50,7 +50,7 @@ export const DOCUMENTED_METHODS = methods
 /** Every name that some row must be about, and no others: what the server takes, and what docs/rexd.md says of what it gives. */
 export const NAMES: readonly string[] = [
   ...METHODS,
-  ...METHODS.flatMap((method) => fieldsOf(method, PARAMS[method])),
+  ...METHODS.flatMap((method) => fieldsOf(method, paramsOf(method))),
   ...answers,
   ...events,
   ...params,

@@ -1,5 +1,4 @@
 import { closeSync, readdirSync, readFileSync } from 'node:fs'
-import { getCACertificates } from 'node:tls'
 
 /** O_CLOEXEC as fdinfo shows it, proc_pid_fdinfo(5); the same on every architecture we run on. */
 const CLOSE_ON_EXEC = 0o2000000
@@ -18,6 +17,8 @@ const READS_CERTIFICATES = ['NODE_EXTRA_CA_CERTS', 'NODE_USE_SYSTEM_CA', 'NODE_O
  */
 const awaitCertificates = (): void => {
   if (READS_CERTIFICATES.every((name) => process.env[name] === undefined)) return
+  // Loaded only then: it takes as long as all else of this file's work.
+  const { getCACertificates } = process.getBuiltinModule('node:tls')
   for (const kind of ['extra', 'default'] as const) getCACertificates(kind)
 }
 

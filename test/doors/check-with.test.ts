@@ -3,19 +3,19 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { parseWith } from '../../src/doors/check-with.ts'
-import { PARAMS } from '../../src/doors/rpc/schemas.ts'
+import { paramsOf } from '../../src/doors/rpc/schemas.ts'
 import { MAX_NAME } from '../../src/protocol/limits.ts'
 
 const start = (env: string): unknown => JSON.parse(`{"session_id": "s_1", "argv": ["true"], "env": ${env}}`)
 
 const refused = (value: unknown, message: RegExp): void =>
   assert.throws(
-    () => parseWith(PARAMS['exec.start'], value),
+    () => parseWith(paramsOf('exec.start'), value),
     (error) => isAppError(error, 'bad_request') && message.test(error.message),
   )
 
 test('a name that callers choose is refused where it cannot be taken, and never dropped', () => {
-  assert.deepEqual(parseWith(PARAMS['exec.start'], start('{"CI": "1"}')).env, { CI: '1' })
+  assert.deepEqual(parseWith(paramsOf('exec.start'), start('{"CI": "1"}')).env, { CI: '1' })
   refused(start('{"CI": "1", "__proto__": "x"}'), /^env\.__proto__: is no name/)
   refused(start('{"\\u005f_proto__": {}}'), /^env\.__proto__: is no name/)
   refused(start(`{"${'A'.repeat(MAX_NAME + 1)}": "x"}`), new RegExp(`^env\\.A+: a name has at most ${MAX_NAME} characters$`))

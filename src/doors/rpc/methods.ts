@@ -15,7 +15,7 @@ import { unfinished } from './output-text.ts'
 import { SessionMethods, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
-import { PARAMS } from './schemas.ts'
+import { paramsOf } from './schemas.ts'
 import { Base64 } from './written.ts'
 
 /** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
@@ -56,7 +56,7 @@ export class Methods {
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
   async call(method: Method, params: unknown, asking: Asking): Promise<Answered> {
     const handler = this.#handlers[method] as (params: unknown, asking: Asking) => Promise<Answered>
-    const parsed = parseWith(PARAMS[method] as z.ZodType, params)
+    const parsed = parseWith(paramsOf(method) as z.ZodType, params)
     const asked = { session_id: '', ...(parsed as Partial<Asked>) }
     try {
       return await this.#sessions.during(asked.session_id, async () => handler(parsed, asking))

@@ -61,7 +61,8 @@ export const recordOf = (fields: Fields): z.ZodObject =>
 export const METHODS = Object.keys(STATED) as Method[]
 export const isMethod = (text: string): text is Method => Object.hasOwn(STATED, text)
 
-/** The params of each method, as the library checks them. */
-export const PARAMS = Object.fromEntries(METHODS.map((method) => [method, recordOf(STATED[method])])) as {
-  readonly [M in Method]: z.ZodObject & z.ZodType<FullParams<M>>
-}
+const made: Partial<Record<Method, z.ZodObject>> = {}
+
+/** The params of a method, as the library checks them: made when it is first asked for, which takes as long as an answer. */
+export const paramsOf = <M extends Method>(method: M): z.ZodObject & z.ZodType<FullParams<M>> =>
+  (made[method] ??= recordOf(STATED[method])) as z.ZodObject & z.ZodType<FullParams<M>>

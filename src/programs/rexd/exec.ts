@@ -9,7 +9,6 @@ import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.
 import type { RexdSession } from '../../client/session.ts'
 import { stdio } from '../../client/stdio.ts'
 import type { TransportFactory } from '../../client/transport.ts'
-import { webSocket } from '../../client/web-socket.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { Interrupts } from './exec-interrupts.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
@@ -34,8 +33,12 @@ const readToken = async (file: string): Promise<string> => {
   return token
 }
 
-const transportOf = ({ ssh, url, tokenFile, config }: RexdExecFlags): TransportFactory => {
-  if (url !== null && tokenFile !== null) return webSocket({ url, token: async () => readToken(tokenFile) })
+const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Promise<TransportFactory> => {
+  if (url !== null && tokenFile !== null) {
+    // Nothing of HTTP is loaded for standard input and output.
+    const { webSocket } = await import('../../client/web-socket.ts')
+    return webSocket({ url, token: async () => readToken(tokenFile) })
+  }
   if (ssh !== null) return stdio({ command: ['ssh', '-T', '--', ssh, 'rexd', '--stdio'] })
   const program = ownProgram('rexd')
   return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })
@@ -150,7 +153,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
     const { target, url } = flags
-    const client = await connect({ transport: transportOf(flags), onConnection: (state) => onConnection(state, interrupts, flags) })
+    const client = await connect({ transport: await transportOf(flags), onConnection: (state) => onConnection(state, interrupts, flags) })
     try {
       const session = await client.open({ clientName: CLIENT_NAME, ...(target === null ? {} : { target }), resumable: url !== null })
       interrupts.starting()

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 
 import * as z from 'zod'
 
-import { PARAMS } from '../../../src/doors/rpc/schemas.ts'
+import { METHODS, paramsOf } from '../../../src/doors/rpc/schemas.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_MESSAGE } from '../../../src/protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 
@@ -17,8 +17,8 @@ const described = (): object => ({
   capabilities: CAPABILITY_NAMES,
   limits: { message_bytes: MAX_RPC_MESSAGE, batch_requests: MAX_RPC_BATCH, id_characters: MAX_RPC_ID },
   params: Object.fromEntries(
-    Object.entries(PARAMS).map(([method, schema]) => {
-      const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'throw' })
+    METHODS.map((method) => {
+      const { $schema: _dialect, ...rest } = z.toJSONSchema(paramsOf(method), { io: 'input', unrepresentable: 'throw' })
       return [method, rest]
     }),
   ),
