@@ -4,13 +4,15 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { ANNOUNCE_TOPIC, signedCard, type SignedCard } from '../protocol/card.ts'
-import { ANNOUNCE_BURST, OWN_ANNOUNCES_PER_MINUTE } from '../protocol/discovery-limits.ts'
-import { MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
+import { ANNOUNCES_PER_MINUTE, MAX_CARD_ADDRESSES } from '../protocol/limits.ts'
 import { announceable } from './addresses.ts'
 import type { Announcements } from './announcements.ts'
 import type { MeshNode } from './node.ts'
 import type { Reconnect } from './reconnect.ts'
 
+/** Announcements of our own: a burst and a rate, together no more than others accept of one source in any minute. */
+export const ANNOUNCE_BURST = 4
+export const OWN_ANNOUNCES_PER_MINUTE = ANNOUNCES_PER_MINUTE - ANNOUNCE_BURST
 const ANNOUNCE_MIN_MS = 30_000
 const ANNOUNCE_MAX_MS = 60_000
 /** Our own extra announcements (a new neighbour, a newcomer) are at least this far apart … */

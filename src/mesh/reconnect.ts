@@ -4,13 +4,15 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { shortId, type MachineId } from '../protocol/ids.ts'
-import { RECONNECT_MAX_MS, RECONNECT_MIN_MS } from '../protocol/discovery-limits.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import { FoundMachines, type FoundMachine } from './found-machines.ts'
 import type { MeshNode } from './node.ts'
 import type { Standings } from './standings.ts'
 
+/** Reconnecting to a wanted machine: the first wait, and the longest. */
+export const RECONNECT_MIN_MS = 500
+export const RECONNECT_MAX_MS = 60_000
 /** Of `MAX_PARALLEL_DIALS`, those for standing connections and found machines, for which no caller waits. */
 export const MAX_BACKGROUND_DIALS = 8
 /** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
