@@ -8,7 +8,7 @@ import type { RunSession, RunSpec } from './run-spec.ts'
 /** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
 const MAX_LOCAL_RUNS = 1_024
 
-/** One run of ours from `POST /exec/run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
+/** One run of ours from `ExecClient.run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
 export class Session {
   readonly #cancel = new AbortController()
   readonly #onClose: () => void

@@ -101,7 +101,7 @@ export class Sources {
     return 'allowed'
   }
 
-  /** Charges a connection whose machine is not proven yet. `known`: the host is in `KnownHosts`, so a share is kept there for named machines, which its strangers cannot use up. */
+  /** Charges a connection whose machine is not proven yet. `known`: the host is in `KnownHosts`, so a further share is kept there for named machines. It is given out at random, so that strangers of the host cannot take all of it. */
   mayConnect(host: string, known: boolean): boolean {
     return this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
   }
