@@ -34,6 +34,7 @@ const CAMPAIGN_FILES = [
   'e2e/chaos.test.ts',
   'e2e/rexd/fuzz.test.ts',
   'test/executor/local/many-runs.test.ts',
+  'test/fs/race.test.ts',
 ]
 const CAMPAIGN_TIMEOUT_MS = 600_000
 

@@ -9,13 +9,14 @@ import { parsePatch } from '../../src/fs/patch-text.ts'
 import { readFile } from '../../src/fs/read-file.ts'
 import { statPath } from '../../src/fs/stat-path.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
+import { longOrShort } from '../support/campaign.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { applyPatch, editFile, globFiles, listDirectory } from '../support/files.ts'
 
 const SECRET = 'from outside'
 const onLinux = { skip: process.platform !== 'linux' && 'elsewhere there are no descriptors to walk from' }
 /** The least that each race is run, and the most when it has not been seen to happen. */
-const ROUNDS = 1_500
+const ROUNDS = longOrShort(1_500, 500)
 const MOST_ROUNDS = 20_000
 
 /** Two names change places over and over; what others put there meanwhile is moved away. */
