@@ -120,7 +120,7 @@ test('a refusal whose line cannot be written is counted, and told when the journ
 
 test('strangers without number hide nothing that an operator, a trusted peer or a caller of this host was refused', async (t) => {
   const { journal, path } = await openJournal(t)
-  const stranger = (n: number, source: number): DenialEvent => ({ ...refusal(n, source), reason: 'trust_rejected' })
+  const stranger = (n: number, source: number): DenialEvent => ({ ...refusal(n, source, ['id']), reason: 'trust_rejected' })
   for (let n = 0; n < 4_000; n++) await journal.refuse(stranger(n, n % 100))
   assert.equal((await linesOf(path)).length, REFUSAL_TOTAL_LINES.burst)
   // Whoever claims to be a trusted one uses up nothing of it either.
@@ -150,7 +150,7 @@ test('a trusted agent is one source on however many machines, and the doors of t
 
 test('the count of what was not written says who and why, as far as there is room, and of strangers last', async (t) => {
   const { journal, path } = await openJournal(t)
-  const stranger = (n: number): DenialEvent => ({ ...refusal(n, 1_000 + n), reason: 'trust_rejected' })
+  const stranger = (n: number): DenialEvent => ({ ...refusal(n, 1_000 + n, ['id']), reason: 'trust_rejected' })
   for (let n = 0; n < REFUSAL_TOTAL_LINES.burst + 2_000; n++) await journal.refuse(stranger(n))
   for (let n = 0; n < REFUSAL_LINES.burst + 10; n++) await journal.refuse({ ...(denialEvent(n) as DenialEvent), agent_id: ALICE })
   for (let n = 0; n < REFUSAL_LINES.burst + 3; n++) await journal.refuse(unproven)
