@@ -19,7 +19,10 @@ export interface RestRequest<B> {
 /** How one route is answered. What `handle` returns is the JSON of a 200; what it throws, the error. */
 export interface Definition {
   readonly body?: z.ZodType
-  readonly response: z.ZodType
+  /** The JSON of a 200; absent where that is always a stream. */
+  readonly response?: z.ZodType
+  /** The JSON of a 503 that is no error of the table. */
+  readonly unavailable?: z.ZodType
   /** Media types of a streamed answer, and what one of its objects is. */
   readonly streams?: Readonly<Record<string, z.ZodType>>
   /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */

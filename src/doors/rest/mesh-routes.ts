@@ -47,7 +47,6 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
       },
     }),
     'GET /direct/events': define({
-      response: okObject,
       streams: { 'text/event-stream': directEvent },
       handle: async (_request, reply) => {
         const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })

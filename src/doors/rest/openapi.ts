@@ -14,10 +14,10 @@ class Components {
   }
 
   #refer(schema: z.ZodType, io: 'input' | 'output'): object {
-    const { $schema: _dialect, $defs = {}, ...json } = z.toJSONSchema(schema, { io })
+    const text = JSON.stringify(z.toJSONSchema(schema, { io })).replaceAll('"#/$defs/', '"#/components/schemas/')
+    const { $schema: _dialect, $defs = {}, ...json } = JSON.parse(text) as z.core.JSONSchema.BaseSchema
     Object.assign(this.schemas, $defs)
-    const { $ref } = json
-    return $ref === undefined ? json : { $ref: $ref.replace('#/$defs/', '#/components/schemas/') }
+    return json
   }
 }
 
@@ -27,14 +27,15 @@ const securityOf = ({ open, proof }: Definition): object[] => [
   ...(proof === undefined ? [] : [{ token: [], proof: [] }]),
 ]
 
-const operationOf = (row: Route, { body, response, streams = {}, ...definition }: Definition, components: Components): object => {
+const operationOf = (row: Route, definition: Definition, components: Components): object => {
+  const { body, response, streams = {}, unavailable } = definition
   const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
-  const answers = [['application/json', response] as const, ...Object.entries(streams)]
+  const answers = Object.entries({ ...(response && { 'application/json': response }), ...streams })
   return {
     operationId: `${row.method.toLowerCase()}${row.path.replace(/[/.](\w)/g, (_match, letter: string) => letter.toUpperCase())}`,
     summary: row.description,
     tags: [row.category],
-    security: securityOf({ ...definition, response }),
+    security: securityOf(definition),
     ...(body !== undefined && {
       requestBody: {
         required: true,
@@ -46,6 +47,12 @@ const operationOf = (row: Route, { body, response, streams = {}, ...definition }
     }),
     responses: {
       200: { description: 'As asked.', content: components.content(answers, 'output') },
+      ...(unavailable && {
+        503: {
+          description: 'It does not work.',
+          content: components.content([['application/json', z.union([unavailable, failure])]], 'output'),
+        },
+      }),
       default: { description: 'An error of the table.', content: components.content([['application/json', failure]], 'output') },
     },
   }

@@ -124,3 +124,16 @@ export const failure = z
 
 /** An answer whose fields its owner documents. */
 export const okObject = z.looseObject({ ok: z.literal(true) })
+
+export const health = z
+  .strictObject({
+    ok: z.boolean(),
+    version: z.string(),
+    agent: z.string().describe('the first characters of its id'),
+    uptime_secs: z.int(),
+    mesh: z.strictObject({ listening: z.boolean(), linked_peers: z.int() }),
+    exec: z.strictObject({ status: z.string(), journal_writable: z.boolean().nullable() }),
+  })
+  .meta({ id: 'Health' })
+
+export const openapiDocument = z.looseObject({ openapi: z.string() })

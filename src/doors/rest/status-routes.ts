@@ -1,8 +1,10 @@
+import type * as z from 'zod'
+
 import { shortId } from '../../protocol/ids.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definitions } from './definition.ts'
 import { ROUTES } from './routes.ts'
-import { okObject } from './schemas.ts'
+import { health, okObject, openapiDocument } from './schemas.ts'
 
 type StatusRoute = 'GET /health' | 'GET /routes' | 'GET /openapi.json'
 
@@ -10,16 +12,17 @@ export const statusRoutes = (components: RestComponents, init: RestInit, documen
   const startedAt = components.clock.monotonic()
   return {
     'GET /health': define({
-      response: okObject,
+      response: health,
+      unavailable: health,
       open: true,
       handle: async (_request, reply) => {
-        const health = await healthOf(components, init, startedAt)
-        if (!health.ok) reply.code(503)
-        return health
+        const answer = await healthOf(components, init, startedAt)
+        if (!answer.ok) reply.code(503)
+        return answer
       },
     }),
     'GET /routes': define({ response: okObject, handle: async () => ({ ok: true, routes: ROUTES }) }),
-    'GET /openapi.json': define({ response: okObject, handle: async () => document() }),
+    'GET /openapi.json': define({ response: openapiDocument, handle: async () => document() }),
   }
 }
 
@@ -29,20 +32,11 @@ interface ExecHealth {
   readonly journal: { readonly writable: boolean } | null
 }
 
-interface Health {
-  readonly ok: boolean
-  readonly version: string
-  readonly agent: string
-  readonly uptime_secs: number
-  readonly mesh: { readonly listening: boolean; readonly linked_peers: number }
-  readonly exec: { readonly status: string; readonly journal_writable: boolean | null }
-}
-
 /**
  * What anyone on this machine may know: whether it works, not whom it serves. Asking the executor
  * proves that it answers. Not `ok`: no executor, no listener, or a journal that cannot be written.
  */
-const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<Health> => {
+const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {
   const { executor, node, links, clock } = components
   const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
   const writable = exec?.journal?.writable ?? null

@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict'
+import { mkdir, readFile, rm, rmdir } from 'node:fs/promises'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import * as z from 'zod'
+
+import type { RouteKey } from '../src/doors/rest/routes.ts'
+import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
+import { RAW_RUN_TYPE } from '../src/protocol/run-json.ts'
+import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
+
+// What two daemons answer, held against the document that one of them gives.
+
+interface Operation {
+  readonly responses: Readonly<Record<string, { readonly content: Readonly<Record<string, { readonly schema: object }>> }>>
+}
+interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>
+  readonly components: { readonly schemas: Readonly<Record<string, object>> }
+}
+interface Sent {
+  readonly body?: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+/** A request that succeeds; `operation`: what an operator proves of it. */
+interface Good {
+  readonly body?: object
+  readonly operation?: string
+}
+
+const NDJSON = 'application/x-ndjson'
+const SSE = 'text/event-stream'
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let token: string
+let document: Document
+
+const send = async (route: string, { body, headers = {} }: Sent): Promise<IncomingMessage> => {
+  const [method, path] = route.split(' ')
+  const type = body === undefined ? {} : { 'content-type': 'application/json' }
+  const request = httpRequest({ host: '127.0.0.1', port: alice.apiPort, method, path, agent: false, headers: { ...type, ...headers } })
+  request.end(body)
+  return response(request)
+}
+
+const ask = async (route: string, sent: Sent = {}): Promise<Answer> => readAnswer(await send(route, sent))
+
+const withToken = (): Record<string, string> => ({ authorization: `Bearer ${token}` })
+
+const proofOf = async (operation: string, body: string): Promise<Record<string, string>> => {
+  const key = decodeOperatorKey(await readFile(join(alice.dir, 'operator.key'), 'utf8'))
+  assert.ok(key)
+  return { [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(body), Date.now()) }
+}
+
+/** What the document says of an answer with this status and type; its references are looked up in it. */
+const schemaOf = (route: string, status: number, type: string): z.ZodType => {
+  const [method, path] = route.split(' ')
+  const { responses } = document.paths[path!]![method!.toLowerCase()]!
+  const { content } = responses[status] ?? responses['default']!
+  const schema = content[type]?.schema
+  assert.ok(schema, `${route}: ${status} may be ${Object.keys(content).join(', ')}, not ${type}`)
+  const text = JSON.stringify({ ...schema, $defs: document.components.schemas })
+  return z.fromJSONSchema(JSON.parse(text.replaceAll('#/components/schemas/', '#/$defs/')) as never)
+}
+
+const typeOf = ({ headers }: Pick<IncomingMessage, 'headers'>): string => headers['content-type']!.split(';')[0]!
+
+const fits = (route: string, { status, headers }: Pick<Answer, 'status' | 'headers'>, value: unknown): void => {
+  const { error } = schemaOf(route, status, typeOf({ headers })).safeParse(value)
+  assert.equal(error, undefined, `${route}: ${status} ${JSON.stringify(value).slice(0, 300)}`)
+}
+
+/** The objects of a streamed answer. */
+const objectsIn = ({ headers, bytes }: Answer): { readonly type: string }[] => {
+  const objects: { type: string; data_bytes?: number }[] = []
+  for (let rest = bytes.toString('latin1'); rest !== '';) {
+    const end = rest.indexOf('\n')
+    const line = rest.slice(0, end).replace(/^data: /, '')
+    const object = line === '' || line === ':' ? null : (JSON.parse(line) as (typeof objects)[number])
+    if (object !== null) objects.push(object)
+    rest = rest.slice(end + 1 + (typeOf({ headers }) === RAW_RUN_TYPE ? (object?.data_bytes ?? 0) : 0))
+  }
+  return objects
+}
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
+  await alice.restart()
+  await alice.meet(bob, 'trusted')
+  await bob.meet(alice, 'trusted')
+  token = (await readFile(join(alice.dir, 'api-token'), 'utf8')).trim()
+  document = (await ask('GET /openapi.json', { headers: withToken() })).json as Document
+})
+
+after(async () => mesh.stop())
+
+/** Every route, so that one that is new has to be asked too. */
+const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/events'>, Good>> => {
+  const run = { agent_id: alice.agentId, argv: ['echo', '7'] }
+  const pin = { contact: 'bob', machine_id: bob.machineId }
+  return {
+    'GET /health': {},
+    'GET /routes': {},
+    'GET /openapi.json': {},
+    'GET /agent': {},
+    'GET /agent/card': {},
+    'POST /agent/card/import': { body: { card: (await bob.ok('card')).trim() }, operation: 'card_import' },
+    'GET /contacts': {},
+    'POST /contacts/trust': { body: { contact: 'bob', level: 'trusted' }, operation: 'contact_trust' },
+    'POST /contacts/pin': { body: pin, operation: 'contact_pin' },
+    'GET /peers': {},
+    'POST /agents/connect': { body: { agent: 'bob' } },
+    'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
+    'POST /exec/run': { body: run },
+    'GET /exec/sessions': {},
+    'POST /exec/cancel': { body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' } },
+    'GET /diagnostics/exec': {},
+    'GET /diagnostics/dm': {},
+    'GET /diagnostics/mesh': {},
+    'POST /contacts/unpin': { body: pin, operation: 'contact_unpin' },
+    'POST /contacts/remove': { body: { contact: 'bob' }, operation: 'contact_remove' },
+    // For ever, so last; another machine's presence.
+    'POST /agent/revoke': { body: { machine_id: bob.machineId }, operation: 'identity_revoke' },
+  }
+}
+
+test('a run streams what the document says, in each of its forms', async () => {
+  const body = JSON.stringify({ agent_id: alice.agentId, argv: ['echo', '7'] })
+  for (const accept of [NDJSON, SSE, RAW_RUN_TYPE]) {
+    const answer = await ask('POST /exec/run', { body, headers: { ...withToken(), accept } })
+    assert.equal(typeOf(answer), accept)
+    const objects = objectsIn(answer)
+    assert.deepEqual([objects[0]?.type, objects.at(-1)?.type], ['started', 'exit'])
+    for (const object of objects) fits('POST /exec/run', answer, object)
+  }
+  const denied = await ask('POST /exec/run', { body: body.replace('"7"', '"x"'), headers: withToken() })
+  assert.equal((denied.json as { denial_reason: string }).denial_reason, 'argv_not_allowed')
+  fits('POST /exec/run', denied, denied.json)
+})
+
+test('a message comes as the document says', async () => {
+  const answer = await send('GET /direct/events', { headers: withToken() })
+  assert.equal(typeOf(answer), SSE)
+  assert.deepEqual(Object.keys(document.paths['/direct/events']!['get']!.responses['200']!.content), [SSE])
+  await bob.ok('direct', 'send', 'alice', 'hello')
+  for await (const part of answer as AsyncIterable<Buffer>) {
+    const line = /^data: (.*)$/m.exec(part.toString())
+    if (line === null) continue
+    fits('GET /direct/events', { status: 200, headers: answer.headers }, JSON.parse(line[1]!))
+    return
+  }
+  assert.fail('the stream ended without a message')
+})
+
+/** The answer has this status and fits what the document says of it. */
+const answers = async (route: string, sent: Sent, status: number): Promise<void> => {
+  const answer = await ask(route, sent)
+  assert.equal(answer.status, status, `${route}: ${answer.text.slice(0, 300)}`)
+  fits(route, answer, answer.json)
+}
+
+const refusesAsDocumented = async (route: string, body: string | null, proven: boolean): Promise<void> => {
+  const sent = body === null ? {} : { body }
+  await answers(route, { ...sent, headers: { ...withToken(), host: 'elsewhere.example' } }, 403)
+  if (route !== 'GET /health') await answers(route, sent, 401)
+  if (body !== null) await answers(route, { body: '{"no_such_key":1}', headers: withToken() }, 400)
+  if (proven) await answers(route, { ...sent, headers: withToken() }, 403)
+}
+
+test('every route succeeds and refuses as the document says', async () => {
+  const all = await goodRequests()
+  const documented = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((m) => `${m.toUpperCase()} ${path}`),
+  )
+  assert.deepEqual(documented.toSorted(), [...Object.keys(all), 'GET /direct/events'].toSorted())
+  await refusesAsDocumented('GET /direct/events', null, false)
+  for (const [route, { body, operation }] of Object.entries(all)) {
+    const text = body === undefined ? null : JSON.stringify(body)
+    await refusesAsDocumented(route, text, operation !== undefined)
+    const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
+    // Of the run there is nothing left to cancel.
+    const status = route === 'POST /exec/cancel' ? 404 : 200
+    await answers(route, { ...(text !== null && { body: text }), headers: { ...withToken(), ...proof } }, status)
+  }
+})
+
+test('a daemon that does not work says so as the document says', async () => {
+  await rm(alice.journalFile)
+  await mkdir(alice.journalFile)
+  const answer = await ask('GET /health')
+  assert.deepEqual([answer.status, (answer.json as { ok: boolean }).ok], [503, false])
+  fits('GET /health', answer, answer.json)
+  await rmdir(alice.journalFile)
+})

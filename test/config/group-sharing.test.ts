@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict'
+import { chmod, chown, mkdir, rename, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { shareWithGroup } from '../../src/config/group-sharing.ts'
+import { pathsIn, type DataPaths } from '../../src/local-api/paths.ts'
+import { NOBODY } from '../support/other-user.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o7777).toString(8)
+
+/** As a start without `share_with_group` leaves it, and a file of ours that is nobody's business. */
+const madePrivate = async (t: TestContext): Promise<{ paths: DataPaths; secret: string }> => {
+  const top = await tempDir(t)
+  const paths = pathsIn(join(top, 'data'))
+  const secret = join(top, 'secret')
+  await mkdir(paths.dir, { mode: 0o700 })
+  for (const path of [paths.apiToken, paths.operatorKey, paths.agentKey, secret]) await writeFile(path, 'x', { mode: 0o600 })
+  return { paths, secret }
+}
+
+const share = async (paths: DataPaths): Promise<void> => shareWithGroup({ share_with_group: true, paths })
+
+test('the group may enter the directory and read token and operator key, and nothing more', async (t) => {
+  const { paths } = await madePrivate(t)
+  await shareWithGroup({ share_with_group: false, paths })
+  assert.equal(await modeOf(paths.dir), '700')
+  await share(paths)
+  assert.deepEqual(await Promise.all([paths.dir, paths.apiToken, paths.operatorKey, paths.agentKey].map(modeOf)), [
+    '750',
+    '640',
+    '640',
+    '600',
+  ])
+  await share(paths)
+  assert.equal(await modeOf(paths.dir), '750')
+})
+
+test('a link in the place of a key opens nothing that it leads to', async (t) => {
+  const { paths, secret } = await madePrivate(t)
+  for (const path of [paths.apiToken, paths.operatorKey]) {
+    await rename(path, `${path}.old`)
+    await symlink(secret, path)
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is a symbolic link; .*chmod 640 / })
+    assert.equal(await modeOf(secret), '600', path)
+    await rename(`${path}.old`, path)
+  }
+  // Where somebody has opened it on purpose, there is nothing to do.
+  await rename(paths.apiToken, `${paths.apiToken}.old`)
+  await symlink(secret, paths.apiToken)
+  await chmod(secret, 0o640)
+  await share(paths)
+})
+
+test('a directory that was chosen by a link is opened', async (t) => {
+  const { paths } = await madePrivate(t)
+  const link = `${paths.dir}-link`
+  await symlink(paths.dir, link)
+  await share(pathsIn(link))
+  assert.deepEqual(await Promise.all([paths.dir, paths.operatorKey].map(modeOf)), ['750', '640'])
+})
+
+test('root opens nothing that is of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+  const { paths } = await madePrivate(t)
+  await chown(paths.operatorKey, NOBODY.uid, NOBODY.gid)
+  await assert.rejects(share(paths), { code: 'loose_permissions', message: /belongs to uid 65534, not to us/ })
+  assert.equal(await modeOf(paths.operatorKey), '600')
+})
