@@ -1,5 +1,7 @@
-import { chmod, stat } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open, stat, type FileHandle } from 'node:fs/promises'
 
+import { AppError } from '../base/errors.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import type { Settings } from './settings.ts'
 
@@ -20,10 +22,37 @@ export const closedToGroup = async (paths: DataPaths): Promise<[path: string, mo
   return (await Promise.all(all)).flat()
 }
 
-export type Sharing = Pick<Settings, 'share_with_group'> & { readonly paths: DataPaths }
+const refused = (path: string, mode: number, why: string, cause?: unknown): AppError => {
+  const remedy = `chmod ${mode.toString(8)} ${path}`
+  return new AppError('loose_permissions', `${path} is not opened to the group: ${why}; where that is meant, do it yourself: ${remedy}`, {
+    cause,
+    data: { file: path, remedy },
+  })
+}
 
-/** Opens to the group what a start without `share_with_group` made for its user alone. */
-export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Promise<void> => {
+const openFile = async (path: string, mode: number): Promise<FileHandle> =>
+  open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch((error: NodeJS.ErrnoException) => {
+    throw error.code === 'ELOOP' ? refused(path, mode, 'it is a symbolic link', error) : error
+  })
+
+/** Changes the mode of the file that it looked at, by its descriptor: a name may lead to another file by then, a link to one of anybody's. */
+const openToGroup = async (path: string, mode: number, dir: string): Promise<void> => {
+  // The operator chose the directory, perhaps by a link to it; what is in it we made.
+  const file = await (path === dir ? open(path, constants.O_RDONLY | constants.O_DIRECTORY) : openFile(path, mode))
+  try {
+    const { uid } = await file.stat()
+    if (uid !== process.geteuid?.()) throw refused(path, mode, `it belongs to uid ${uid}, not to us`)
+    await file.chmod(mode)
+  } finally {
+    await file.close()
+  }
+}
+
+/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions` for a link, or what is another's. */
+export const shareWithGroup = async ({
+  share_with_group,
+  paths,
+}: Pick<Settings, 'share_with_group'> & { readonly paths: DataPaths }): Promise<void> => {
   if (!share_with_group) return
-  for (const [path, mode] of await closedToGroup(paths)) await chmod(path, mode)
+  for (const [path, mode] of await closedToGroup(paths)) await openToGroup(path, mode, paths.dir)
 }
