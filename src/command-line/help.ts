@@ -37,8 +37,8 @@ export const helpOptions = ({ options = [] }: CommandSpec): readonly OptionSpec[
 /** What `--help` prints. `columns`: of the terminal, where it is one. */
 export const helpText = (path: CommandPath, columns = DEFAULT_COLUMNS): string => {
   const command = path.at(-1)!
-  const { text, arguments: words = [], commands = [], group, examples = [], notes = [] } = command
-  const helpCommand: Row[] = group === true && path.length > 1 ? [['help [command]', 'display help for command']] : []
+  const { text, arguments: words = [], commands = [], examples = [], notes = [] } = command
+  const helpCommand: Row[] = commands.length === 0 ? [] : [['help [command]', 'display help for command']]
   const sections: [string, Row[]][] = [
     ['Arguments:', words.some((word) => word.text !== undefined) ? words.map((word) => [argumentName(word), word.text ?? '']) : []],
     ['Options:', helpOptions(command).map(optionRow)],

@@ -142,20 +142,17 @@ const wordsProblem = (path: CommandPath, words: readonly string[]): string | nul
   return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}. Expected ${counted} but got ${words.length}.`
 }
 
-/** A group without one of its commands: help, where that is meant. */
-const inGroup = (path: CommandPath, [word, about]: readonly string[], usage: UsageError): ParsedLine => {
-  const { commands = [] } = path.at(-1)!
-  if (word === undefined) return { kind: 'help', path, asked: false }
-  if (word !== 'help' || path.length === 1)
-    throw usage(
-      `unknown command '${word}'${didYouMean(
-        word,
-        commands.map(({ name }) => name),
-      )}`,
-      pathText(path),
-    )
-  const below = commands.find(({ name }) => name === about)
+/** `help [command]` below a command that has others; `asked` is false where it names one that there is not. */
+const helpBelow = (path: CommandPath, about: string | undefined): ParsedLine => {
+  const below = path.at(-1)!.commands?.find(({ name }) => name === about)
   return { kind: 'help', path: below === undefined ? path : [...path, below], asked: about === undefined || below !== undefined }
+}
+
+/** A group without one of its commands. */
+const inGroup = (path: CommandPath, word: string | undefined, usage: UsageError): ParsedLine => {
+  if (word === undefined) return { kind: 'help', path, asked: false }
+  const names = path.at(-1)!.commands?.map(({ name }) => name) ?? []
+  throw usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
 }
 
 /** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
@@ -177,7 +174,9 @@ export const parseCommandLine = (program: CommandSpec, argv: readonly string[], 
     if (asks === 'version') return { kind: 'version' }
     const command = path.at(-1)!
     if (level.problem !== null) throw usage(level.problem, pathText(path))
-    if (command.group === true) return inGroup(path, words, usage)
+    // With a command behind two dashes, `help` is an agent of that name.
+    if (words[0] === 'help' && command.commands !== undefined && behindDashes === null) return helpBelow(path, words[1])
+    if (command.group === true) return inGroup(path, words[0], usage)
     const own = command.carries === true ? words : [...words, ...(behindDashes ?? [])]
     const problem = optionProblem(optionsOf(path), values) ?? wordsProblem(path, own)
     if (problem !== null) throw usage(problem, pathText(path))

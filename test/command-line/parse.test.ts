@@ -80,6 +80,12 @@ test('help is of the command before it, whatever else is wrong; a group alone is
     ['contacts help', 'contacts', true],
     ['contacts help pin', 'pin', true],
     ['contacts help bogus', 'contacts', false],
+    ['help', 'x0x', true],
+    ['help exec', 'exec', true],
+    ['exec help', 'exec', true],
+    ['exec help cancel', 'cancel', true],
+    ['exec help id', 'exec', false],
+    ['id help', 'id', true],
     ['contacts', 'contacts', false],
     ['--json', 'x0x', false],
     ['', 'x0x', false],
@@ -89,6 +95,8 @@ test('help is of the command before it, whatever else is wrong; a group alone is
     assert.deepEqual([parsed.path.at(-1)?.name, parsed.asked], [command, asked], line)
   }
   assert.equal(parse('exec bob --version -- x').kind, 'version')
+  // An agent may be called so.
+  assert.deepEqual(lineOf('exec help -- id').words, ['help'])
   assert.deepEqual(lineOf('exec bob -- --help --version').behindDashes, ['--help', '--version'])
 })
 
