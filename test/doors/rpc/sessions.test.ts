@@ -137,6 +137,40 @@ test('while something is asked of a session its time does not end it; behind the
   assert.equal(clock.pending, 0)
 })
 
+test('what is asked of one session keeps no other of the same owner', async () => {
+  const clock = new ManualClock()
+  const { sessions, closed } = sessionsAt(clock)
+  for (const id of ['s_1', 's_2']) {
+    const session = sessionOf(id)
+    sessions.add(session, me)
+    sessions.closeAfter(session, WINDOW)
+  }
+  const asked = Promise.withResolvers<void>()
+  const during = sessions.during('s_1', me, WINDOW, async () => asked.promise)
+  await clock.advance(WINDOW)
+  assert.deepEqual(closed, ['s_2'])
+  asked.resolve()
+  await during
+  await clock.advance(WINDOW)
+  assert.deepEqual(closed, ['s_2', 's_1'])
+})
+
+test('a question that was asked before the session was taken does not keep it for who has it now', async () => {
+  const clock = new ManualClock()
+  const { sessions, closed } = sessionsAt(clock)
+  const session = sessionOf('s_1')
+  const token = sessions.add(session, me) ?? ''
+  const before = Promise.withResolvers<void>()
+  const during = sessions.during('s_1', me, WINDOW, async () => before.promise)
+  sessions.take('s_1', token, somebody, nothing)
+  await sessions.leave(somebody, WINDOW)
+  await clock.advance(WINDOW)
+  assert.deepEqual(closed, ['s_1'])
+  before.resolve()
+  await during
+  assert.equal(clock.pending, 0)
+})
+
 test('the wall clock does not decide how long a session waits', async () => {
   const clock = new ManualClock()
   const { sessions, closed } = sessionsAt(clock)
