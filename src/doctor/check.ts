@@ -8,7 +8,7 @@ import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { userNameOf } from '../supervision/network-user.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { checkServedRexd } from './served-rexd.ts'
+import { checkServedRexd } from './rexd-check.ts'
 
 const plural = (count: number, one: string, many: string): string => `${count} ${count === 1 ? one : many}`
 

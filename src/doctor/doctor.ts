@@ -20,7 +20,7 @@ import { closedToGroup } from '../config/group-sharing.ts'
 import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
-import { checkRexdSocket, checkServedRexd, rexdListen } from './served-rexd.ts'
+import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
 import { dataDirMode } from '../config/settings.ts'
 
 const checkRuntime = (): Finding => {

@@ -1,3 +1,5 @@
+import { EXIT_BAD_CONFIG } from '../supervision/program-exit.ts'
+
 /** How a line of `--check` or `--doctor` turned out. */
 export type Standing = 'ok' | 'warn' | 'fail'
 
@@ -13,10 +15,10 @@ export const ok = (topic: string, text: string): Finding => ({ standing: 'ok', t
 export const warn = (topic: string, text: string, remedy: string): Finding => ({ standing: 'warn', topic, text, remedy })
 export const fail = (topic: string, text: string, remedy: string | null): Finding => ({ standing: 'fail', topic, text, remedy })
 
-export const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
+const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
 
 /** One line each, its remedy indented below; topics aligned. */
-export const findingsText = (findings: readonly Finding[]): string => {
+const findingsText = (findings: readonly Finding[]): string => {
   const width = Math.max(...findings.map(({ topic }) => topic.length))
   return findings
     .flatMap(({ standing, topic, text, remedy }) => [
@@ -27,4 +29,10 @@ export const findingsText = (findings: readonly Finding[]): string => {
     .concat('\n')
 }
 
-export const findingsJson = (findings: readonly Finding[]): string => `${JSON.stringify({ ok: isWell(findings), findings })}\n`
+const findingsJson = (findings: readonly Finding[]): string => `${JSON.stringify({ ok: isWell(findings), findings })}\n`
+
+/** Prints them and answers the exit status. */
+export const reportFindings = (findings: readonly Finding[], { json }: { readonly json: boolean }): number => {
+  process.stdout.write(json ? findingsJson(findings) : findingsText(findings))
+  return isWell(findings) ? 0 : EXIT_BAD_CONFIG
+}

@@ -1,8 +1,10 @@
 import { errorText } from '../base/errors.ts'
-import { socketDirProblems } from '../base/private-socket.ts'
+import { socketDirProblems, type ListenAddress } from '../base/private-socket.ts'
+import { answers } from '../base/unix-socket.ts'
 import type { Environment } from '../base/environment.ts'
 import { checkRexdJournal } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
+import type { DaemonConfig } from '../config/config.ts'
 import { readRexdConfig, withoutHttp, type RexdConfig } from '../config/rexd-config.ts'
 import { readTlsMaterial, type RexdHttpConfig } from '../config/rexd-http-config.ts'
 
@@ -56,3 +58,27 @@ export const rexdFindings = (
   ...warnings.map((text) => warn(topic, text, 'nothing, where it is meant')),
   ...(config !== null && problems.length === 0 && obstacles.length === 0 ? [ok(topic, summaryOf(config))] : []),
 ]
+
+/** Of its lines in the findings about the daemon. */
+export const REXD_TOPIC = 'rexd'
+
+/** A line of `--check` for what keeps REXD alone from starting: the daemon starts all the same. */
+const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'mend it; until then x0xd goes on without REXD, and tries again')
+const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd tries again by itself')
+
+/** The configuration of the REXD that is to be served, or nothing where none is. */
+export const checkServedRexd = async ({ rexd_config: file }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
+  if (file === null) return []
+  const inspection = await inspectRexd(file, process.env, { http: true })
+  return rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt })
+}
+
+/** Where it is to listen; null where it is not, or where that cannot be read. */
+export const rexdListen = async ({ rexd_config: file }: DaemonConfig): Promise<ListenAddress | null> =>
+  file === null ? null : ((await readRexdConfig(file, process.env)).config?.http?.listen ?? null)
+
+/** Whether the socket that it is to make is anybody's. */
+export const checkRexdSocket = async (path: string): Promise<Finding> =>
+  (await answers(path).catch(() => false))
+    ? fail('rexd socket', `another answers on ${path}`, 'choose another in server.http_listen, or stop what answers')
+    : ok('rexd socket', `${path} is free`)

@@ -7,10 +7,9 @@ import type { Environment } from '../base/environment.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { checkExecFiles } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { checkHalves } from './processes.ts'
+import { checkHalves, checkRunningRexd } from './processes.ts'
 import { LocalApi } from '../local-api/local-api.ts'
 import { holderText } from '../supervision/lock.ts'
-import { checkRunningRexd } from './served-rexd.ts'
 
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }

@@ -2,18 +2,18 @@ import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 
 /**
- * An uncaught error must not leave a process that half works: resolves with the first one, for the process to stop.
- * `strays` says whether a rejection that nobody handled stops it too, or is only logged: a stranger might bring one about in
- * the libraries of the network's half, and that process decides nothing.
+ * Resolves with the first uncaught error, for the process to stop: after one it would go on half working.
+ * `unhandledRejections` says whether a rejected promise without a handler stops it too. The network's half only logs it: a
+ * stranger's bytes may cause one in a library there, and that half decides nothing.
  */
-export const firstCrash = (log: Logger, { strays }: { readonly strays: 'stop' | 'tell' }): Promise<Error> =>
+export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unhandledRejections: 'stop' | 'log' }): Promise<Error> =>
   new Promise((resolve) => {
     const stop = (reason: unknown): void => {
       const error = reason instanceof Error ? reason : new Error(errorText(reason))
-      log.error({ err: error.message, stack: error.stack }, 'stopping after a mistake')
+      log.error({ err: error.message, stack: error.stack }, 'stopping after an uncaught error')
       resolve(error)
     }
-    const tell = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise failed and nobody had waited for it')
-    process.on('unhandledRejection', strays === 'stop' ? stop : tell)
+    const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
+    process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
     process.on('uncaughtException', stop)
   })

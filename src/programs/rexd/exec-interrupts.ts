@@ -3,11 +3,10 @@ import { constants } from 'node:os'
 import type { ConnectionState } from '../../client/connection.ts'
 import { RexdDisconnected } from '../../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
+import { STOP_SIGNALS } from '../../supervision/program-exit.ts'
 
 /** It could not be run, or nobody knows how it ended. */
 const EXIT_NOT_RUN = 255
-
-const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** Ctrl-C, as a terminal in raw mode says it. */
 const INTERRUPT = 0x03
@@ -25,7 +24,7 @@ export class Interrupts {
   readonly #stop: () => void
 
   constructor() {
-    const listeners = ENDING.map((name) => [name, () => this.#hear(name)] as const)
+    const listeners = STOP_SIGNALS.map((name) => [name, () => this.#hear(name)] as const)
     for (const [name, listener] of listeners) process.on(name, listener)
     this.#stop = () => {
       for (const [name, listener] of listeners) process.off(name, listener)

@@ -1,11 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
-import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
+import { reportFailure } from '../../supervision/program-exit.ts'
 import { parseRexdFlags } from './flags.ts'
-
-/** Configuration or flags are wrong. */
-const EXIT_BAD_CONFIG = 2
-const EXIT_FAILURE = 1
 
 /** Loads what one of its words asks for: a caller, a server, or neither. */
 const dispatch = async ([word, ...rest]: readonly string[], env: Environment): Promise<number> => {
@@ -21,8 +17,6 @@ export const main = async (argv: readonly string[], env: Environment): Promise<n
   try {
     return await dispatch(argv, env)
   } catch (error) {
-    const lines = errorText(error).split('\n')
-    process.stderr.write(`${lines.map((line) => `rexd: ${line}`).join('\n')}\n`)
-    return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : EXIT_FAILURE
+    return reportFailure('rexd', error)
   }
 }

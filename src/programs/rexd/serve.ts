@@ -2,7 +2,7 @@ import { constants } from 'node:os'
 
 import { aborted } from '../../base/abortable.ts'
 import { systemClock } from '../../base/clock.ts'
-import { AppError, errorText } from '../../base/errors.ts'
+import { AppError } from '../../base/errors.ts'
 import { createLogger, type Logger } from '../../base/log.ts'
 import { VERSION } from '../../base/version.ts'
 import { serveLines } from '../../doors/rpc/stdio.ts'
@@ -11,21 +11,16 @@ import { toHex } from '../../protocol/ids.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { startRexd, type Rexd } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
-import { fail, findingsJson, findingsText, isWell } from '../../doctor/findings.ts'
+import { fail, reportFindings } from '../../doctor/findings.ts'
 import { firstCrash } from '../../supervision/crash-handler.ts'
+import { EXIT_FAILURE, logStopFailures, STOP_SIGNALS } from '../../supervision/program-exit.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
 import type { RexdFlags } from './flags.ts'
 import { readTlsMaterial } from '../../config/rexd-http-config.ts'
 
-/** Configuration is wrong. */
-const EXIT_BAD_CONFIG = 2
-const EXIT_FAILURE = 1
-
 /** What standard input and output can carry: nothing outlives them. */
 const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
-
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
 /** Aborts at the first stop signal, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. */
 const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
@@ -37,7 +32,7 @@ const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSigna
       controller.abort()
     })
   const afterCrash = async (): Promise<void> => {
-    await firstCrash(log, { strays: 'stop' })
+    await firstCrash(log, { unhandledRejections: 'stop' })
     status ??= EXIT_FAILURE
     controller.abort()
   }
@@ -83,7 +78,7 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   try {
     await serve({ config, log, rexd }, stop.signal)
   } finally {
-    for (const { name, error } of await rexd.stop()) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
+    logStopFailures(log, await rexd.stop())
   }
   return stop.status() ?? 0
 }
@@ -92,9 +87,7 @@ const TOPIC = 'configuration'
 
 const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
   const inspection = await inspectRexd(flags.config, env, { http: false })
-  const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
-  process.stdout.write(flags.json ? findingsJson(findings) : findingsText(findings))
-  return isWell(findings) ? 0 : EXIT_BAD_CONFIG
+  return reportFindings(rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) }), flags)
 }
 
 /** Does what the flags say and answers the exit status. */

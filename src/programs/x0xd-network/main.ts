@@ -12,18 +12,16 @@ import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
 import { firstCrash } from '../../supervision/crash-handler.ts'
+import { EXIT_FAILURE, logStopFailures, STOP_SIGNALS } from '../../supervision/program-exit.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
 const NAME = 'x0xd-network'
-const EXIT_FAILURE = 1
 /** There is no executor, or no longer: EX_TEMPFAIL of sysexits(3). Its unit starts us again when it is back. */
 const EXIT_NO_EXECUTOR = 75
 
 /** As the executor hands them down; the same numbers as in network-process.ts, which starts us and which we must not load. */
 const CHANNEL_FD = 3
 const API_SOCKET_FD = 4
-
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
 /** Where the executor is, and the API's socket; and whether somebody but the executor may end us. */
 interface Place {
@@ -69,7 +67,7 @@ const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<Networ
 
 const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number> => {
   const log = createLogger({ name: NAME })
-  const crash = firstCrash(log, { strays: 'tell' })
+  const crash = firstCrash(log, { unhandledRejections: 'log' })
   const stopping = stopSignal(standsAlone)
   const port = new ExecutorClient({ duplex: channel, log })
   // Without the executor nothing that we hold is worth anything, and its children are dead already.
@@ -87,7 +85,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   port.ready(network.apiPort())
   const reason = await Promise.race([stopping, port.stopAsked, crash])
   const failures = await stopAll(network.entries)
-  for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
+  logStopFailures(log, failures)
   ours = true
   port.stop()
   return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE

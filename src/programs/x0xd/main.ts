@@ -1,4 +1,3 @@
-import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { VERSION } from '../../base/version.ts'
@@ -8,23 +7,13 @@ import type { Environment } from '../../base/environment.ts'
 import { instanceOf, loadConfig, readConfig, type DaemonConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
-import { findingsJson, findingsText, isWell, type Finding } from '../../doctor/findings.ts'
+import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
 import { firstCrash } from '../../supervision/crash-handler.ts'
-
-/** Configuration, flags or ACL are wrong. */
-const EXIT_BAD_CONFIG = 2
-const EXIT_FAILURE = 1
+import { EXIT_FAILURE, logStopFailures, reportFailure, STOP_SIGNALS } from '../../supervision/program-exit.ts'
 
 /** Time for the last words on standard error. */
 const LINGER_MS = 50
-
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
-
-const report = (flags: DaemonFlags, findings: readonly Finding[]): number => {
-  process.stdout.write(flags.json ? findingsJson(findings) : findingsText(findings))
-  return isWell(findings) ? 0 : EXIT_BAD_CONFIG
-}
 
 /** Resolves at the first stop signal; the second ends the process at once. */
 const stopSignal = async (): Promise<void> =>
@@ -59,12 +48,12 @@ const run = async (config: DaemonConfig): Promise<number> => {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   // Before anything is started, so that no signal finds the process without its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
-  const crash = firstCrash(log, { strays: 'stop' })
+  const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const daemon = await startDaemon(config, log)
   process.stdout.write(readyLine(config, daemon))
   const reason = await Promise.race([stopping, crash])
   const failures = await daemon.stop()
-  for (const failure of failures) log.error({ part: failure.name, err: errorText(failure.error) }, 'a part did not stop well')
+  logStopFailures(log, failures)
   const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
   // All is stopped; a library's idle timer must not keep the process for another second.
   setTimeout(() => process.exit(status), LINGER_MS).unref()
@@ -78,10 +67,10 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       process.stdout.write(flags.text)
       return 0
     case 'check':
-      return report(flags, await check(await readConfig(flags, env)))
+      return reportFindings(await check(await readConfig(flags, env)), flags)
     case 'doctor': {
       const examiner = await examinerOf(instanceOf(flags, env).paths.dir)
-      return report(flags, await doctor(await readConfig(flags, env), examiner, env))
+      return reportFindings(await doctor(await readConfig(flags, env), examiner, env), flags)
     }
     case 'run':
       return run(await loadConfig(flags, env))
@@ -93,12 +82,6 @@ export const main = async (argv: readonly string[], env: Environment): Promise<n
   try {
     return await dispatch(parseDaemonFlags(argv, VERSION), env)
   } catch (error) {
-    process.stderr.write(
-      `${errorText(error)
-        .split('\n')
-        .map((line) => `x0xd: ${line}`)
-        .join('\n')}\n`,
-    )
-    return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : EXIT_FAILURE
+    return reportFailure('x0xd', error)
   }
 }
