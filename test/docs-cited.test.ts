@@ -32,3 +32,16 @@ test('a title that is not there is found', () => {
   const source = (file: string): string | null => (file === 'test/x.test.ts' ? "test('it holds', …)" : null)
   assert.deepEqual(missingTitles(page, source), ['test/x.test.ts: it breaks', 'test/y.test.ts: it holds'])
 })
+
+test('every name of the code that the glossary quotes is there', () => {
+  const glossary = readFileSync(join(ROOT, 'docs/glossary.md'), 'utf8')
+  const rows = glossary.split('\n').slice(glossary.split('\n').indexOf('| --- | --- |') + 1)
+  const names = new Set([...rows.join('\n').matchAll(/`(\w+)`/g)].map(([, name]) => name!))
+  const sources = globSync('src/**/*.ts', { cwd: ROOT }).map((file) => readFileSync(join(ROOT, file), 'utf8'))
+  const words = new Set(sources.flatMap((text) => text.match(/\w+/g) ?? []))
+  assert.ok(names.size > 20)
+  assert.deepEqual(
+    [...names].filter((name) => !words.has(name)),
+    [],
+  )
+})
