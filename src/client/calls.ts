@@ -4,11 +4,11 @@ import { RexdDisconnected, RexdError } from './errors.ts'
 import type { Incoming } from './incoming.ts'
 import { whenAborted } from './promises.ts'
 
-/** What a call means something on, and nowhere else: one line, or a session that may go from one line to another. */
-export interface Bond {
+/** Where a call may be sent: over one transport, or over whichever its session has. */
+export interface CallScope {
   /** Where it can be asked now; null: nowhere. */
-  readonly line: object | null
-  /** When it cannot be asked now, it will be. */
+  readonly transport: object | null
+  /** While `transport` is null, another one will come. */
   readonly lasting: boolean
 }
 
@@ -28,7 +28,7 @@ export interface CallInit<M extends Method, T> {
   readonly method: M
   readonly params: Params<M>
   readonly signal?: AbortSignal | undefined
-  readonly bond?: Bond | undefined
+  readonly scope?: CallScope | undefined
   /** What the caller gets. It is done before anything that came behind the answer is looked at. May throw. */
   accept(result: unknown): T
   /** The caller had given up, and it was done all the same. */
@@ -39,7 +39,7 @@ interface Call {
   readonly id: number
   readonly method: Method
   readonly text: string
-  readonly bond: Bond | undefined
+  readonly scope: CallScope | undefined
   readonly accept: (result: unknown) => void
   readonly reject: (error: unknown) => void
   readonly late: ((result: unknown) => void) | undefined
@@ -67,7 +67,7 @@ export class Calls {
 
   /** Rejects with what the server answers, with `RexdDisconnected`, or with the signal's reason. */
   async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
-    const { method, params, signal, bond } = init
+    const { method, params, signal, scope } = init
     signal?.throwIfAborted()
     const id = ++this.#last
     const text = JSON.stringify({ jsonrpc: '2.0', id, method, params })
@@ -82,15 +82,15 @@ export class Calls {
           release()
           settle(value)
         }
-      const call: Call = { id, method, text, bond, accept: settling(accept), reject: settling(reject), late, abandoned: false }
+      const call: Call = { id, method, text, scope, accept: settling(accept), reject: settling(reject), late, abandoned: false }
       this.#waiting.push(call)
       release = whenAborted(signal, (reason) => this.#abandon(call, reason))
     })
   }
 
-  /** The next to be sent on this line; from now on it counts as sent. */
-  take(line: object): string | null {
-    const at = this.#waiting.findIndex(({ bond }) => bond === undefined || bond.line === line)
+  /** The next to be sent on this transport; from now on it counts as sent. */
+  take(transport: object): string | null {
+    const at = this.#waiting.findIndex(({ scope }) => scope === undefined || scope.transport === transport)
     const [call] = at === -1 ? [] : this.#waiting.splice(at, 1)
     if (call === undefined) return null
     this.#sent.set(call.id, call)
@@ -108,11 +108,11 @@ export class Calls {
     return call.method
   }
 
-  /** The line is gone: nobody knows what became of what was sent there. What changes nothing is asked again where that will be possible. */
+  /** The transport is gone: nobody knows what became of what was sent there. What changes nothing is asked again where that will be possible. */
   lose(message: string, cause: unknown): void {
     const sent = [...this.#sent.values()]
     this.#sent.clear()
-    const again = sent.filter(({ bond, method, abandoned }) => bond?.lasting === true && ASKED_AGAIN.has(method) && !abandoned)
+    const again = sent.filter(({ scope, method, abandoned }) => scope?.lasting === true && ASKED_AGAIN.has(method) && !abandoned)
     for (const call of sent)
       if (!again.includes(call)) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: true, cause }))
     this.#waiting.unshift(...again)
@@ -121,7 +121,7 @@ export class Calls {
 
   /** Refuses what can never be sent any more. */
   sweep(message: string, cause: unknown): void {
-    this.#drop(({ bond }) => bond !== undefined && bond.line === null && !bond.lasting, message, cause)
+    this.#drop(({ scope }) => scope !== undefined && scope.transport === null && !scope.lasting, message, cause)
   }
 
   /** Nothing will be sent. */

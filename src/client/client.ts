@@ -94,8 +94,8 @@ export class RexdClient {
   async call<M extends Method>(method: M, params: Params<M>, { signal }: CallOptions = {}): Promise<Result<M>> {
     const accept = (result: unknown): Result<M> => resultOf(result, method)
     const { session_id: id } = params as { readonly session_id?: string }
-    const bond = id === undefined ? undefined : this.#connection.linkOf(id)
-    return this.#connection.request({ method, params, bond, signal, accept })
+    const scope = id === undefined ? undefined : this.#connection.linkOf(id)
+    return this.#connection.request({ method, params, scope, signal, accept })
   }
 
   /** Ends every session, and with it what runs; resolves when nothing is left of the connection. */

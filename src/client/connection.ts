@@ -5,7 +5,7 @@ import { Calls, type CallInit } from './calls.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
 import { resultOf } from './incoming.ts'
 import { STEADY_MS } from './limits.ts'
-import { Line } from './line.ts'
+import { OpenTransport } from './open-transport.ts'
 import { orAborted, pause } from './promises.ts'
 import { ReadGate } from './read-gate.ts'
 import { SessionLink } from './session-link.ts'
@@ -22,7 +22,7 @@ export interface ConnectionComponents {
 export interface ConnectionInit {
   /** Events that are for nobody here, and gaps. */
   onOther(event: RexdEvent): void
-  /** The line was lost, or there is another. */
+  /** The transport was lost, or there is another. */
   onConnection(state: ConnectionState): void
 }
 
@@ -31,7 +31,7 @@ export type ConnectionState =
   | { readonly connected: true }
   | { readonly connected: false; readonly loss: RexdDisconnected; readonly again: boolean }
 
-/** The way to one server: one line after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
+/** The way to one server: one transport after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
 export class Connection {
   readonly gate: ReadGate
   readonly #components: ConnectionComponents
@@ -39,26 +39,26 @@ export class Connection {
   readonly #calls = new Calls()
   readonly #links = new Map<string, SessionLink>()
   readonly #closing = new AbortController()
-  /** Lines that are being cleared away. */
+  /** Transports that are being cleared away. */
   readonly #leaving = new Set<Promise<void>>()
-  #line: Line | null = null
+  #transport: OpenTransport | null = null
   /** When it was opened. */
   #since = 0
   #dialing: Promise<void> | null = null
-  /** Why there is no line. */
+  /** Why there is no transport. */
   #loss: RexdDisconnected | null = null
 
   constructor(components: ConnectionComponents, init: ConnectionInit) {
     this.#components = components
     this.#init = init
-    this.gate = new ReadGate({ onHeld: (held) => this.#line?.hold(held) })
+    this.gate = new ReadGate({ onHeld: (held) => this.#transport?.hold(held) })
   }
 
   get connected(): boolean {
-    return this.#line !== null
+    return this.#transport !== null
   }
 
-  /** A line that is lost is followed by another. */
+  /** A transport that is lost is followed by another. */
   get lasting(): boolean {
     return this.#components.backoff !== null
   }
@@ -67,7 +67,7 @@ export class Connection {
     return this.#closing.signal.aborted
   }
 
-  /** The first line, in one try. Rejects with `RexdDisconnected`, or with the signal's reason. */
+  /** The first transport, in one try. Rejects with `RexdDisconnected`, or with the signal's reason. */
   async open(signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted()
     try {
@@ -80,9 +80,9 @@ export class Connection {
 
   /** What a session that was just opened is bound to. */
   link(init: { id: string; token: string | null }): SessionLink {
-    if (this.#line === null) throw new RexdProtocolError('a session without a connection')
+    if (this.#transport === null) throw new RexdProtocolError('a session without a connection')
     if (this.#links.has(init.id)) throw new RexdProtocolError(`the server gave ${init.id} to two sessions`)
-    const link = new SessionLink({ ...init, line: this.#line })
+    const link = new SessionLink({ ...init, transport: this.#transport })
     this.#links.set(init.id, link)
     return link
   }
@@ -101,7 +101,7 @@ export class Connection {
 
   /** Rejects with `RexdError` where the server refuses, with `RexdDisconnected`, or with the signal's reason. */
   async request<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
-    const why = this.#refusal(init.bond instanceof SessionLink ? init.bond : null)
+    const why = this.#refusal(init.scope instanceof SessionLink ? init.scope : null)
     if (why !== null) throw new RexdDisconnected(`${init.method}: ${why}`, { sent: false, cause: this.#loss ?? undefined })
     const answer = this.#calls.add(init)
     this.#push()
@@ -116,7 +116,7 @@ export class Connection {
   async close(): Promise<void> {
     this.#closing.abort()
     const message = 'the client was closed'
-    if (this.#line !== null) this.#forget(this.#line, message, undefined)
+    if (this.#transport !== null) this.#forget(this.#transport, message, undefined)
     this.#endAway(new RexdDisconnected(message, { sent: true }))
     this.#calls.refuse(message, undefined)
     await this.#dialing
@@ -127,13 +127,13 @@ export class Connection {
   #refusal(link: SessionLink | null): string | null {
     if (this.closed) return 'the client is closed'
     if (link !== null && link.loss !== null) return link.loss.message
-    return this.#line === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
+    return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
   }
 
-  /** What waits is sent, by a new line where there is none. */
+  /** What waits is sent, by a new transport where there is none. */
   #push(): void {
-    if (this.#line === null) this.#redial()
-    else this.#line.pump()
+    if (this.#transport === null) this.#redial()
+    else this.#transport.pump()
     this.#expect()
   }
 
@@ -141,7 +141,7 @@ export class Connection {
     this.gate.expect(this.#calls.expecting)
   }
 
-  /** Sessions that wait for a line. */
+  /** Sessions that wait for a transport. */
   get #away(): readonly SessionLink[] {
     return [...this.#links.values()].filter(({ away }) => away)
   }
@@ -149,8 +149,8 @@ export class Connection {
   #redial(): void {
     this.#dialing ??= this.#dial().finally(() => {
       this.#dialing = null
-      // Something was asked, or the line was lost, while this came to its end.
-      if (this.#line === null && !this.closed && (this.#calls.waiting || this.#away.length > 0)) this.#redial()
+      // Something was asked, or the transport was lost, while this came to its end.
+      if (this.#transport === null && !this.closed && (this.#calls.waiting || this.#away.length > 0)) this.#redial()
     })
   }
 
@@ -176,7 +176,7 @@ export class Connection {
   }
 
   async #open(): Promise<void> {
-    const line = new Line(
+    const transport = new OpenTransport(
       { calls: this.#calls },
       {
         onEvent: (event) => this.#hear(event),
@@ -184,35 +184,35 @@ export class Connection {
         onLost: (lost) => this.#lost(lost),
       },
     )
-    await line.open(this.#components.transport, this.#closing.signal)
-    if (line.over || this.closed) {
-      this.#leave(line)
-      throw line.loss?.error ?? new Error(ENDED)
+    await transport.open(this.#components.transport, this.#closing.signal)
+    if (transport.over || this.closed) {
+      this.#leave(transport)
+      throw transport.loss?.error ?? new Error(ENDED)
     }
-    this.#line = line
+    this.#transport = transport
     this.#since = performance.now()
-    if (this.gate.held) line.hold(true)
-    for (const link of this.#away) void this.#resume(link, line)
+    if (this.gate.held) transport.hold(true)
+    for (const link of this.#away) void this.#resume(link, transport)
   }
 
-  /** Goes on with a session on a new line: first what it has said meanwhile, then what waits to be asked of it. */
-  async #resume(link: SessionLink, line: Line): Promise<void> {
-    // It means nothing on the line after this one: there it is asked anew.
-    const bond = {
+  /** Goes on with a session on a new transport: first what it has said meanwhile, then what waits to be asked of it. */
+  async #resume(link: SessionLink, transport: OpenTransport): Promise<void> {
+    // For this transport alone: over the next one the session is resumed anew.
+    const scope = {
       lasting: false,
-      get line(): object | null {
-        return line.over ? null : line
+      get transport(): object | null {
+        return transport.over ? null : transport
       },
     }
     const accept = (result: unknown): void => {
       resultOf(result, 'session.resume', ['session_id'])
-      link.arrive(line)
+      link.arrive(transport)
     }
     try {
-      await this.#calls.add({ method: 'session.resume', params: link.resumption, bond, accept })
+      await this.#calls.add({ method: 'session.resume', params: link.resumption, scope, accept })
       this.#push()
     } catch (error) {
-      // The line is lost again, and another is on its way.
+      // The transport is lost again, and another is on its way.
       if (!(error instanceof RexdDisconnected)) this.unlink(link, notResumed(error))
     }
   }
@@ -223,24 +223,24 @@ export class Connection {
     if (!heard) this.#init.onOther(event)
   }
 
-  #lost(line: Line): void {
-    if (line !== this.#line) return
+  #lost(transport: OpenTransport): void {
+    if (transport !== this.#transport) return
     const { backoff } = this.#components
-    const error = line.loss?.error ?? undefined
+    const error = transport.loss?.error ?? undefined
     const message = error?.message ?? ENDED
     if (performance.now() - this.#since > STEADY_MS) backoff?.reset()
-    const loss = this.#forget(line, message, error)
+    const loss = this.#forget(transport, message, error)
     const again = backoff !== null && (this.#calls.waiting || this.#away.length > 0)
     this.#init.onConnection({ connected: false, loss, again })
     if (backoff === null) this.#calls.refuse(message, error)
     else if (again) this.#redial()
   }
 
-  #forget(line: Line, message: string, cause: Error | undefined): RexdDisconnected {
-    this.#line = null
+  #forget(transport: OpenTransport, message: string, cause: Error | undefined): RexdDisconnected {
+    this.#transport = null
     const loss = new RexdDisconnected(message, { sent: true, cause })
     this.#loss = loss
-    this.#leave(line)
+    this.#leave(transport)
     // Whoever breaks the protocol once would say the same again.
     const isFinal = this.closed || !this.lasting || cause instanceof RexdProtocolError
     for (const link of this.#links.values()) {
@@ -257,9 +257,9 @@ export class Connection {
     for (const link of this.#away) this.unlink(link, error)
   }
 
-  #leave(line: Line): void {
+  #leave(transport: OpenTransport): void {
     // It is gone, however well that went.
-    const leaving = line
+    const leaving = transport
       .close()
       .catch(() => undefined)
       .finally(() => this.#leaving.delete(leaving))

@@ -101,7 +101,7 @@ export class ProcessInput {
     }
     const { ids, init, link } = this.#record
     const given = { data: toBase64(bytes), encoding: 'base64' } as const
-    const how = { bond: link, signal, accept }
+    const how = { scope: link, signal, accept }
     if (init.pty_id === null) return this.#connection.request({ method: 'exec.input', params: { ...ids, ...given, eof }, ...how })
     return this.#connection.request({ method: 'pty.input', params: { session_id: link.id, pty_id: init.pty_id, ...given }, ...how })
   }

@@ -62,7 +62,7 @@ export class ProcessRecord implements ProcessListener {
   async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
     const accept = (result: unknown): boolean => resultOf(result, 'exec.kill', ['ok']).ok
     const params = present<Params<'exec.kill'>>({ ...this.ids, signal: name })
-    return this.#connection.request({ method: 'exec.kill', params, bond: this.link, signal: options.signal, accept })
+    return this.#connection.request({ method: 'exec.kill', params, scope: this.link, signal: options.signal, accept })
   }
 
   /** Its caller has no use for it any more: it hears this, and the process is ended. */

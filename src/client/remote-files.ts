@@ -186,6 +186,6 @@ export class RemoteFiles {
   async #call<M extends FileMethod>(method: M, fields: Fields<M>, signal: AbortSignal | undefined): Promise<Result<M>> {
     const params = present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
     const accept = (result: unknown): Result<M> => resultOf(result, method, NEEDED[method])
-    return this.#connection.request({ method, params, bond: this.#link, signal, accept })
+    return this.#connection.request({ method, params, scope: this.#link, signal, accept })
   }
 }

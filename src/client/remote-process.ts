@@ -65,7 +65,7 @@ export class RemoteProgram {
     const { ids, link } = this.record
     const params = present<Params<'exec.wait'>>({ ...ids, timeout_ms: timeoutMs })
     const accept = (result: unknown): CamelCase<ProcessStatus> => camelCase(resultOf(result, 'exec.wait', ['status']))
-    return this.connection.request({ method: 'exec.wait', params, bond: link, signal, accept })
+    return this.connection.request({ method: 'exec.wait', params, scope: link, signal, accept })
   }
 }
 
@@ -130,6 +130,6 @@ export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8
   }
 
   #how(method: 'pty.resize' | 'pty.close', signal: AbortSignal | undefined) {
-    return { bond: this.record.link, signal, accept: (result: unknown) => resultOf(result, method, ['ok']) }
+    return { scope: this.record.link, signal, accept: (result: unknown) => resultOf(result, method, ['ok']) }
   }
 }

@@ -1,6 +1,6 @@
 import type { RexdEvent } from '../protocol/rexd-answers.ts'
 import type { Params } from '../protocol/rexd-methods.ts'
-import type { Bond } from './calls.ts'
+import type { CallScope } from './calls.ts'
 import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
 
 /** Who hears of a process. */
@@ -12,33 +12,33 @@ export interface ProcessListener {
   onLost(error: Error): void
 }
 
-/** Where a session is: on a line, between two of them, or over. It knows how far its events were heard, and whose they are. */
-export class SessionLink implements Bond {
+/** Where a session is: on a transport, between two of them, or over. It knows how far its events were heard, and whose they are. */
+export class SessionLink implements CallScope {
   readonly id: string
   readonly #token: string | null
   readonly #listeners = new Map<string, ProcessListener>()
-  #line: object | null
+  #transport: object | null
   #cursor = 0
   #loss: RexdDisconnected | null = null
 
-  /** `token`: by which it can go on over another line; null: it ends with this one. */
-  constructor(init: { id: string; token: string | null; line: object }) {
+  /** `token`: by which it can go on over another transport; null: it ends with this one. */
+  constructor(init: { id: string; token: string | null; transport: object }) {
     this.id = init.id
     this.#token = init.token
-    this.#line = init.line
+    this.#transport = init.transport
   }
 
-  get line(): object | null {
-    return this.#line
+  get transport(): object | null {
+    return this.#transport
   }
 
   get lasting(): boolean {
     return this.#token !== null && this.#loss === null
   }
 
-  /** Its line is lost, and it waits for another. */
+  /** Its transport is lost, and it waits for another. */
   get away(): boolean {
-    return this.#line === null && this.lasting
+    return this.#transport === null && this.lasting
   }
 
   /** Why nothing can be asked of it any more; null where it can, or will. */
@@ -69,7 +69,7 @@ export class SessionLink implements Bond {
     }
     const { cursor, process_id } = event.params
     if (cursor !== undefined && this.#token !== null) {
-      // Heard on the line before.
+      // Told by the transport before, too.
       if (cursor <= this.#cursor) return true
       if (cursor > this.#cursor + 1) this.#miss(this.#cursor + 1, cursor - 1)
       this.#cursor = cursor
@@ -79,21 +79,21 @@ export class SessionLink implements Bond {
     return listener !== undefined
   }
 
-  /** Its line is lost. */
+  /** Its transport is lost. */
   leave(error: RexdDisconnected): void {
-    if (this.lasting) this.#line = null
+    if (this.lasting) this.#transport = null
     else this.end(error)
   }
 
-  /** It goes on there. */
-  arrive(line: object): void {
-    this.#line = line
+  /** The session was resumed over this transport. */
+  arrive(transport: object): void {
+    this.#transport = transport
   }
 
   /** It is over, and all of its processes with it. */
   end(error: RexdDisconnected): void {
     this.#loss ??= error
-    this.#line = null
+    this.#transport = null
     const listeners = [...this.#listeners.values()]
     this.#listeners.clear()
     for (const listener of listeners) listener.onLost(error)

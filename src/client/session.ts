@@ -121,7 +121,7 @@ export class RexdSession {
     return this.#connection.request({
       method: 'pty.open',
       params: terminalParams(this.id, command, { ...options, cwd: this.#directory(options.cwd) }),
-      bond: this.#link,
+      scope: this.#link,
       signal,
       accept: (result) => {
         const { record, ptyId } = opened(result)
@@ -137,7 +137,7 @@ export class RexdSession {
       const { limits, ...info } = resultOf(result, 'session.info', ['session_id', 'processes'])
       return { ...camelCase(info), limits }
     }
-    return this.#connection.request({ method: 'session.info', params: { session_id: this.id }, bond: this.#link, signal, accept })
+    return this.#connection.request({ method: 'session.info', params: { session_id: this.id }, scope: this.#link, signal, accept })
   }
 
   /** Ends it and every process of it that is not detached; answers how many those were. What any of them still writes is not looked at. */
@@ -158,7 +158,7 @@ export class RexdSession {
       return { terminated }
     }
     try {
-      return await this.#connection.request({ method: 'session.close', params: { session_id: this.id }, bond: this.#link, accept })
+      return await this.#connection.request({ method: 'session.close', params: { session_id: this.id }, scope: this.#link, accept })
     } finally {
       this.#connection.unlink(this.#link, error)
     }
@@ -170,7 +170,7 @@ export class RexdSession {
     return this.#connection.request({
       method: 'exec.start',
       params,
-      bond: this.#link,
+      scope: this.#link,
       signal,
       accept: (result) => this.#started(this.#record(result, null), feed, signal),
       late: (result) => this.#record(result, null).abandon(signal?.reason),

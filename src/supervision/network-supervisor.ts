@@ -38,7 +38,7 @@ export class NetworkSupervisor implements Startable {
   readonly #components: NetworkSupervisorComponents
   readonly #init: NetworkSupervisorInit
   readonly #supervisor: Supervisor
-  /** Files of ours. */
+  /** Files that were made here, to be removed at the end. */
   readonly #made = new Set<string>()
   #port: number | null = null
   #program: NetworkProgram | null = null
@@ -69,7 +69,7 @@ export class NetworkSupervisor implements Startable {
   async stop(): Promise<void> {
     await this.#supervisor.stop()
     this.#program?.close()
-    // Where none of ours ever began, they are another's.
+    // No others: without a child of ours they are another daemon's.
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
@@ -81,7 +81,7 @@ export class NetworkSupervisor implements Startable {
     const { promise: listening, resolve, reject } = Promise.withResolvers<number>()
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
     void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
-    void this.#endWith(session, child)
+    void this.#endWithChannel(session, child)
     const { pid, ended } = child
     return { pid, ended, ready: this.#listens(listening), askToStop: () => session.askToStop(), kill: () => child.kill() }
   }
@@ -100,8 +100,8 @@ export class NetworkSupervisor implements Startable {
     }
   }
 
-  /** Without its channel it can do nothing; one that does not see that is helped. */
-  async #endWith(session: PortSession, child: NetworkProcess): Promise<void> {
+  /** A child whose channel is closed should end by itself, and is killed when it does not. */
+  async #endWithChannel(session: PortSession, child: NetworkProcess): Promise<void> {
     await session.closed
     const timer = this.#components.clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
     await child.ended

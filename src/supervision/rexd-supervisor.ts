@@ -62,7 +62,7 @@ export class RexdSupervisor implements Startable {
     const child = startOwnProcess({
       argv: [...programArguments(ownProgram('rexd')), '--http', '--exit-on-eof', '--config', config],
       env: { ...policy.env, X0X_DATA_DIR: paths.dir },
-      // Its input says nothing; that it ends says that we are gone.
+      // Nothing is written to its input: its end is the end of us (`--exit-on-eof`).
       stdio: ['pipe', 'pipe', 2],
       user: null,
     })

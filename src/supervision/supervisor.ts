@@ -70,7 +70,7 @@ export class Supervisor implements Startable {
     this.#keeping = this.#keep(first)
   }
 
-  /** What it takes to end is its own from now on; `stop` waits for it. */
+  /** Asks the child to stop and has it killed after `stopMs`, without waiting for either; `stop` does. */
   askToStop(): void {
     if (this.#stopped) return
     this.#stopped = true
@@ -103,7 +103,7 @@ export class Supervisor implements Startable {
     const { begin, pidFile } = this.#init
     this.#began = this.#clock.monotonic()
     const child = await begin()
-    // `start` hears of it where it waits; where nobody does, a rejection is no mistake of ours.
+    // `start` waits no longer than `patienceMs`: a rejection after that has no other handler.
     child.ready.catch(() => undefined)
     this.#child = child
     try {

@@ -22,13 +22,13 @@ export class StreamedBody {
   readonly #body: Readable
   readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
   readonly #held: HeldBody | null
-  /** What comes is kept here, and not passed on. */
+  /** Lines are kept until the answer is over, and count for the memory of all callers. */
   #keeping = true
 
   constructor(init: { body: Readable; held: HeldBody | null }) {
     this.#body = init.body
     this.#held = init.held
-    // A run that ends before its stdin does still owes its answer on the same connection.
+    // A run may end before its stdin, and its answer goes out by the same connection.
     this.#lines = bodyLines(this.#counted(init.body.iterator({ destroyOnReturn: false })))
   }
 

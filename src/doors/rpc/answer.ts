@@ -30,7 +30,7 @@ export interface AnswerComponents {
   readonly gone: AbortSignal | null
 }
 
-/** The end of one part: what is said to it, and, of the last of its message, the place in which the whole is said. */
+/** One part of a message is done. `place`: the last part keeps its own until the whole answer is out. */
 interface Done {
   readonly response: RpcResponse | null
   readonly answered: Answered | null

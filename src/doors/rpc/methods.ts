@@ -12,7 +12,14 @@ import { NO_BYTES } from '../../protocol/schema.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
 import { unfinished } from './output-text.ts'
-import { SessionMethods, type Answered, type Asked, type Asking, type MethodsComponents, type MethodsInit } from './session-methods.ts'
+import {
+  SessionMethods,
+  type Answered,
+  type CallSubject,
+  type CallContext,
+  type MethodsComponents,
+  type MethodsInit,
+} from './session-methods.ts'
 import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { paramsOf } from './schemas.ts'
@@ -54,14 +61,14 @@ export class Methods {
   }
 
   /** Throws an `AppError`, `bad_request` where the params do not fit. */
-  async call(method: Method, params: unknown, asking: Asking): Promise<Answered> {
-    const handler = this.#handlers[method] as (params: unknown, asking: Asking) => Promise<Answered>
+  async call(method: Method, params: unknown, context: CallContext): Promise<Answered> {
+    const handler = this.#handlers[method] as (params: unknown, context: CallContext) => Promise<Answered>
     const parsed = parseWith(paramsOf(method) as z.ZodType, params)
-    const asked = { session_id: '', ...(parsed as Partial<Asked>) }
+    const subject = { session_id: '', ...(parsed as Partial<CallSubject>) }
     try {
-      return await this.#sessions.during(asked.session_id, async () => handler(parsed, asking))
+      return await this.#sessions.during(subject.session_id, async () => handler(parsed, context))
     } catch (error) {
-      await this.#sessions.noteForeign(method, asked, error)
+      await this.#sessions.noteForeign(method, subject, error)
       throw error
     }
   }
@@ -72,7 +79,7 @@ export class Methods {
     this.#left.abort()
   }
 
-  readonly #handlers: { readonly [M in Method]: (params: Params<M>, asking: Asking) => Promise<Answered> } = {
+  readonly #handlers: { readonly [M in Method]: (params: Params<M>, context: CallContext) => Promise<Answered> } = {
     'session.open': async (params) => this.#sessions.open(params),
     'session.close': async ({ session_id }) => ({
       result: { ok: true, terminated: await this.#components.sessions.end(this.#session(session_id)) },
@@ -152,7 +159,11 @@ export class Methods {
     return gone === null ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
   }
 
-  async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, place: Asking['place'], left: AbortSignal): Promise<Answered> {
+  async #wait(
+    { session_id, process_id, timeout_ms }: Params<'exec.wait'>,
+    place: CallContext['place'],
+    left: AbortSignal,
+  ): Promise<Answered> {
     const process = this.#process(session_id, process_id)
     this.#session(session_id).events.waitedFor()
     return { result: await place.outside(async () => process.wait(timeout_ms ?? null, left)) }

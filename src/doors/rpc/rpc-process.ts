@@ -54,7 +54,7 @@ export class RpcProcess implements LocalRunSink {
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
   }
 
-  /** What the sink hears is of this run. Settles when there was room for all of its events. */
+  /** The run whose events this sink gets. Settles when there was room for all of its events. */
   async attach(run: LocalRun): Promise<void> {
     this.#run = run
     await this.#finish(await run.ended)
@@ -89,7 +89,7 @@ export class RpcProcess implements LocalRunSink {
 
   /** Its session is over: what it writes is counted, and told to nobody. */
   silence(): void {
-    // What its session kept goes with the session.
+    // The old one would keep the events of the session in memory.
     this.#emit = () => undefined
   }
 

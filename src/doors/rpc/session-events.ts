@@ -115,25 +115,25 @@ class Reader {
 }
 
 /**
- * What a session says. Where it is kept, every event has a cursor, and its caller may come back, on another connection
- * too, and go on behind the last that it has. What its caller may not have is never given up, its programs are held
- * instead; but a caller who only waits for the end of programs, and has never looked at events, must not wait for
- * himself, and nobody waits for a session that is being closed.
+ * The events of a session. Where they are kept, each has a cursor, and its caller may come back, on another connection
+ * too, and go on behind the last that it has. An event that the caller may not have is never dropped: programs are paused
+ * instead. But a caller that waits for the end of a program and has never read events would wait for itself, and nobody
+ * waits for a session that is being closed: both have the oldest events dropped.
  */
 export class SessionEvents {
   readonly #sessionId: string
   readonly #log: Logged[] | null
   #bytes = 0
   #last = 0
-  /** Everything up to here its caller says to have. */
+  /** The highest cursor that its caller has said to have. */
   #had = 0
   #direct: Send | null = null
   #reader: Reader | null = null
-  /** Somebody has looked at events. */
+  /** Its caller has read events, by `attach` or `since`. */
   #watched = false
-  /** Somebody waits for the end of a program. */
+  /** Its caller has waited for the end of a program. */
   #waitedFor = false
-  /** It is being closed, and what is said now is said last. */
+  /** The session is being closed. */
   #closing = false
   readonly #room = new Waiters()
   readonly #waiters = new Waiters()
@@ -175,7 +175,7 @@ export class SessionEvents {
     this.#makeRoom()
   }
 
-  /** Nobody is there. What was given to who is gone may never have come. */
+  /** The connection is gone, and what it was given may never have arrived. */
   detach(): void {
     this.#reader?.leave()
     this.#reader = null
@@ -210,7 +210,7 @@ export class SessionEvents {
     this.#makeRoom()
   }
 
-  /** It is being closed: no program waits any more for who reads, and who waits for events, and cannot ask again, gets all of them at once. */
+  /** The session is being closed: no program is paused any more, and who waits for events, and cannot ask again, gets all of them at the end. */
   closing(): void {
     this.#closing = true
     this.#makeRoom()

@@ -46,16 +46,16 @@ export interface Answered {
   readonly lost?: () => void
 }
 
-/** Who waits for an answer. */
-export interface Asking {
+/** Who waits for the answer to a call, and where. */
+export interface CallContext {
   /** They are gone; null: that is for the whole connection to say. */
   readonly gone: AbortSignal | null
   /** Where what takes as long as a program is waited for. */
   readonly place: Pick<Place, 'outside'>
 }
 
-/** What a question is about. */
-export interface Asked {
+/** The session, process or terminal that a call names. */
+export interface CallSubject {
   readonly session_id: string
   readonly process_id?: string
   readonly pty_id?: string
@@ -79,8 +79,8 @@ export class SessionMethods {
     return session
   }
 
-  /** Whoever asks for what is another's has tried it, and the journal says so; what is nobody's is a mistake. */
-  async noteForeign(method: Method, { session_id: session, process_id, pty_id }: Asked, error: unknown): Promise<void> {
+  /** Journals a question about another caller's session or process, which is an attempt; an id that is nobody's is a mistake. */
+  async noteForeign(method: Method, { session_id: session, process_id, pty_id }: CallSubject, error: unknown): Promise<void> {
     const { executor, sessions } = this.#components
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
       // Where the session was closed meanwhile, it is nobody's any more.
@@ -154,7 +154,7 @@ export class SessionMethods {
 
   async eventsOf(
     { session_id, cursor, timeout_ms }: Params<'session.events'>,
-    place: Asking['place'],
+    place: CallContext['place'],
     left: AbortSignal,
   ): Promise<EventsSince> {
     const { events, init } = this.get(session_id)
@@ -163,7 +163,7 @@ export class SessionMethods {
     requireHeard(events, cursor)
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
-    // It has said what it has: what waits for that may go on while it waits.
+    // Who waits takes no place from other calls.
     await place.outside(async () => events.behind(cursor, { clock: this.#components.clock, timeoutMs: timeout_ms, signal: left }))
     return events.since(cursor)
   }
@@ -195,7 +195,7 @@ export class SessionMethods {
   }
 }
 
-/** Whoever goes on behind what never was would wait for ever. */
+/** Behind a cursor that no event has yet, the next ones would be left out. */
 const requireHeard = ({ last }: SessionEvents, cursor: number): void => {
   if (cursor > last) throw new AppError('bad_request', `cursor: the last event of this session is ${last}`)
 }

@@ -11,7 +11,7 @@ import type { RpcSession } from './rpc-session.ts'
 /** Who has a session: one connection, or all who ask by POST. */
 interface Holder {
   readonly owner: object
-  /** Its questions about the session that are being answered, where it has no connection. */
+  /** Questions about this session that are in work, of an owner without a connection. */
   asking: number
 }
 
@@ -67,7 +67,7 @@ export class Sessions {
   }
 
   /**
-   * The newest caller has a session, and who had it hears nothing more. Throws `unknown_session` for a wrong token as for
+   * Gives a session to its newest caller; the one before gets no more of its events. Throws `unknown_session` for a wrong token as for
    * a session that is not there, and what `check` throws: then whoever has it keeps it.
    */
   take(id: string, token: string, owner: object, check: (session: RpcSession) => void): RpcSession {
@@ -82,7 +82,7 @@ export class Sessions {
     return entry.session
   }
 
-  /** The session is closed when so long nothing is asked of it, and nobody comes back to it. */
+  /** Closes the session when for so long nothing was in work about it and nobody has come back to it. */
   closeAfter({ id }: RpcSession, windowMs: number): void {
     const entry = this.#entries.get(id)
     if (entry === undefined) return
@@ -93,7 +93,7 @@ export class Sessions {
     }, windowMs)
   }
 
-  /** Does what an owner without a connection asks about a session: whoever waits for an answer is there, and its time begins behind that. */
+  /** Does what an owner without a connection asks about a session, which is not closed meanwhile; its time begins anew behind that. */
   async during<T>(id: string, owner: object, windowMs: number, work: () => Promise<T>): Promise<T> {
     const entry = this.#entries.get(id)
     const holder = entry?.holder

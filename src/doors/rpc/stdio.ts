@@ -74,7 +74,7 @@ export const serveLines = async (streams: StdioComponents, init: Omit<MethodsIni
     // The input was taken away from us because of the signal.
     if (!stopped.aborted) throw error
   } finally {
-    // What waits for a program is answered by its end.
+    // Ends what runs, by which every `exec.wait` is answered.
     await connection.close()
     await Promise.race([connection.settled(), aborted(stopped)])
     if (!stopped.aborted) await Promise.race([writer.flushed(), aborted(stopped)])

@@ -20,7 +20,7 @@ import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
 import type { MethodsComponents } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
-import { Turns } from './turns.ts'
+import { PipelinedRequests } from './pipelined-requests.ts'
 import { Unproven } from './unproven.ts'
 import { tokenOf, WebSockets } from './websockets.ts'
 import { written } from './written.ts'
@@ -51,7 +51,7 @@ export class RpcWebDoor implements Startable {
   /** Of questions by POST: each may be as long as a chunk of a file. */
   readonly #reading = new Turnstile({ limit: MAX_RPC_PENDING })
   readonly #places = new CallPlaces()
-  readonly #turns = new Turns()
+  readonly #pipelined = new PipelinedRequests()
   readonly #unproven = new Unproven()
   #server: Server | null = null
 
@@ -122,7 +122,7 @@ export class RpcWebDoor implements Startable {
       this.#admit(request, request.headers.authorization)
       if (request.url === '/metrics') return this.#tellMetrics(request, response)
       requireRpc(request)
-      await this.#turns.wait(request, response)
+      await this.#pipelined.wait(request, response)
       const { said, afterwards, taken, lost } = await this.#work(request, gone.signal)
       try {
         if (said === null) response.writeHead(204).end()
@@ -132,7 +132,7 @@ export class RpcWebDoor implements Startable {
         void this.#taken(response, gone.signal).then((whole) => (whole ? taken() : lost()))
       }
     } catch (error) {
-      // Whoever has left in the middle is told nothing.
+      // Nobody is there to read an answer.
       if (gone.signal.aborted || (request.destroyed && !request.complete)) return
       const known = isAppError(error) ? error : new AppError('internal')
       if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
@@ -140,7 +140,7 @@ export class RpcWebDoor implements Startable {
     }
   }
 
-  /** Reads the question, and does what it asks. No more are read than there are places, until this one has its own. */
+  /** Reads the question and does what it asks. Holds its turn to read until a place is free: no more bodies are in memory than calls may be in work. */
   async #work(request: IncomingMessage, gone: AbortSignal): Promise<MessageAnswer> {
     const leave = await this.#reading.enter(gone)
     let answer: Promise<MessageAnswer>
@@ -168,7 +168,7 @@ export class RpcWebDoor implements Startable {
     }
   }
 
-  /** False: its caller has hung up. Whoever does not read its answer has none, and leaves its place to others. */
+  /** True when the caller has the answer; false when it hung up, or was hung up on because it did not read in time. */
   async #taken(response: ServerResponse, gone: AbortSignal): Promise<boolean> {
     if (!gone.aborted && !response.writableFinished)
       await this.#within(
@@ -194,7 +194,7 @@ export class RpcWebDoor implements Startable {
       const text = `${errorText(error)}\n`
       const challenge = status === ERROR_TABLE.unauthorized.status ? 'www-authenticate: Bearer\r\n' : ''
       const head = `HTTP/1.1 ${status} Refused\r\nconnection: close\r\n${challenge}content-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}`
-      // Neither by what it still sends nor by staying does who was refused hold anything of ours.
+      // A refused caller must hold no socket of ours, neither by sending on nor by staying.
       socket.end(`${head}\r\n\r\n${text}`, () => socket.destroy())
     }
   }

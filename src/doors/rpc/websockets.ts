@@ -16,7 +16,7 @@ export const WEBSOCKET_PING_MS = 15_000
 /** The name of what is spoken, which a browser asks for beside its token. */
 const SUBPROTOCOL = 'rexd.1'
 const TOKEN_PREFIX = 'bearer.'
-/** Less is on a line of 100 Mbit/s sooner than both sides have compressed it and taken it apart. */
+/** Shorter messages are not compressed: at 100 Mbit/s they arrive sooner as they are. */
 const DEFLATE_FROM = 8 * 1_024
 /** Twice as fast as the usual 6, for a tenth more bytes. */
 const DEFLATE_LEVEL = 3
@@ -32,7 +32,7 @@ export const tokenOf = ({ headers }: IncomingMessage): string | undefined => {
   return token === undefined ? undefined : `Bearer ${token.slice(TOKEN_PREFIX.length)}`
 }
 
-/** REXD over WebSockets: one JSON-RPC message in each text. Who has no right to one is refused before it gets here. */
+/** REXD over WebSockets: one JSON-RPC message in each text. `RpcWebDoor` has checked host and token before `accept`. */
 export class WebSockets {
   readonly #components: Omit<ConnectionComponents, 'send'>
   readonly #available: readonly Capability[]
@@ -74,7 +74,7 @@ export class WebSockets {
       if (isBinary) socket.close(UNSUPPORTED_DATA, 'texts only')
       else take(data)
     })
-    // What is wrong with it is followed by its close.
+    // ws emits `close` behind every `error`.
     socket.on('error', () => undefined)
     socket.on('close', () => {
       stopLooking()
@@ -88,7 +88,7 @@ export class WebSockets {
     let timer: Timer | null = null
     socket.on('pong', () => (alive = true))
     const look = (): void => {
-      // While we read nothing, or the other side does, nobody can answer us; the system gives up what takes no byte of ours.
+      // No pong can come while either side does not read; TCP itself gives up a peer that takes no byte.
       if (!alive && !socket.isPaused && socket.bufferedAmount === 0) return socket.terminate()
       alive = false
       socket.ping()
@@ -100,8 +100,8 @@ export class WebSockets {
 }
 
 /**
- * Gives messages to the connection, and none while it has enough. A socket that is paused still says what it has read
- * already: at most one chunk of it, 64 KiB, in which each byte stands for at most 1032 when it is compressed.
+ * Gives messages to the connection, and none while it has enough. A socket that was paused still emits the messages of
+ * the chunk that it has read: at most 64 KiB, of which deflate makes at most 1032 times as much.
  */
 const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) => void) => {
   const unread: Buffer[] = []
@@ -122,7 +122,7 @@ const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) 
   return (data) => (full ? void unread.push(data) : give(data))
 }
 
-/** A ping is answered in its order, and the answer to one is the answer to those before it (RFC 6455, 5.5.3). */
+/** By pings: a pong comes behind everything that was sent before its ping, and stands for the pings before it (RFC 6455, 5.5.3). */
 const arrivalsAt = (socket: WebSocket): Arrived => {
   let asked = 0
   const waiting = new Map<number, () => void>()

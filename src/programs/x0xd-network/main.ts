@@ -70,15 +70,15 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   const crash = firstCrash(log, { unhandledRejections: 'log' })
   const stopping = stopSignal(standsAlone)
   const port = new ExecutorClient({ duplex: channel, log })
-  // Without the executor nothing that we hold is worth anything, and its children are dead already.
-  let ours = false
-  void port.closed.then(() => ours || process.exit(EXIT_NO_EXECUTOR))
+  // Without the executor there is nothing to do, and its children are dead already.
+  let closedByUs = false
+  void port.closed.then(() => closedByUs || process.exit(EXIT_NO_EXECUTOR))
   let network: NetworkHalf
   try {
     network = await begin(port, apiSocket)
   } catch (error) {
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
-    ours = true
+    closedByUs = true
     await port.failed(isAppError(error) ? error : new AppError('internal', errorText(error)))
     return EXIT_FAILURE
   }
@@ -86,7 +86,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   const reason = await Promise.race([stopping, port.stopAsked, crash])
   const failures = await stopAll(network.entries)
   logStopFailures(log, failures)
-  ours = true
+  closedByUs = true
   port.stop()
   return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
 }

@@ -13,7 +13,7 @@ import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
 import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
-import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type Asking } from '../../../src/doors/rpc/session-methods.ts'
+import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type CallContext } from '../../../src/doors/rpc/session-methods.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
 const TIMEOUT = { timeout: 30_000 }
@@ -262,7 +262,7 @@ test('a return to a session that waited for its place until its caller had left 
       { executor, clock, sessions, metrics: null, send: () => undefined },
       { door: 'websocket', available: ['exec'], resumes: true },
     )
-  const asking = { gone: null, place: { outside: async (work) => work() } } as Asking
+  const asking = { gone: null, place: { outside: async (work) => work() } } as CallContext
   const first = caller()
   const opened = (await first.call('session.open', { client_name: 'a', resumable: true }, asking)).result as Record<string, string>
   const { session_id, resume_token } = opened

@@ -4,18 +4,18 @@ import { RexdProtocolError } from './errors.ts'
 import { parseIncoming } from './incoming.ts'
 import type { Transport, TransportFactory } from './transport.ts'
 
-export interface LineInit {
+export interface OpenTransportInit {
   onEvent(event: RexdEvent): void
   /** The server has answered something; that a session goes on is not counted. */
   onAnswer(): void
-  /** Nothing more comes by this line; once, and not when it is closed from here. */
-  onLost(line: Line): void
+  /** Nothing more comes by this transport; once, and not when it is closed from here. */
+  onLost(transport: OpenTransport): void
 }
 
 /** One opened transport: calls go out as fast as it takes them, answers and events come in. */
-export class Line {
+export class OpenTransport {
   readonly #calls: Calls
-  readonly #init: LineInit
+  readonly #init: OpenTransportInit
   #transport: Transport | null = null
   #closing: Promise<void> | null = null
   #over = false
@@ -23,7 +23,7 @@ export class Line {
   /** The transport is behind. */
   #behind = false
 
-  constructor(components: { calls: Calls }, init: LineInit) {
+  constructor(components: { calls: Calls }, init: OpenTransportInit) {
     this.#calls = components.calls
     this.#init = init
   }

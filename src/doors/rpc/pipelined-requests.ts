@@ -4,8 +4,8 @@ import type { Duplex } from 'node:stream'
 import { AppError } from '../../base/errors.ts'
 import { MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 
-/** Who asks more on one connection before the first is answered (RFC 9112, 9.3.2) is answered one after the other, and holds no more than others do. */
-export class Turns {
+/** Requests that are pipelined on one connection (RFC 9112, 9.3.2) are answered one after the other, so that it takes no more places than others. */
+export class PipelinedRequests {
   readonly #queues = new WeakMap<Duplex, { length: number; last: Promise<void> }>()
 
   /** Resolves when every earlier question of this connection is answered. Hangs up, and throws, where too many wait. */
