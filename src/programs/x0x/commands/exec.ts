@@ -36,7 +36,7 @@ const timeoutMs = (text: string): number => {
 /** Loaded only where a command is given stdin. */
 const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
 
-/** May mean an agent that is no contact, which a proof can only name in full. */
+/** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
 const ID_BEGINNING = /^[0-9a-f]{1,63}$/
 
 /** What proves our requests, or why nothing does. */
@@ -49,7 +49,7 @@ const proverOf = (context: CliContext): RunProver | AppError => {
   }
 }
 
-/** Of a Ctrl-C that came through no better. */
+/** Said where a Ctrl-C could not be passed on. */
 const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'
 
 /** One `x0x exec`: the request, the events, and the signals that end it. */
@@ -58,7 +58,7 @@ class ExecCommand {
   readonly #options: ExecOptions
   readonly #output: RunOutput
   readonly #closing = new AbortController()
-  /** Ours, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
+  /** Chosen here, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
   readonly #requestId = uuidv7({ random: lightRandomBytes(16) })
   #stdin: StdinSource.CliStdin | null = null
   /** What carries stdin. */
@@ -79,7 +79,7 @@ class ExecCommand {
     try {
       return await this.#follow(await this.#ask())
     } catch (error) {
-      // Ended before the other side was asked, or not waited for: what a shell reports of us.
+      // Interrupted before the other side was asked, or no longer waited for: the status that a shell reports of a signal.
       const unheard = !this.#begun || this.#closing.signal.aborted
       if (this.#interrupted !== null && unheard) return exitOfSignal(constants.signals[this.#interrupted])
       throw error
@@ -145,7 +145,7 @@ class ExecCommand {
     try {
       await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
     } catch (error) {
-      // Over already: its Exit is on the way. Not asked for yet, or anything else: the closed request says it too.
+      // It is over, and its Exit is on the way; in any other case the closed request cancels it too.
       if (this.#begun && isAppError(error, 'unknown_run')) return
       this.#closing.abort()
       if (this.#begun) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
