@@ -9,18 +9,24 @@ import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/l
 import type { AuthorityJournal } from './authority-journal.ts'
 import type { Call, Calls } from './calls.ts'
 import type { Links, PeerLink } from './links/links.ts'
-import type { NetworkHost } from './network-host.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations } from './links/peer-revocations.ts'
 import { PortChannel } from './port/codec.ts'
-import { failedAnswer } from './port/port-error.ts'
-import { portError } from './port/port-error.ts'
-import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type ToExecutor, type ToNetwork } from './port/messages.ts'
+import { failedAnswer, portError } from './port/port-error.ts'
+import { RUN_TAGS, toExecutor, toNetwork, UNANSWERED_TAGS, type NetworkSettings, type ToExecutor, type ToNetwork } from './port/messages.ts'
 import type { Run } from './runs/run.ts'
-import { receiveFrame } from './runs/inlet.ts'
 import { RunOutlet } from './runs/outlet.ts'
 import type { RunArrival, Runs } from './runs/runs.ts'
 import type { Views } from './views.ts'
+
+/** Who started a network half: what it is to be told, and who hears how it fares. */
+export interface NetworkHost {
+  readonly settings: NetworkSettings
+  /** It listens; once, when all is well. */
+  onReady(apiPort: number): void
+  /** It could not begin, and ends. */
+  onFailed(error: AppError): void
+}
 
 export interface PortSessionComponents {
   readonly authority: AuthorityJournal
@@ -111,7 +117,7 @@ export class PortSession {
       case 'run_frame': {
         // A run that has just ended is no mistake of the other half.
         const open = this.#runs.get(message.run)
-        return open ? receiveFrame(open.run, message.frame, this.#components.counters) : undefined
+        return open?.run.receive(message.frame)
       }
       case 'run_lost': {
         const open = this.#runs.get(message.run)

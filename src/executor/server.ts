@@ -20,15 +20,13 @@ import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Calls } from './calls.ts'
-import { ExitWriter } from './runs/exit-writer.ts'
 import { Links } from './links/links.ts'
-import type { NetworkHost } from './network-host.ts'
 import { Nonces } from './links/nonces.ts'
 import { Operations } from './operations.ts'
 import { OperatorGate } from './operator-gate.ts'
 import { UnackedTotal } from './runs/outbox.ts'
 import { PeerRevocations } from './links/peer-revocations.ts'
-import { PortSession } from './port-session.ts'
+import { PortSession, type NetworkHost } from './port-session.ts'
 import { RecentRuns } from './runs/recent-runs.ts'
 import { Reports } from './runs/reports.ts'
 import { Requests } from './runs/requests.ts'
@@ -95,7 +93,7 @@ export class Executor implements Startable {
       { acl: acl.acl, contacts, counters, log, revocations },
       { agentId: signer.agentId, onRevoked: () => this.#trustChanged() },
     )
-    const reports = new Reports({ journal, counters, exits: new ExitWriter({ signatures: this.#signatures }, own), log })
+    const reports = new Reports({ journal, counters, log, signatures: this.#signatures }, own)
     const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
     this.#runs = new Runs(
       { cells, clock, counters, guardian, judge: this.#judge, log, policy, recent: new RecentRuns(), reports, total: new UnackedTotal() },

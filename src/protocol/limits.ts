@@ -82,8 +82,6 @@ export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
 export const MIN_UNACKED_PER_RUN = 512 * 1024
 /** What a frame counts towards the limits above beside its data, so that a flood of tiny frames is bounded too. */
 export const FRAME_COST = 256
-/** Stdin of a local program that waits to be taken. */
-export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Stdin that a daemon keeps in memory while it waits for the end of it, to hash and sign. */
 export const MAX_STDIN_SPOOL = 64 * 1024 * 1024
 /** Bytes of a REST answer that aggregates output; above this the caller must stream. */

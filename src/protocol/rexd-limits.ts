@@ -2,7 +2,7 @@
  * Limits of the REXD doors. Each with its reason; times are milliseconds, sizes are bytes.
  */
 
-/** Content of a file in one message: below the port's largest with room for the fields around it. */
+/** Content of a file in one message: in base64 it fits MAX_RPC_MESSAGE with the fields around it. */
 export const MAX_FILE_CHUNK = 2 * 1024 * 1024
 /** A path: what Linux takes. */
 export const MAX_PATH = 4_096
@@ -15,7 +15,7 @@ export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
 /** Calls about files of one session that work at once, the others wait: what a client reads ahead, twice over. Each may hold 128 descriptors, a patch some 700: three for each file, one for each directory that it makes, and those of a walk. */
 export const MAX_FILE_CALLS = 8
-/** Entries or matches that one answer holds: what fits into a message of the port with paths of a usual length. */
+/** Entries or matches that one answer holds: with paths of a usual length they fit MAX_LISTED_BYTES. */
 export const MAX_LISTED = 10_000
 /** All of them together, as JSON. */
 export const MAX_LISTED_BYTES = 3 * 1024 * 1024

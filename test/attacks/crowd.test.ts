@@ -108,21 +108,22 @@ test('who gives up while our own executor is slow is not blamed, and who gives u
   await introduce(bob, alice, 'trusted')
   const { linkAccept } = bob.port
   let asked = 0
-  bob.port.linkAccept = async (call) => {
-    const answer = await linkAccept.call(bob.port, call)
+  const answerBy = (accept: typeof linkAccept): object => Object.assign(bob.port, { linkAccept: accept })
+  answerBy(async (call) => {
+    const answer = await linkAccept(call)
     asked += 1
     await sleep(SLOW_ANSWER_MS + 500)
     return answer
-  }
+  })
   const leave = await begin(alice, bob)
   await until(() => asked === 1)
   leave()
   await until(() => bob.counters.get('links_failed') === 1)
   assert.deepEqual(bob.node.refusals().penalties, [])
-  bob.port.linkAccept = async (call) => {
+  answerBy(async (call) => {
     asked += 1
-    return linkAccept.call(bob.port, call)
-  }
+    return linkAccept(call)
+  })
   const leaveAtOnce = await begin(alice, bob)
   await until(() => asked === 2)
   leaveAtOnce()

@@ -9,11 +9,11 @@ import type { JournalLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
-import { ExecCounters } from '../../src/diagnostics/exec-counters.ts'
 import { DoorCalls } from '../../src/executor/local/door-calls.ts'
 import { LocalEngine } from '../../src/executor/local/local-engine.ts'
+import type { SessionRun } from '../../src/executor/local/local-run.ts'
 import { LocalJournal } from '../../src/executor/local/local-journal.ts'
-import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
+import type { LocalOutcome, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
@@ -72,7 +72,7 @@ export const startOf = (session: string, argv: readonly string[], more: Partial<
 /** A run, and all that was told of it. */
 export class WatchedRun implements LocalRunSink {
   readonly events: LocalRunEvent[] = []
-  run!: LocalRun
+  run!: SessionRun
   readonly #waiting = new Set<() => void>()
 
   event(event: LocalRunEvent): void {
@@ -140,7 +140,6 @@ export class LocalHost {
   engine!: LocalEngine
   /** What a door would call. */
   executor!: DoorCalls
-  readonly #counters: ExecCounters
   #parts: { stop(): unknown }[] = []
 
   private constructor(dir: string, options: LocalHostOptions) {
@@ -148,7 +147,6 @@ export class LocalHost {
     this.root = join(dir, 'app')
     this.clock = options.clock ?? systemClock
     this.journalPath = options.journalPath === undefined ? join(dir, 'log', 'audit.log') : options.journalPath
-    this.#counters = new ExecCounters({ clock: this.clock })
   }
 
   static async start(t: TestContext, options: LocalHostOptions = {}): Promise<LocalHost> {
@@ -175,7 +173,6 @@ export class LocalHost {
     this.engine = new LocalEngine({
       cells,
       clock,
-      counters: this.#counters,
       guardian,
       journal: local,
       log: silent,
@@ -217,7 +214,7 @@ export class LocalHost {
   /** Starts a command; rejects with what refuses it. */
   async run(session: string, argv: readonly string[], more: Partial<RunStart> = {}): Promise<WatchedRun> {
     const watched = new WatchedRun()
-    watched.run = await this.executor.start(startOf(session, argv, more), watched)
+    watched.run = (await this.executor.start(startOf(session, argv, more), watched)) as SessionRun
     return watched
   }
 

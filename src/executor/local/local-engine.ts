@@ -6,7 +6,6 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Startable } from '../../base/startable.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
-import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { filesProblem } from '../../fs/held.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { authorizeFile, authorizeSession } from '../../policy/local/authorize.ts'
@@ -27,7 +26,6 @@ import type { TargetRunner } from './target-program.ts'
 export interface LocalEngineComponents {
   readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
-  readonly counters: ExecCounters
   readonly guardian: Guardian
   readonly journal: LocalJournal
   readonly log: Logger

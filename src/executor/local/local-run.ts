@@ -41,7 +41,7 @@ export class SessionRun implements LocalRun {
     this.#log = components.log
     const { start, target, stdin, report, slot, sink, ...told } = init
     this.#told = told
-    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.cancel() })
+    this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
       started: () => this.#begun.resolve(null),
@@ -116,10 +116,6 @@ export class SessionRun implements LocalRun {
 
   hangUp(): void {
     this.#parts?.execution.program?.hangUp()
-  }
-
-  cancel(): void {
-    this.end('cancelled')
   }
 
   end(cause: EndCause): void {

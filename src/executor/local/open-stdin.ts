@@ -1,6 +1,7 @@
 import type { StdinSink } from '../../process/stdin.ts'
-import { MAX_STDIN_UNACKED } from '../../protocol/limits.ts'
 
+/** Bytes that wait for the program; beyond this no more are taken. */
+export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
 const JOIN_BELOW = 4_096
 

@@ -6,15 +6,18 @@ import type { Startable } from '../../base/startable.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
-import { ANSWERS, type Answer, type Arguments, type CallType } from './answers.ts'
 import { PortChannel } from './codec.ts'
 import { PendingCalls } from './pending-calls.ts'
 import { OpenRun, type RunPort } from './run-port.ts'
 import {
+  ANSWERS,
   NO_PROOF,
   PORT_VERSION,
   toExecutor,
   toNetwork,
+  type Answer,
+  type Arguments,
+  type CallType,
   type HttpRefused,
   type NetworkSettings,
   type Operation,
@@ -38,6 +41,11 @@ export interface ExecutorClientComponents {
 
 /** The network's half of the executor's port: calls as promises, runs as frames, and what is pushed. */
 export class ExecutorClient implements Startable {
+  readonly linkOpen = this.#caller('link_open')
+  readonly linkConfirm = this.#caller('link_confirm')
+  readonly linkAccept = this.#caller('link_accept')
+  readonly linkFinish = this.#caller('link_finish')
+  readonly signCard = this.#caller('sign_card')
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
   readonly #calls = new PendingCalls()
@@ -131,22 +139,6 @@ export class ExecutorClient implements Startable {
     return subscribe(this.#revocationListeners, listener)
   }
 
-  async linkOpen(call: Arguments<'link_open'>): Promise<Answer<'link_open'>> {
-    return this.#call('link_open', call)
-  }
-
-  async linkConfirm(call: Arguments<'link_confirm'>): Promise<Answer<'link_confirm'>> {
-    return this.#call('link_confirm', call)
-  }
-
-  async linkAccept(call: Arguments<'link_accept'>): Promise<Answer<'link_accept'>> {
-    return this.#call('link_accept', call)
-  }
-
-  async linkFinish(call: Arguments<'link_finish'>): Promise<Answer<'link_finish'>> {
-    return this.#call('link_finish', call)
-  }
-
   linkDropped(handle: number): void {
     this.#channel.send({ type: 'link_dropped', handle })
   }
@@ -168,10 +160,6 @@ export class ExecutorClient implements Startable {
     proof: RequestProof = NO_PROOF,
   ): Promise<Answer<'sign_request'>> {
     return this.#call('sign_request', { ...call, ...proof })
-  }
-
-  async signCard(call: Arguments<'sign_card'>): Promise<Answer<'sign_card'>> {
-    return this.#call('sign_card', call)
   }
 
   /** `body` is the JSON exactly as proven; `proof` the header's text, "" where there is none. */
@@ -214,6 +202,10 @@ export class ExecutorClient implements Startable {
   /** Resolves when the channel has room again, or is closed. */
   async drained(): Promise<void> {
     return this.#channel.drained()
+  }
+
+  #caller<C extends CallType>(type: C): (call: Arguments<C>) => Promise<Answer<C>> {
+    return async (call) => this.#call(type, call)
   }
 
   async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {

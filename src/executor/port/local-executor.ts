@@ -123,8 +123,6 @@ export interface LocalRun {
   resize(size: TerminalSize): void
   /** Closes its terminal: SIGHUP to everything on it, and SIGKILL after the grace. */
   hangUp(): void
-  /** SIGTERM, and SIGKILL after the grace. */
-  cancel(): void
 }
 
 /** Everything throws the `AppError` that refuses it, `unknown_session` among them. */

@@ -229,3 +229,24 @@ export type ToNetwork = ValueOf<typeof toNetwork>
 
 /** What the executor tells a network half of the daemon's configuration. */
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
+
+/** Which answer belongs to which call. */
+export const ANSWERS = {
+  hello: 'welcome',
+  link_open: 'link_opened',
+  link_confirm: 'link_ready',
+  link_accept: 'link_accepted',
+  link_finish: 'link_ready',
+  mint_nonces: 'nonces',
+  sign_request: 'signed',
+  sign_card: 'signed',
+  operate: 'result',
+  query: 'result',
+  revocations: 'result',
+  settings: 'settings',
+} as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
+type Answers = typeof ANSWERS
+export type CallType = keyof Answers
+type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
+export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
+export type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>

@@ -10,7 +10,7 @@ import {
 import type { SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import { factsOf, neverRan } from './exit-writer.ts'
+import { factsOf, neverRan } from './run-facts.ts'
 import type { RunReport } from './report.ts'
 
 /** Why a run was ended before its program was done. Each is also a warning. */

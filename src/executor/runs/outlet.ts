@@ -1,17 +1,8 @@
 import { NO_BYTES } from '../../protocol/schema.ts'
+import type { PortChannel } from '../port/codec.ts'
+import type { ToExecutor, ToNetwork } from '../port/messages.ts'
 
-/** What both ports say of a run. */
-type RunMessage =
-  | { readonly type: 'run_frame'; readonly run: number; readonly frame: Uint8Array }
-  | { readonly type: 'run_closed'; readonly run: number }
-
-/** A port, as far as a run needs it: a `PortChannel`. */
-export interface OutletChannel {
-  readonly closed: boolean
-  readonly full: boolean
-  send(message: RunMessage, ...tail: readonly Uint8Array[]): boolean
-  drained(): Promise<void>
-}
+type OutletChannel = Pick<PortChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
 
 /** Where the frames of one run leave: one stream of its requester. */
 export class RunOutlet {

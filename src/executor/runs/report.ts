@@ -1,5 +1,5 @@
 import type { Containment, DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import type { ExitFacts } from './exit-writer.ts'
+import type { ExitFacts } from './run-facts.ts'
 
 /** A program that was started. */
 export interface ProgramStart {

@@ -1,29 +1,40 @@
+import type { RunKey } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import type { Permit } from '../../policy/permit.ts'
-import type { ExecRequest } from '../../protocol/exec.ts'
-import { shortId, toHex } from '../../protocol/ids.ts'
+import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecRequest } from '../../protocol/exec.ts'
+import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { endOf, evidenceOf, neverRan, type ExitFacts, type ExitWriter, type RunSubject } from './exit-writer.ts'
+import type { Signatures } from '../links/signatures.ts'
 import type { ProgramStart, RunReport } from './report.ts'
+import { endOf, evidenceOf, neverRan, type ExitFacts } from './run-facts.ts'
+
+/** Which request it is about: the requester as the link proved it, and what it asked. */
+export interface RunSubject {
+  readonly key: RunKey
+  readonly argv: readonly string[]
+  readonly requestSha256: Uint8Array
+}
 
 export interface ReportsComponents {
   /** Null where exec is off and no file was named: then nothing can run either. */
   readonly journal: Journal | null
   readonly counters: ExecCounters
-  readonly exits: ExitWriter
   readonly log: Logger
+  readonly signatures: Signatures
 }
 
 /** Where everything that is said of runs of other agents goes. */
 export class Reports {
   readonly #components: ReportsComponents
+  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
 
-  constructor(components: ReportsComponents) {
+  constructor(components: ReportsComponents, init: { agentId: AgentId; machineId: MachineId }) {
     this.#components = components
+    this.#own = init
   }
 
   of(subject: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): RunReport<ProgramStart, Uint8Array> {
@@ -48,12 +59,12 @@ export class Reports {
 
   /** Answers the encoded Exit, when the line is on disk as far as the disk allows. `detail` stays on this host. */
   async denied(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
-    const { counters, exits, log } = this.#components
+    const { counters, log } = this.#components
     counters.denied(reason)
     const { key, argv } = subject
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
     const [frame] = await Promise.all([
-      exits.write(subject, neverRan(reason)),
+      this.#exit(subject, neverRan(reason)),
       this.#record(async (journal) => journal.refuse({ event: 'denial', ...key, argv, reason, detail })),
     ])
     return frame
@@ -77,11 +88,26 @@ export class Reports {
     const { key } = subject
     reach('ended', key.request_id)
     const [frame] = await Promise.all([
-      this.#components.exits.write(subject, facts),
+      this.#exit(subject, facts),
       this.#record(async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
     ])
     reach('exit_signed', key.request_id)
     return frame
+  }
+
+  /** The last frame of a run, signed and encoded. */
+  async #exit({ key, requestSha256 }: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    const body = execExit.encode({
+      version: 1,
+      request_id: key.request_id,
+      from_agent: this.#own.agentId,
+      from_machine: this.#own.machineId,
+      to_agent: key.agent_id,
+      to_machine: key.machine_id,
+      request_sha256: requestSha256,
+      ...facts,
+    })
+    return execFrame.encode({ type: 'exit', body, signature: await this.#components.signatures.sign(EXEC_EXIT_DOMAIN, body) })
   }
 
   /** Every failure is counted, unless there is no journal by intent. */

@@ -144,7 +144,7 @@ export class Run {
       return false
     }
     this.#outlet = outlet
-    this.renew()
+    this.#lease.renew()
     return true
   }
 
@@ -164,20 +164,30 @@ export class Run {
     this.#init.onForgotten()
   }
 
-  /** Its requester is still there. */
-  renew(): void {
+  /** A later frame of its requester. Whatever it is, the requester is still there. */
+  receive(bytes: Uint8Array): void {
     this.#lease.renew()
-  }
-
-  /** Everything below these numbers has been consumed. Throws `malformed` for numbers that were never sent. */
-  acknowledged(seqs: Position): void {
-    this.#outbox.ack(seqs)
-  }
-
-  /** Throws `malformed` where it breaks the protocol of stdin. */
-  acceptStdin(frame: { seq: number; data: Uint8Array; eof: boolean }): void {
-    if (this.#stdin === null) throw new AppError('malformed', 'stdin that was not announced')
-    this.#stdin.accept(frame)
+    try {
+      const frame = execFrame.decode(bytes)
+      if (frame.type === 'request' || frame.type === 'exit') return this.violated(`a second ${frame.type}`)
+      // Another run's frame on this run's stream touches neither.
+      if (frame.request_id !== this.requestId) return this.#components.counters.count('malformed_frames')
+      switch (frame.type) {
+        case 'lease_renew':
+          return
+        case 'cancel':
+          return this.end('cancelled')
+        case 'ack':
+          return this.#outbox.ack(frame)
+        case 'stdin':
+          if (this.#stdin === null) throw new AppError('malformed', 'stdin that was not announced')
+          return this.#stdin.accept(frame)
+        default:
+          return this.violated(`${frame.type} from a requester`)
+      }
+    } catch (error) {
+      this.violated(errorText(error))
+    }
   }
 
   /** Ends the program: signal first, tell second. The first cause counts. */

@@ -4,7 +4,6 @@ import { systemClock, type Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { startAll, stopAll, type StartableEntry, type StopFailure } from '../../base/startable.ts'
 import type { HttpRefusal } from '../../doors/access.ts'
-import { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { LocalEngine } from '../../executor/local/local-engine.ts'
 import { LocalJournal } from '../../executor/local/local-journal.ts'
 import { DoorCalls } from '../../executor/local/door-calls.ts'
@@ -47,7 +46,6 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
   const engine = new LocalEngine({
     cells,
     clock,
-    counters: new ExecCounters({ clock }),
     guardian,
     journal: new LocalJournal({ journal, log }),
     log,

@@ -190,7 +190,7 @@ test('a command that was cancelled before it began never runs', async (t) => {
   const { host } = await hostWith(t)
   const session = await host.open()
   const run = await host.run(session, [host.program('waits')])
-  run.run.cancel()
+  run.run.end('cancelled')
   const { code, signal, denial_reason } = await run.outcome()
   assert.equal(denial_reason, null)
   assert.ok(signal === SIGTERM || (code === null && signal === null))

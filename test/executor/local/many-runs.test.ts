@@ -112,7 +112,7 @@ test('hundreds of refused, failed and cancelled runs leave nothing behind either
     async () => {
       const run = await host.run(session, ['cat'], { input: true, cwd: 'sub' })
       run.run.input(Buffer.from('x'), false)
-      run.run.cancel()
+      run.run.end('cancelled')
       await run.outcome()
     },
   ]

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { ExecCounters } from '../../../src/diagnostics/exec-counters.ts'
-import type { ExitFacts } from '../../../src/executor/runs/exit-writer.ts'
+import type { ExitFacts } from '../../../src/executor/runs/run-facts.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
 import { RunOutlet } from '../../../src/executor/runs/outlet.ts'
 import { Run } from '../../../src/executor/runs/run.ts'

@@ -1,18 +1,10 @@
 import type { ExitEvent, RunKey } from '../../audit/events.ts'
 import type { ProcessEnd } from '../../process/running-process.ts'
 import { sha256 } from '../../identity/hash.ts'
-import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecExit } from '../../protocol/exec.ts'
+import type { ExecExit } from '../../protocol/exec.ts'
 import type { Permit } from '../../policy/permit.ts'
-import { toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
+import { toHex } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { Signatures } from '../links/signatures.ts'
-
-/** Which request it is about: the requester as the link proved it, and what it asked. */
-export interface RunSubject {
-  readonly key: RunKey
-  readonly argv: readonly string[]
-  readonly requestSha256: Uint8Array
-}
 
 /** What an Exit says of the run. */
 export type ExitFacts = Omit<
@@ -68,29 +60,3 @@ export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_ac
   executable: { path, dev: `${dev}`, ino: `${ino}` },
   account: account?.name ?? null,
 })
-
-/** Writes and signs the last frame of a run. */
-export class ExitWriter {
-  readonly #signatures: Signatures
-  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
-
-  constructor(components: { signatures: Signatures }, init: { agentId: AgentId; machineId: MachineId }) {
-    this.#signatures = components.signatures
-    this.#own = init
-  }
-
-  /** The encoded frame. */
-  async write(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
-    const body = execExit.encode({
-      version: 1,
-      request_id: subject.key.request_id,
-      from_agent: this.#own.agentId,
-      from_machine: this.#own.machineId,
-      to_agent: subject.key.agent_id,
-      to_machine: subject.key.machine_id,
-      request_sha256: subject.requestSha256,
-      ...facts,
-    })
-    return execFrame.encode({ type: 'exit', body, signature: await this.#signatures.sign(EXEC_EXIT_DOMAIN, body) })
-  }
-}
