@@ -8,7 +8,7 @@ export interface JournalPart {
   readonly follows: ReadonlySet<string>
 }
 
-/** Read by form, not parsed: whether it is right is for who verifies. */
+/** Found by pattern, not parsed: the verifier checks what the lines say. */
 const PLACE = /"chain":"([0-9a-f-]{36})","n":(\d{1,15}),/
 const AFTER = /"after":\{"chain":"([0-9a-f-]{36})"/
 /** Where PLACE ends at the latest. */
@@ -58,14 +58,14 @@ const saidBefore = (parts: readonly JournalPart[]): Before => {
  */
 export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   const said = saidBefore(parts)
-  // Two that each say so of the other say nothing.
+  // Two files that each name the other as earlier are not ordered by that.
   const waitsFor = new Map(
     parts.map((part) => [part, new Set([...(said.get(part) ?? [])].filter((other) => said.get(other)?.has(part) !== true))]),
   )
   const ordered: JournalPart[] = []
   while (waitsFor.size > 0) {
     const left = [...waitsFor]
-    // A circle is for who verifies to find.
+    // A cycle, which the verifier reports.
     const [next] = left.find(([, others]) => others.size === 0) ?? left[0]!
     ordered.push(next)
     waitsFor.delete(next)

@@ -10,7 +10,7 @@ import { LINE_FEED } from '../protocol/lines.ts'
 const MIN_FREE_BYTES = 64 * 1024 * 1024
 const MIN_FREE_SHARE = 0.05
 
-/** Regular file only, never through a link that somebody put there; a named pipe must not hold us. */
+/** Never through a link that another user put there (O_NOFOLLOW); a named pipe must not block us (O_NONBLOCK). */
 const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 /** A file that others may write is no evidence. */
@@ -70,7 +70,7 @@ export class JournalFile {
       if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
       return
     }
-    // Rotated away: what was not waited for is to survive there too.
+    // Rotated away: notes that were not synced yet are synced there.
     await this.#handle?.datasync().catch(() => {})
     await this.close()
     await this.#open()
@@ -101,7 +101,7 @@ export class JournalFile {
     await handle?.close()
   }
 
-  /** What is under the floor is for the ends of what runs. */
+  /** Free space; below the floor only the ends of what runs are written. */
   async room(): Promise<Room> {
     const { bavail, bfree, blocks, bsize } = await statfs(dirname(this.path))
     const free = process.geteuid?.() === 0 ? bfree : bavail
@@ -135,14 +135,14 @@ export class JournalFile {
     this.#handle = handle
   }
 
-  /** Once in our life: a directory that is taken away later is the operator's doing, and says so by denials. */
+  /** Once per process: where an operator removes the directory later, writes fail and runs are denied. */
   async #makeDirectory(): Promise<void> {
     if (this.#directoryMade) return
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 })
     this.#directoryMade = true
   }
 
-  /** Rotated by a copy: what stood in it stands in another. */
+  /** A file that has shrunk was rotated by copying and truncating, and counts as another. */
   #countCut(size: number): void {
     if (size < this.#size) this.#files += 1
   }

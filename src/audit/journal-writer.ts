@@ -23,11 +23,11 @@ export interface JournalWriterInit {
   readonly policySha256: string | null
   readonly shared: boolean
   readonly floors: number
-  /** Something is to be done that no line waits for: `doDue` wants to be called. */
+  /** A sync or a head is due, for which no line waits: call `doDue`. */
   onDue(): void
 }
 
-/** They announce no effect, so nobody waits for the disk to have them: the next line that does takes them along, or NOTE_SYNC_MS. */
+/** Lines that announce no effect, so that no caller waits for their sync: they are synced with the next line that does, or after NOTE_SYNC_MS. */
 const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
 
 const FULL = 'no space left on the disk'
@@ -41,7 +41,7 @@ export class JournalWriter {
   readonly #due = new Set<'sync' | 'head'>()
   #syncTimer: Timer | null = null
   #headTimer: Timer | null = null
-  /** In how many files we have said who signs. */
+  /** `JournalFile.files` as of the last line that named the signer. */
   #introduced = 0
   #low: Error | null = null
   /** Free above the floor, less what was written since we looked. */

@@ -43,10 +43,10 @@ export interface JournalStatus {
   readonly problem: string | null
 }
 
-/** Below the floor of free space what has begun may end. */
+/** Events that are written below the floor of free space, so that what has begun may end. */
 const ENDS: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'exit', 'lost', 'refusals_suppressed'])
 
-/** What an operator has proven is not for others to keep out, who write as much as they may. */
+/** Proven changes by an operator are written below the floor, too: others could keep them out by filling the disk. */
 const isOperators = (event: JournalEvent): boolean => event.event === 'authority' && event.code === null
 
 /** Room for what `encode` puts before the members. */
@@ -86,7 +86,7 @@ export class Journal implements Startable {
   }
 
   /**
-   * Says that a life begins, and closes the runs of those who died as `lost`. A journal that cannot be written
+   * Writes `began`, and `lost` for the runs of writers that died. A journal that cannot be written
    * is no reason not to start: runs are denied until it can be.
    */
   async start(): Promise<void> {
@@ -208,7 +208,7 @@ export class Journal implements Startable {
     } catch (error) {
       failure = error
     }
-    // Before anybody is told, so that whoever then asks for the state of the journal gets this one.
+    // Before the callers' promises settle, so that `status` answers the new state by then.
     this.#note(all.length, failure)
     const done = new Set(batch.slice(0, written))
     for (const one of done) one.resolve()

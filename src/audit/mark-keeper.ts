@@ -4,14 +4,14 @@ import type { AnyRunKey, JournalEvent, LocalEvent, LostEvent } from './events.ts
 import { endedAmong, endsRun, keyOf } from './run-ends.ts'
 import type { RunMarks } from './run-marks.ts'
 
-/** The marks of a journal's runs, which may be none, and may fail to go away. */
+/** The marks of a journal's runs. A journal may have none; that a mark cannot be removed is logged. */
 export class MarkKeeper {
   readonly #log: Logger
   readonly #marks: RunMarks | null
-  /** Runs of those who died, not told yet. */
+  /** Runs of writers that died, whose `lost` line is not written yet. */
   #lost: AnyRunKey[] = []
   #reporting: Promise<void> | null = null
-  /** Nobody waits for them but our end: what is left behind costs the next start. */
+  /** Removals under way, for which only `settled` waits: a mark that stays costs the next start. */
   readonly #leaving = new Set<Promise<void>>()
 
   constructor(components: { log: Logger }, init: { marks: RunMarks | null }) {
@@ -19,7 +19,7 @@ export class MarkKeeper {
     this.#marks = init.marks
   }
 
-  /** Finds the runs of those who died; they are to be reported. */
+  /** Finds the runs of writers that died, for `reportLost`. */
   async open(): Promise<void> {
     this.#lost = [...((await this.#marks?.open()) ?? [])]
   }
@@ -78,7 +78,7 @@ export class MarkKeeper {
     }
   }
 
-  /** All that were to go have gone. */
+  /** All removals are done. */
   async settled(): Promise<void> {
     await Promise.all(this.#leaving)
   }

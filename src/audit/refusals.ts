@@ -7,11 +7,11 @@ import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/local-limits.t
 import { isOfStranger } from '../protocol/reasons.ts'
 import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 
-/** Of an argv that was refused: whoever asked chose it. Its size and its hash are kept whole. */
+/** Bytes of a refused argv that are written, since whoever asked chose it; its size and its hash are of the whole. */
 export const MAX_REFUSED_ARGV = 256
 /** Characters of the reason. */
 const MAX_REFUSED_DETAIL = 512
-/** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and who asks without end fills no disk. */
+/** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and one that asks without end fills no disk. */
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
 /** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
@@ -44,7 +44,7 @@ const cutOf = (argv: readonly string[]): { argv: readonly string[]; argv_cut?: A
   return { argv: beginningOf(argv), argv_cut: { tokens: argv.length, bytes, sha256 } }
 }
 
-/** As it is written: whoever is refused chose the argv, and pays for no disk. */
+/** The event as it is written: cut, since whoever is refused chose its argv. */
 export const shortened = <E extends RefusalEvent>(event: E): E => {
   const { detail } = event
   const short = detail !== null && detail.length > MAX_REFUSED_DETAIL ? `${detail.slice(0, MAX_REFUSED_DETAIL)}…` : detail

@@ -18,7 +18,7 @@ export abstract class RunMarks {
   /** Null: a run that has no mark here. */
   protected abstract nameOf(key: AnyRunKey): string | null
 
-  /** Answers the runs of those who died. */
+  /** Answers the runs of writers that died. */
   abstract open(): Promise<readonly AnyRunKey[]>
 
   /** Does this line begin a run that is marked? It is marked before anything is started. */

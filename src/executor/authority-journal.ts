@@ -15,7 +15,7 @@ export interface AuthorityJournalComponents {
 
 type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level'>
 
-/** Who was given trust, who was not believed to be an operator, and who was not even heard. */
+/** Journals changes of trust, refused proofs of operators, and refused calls of the REST API. */
 export class AuthorityJournal {
   readonly #components: AuthorityJournalComponents
 
@@ -40,7 +40,7 @@ export class AuthorityJournal {
     }
   }
 
-  /** What somebody asked in an operator's name and is none. */
+  /** A change that was asked for without a valid proof of an operator. */
   async refused(operation: string, error: unknown): Promise<void> {
     if (!isAppError(error)) return
     const { code, message } = error

@@ -11,7 +11,7 @@ export const MAX_USED_PROOFS = 131_072
 /** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */
 const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 
-/** Lets through what an operator proved, once. */
+/** Checks proofs of operators; each is good once. */
 export class OperatorGate {
   readonly #clock: Clock
   readonly #key: Uint8Array
@@ -43,7 +43,7 @@ export class OperatorGate {
     this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
   }
 
-  /** All are kept equally long, so the first that must stay ends the look. */
+  /** All are kept equally long and stand in the order of their use: the first that has not expired ends the loop. */
   #forget(): void {
     const now = this.#clock.monotonic()
     for (const [nonce, until] of this.#used) {

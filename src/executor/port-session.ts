@@ -19,7 +19,7 @@ import { RunOutlet } from './runs/outlet.ts'
 import type { RunArrival, Runs } from './runs/runs.ts'
 import type { Views } from './views.ts'
 
-/** Who started a network half: what it is to be told, and who hears how it fares. */
+/** Whoever started a network half: the settings for it, and callbacks for how its start went. */
 export interface NetworkHost {
   readonly settings: NetworkSettings
   /** It listens; once, when all is well. */
@@ -180,7 +180,7 @@ export class PortSession {
     }
   }
 
-  /** Of a link nothing else is told before this: so it tells how the link is judged now. */
+  /** `link_ready` is the first message about a link, so it carries the decision as it is now. */
   #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
     const link = this.#components.links.get(answer.link)
     this.#channel.send({ ...answer, decision: link.decision })
@@ -188,7 +188,7 @@ export class PortSession {
     this.#pushRevocations(link)
   }
 
-  /** What a network half that is not honest tries leaves a trace here, which it can read but not change. */
+  /** Counts what a dishonest network half tried, in counters that it can read and not change. */
   #countRefused(call: Call, error: unknown): void {
     const { counters } = this.#components
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
@@ -231,7 +231,7 @@ export class PortSession {
     else if (!UNANSWERED_TAGS.includes(tag)) this.#fail(number, new AppError('bad_request', errorText(error)))
   }
 
-  /** Nothing that a message causes may be thrown at the channel. */
+  /** An error that a message causes must not reach the channel, which would end of it. */
   #guard(work: () => void): void {
     try {
       work()

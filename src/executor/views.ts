@@ -45,7 +45,7 @@ export class Views {
     this.#init = init
   }
 
-  /** We have taken ourselves back, everywhere or on this machine: nobody will believe us any more. */
+  /** This agent is revoked, everywhere or on this machine: no peer accepts it any more. */
   get selfRevoked(): boolean {
     return this.#components.revocations.isRevoked(this.#init.agentId, this.#init.machineId)
   }

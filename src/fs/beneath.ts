@@ -197,7 +197,7 @@ class Walk {
     return null
   }
 
-  /** Lets go of all that the place does not need. */
+  /** Disposes of all that the place does not need. */
   #place(fields: Pick<Place, 'directory' | 'name' | 'found'>): Place {
     const needed = new Set([fields.directory, fields.found?.held, ...this.#made.map(({ parent }) => parent)])
     for (const held of this.#stack) if (!needed.has(held)) held[Symbol.dispose]()

@@ -6,7 +6,7 @@ import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
 import { namingPath, forbidden, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
-import { Answer, entriesBelow } from './tree.ts'
+import { BoundedEntries, entriesBelow } from './tree.ts'
 
 /** Names that one pattern is held against: a large tree of sources has a tenth of that. */
 const MAX_GLOB_LOOKS = 1_000_000
@@ -47,7 +47,7 @@ export const globFiles = async (
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')
-    const answer = new Answer<{ path: string }>(maxMatches)
+    const answer = new BoundedEntries<{ path: string }>(maxMatches)
     const onTooDeep = (): void => void (answer.truncated = true)
     const work = new GlobWork({ share }, { max: MAX_GLOB_STEPS })
     const enter = ({ carried, name }: { carried: GlobPosition; name: string }): Promise<GlobPosition | null> => carried.below(name, work)

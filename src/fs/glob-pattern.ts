@@ -38,7 +38,7 @@ export class GlobWork {
     this.#max = init.max
   }
 
-  /** More than it may. */
+  /** Comparing has taken more steps than it may. */
   get isTooMuch(): boolean {
     return this.#steps > this.#max
   }

@@ -43,7 +43,7 @@ const hold = async (permit: FilePermit): Promise<HeldDirectory> => {
   }
 }
 
-/** What is renamed between this look and the start of a program misleads it: where nothing can be held there is no better one. */
+/** A rename between this look and the start of a program misleads it: without descriptors of directories there is no better check. */
 const lookAt = async (permit: FilePermit): Promise<HeldDirectory> => {
   const path = pathOf(permit)
   const real = await realpath(path)

@@ -7,7 +7,7 @@ import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
 import { namingPath, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
-import { Answer, entriesBelow, entryTypeOf, type EntryType, type TreeEntry } from './tree.ts'
+import { BoundedEntries, entriesBelow, entryTypeOf, type EntryType, type TreeEntry } from './tree.ts'
 
 export interface ListOptions {
   /** Also what stands in its directories, down to MAX_TREE_DEPTH. */
@@ -48,7 +48,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')
-    const answer = new Answer<ListEntry>(maxEntries)
+    const answer = new BoundedEntries<ListEntry>(maxEntries)
     const onTooDeep = (): void => void (answer.truncated = true)
     const enter = (): true | null => (recursive ? true : null)
     for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep, share })) {

@@ -56,10 +56,10 @@ export const requireUnchangedSince = (expected: string | null, actual: bigint | 
 export const refusalOf = (error: unknown, path: string): unknown => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (error instanceof AppError || typeof errno !== 'number') return error
-  const about = (text: string): string => `${path}: ${text}`
-  if (code === 'ENOENT') return new AppError('file_not_found', about('there is no such file'), { cause: error, data: { path } })
+  const withPath = (text: string): string => `${path}: ${text}`
+  if (code === 'ENOENT') return new AppError('file_not_found', withPath('there is no such file'), { cause: error, data: { path } })
   if (code === 'EEXIST') return conflict(path, 'exists', 'there is something already')
-  return new AppError('file_error', about(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
+  return new AppError('file_error', withPath(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }
 
 /** Does the work of an operation. Its errors name the permitted path, whatever path the failing call was given. */

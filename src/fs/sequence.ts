@@ -24,7 +24,7 @@ export class Sequence<T> {
     return this.#wanted.length
   }
 
-  /** Tells each place from `from` on, without overlaps, until it is told to stop: `onPlace` answers whether to go on. */
+  /** Calls `onPlace` with each place from `from` on, without overlaps, until it answers false. */
   async each(all: ArrayLike<T>, from: number, share: TimeShare, onPlace: (at: number) => boolean): Promise<void> {
     const state = { at: from, same: 0 }
     while (state.at < all.length) {
@@ -44,7 +44,7 @@ export class Sequence<T> {
     return place
   }
 
-  /** False: told to stop. */
+  /** False: `onPlace` answered so. */
   #look(all: ArrayLike<T>, state: { at: number; same: number }, end: number, onPlace: (at: number) => boolean): boolean {
     const [wanted, again] = [this.#wanted, this.#again]
     let { at, same } = state

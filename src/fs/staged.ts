@@ -42,7 +42,7 @@ const allowed = async (change: () => Promise<void>): Promise<boolean> => {
   }
 }
 
-/** To take a file's place or its name needs only its directory: that we might write to the file itself is asked here. */
+/** The system lets a file be replaced or renamed by who may write its directory: here the right to write the file itself is required. */
 export const requireWritable = async ({ held }: Found): Promise<void> => {
   try {
     const file = await held.open(constants.O_WRONLY)

@@ -100,8 +100,8 @@ const leave = async <T>({ held, reader }: Level<T>, start: Held): Promise<void> 
   if (held !== start) held[Symbol.dispose]()
 }
 
-/** Collects what is to be answered, up to its limits: that many things, and MAX_LISTED_BYTES of them together as JSON. */
-export class Answer<T extends { readonly path: string }> {
+/** The entries of one answer, up to its limits: `max` of them, and MAX_LISTED_BYTES together as JSON. */
+export class BoundedEntries<T extends { readonly path: string }> {
   readonly #max: number
   readonly #things: T[] = []
   #bytes = 0

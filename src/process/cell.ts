@@ -12,9 +12,9 @@ export interface CellInit {
   readonly containment: Containment
   /** Holds the run, or limits it, or both; null: neither. */
   readonly leaf: CgroupLeaf | null
-  /** What the environment of its processes carries; null: they need not be looked for. */
+  /** The mark in the environment of its processes; null: they need not be looked for. */
   readonly mark: RunMark | null
-  /** The time of signals to many. */
+  /** Divides signals to many processes into turns of the event loop. */
   readonly sharing: TimeSharing
   /** We have gone into its control group, and cannot come out again. */
   onStuck(): void
@@ -27,8 +27,8 @@ export class Cell {
   #pid = 0
   #namespace: PidNamespace | null = null
   #mayLeak = false
-  /** What those outside of the group have still to hear, which is work for several turns of the event loop. */
-  readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#tell(signals) })
+  /** Signals that members outside of the process group were not sent yet; sending takes several turns of the event loop. */
+  readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#signalOutside(signals) })
   readonly #share: TimeShare
 
   constructor(init: CellInit) {
@@ -76,7 +76,7 @@ export class Cell {
     this.#tree = new ProcessTree(pid, this.#init.mark)
     this.#namespace = namespace
     const { leaf } = this.#init
-    // What is to be confined would be ourselves.
+    // `confine` would limit our own process.
     if (leaf?.isStuck === true) throw new Error('we cannot come out of its control group again')
     leaf?.confine()
   }
@@ -94,11 +94,11 @@ export class Cell {
       send(-this.#pid, signal)
       this.#due.ask(signal)
     } else this.#tree.signal(signal)
-    // What is stopped hears of nothing else.
+    // A stopped process acts on no other signal before SIGCONT.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
   }
 
-  async #tell(signals: readonly NodeJS.Signals[]): Promise<void> {
+  async #signalOutside(signals: readonly NodeJS.Signals[]): Promise<void> {
     const { leaf } = this.#init
     if (leaf !== null && this.#tree !== null) await signalAll(leaf.outside(this.#pid), signals, this.#share)
   }

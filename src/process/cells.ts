@@ -32,7 +32,7 @@ const REMEDIES: Readonly<Record<Containment, string>> = {
   group: '',
 }
 
-/** Others must leave a program that became another user's to the kernel, by cgroup.kill, which groups of threads do not have. */
+/** Without root a program that became another user's (setuid) is killed by cgroup.kill alone, which groups of threads do not have. */
 const mayKillAll = (): boolean => process.geteuid?.() === 0
 
 /** In the data directory. */

@@ -60,7 +60,7 @@ strike() {
   [ $# -gt 0 ] || return
   found=$(within grep -l "${MARK_VARIABLE}=$mark-" "$@" 2>/dev/null)
   if [ $? -gt 123 ]; then
-    # Somebody's memory does not come: the others are asked one by one, and he not again.
+    # The memory of one process cannot be read: the others are read one by one, and that one not again.
     if [ $# -eq 1 ]; then stuck="$stuck $1 "; else for one; do strike "$mark" "$signals" "$one"; done; fi
     return
   fi

@@ -12,13 +12,13 @@ import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 /** A guardian that ended sooner cannot live here, and is not started again and again. */
 export const GUARDIAN_LIVED_MS = 100
 
-/** The last word of its command line, by which it is told from other shells. */
+/** The last word of its command line, which other shells do not have. */
 export const GUARDIAN_NAME = 'x0x-guardian'
 
 /** Where the system has its tools. */
 const TOOLS_PATH = '/usr/bin:/bin'
 
-/** Without these what a run leaves outside of its group outlives a daemon that is killed, or has no grace. */
+/** Tools of the guardian that are not there: without them descendants outside of their group outlive a killed daemon, or get no SIGTERM first. */
 export const missingTools = (path = TOOLS_PATH): string[] => GUARDIAN_TOOLS.filter((name) => findExecutable(name, path).kind === 'missing')
 
 /** Other places than the system's, for a test. */
@@ -75,43 +75,43 @@ export class Guardian implements Startable {
     if (this.#helper === null && this.#running) this.#launch()
   }
 
-  /** From now on this group ends with us. What a watched control group holds needs no such word. */
+  /** When we die, the guardian ends this process group. Members of a watched control group need no call. */
   protect(group: number): void {
     // It goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
     if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     this.ensure()
     this.#groups.add(group)
-    this.#tell('+', group)
+    this.#send('+', group)
   }
 
-  /** What carries a mark that begins so ends with us, if anything still runs. */
+  /** When we die, the guardian ends every process whose mark begins so. */
   watchMarks(prefix: string): void {
     if (!/^[0-9a-f]+$/.test(prefix)) throw new RangeError(`not the beginning of a mark: ${prefix}`)
     this.#marks.add(prefix)
-    this.#tell('?', prefix)
+    this.#send('?', prefix)
   }
 
-  /** What lives in the groups below these when we die ends with us. */
+  /** When we die, the guardian ends every process in the groups below these. */
   watchCells(parents: readonly string[]): void {
     for (const path of parents) {
       if (!CELLS_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
       if (this.#cells.has(path)) continue
       this.#cells.add(path)
-      this.#tell('=', path)
+      this.#send('=', path)
     }
   }
 
   /** The group's leader was reaped and the rest of it killed. */
   release(group: number): void {
-    if (this.#groups.delete(group)) this.#tell('-', group)
+    if (this.#groups.delete(group)) this.#send('-', group)
   }
 
-  #tell(change: '+' | '-' | '=' | '?', group: number | string): void {
+  #send(change: '+' | '-' | '=' | '?', group: number | string): void {
     this.#helper?.stdin?.write(`${change} ${group}\n`)
   }
 
   #launch(): void {
-    // Its name stands behind the script: by the first word a shell may be told apart from what else its file is (busybox).
+    // Its own name stands behind the script: argv0 must be `sh`, by which busybox chooses its applet.
     const { shell, path, proc } = this.#init
     const helper = spawn(shell, ['-c', GUARDIAN_SCRIPT, 'sh', proc, GUARDIAN_NAME], {
       argv0: 'sh',
@@ -126,16 +126,16 @@ export class Guardian implements Startable {
     // It must not keep us alive: it is there for the moment when we are not.
     helper.unref()
     if (helper.stdin instanceof Socket) helper.stdin.unref()
-    // Its end is noticed below; a write into nothing is no news.
+    // `exit` below handles its end; a failed write tells nothing more.
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
-    for (const path of this.#cells) this.#tell('=', path)
-    for (const prefix of this.#marks) this.#tell('?', prefix)
-    for (const group of this.#groups) this.#tell('+', group)
+    for (const path of this.#cells) this.#send('=', path)
+    for (const prefix of this.#marks) this.#send('?', prefix)
+    for (const group of this.#groups) this.#send('+', group)
   }
 
-  /** Another takes its place at once, and is told of all that run. One that did not live at all is not followed before the next run. */
+  /** Starts another guardian at once, which is sent all that runs. Where this one ended within GUARDIAN_LIVED_MS the next run does. */
   #lost(helper: ChildProcess, reason: string): void {
     if (this.#helper !== helper) return
     this.#helper = null

@@ -12,8 +12,8 @@ const closesOnExec = (descriptor: number): boolean => {
 const READS_CERTIFICATES = ['NODE_EXTRA_CA_CERTS', 'NODE_USE_SYSTEM_CA', 'NODE_OPTIONS']
 
 /**
- * That thread opens its file as if every child should have it. Closed under its hands, the number would be closed by it
- * once more, when it is somebody else's. Asked for, the certificates are there when the thread is done.
+ * That thread opens its file without O_CLOEXEC. If we closed it, the thread would close the same number once more, when
+ * another file has it. Asking for the certificates waits until the thread is done.
  */
 const awaitCertificates = (): void => {
   if (READS_CERTIFICATES.every((name) => process.env[name] === undefined)) return
@@ -23,7 +23,7 @@ const awaitCertificates = (): void => {
 }
 
 /**
- * Closes what whoever started us left open and would go on to every child. The runtime marks its own
+ * Closes the descriptors that our parent left open, which every child would inherit. The runtime marks its own
  * descriptors and the first inherited ones, but stops at the first gap. Linux only; elsewhere nothing.
  */
 export const closeInheritedDescriptors = (): void => {

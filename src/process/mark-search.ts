@@ -51,8 +51,8 @@ const READ_SIZE = 16 * 1024
 
 /**
  * Looks through all processes of this host for the marks of runs (proc_pid_environ(5)). Runs that ask at the same time
- * share a look; looks are divided into turns of the event loop, and end in time. What the kernel may hold up, the reading
- * of memory of another process, is asked for beside the loop, and so that only a few threads are ever lost by it.
+ * share a look; looks are divided into turns of the event loop, and end in time. Reading the
+ * memory of another process may block in the kernel: it is done by threads of the pool, at most MAX_READS at a time.
  */
 export class MarkSearch {
   readonly #proc: string
@@ -92,7 +92,7 @@ export class MarkSearch {
   async #work(): Promise<void> {
     this.#looking = true
     while (this.#waiting.length > 0) {
-      // Whoever asks in the same turn comes along.
+      // Asks of this turn share the look.
       await Promise.resolve()
       const served = this.#waiting
       this.#waiting = []
@@ -139,7 +139,7 @@ export class MarkSearch {
     }
   }
 
-  /** Empty where it is nobody's of our user, or gone; null: it is not shown, or does not come. Throws the signal's reason. */
+  /** Empty where the process is not our user's, or is gone; null: the kernel does not show it, or does not answer. Throws the signal's reason. */
   async #environmentOf({ pid, born }: Member, deadline: AbortSignal | null): Promise<string | null> {
     const name = `${pid}-${born}`
     if (deadline === null || this.#reading.has(name)) return process.getuid?.() === 0 || isOurUsers(pid, this.#proc) ? null : ''

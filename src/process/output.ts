@@ -48,7 +48,7 @@ export class OutputPump {
   #total = 0
   #forwarded = 0
   #paused = true
-  /** The totals stand: what still comes is nobody's. */
+  /** `finish` was called: what still comes is not counted. */
   #finished = false
   #flushing = false
   #approached = false

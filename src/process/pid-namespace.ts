@@ -17,7 +17,7 @@ interface WrapperExit {
   readonly signal: number | null
 }
 
-/** These end nobody. */
+/** Signals that end no process. */
 const HARMLESS: readonly NodeJS.Signals[] = ['SIGCONT', 'SIGSTOP']
 const { SIGKILL } = constants.signals
 /** Where shells and bwrap put the number of a signal into an exit status. */
@@ -33,7 +33,7 @@ const WRAPPER_NAME = 'bwrap'
 export class PidNamespace {
   readonly #wrapper: number
   readonly #statusClosed: Promise<void>
-  /** By their numbers. */
+  /** Numbers of the signals that were sent. */
   readonly #sent = new Set<number>()
   #text = ''
   #init: Member | null = null

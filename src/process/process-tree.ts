@@ -13,11 +13,11 @@ export const CELL_END_MS = 2_000
 export const CELL_LOOK_MS = 1
 /** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
 const FREEZE_ROUNDS = 16
-/** How long they are looked for, and what is known is killed: a run that is ended is over in time. */
+/** How long descendants are looked for; then the known ones are killed, so that the run ends in time. */
 const FREEZE_MS = 1_000
 /** The same after a program that has ended by itself: nobody waits for its death, and a busy machine takes longer to look. */
 const SEARCH_MS = 2_500
-/** How often, and after which pause, who does not show its environment is looked at again before it is told of. */
+/** How often, and after which pause, a process that hides its environment is looked at again before the run warns of it. */
 export const HIDDEN_LOOKS = 4
 const HIDDEN_LOOK_MS = 100
 /** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
@@ -58,7 +58,7 @@ const stop = ({ pid, born }: Member): void => void (birthOf(pid) === born && sen
 /**
  * A child that leads its own process group, and what descends from it. A descendant that made a group of its own is
  * found through its living ancestors, or by the run's mark in its environment (Linux). The group is signalled at once;
- * who has left it hears of it as soon as he is found, which is work for several turns of the event loop.
+ * descendants outside of it are signalled when they are found, which takes several turns of the event loop.
  */
 export class ProcessTree {
   readonly #pid: number
@@ -67,12 +67,12 @@ export class ProcessTree {
   /** The runtime may tell us of its end only when its number is another's already. */
   readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
-  /** What those outside of the group have still to hear. */
+  /** Signals that descendants outside of the group were not sent yet. */
   readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#deliver(signals) })
   #end: Promise<void> | null = null
-  /** Something that cannot be looked at may be of the run. */
+  /** A process that could not be looked at may be of the run. */
   #unseen = false
-  /** At the last look something did not show its environment. */
+  /** At the last look a process did not show its environment. */
   #hidden = false
   #asked = false
   #over = false
@@ -93,7 +93,7 @@ export class ProcessTree {
   signal(signal: NodeJS.Signals): void {
     if (this.#over) return
     this.#asked = true
-    // Whoever is to be killed starts nothing while the others are looked for.
+    // SIGSTOP before SIGKILL: a stopped process forks nothing while the others are looked for.
     if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
     if (this.#mark !== null) this.#due.ask(signal)
   }
@@ -133,20 +133,20 @@ export class ProcessTree {
   async #deliver(signals: readonly NodeJS.Signals[]): Promise<void> {
     if (signals.includes('SIGKILL')) return this.#kill()
     await this.#look(() => undefined)
-    await this.#tell(signals)
+    await this.#signalOutside(signals)
   }
 
   async #kill(): Promise<void> {
     await this.#freeze(performance.now() + FREEZE_MS)
-    // In the hands of `end` by now.
+    // `end` was called meanwhile, and kills the rest.
     if (this.#over) return
     if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
-    await this.#tell(['SIGKILL'])
+    await this.#signalOutside(['SIGKILL'])
   }
 
   /**
-   * Until nobody is new: the kernel makes a stopped group go on that is orphaned by a death (setpgid(2)). Who hides its
-   * environment may be about to show it, as bwrap(1) does while it starts a program.
+   * Repeats until no descendant is new: the kernel continues a stopped group that a death orphans (setpgid(2)). A process
+   * that hides its environment may be about to show it, as bwrap(1) is while it starts a program.
    */
   async #killRest(): Promise<void> {
     await this.#due.stop()
@@ -154,7 +154,7 @@ export class ProcessTree {
     let again = 0
     for (;;) {
       const inTime = await this.#freeze(deadline)
-      await this.#tell(['SIGKILL'])
+      await this.#signalOutside(['SIGKILL'])
       this.#unseen ||= !inTime
       if (!inTime) break
       const { fresh, whole } = this.#strays.size > 0 ? await this.#look(stop) : { fresh: false, whole: true }
@@ -165,10 +165,10 @@ export class ProcessTree {
     this.#unseen ||= this.#hidden
   }
 
-  /** Stops whom we know, and looks until nobody is new: what is stopped starts nothing between a look and the kill. False: time was out. */
+  /** Stops the known descendants and looks until none is new, so that none forks between the last look and the kill. False: time was out. */
   async #freeze(deadline: number): Promise<boolean> {
     const over = this.#over
-    await this.#tell(['SIGSTOP'])
+    await this.#signalOutside(['SIGSTOP'])
     for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline; round++) {
       const { fresh, whole } = await this.#look(stop)
       if ((whole && !fresh) || this.#over !== over) return true
@@ -199,7 +199,7 @@ export class ProcessTree {
     return this.#mark!.search.share(NEVER)
   }
 
-  /** Those that have left the group, as they are now; all, once the group was killed, which one may have joined since. */
+  /** Known descendants outside of the group; after `end` all known ones, since one may have joined the killed group meanwhile. */
   async *#outside(): AsyncGenerator<Member> {
     if (this.#mark === null) return
     for await (const member of inTurns([...this.#strays.values()], this.#share())) {
@@ -209,7 +209,7 @@ export class ProcessTree {
     }
   }
 
-  async #tell(signals: readonly NodeJS.Signals[]): Promise<void> {
+  async #signalOutside(signals: readonly NodeJS.Signals[]): Promise<void> {
     for await (const { pid } of this.#outside()) for (const signal of signals) send(pid, signal)
   }
 }

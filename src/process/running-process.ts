@@ -146,7 +146,7 @@ export class RunningProcess {
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 
-  /** Says something to everything that runs: SIGKILL is `kill`, and nothing else is followed by more. */
+  /** Signals everything that runs. SIGKILL goes by `kill`; no other signal is followed by a second. */
   signal(signal: ProcessSignal): void {
     if (signal === 'SIGKILL') this.kill()
     else if (!this.#exited) this.#child.signal(signal)
@@ -194,7 +194,7 @@ export class RunningProcess {
     this.#killTimer?.cancel()
     this.#lookTimer?.cancel()
     if (exit === null) return this.#abandon(duration)
-    // Whoever started it is told that before its output comes.
+    // The caller of `startProcess` reports the start before output comes.
     if (this.#paused) await nextTurn()
     this.resume()
     const outcome = await this.#drain()
@@ -207,13 +207,13 @@ export class RunningProcess {
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
   }
 
-  /** Whoever holds its output, and is not in a group that was emptied, was not found. */
+  /** A process that holds its output, outside of any control group or namespace, was not found and not killed. */
   #maySurvive(outcome: DrainOutcome): boolean {
     const { containment, mayLeak } = this.#child.cell
     return mayLeak || (containment === 'group' && outcome !== 'ended')
   }
 
-  /** It lives, and nothing that we could do would end it: the run ends without it, and says so. */
+  /** The program has survived SIGKILL: the run ends without it, and warns. */
   #abandon(duration_ms: number): ProcessEnd {
     this.#outlived = true
     this.#handlers.onWarning('descendants_may_survive', null)

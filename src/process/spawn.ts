@@ -106,7 +106,7 @@ const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | 
     })
   })
 
-/** Tells whoever holds the program's terminal. */
+/** Sends sizes to the process that holds the program's terminal. */
 const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['resize'] => {
   const sizes = control === null ? null : stdio[control]
   if (!(sizes instanceof Writable)) return null

@@ -78,7 +78,7 @@ const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promis
       pause = TYPE_PAUSE_MS
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
-      // A program that does not read holds its terminal, and that us.
+      // The terminal is full while its program does not read.
       await sleep(pause)
       pause = Math.min(2 * pause, MAX_TYPE_PAUSE_MS)
     }
@@ -127,7 +127,7 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
     return EXIT_FAILURE
   }
   for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
-  // Nobody reads any more: the program is told when the terminal goes with us.
+  // Our reader is gone: our exit closes the terminal, which hangs up the program.
   process.stdout.on('error', () => process.exit(EXIT_FAILURE))
   const { fd, pty: name, ended } = fork(pty.native, pty.helper, words, Number(cols), Number(rows))
   // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.

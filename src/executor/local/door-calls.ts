@@ -8,7 +8,7 @@ import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
 import { startRun } from './start-run.ts'
 
-/** What a door of this process calls: the engine, with a bound on how much is asked of it at once. */
+/** The `LocalExecutor` of this process: the engine, with a bound on the calls that are in work at once. */
 export class DoorCalls implements LocalExecutor {
   readonly #engine: LocalEngine
   #calls = 0
@@ -26,7 +26,7 @@ export class DoorCalls implements LocalExecutor {
     })
   }
 
-  /** Not counted: who gives back is never refused. */
+  /** Not counted among `#calls`: what gives resources back is never refused. */
   async close(session: string): Promise<number> {
     return this.#engine.close(this.#engine.session(session), 'cancelled')
   }

@@ -53,14 +53,14 @@ const text = (bytes: Uint8Array, name: string): string => {
   return decoded
 }
 
-/** What a call about files may ask on its way. */
+/** What `perform` needs beside the call and its permit. */
 interface Asking {
   readonly permitFor: PermitFor
   readonly announce: (paths: readonly string[]) => Promise<void>
   readonly share: TimeShare
 }
 
-/** A pattern that begins at the root of all begins at the directory that it names. */
+/** Divides an absolute pattern into the directory that its first names spell and the pattern from there. */
 const placed = (call: FileCall): FileCall =>
   call.type === 'file_glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
 
@@ -89,7 +89,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
       return perform(call, permit, { permitFor, announce, share })
     })
   } catch (error) {
-    // Without such a line it was done.
+    // A file's line without a `refused` line behind it says that it was done.
     if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
     throw error
   }

@@ -90,7 +90,7 @@ export class LocalEngine implements Startable {
     }
   }
 
-  /** In one step with the look whether there is room, so that no two take the last place. */
+  /** Synchronous, so that no two sessions take the last place. */
   #place(session: LocalSession, max: number): LocalSession {
     if (this.#stopping) throw new AppError('shutting_down')
     const data = { limit: 'max_concurrent_sessions', max }
@@ -124,7 +124,7 @@ export class LocalEngine implements Startable {
     return ended
   }
 
-  /** What was tried and may not be is in the journal, whoever tried it. */
+  /** Journals a refusal. An error that is no `AppError` is a mistake of ours, and refuses nothing. */
   async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
     if (!(error instanceof AppError)) return
     await this.components.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
@@ -143,7 +143,7 @@ export class LocalEngine implements Startable {
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
     const leftOut: unknown[] = []
-    // A wish: what is not there to be had is left out, and the answer says what there is.
+    // Roots are a wish: one that is outside or not there is left out, and the answer names those that remain.
     for (const path of roots ?? []) {
       try {
         narrowed.push(await rootAt(path, whole))

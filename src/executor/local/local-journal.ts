@@ -3,7 +3,7 @@ import type { Journal } from '../../audit/journal.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 
-/** What this host's own doors leave behind. */
+/** The journal, as this host's own doors write it. */
 export class LocalJournal {
   readonly #journal: Journal | null
   readonly #log: Logger
@@ -19,12 +19,12 @@ export class LocalJournal {
     await this.#journal?.append(event)
   }
 
-  /** The same for what has happened already: a failure is logged. */
+  /** As `record`, for what has happened already: a failure is logged. */
   async note(event: LocalEvent): Promise<void> {
     return this.#logged(event, this.record(event))
   }
 
-  /** The same for what was asked and may not be; beyond what a caller may write it is only counted. */
+  /** As `note`, for a refusal: the journal only counts those above the limit of their source. */
   async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
     return this.#logged(event, this.#journal?.refuse(event))
   }

@@ -12,7 +12,7 @@ import type { TargetProgram } from './target-program.ts'
 /** Here, or on a target. */
 export type LocalProgram = RunningProcess | TargetProgram
 
-/** What only the journal over there can say. */
+/** Only the target's own journal has the hashes of its output. */
 const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
 
 export interface LocalReportInit {
@@ -26,7 +26,7 @@ export interface LocalReportInit {
   onCapHit(): void
 }
 
-/** What is said of a run of this host's own doors: in the journal, and how it ended. */
+/** Journals a run of this host's own doors, and makes its outcome. */
 export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
   readonly #journal: LocalJournal
   readonly #init: LocalReportInit

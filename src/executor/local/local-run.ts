@@ -30,17 +30,17 @@ export interface LocalRunInit {
 /** A permitted run of a caller of this host, here or on a target. */
 export class SessionRun implements LocalRun {
   readonly #log: Logger
-  readonly #told: Pick<LocalRunInit, 'requestId' | 'startedAt' | 'cwd' | 'caps'>
+  readonly #facts: Pick<LocalRunInit, 'requestId' | 'startedAt' | 'cwd' | 'caps'>
   readonly #queue: SinkQueue
-  /** Null: how it ended is known. Whoever still asks for it must not keep what was given to it. */
+  /** Null once the outcome is known: whoever keeps the run then does not keep its stdin and its permit with it. */
   #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
   readonly #begun = Promise.withResolvers<LocalOutcome | null>()
   readonly #ended = Promise.withResolvers<LocalOutcome | null>()
 
   constructor(components: { log: Logger }, init: LocalRunInit) {
     this.#log = components.log
-    const { start, target, stdin, report, slot, sink, ...told } = init
-    this.#told = told
+    const { start, target, stdin, report, slot, sink, ...facts } = init
+    this.#facts = facts
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
@@ -52,19 +52,19 @@ export class SessionRun implements LocalRun {
   }
 
   get requestId(): RequestId {
-    return this.#told.requestId
+    return this.#facts.requestId
   }
 
   get startedAt(): string {
-    return this.#told.startedAt
+    return this.#facts.startedAt
   }
 
   get cwd(): string | null {
-    return this.#told.cwd
+    return this.#facts.cwd
   }
 
   get caps(): LocalRun['caps'] {
-    return this.#told.caps
+    return this.#facts.caps
   }
 
   get begun(): Promise<LocalOutcome | null> {
@@ -103,7 +103,7 @@ export class SessionRun implements LocalRun {
   }
 
   signal(text: string): boolean {
-    // What is no signal is none for a program that is over either.
+    // Before the look whether it is over: a wrong name is an error in any case.
     const signal = signalOf(text)
     const program = this.#parts?.execution.program ?? null
     program?.signal(signal)
@@ -120,7 +120,7 @@ export class SessionRun implements LocalRun {
 
   end(cause: EndCause): void {
     this.#parts?.execution.end(cause)
-    // Its door is gone by then: what the program still writes must not hold it.
+    // Its door has stopped reading by then: a full queue must not hold the program.
     if (cause === 'daemon_stopping') this.#queue.close()
   }
 

@@ -9,7 +9,7 @@ import { MAX_FILE_CALLS, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
 import type { EndCause } from '../runs/execution.ts'
 import { RunSet } from './run-set.ts'
 
-/** What one caller may do, what it has running, and its part of the time. */
+/** A session of a local caller: its rights, its runs and file calls, and its share of the event loop. */
 export class LocalSession {
   readonly key: LocalKey
   readonly rights: SessionRights
@@ -36,7 +36,7 @@ export class LocalSession {
     return this.#closing !== null
   }
 
-  /** A call about files, of which only so many work at once. Closing the session gives it up, unless it changes something already. */
+  /** Does one file call; MAX_FILE_CALLS of them work at once. Closing the session aborts it, unless it has begun to change something. */
   async aboutFiles<T>(work: (share: TimeShare) => Promise<T>): Promise<T> {
     const leave = await this.#fileTurns.enter(this.#ending.signal)
     const call = work(this.#share)

@@ -5,7 +5,7 @@ export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
 const JOIN_BELOW = 4_096
 
-/** stdin as a caller of this host gives it, at the speed of the program: nothing of it was announced. */
+/** The stdin of a local program, which its caller sends piece by piece and did not announce. */
 export class OpenStdin {
   readonly #queue: Uint8Array[] = []
   #sink: StdinSink | null = null
@@ -22,7 +22,7 @@ export class OpenStdin {
   /** Takes what there is room for, from the beginning; answers how many bytes. `eof` counts where all were taken. */
   give(data: Uint8Array, eof: boolean): number {
     const room = Math.max(0, MAX_STDIN_UNACKED - this.#bytes)
-    // A copy of its own, so that what was taken does not keep what was not.
+    // A copy: a view would keep the whole message for the part that was taken.
     const taken = data.length <= room ? data : Uint8Array.from(data.subarray(0, room))
     if (taken.length > 0 && !this.#stopped) this.#keep(taken)
     this.#ended = eof && taken.length === data.length

@@ -19,10 +19,10 @@ import type { LocalSession } from './local-session.ts'
 import { OpenStdin } from './open-stdin.ts'
 import { TargetProgram } from './target-program.ts'
 
-/** Why one of these would be refused is the policy's word; the rest is for the caller to see to. */
+/** Codes by which policy refuses: these are journalled, and other errors are mistakes of the caller's. */
 const FORBIDDEN = ['unsupported_capability', 'command_denied', 'forbidden_path', 'resource_limit'] as const
 
-/** What is known of a run that somebody asks for. */
+/** A run that is asked for, and where. */
 interface Asked {
   readonly engine: LocalEngine
   readonly session: LocalSession
@@ -30,7 +30,7 @@ interface Asked {
   readonly sink: LocalRunSink
 }
 
-/** Through the gates, and on its way. Throws what refuses it, which is in the journal where it was forbidden. */
+/** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
 export const startRun = async (engine: LocalEngine, session: LocalSession, start: RunStart, sink: LocalRunSink): Promise<SessionRun> => {
   const asked = { engine, session, start, sink }
   return session.rights.target === null ? startHere(asked) : startThere(asked)
@@ -101,7 +101,7 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     cwd: '',
     env: [],
     target: grant.target,
-    // What only the journal over there can say.
+    // Only the target's own journal has these.
     stdin_sha256: null,
     request_sha256: null,
     executable: null,

@@ -58,7 +58,7 @@ export class TargetProgram implements Program {
   /** What came, dropped bytes included. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
-  /** One question at a time: a caller may ask as often as it likes. */
+  /** One `cancel` is on its way at a time, however often the caller asks. */
   readonly #cancels: Due<'cancel'>
 
   constructor(components: { targets: TargetRunner }, init: TargetProgramInit) {
@@ -105,7 +105,7 @@ export class TargetProgram implements Program {
     this.terminate()
   }
 
-  /** Does not wait for what the target says. */
+  /** Gives the run up without waiting for its `exit`. */
   kill(): void {
     this.#givenUp.abort()
     this.resume()

@@ -16,7 +16,9 @@ export const failedAnswer = (id: number, error: unknown) => {
 }
 
 /** The error that the other half told of; `data` is JSON. An unknown code is `internal`. */
-export const portError = (told: { code: string; message: string; data?: string }): AppError => {
-  const code = Object.hasOwn(ERROR_TABLE, told.code) ? (told.code as ErrorCode) : 'internal'
-  return new AppError(code, told.message, { data: told.data === undefined ? {} : (JSON.parse(told.data) as Record<string, unknown>) })
+export const portError = (failure: { code: string; message: string; data?: string }): AppError => {
+  const code = Object.hasOwn(ERROR_TABLE, failure.code) ? (failure.code as ErrorCode) : 'internal'
+  return new AppError(code, failure.message, {
+    data: failure.data === undefined ? {} : (JSON.parse(failure.data) as Record<string, unknown>),
+  })
 }

@@ -33,7 +33,7 @@ interface StdinSource {
   stop(): void
 }
 
-/** Who is told what the program does. */
+/** Where output and warnings go. */
 interface ExecutionOutput<P> {
   /** False: the program is paused until `Execution.resume`. */
   push(stream: 'stdout' | 'stderr', data: Uint8Array): boolean
@@ -86,7 +86,7 @@ export class Execution<P extends Program, Last> {
     }
   }
 
-  /** What runs, for who may speak to it; null before and after. */
+  /** The program while it runs, else null. */
   get program(): P | null {
     return this.#over ? null : this.#process
   }
@@ -96,14 +96,14 @@ export class Execution<P extends Program, Last> {
     this.#process?.resume()
   }
 
-  /** Ends the program: signal first, tell second. The first cause counts. */
+  /** Ends the program, then warns. Only the first cause counts. */
   end(cause: EndCause): void {
     if (this.#over || this.#cause !== null) return
     this.#cause = cause
     const { starting } = this.#init
     const ended = this.#process ?? starting
     ended?.terminate()
-    // Another agent says itself that its run was cancelled.
+    // A target sends the warning itself.
     if (starting === null) this.#warn(cause, null)
   }
 
@@ -152,7 +152,7 @@ export class Execution<P extends Program, Last> {
     process.resume()
   }
 
-  /** What the program held is free. */
+  /** Stops stdin and frees the slot; once. */
   #settle(): void {
     if (this.#over) return
     this.#over = true

@@ -7,7 +7,7 @@ import type { RunOutlet } from './outlet.ts'
 
 export type OutputStream = 'stdout' | 'stderr'
 
-/** What all runs together keep because it was not acknowledged. */
+/** Unacknowledged bytes of all runs together. */
 export class UnackedTotal {
   #bytes = 0
   readonly #waiting = new Set<() => void>()
@@ -47,11 +47,11 @@ interface Frame {
 const costOf = ({ data }: Frame): number => data.length + FRAME_COST
 
 /** The frames of one stream from the first unacknowledged one on, and how many of them were sent. */
-class Kept {
+class UnackedFrames {
   readonly #frames: Frame[] = []
   #first = 0
   #sent = 0
-  /** The most that was ever sent, on whatever line. */
+  /** The most that was ever sent, on any outlet. */
   #reached = 0
 
   /** The next frame to be sent. */
@@ -92,8 +92,8 @@ class Kept {
   }
 }
 
-/** Where a run's frames leave while somebody is there. */
-export type Line = Pick<RunOutlet, 'send' | 'full' | 'drained'>
+/** Where frames go while the requester is connected. */
+export type FrameOutlet = Pick<RunOutlet, 'send' | 'full' | 'drained'>
 
 /** Numbers of the next frame of each stream. */
 export interface Position {
@@ -112,22 +112,22 @@ export interface OutboxInit {
 }
 
 /**
- * Everything that a run says to its requester: numbered output, which is kept until it is acknowledged,
- * notes and the Exit, which are kept to the end. All of it can be said again on another line. It also says
- * when the child has to wait for the reader, be there a line or not.
+ * Everything that a run sends to its requester: numbered output, which is kept until it is acknowledged, notes and the
+ * Exit, which are kept to the end. All of it can be sent again on another outlet. With an outlet or without, it says when
+ * the child must wait because the window is full.
  */
 export class Outbox {
   readonly #total: UnackedTotal
   readonly #init: OutboxInit
-  readonly #streams = { stdout: new Kept(), stderr: new Kept() }
+  readonly #streams = { stdout: new UnackedFrames(), stderr: new UnackedFrames() }
   readonly #notes: Uint8Array[] = []
   readonly #resume = (): void => this.#check()
-  #line: Line | null = null
-  /** The line whose drain is waited for. */
-  #draining: Line | null = null
+  #outlet: FrameOutlet | null = null
+  /** The outlet whose drain is waited for. */
+  #draining: FrameOutlet | null = null
   #exit: Uint8Array | null = null
-  /** The line that got the Exit. */
-  #told: Line | null = null
+  /** The outlet that got the Exit. */
+  #exitSentTo: FrameOutlet | null = null
   #order = 0
   #unacked = 0
   #window = FIRST_UNACKED_PER_RUN
@@ -139,7 +139,7 @@ export class Outbox {
     this.#init = init
   }
 
-  /** True when what was not said is lost: nobody can resume from here. */
+  /** True when unsent frames were dropped: nobody can resume from here. */
   get closed(): boolean {
     return this.#closed
   }
@@ -162,10 +162,10 @@ export class Outbox {
     return false
   }
 
-  /** A small frame of which everyone who comes later is told too. */
+  /** A small frame that every later outlet gets as well. */
   note(frame: Uint8Array): void {
     this.#notes.push(frame)
-    this.#line?.send(frame)
+    this.#outlet?.send(frame)
   }
 
   /** The last frame, sent after all output. */
@@ -189,25 +189,25 @@ export class Outbox {
    * From now on everything goes there: the greeting, all notes, and output from `from` on. Throws
    * `malformed` for numbers that were never sent or of which something was acknowledged; then nothing has changed.
    */
-  attach(line: Line, from: Position, greeting: readonly Uint8Array[] = []): void {
+  attach(outlet: FrameOutlet, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams
     if (!stdout.holds(from.stdout) || !stderr.holds(from.stderr))
       throw new AppError('malformed', `there is no going on from ${from.stdout} and ${from.stderr}`)
     stdout.rewind(from.stdout)
     stderr.rewind(from.stderr)
-    this.#line = line
-    for (const frame of [...greeting, ...this.#notes]) line.send(frame)
+    this.#outlet = outlet
+    for (const frame of [...greeting, ...this.#notes]) outlet.send(frame)
     this.#pump()
   }
 
-  /** Nobody is there for now; what comes is kept. */
+  /** The requester is not connected; frames are kept. */
   detach(): void {
-    this.#line = null
+    this.#outlet = null
   }
 
-  /** Hands what is not sent yet to the line, whether it has room or not: the last chance. */
+  /** Hands what is not sent yet to the outlet, whether it has room or not: the last chance. */
   flush(): void {
-    if (this.#line !== null) this.#send(this.#line, () => true)
+    if (this.#outlet !== null) this.#send(this.#outlet, () => true)
   }
 
   /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
@@ -223,31 +223,31 @@ export class Outbox {
   }
 
   #pump(): void {
-    const line = this.#line
-    if (line === null || this.#draining === line) return
-    if (this.#send(line, () => !line.full)) return
-    void this.#pumpLater(line)
+    const outlet = this.#outlet
+    if (outlet === null || this.#draining === outlet) return
+    if (this.#send(outlet, () => !outlet.full)) return
+    void this.#pumpLater(outlet)
   }
 
-  async #pumpLater(line: Line): Promise<void> {
-    this.#draining = line
-    await line.drained()
-    if (this.#draining === line) this.#draining = null
+  async #pumpLater(outlet: FrameOutlet): Promise<void> {
+    this.#draining = outlet
+    await outlet.drained()
+    if (this.#draining === outlet) this.#draining = null
     this.#pump()
   }
 
   /** Sends in order while `mayGoOn`; true when everything was sent. */
-  #send(line: Line, mayGoOn: () => boolean): boolean {
+  #send(outlet: FrameOutlet, mayGoOn: () => boolean): boolean {
     for (let stream = this.#nextStream(); stream !== null; stream = this.#nextStream()) {
       if (!mayGoOn()) return false
-      const kept = this.#streams[stream]
-      const { data } = kept.unsent!
-      const head = { type: stream, request_id: this.#init.requestId, seq: kept.sendNext(), data: NO_BYTES }
-      line.send(execFrame.encodeHead(head, data.length), data)
+      const frames = this.#streams[stream]
+      const { data } = frames.unsent!
+      const head = { type: stream, request_id: this.#init.requestId, seq: frames.sendNext(), data: NO_BYTES }
+      outlet.send(execFrame.encodeHead(head, data.length), data)
     }
-    if (this.#exit !== null && this.#told !== line) {
-      this.#told = line
-      line.send(this.#exit)
+    if (this.#exit !== null && this.#exitSentTo !== outlet) {
+      this.#exitSentTo = outlet
+      outlet.send(this.#exit)
     }
     return true
   }

@@ -36,7 +36,7 @@ export interface RequestsInit {
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 
-/** Of all that a second signature must have in common with the first. */
+/** Of everything that a Request that is signed again must repeat: all but its nonce and its time. */
 const digestOf = (request: ExecRequest, proof: string): string =>
   toHex(sha256(execRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }), Buffer.from(proof)))
 
@@ -76,8 +76,8 @@ export class Requests {
       cwd,
       clamp,
     }
-    // Before the line, too: the network's half must not fill the disk faster than it may have signatures. And before the
-    // proof, which is good once: who has to wait needs it then.
+    // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
+    // proof, which is good once: a caller that is refused here needs it again.
     signatures.admit()
     const proven = await this.#believed(request, call)
     const body = execRequest.encode(request)

@@ -40,7 +40,7 @@ export const factsOf = (end: ProcessEnd): ExitFacts => ({
   denial_reason: null,
 })
 
-/** What the journal says of the end. */
+/** The fields of an `exit` line. */
 export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey> => ({
   code: facts.code,
   signal: facts.signal,
@@ -52,7 +52,7 @@ export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey>
   truncated: facts.truncated,
 })
 
-/** What the journal says of that which a permit lets run. */
+/** The fields of a `request` line that come from the permit and from stdin. */
 export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
   matched_acl,
   stdin_sha256: stdin.length === 0 ? null : toHex(stdin.length === 1 ? stdin[0]! : sha256(...stdin)),

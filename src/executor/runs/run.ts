@@ -130,8 +130,8 @@ export class Run {
   }
 
   /**
-   * Its requester is there again, on another stream, and has everything below these numbers: the rest is
-   * said there. The newest stream wins. False when there is nothing to go on with.
+   * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
+   * False when the run is forgotten, or has dropped what would have to be sent.
    */
   resume(outlet: RunOutlet, from: Position): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
@@ -148,13 +148,13 @@ export class Run {
     return true
   }
 
-  /** What is still to be said is said now, room or not, to whoever is there. Then it is forgotten. */
+  /** Sends what is left to the present outlet, whether it has room or not, and forgets the run. */
   dismiss(): void {
     this.#outbox.flush()
     this.forget()
   }
 
-  /** Lets go of what was kept. A requester that has not got all of it hears no Exit: for it the run is incomplete. */
+  /** Frees what was kept. A requester that does not have all of it gets no Exit: for it the run is incomplete. */
   forget(): void {
     if (this.#forgotten) return
     this.#forgotten = true
@@ -190,10 +190,10 @@ export class Run {
     }
   }
 
-  /** Ends the program: signal first, tell second. The first cause counts. */
+  /** Ends the program, then warns. Only the first cause counts. */
   end(cause: EndCause): void {
     this.#execution.end(cause)
-    // Nobody reads any more: what the program still writes must not hold it.
+    // No requester reads any more: a full outbox must not hold the program.
     if (cause === 'peer_disconnected' || cause === 'lease_expired') this.#outbox.close()
   }
 
@@ -221,7 +221,7 @@ export class Run {
     outlet?.close()
   }
 
-  /** Nobody will ask for the rest: what runs is ended. */
+  /** No requester will resume it: ends the program, or forgets the run where that has ended. */
   #giveUp(): void {
     if (this.#finished) this.forget()
     else this.end('peer_disconnected')

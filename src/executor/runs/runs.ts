@@ -84,7 +84,7 @@ const PROBLEMS = {
   wrong_signature: 'its signature does not fit',
 } as const
 
-/** Every request of every peer: through the gates, then to its end. */
+/** All requests of all peers: denies each, or runs it to its end. */
 export class Runs {
   readonly #components: RunsComponents
   readonly #own: RunsInit
@@ -229,7 +229,7 @@ export class Runs {
     return run
   }
 
-  /** Being full is no offence of whoever asks. */
+  /** A denial for `concurrency_limit_reached` takes no token: the requester did nothing wrong. */
   #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
     if (reason === 'concurrency_limit_reached') return true
     const bucket = this.#denials.get(agentId) ?? new TokenBucket(this.#components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
@@ -246,7 +246,7 @@ export class Runs {
   #senderProblem(read: Arrival, arrival: RunArrival, trusted: boolean): keyof typeof PROBLEMS | null {
     const { link, nonces, streamNonce } = arrival
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
-    // Only whom we would run for can fill the memory of used ids.
+    // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
     const { request_id } = read.request
     const isNew = (): boolean => this.#components.recent.remember(link.pair, request_id) && !this.#known.has(knownAs(link, request_id))
     const reused = problem === null && trusted && !isNew()

@@ -112,7 +112,7 @@ export class StdinFeed {
     this.#ackTimer = null
   }
 
-  /** Until the child may have it, or until it has. */
+  /** Keeps a frame until its piece is verified and the child has taken it. */
   #keep(frame: Waiting, free: boolean): void {
     const idle = this.#queue.length === 0
     this.#waitingBytes += frame.data.length

@@ -71,7 +71,7 @@ export const authorizeSession = (
   return { kind: 'rights', rights: Object.freeze(rights) }
 }
 
-/** Whoever runs programs hears of them. */
+/** `events` comes with `exec` and `pty`. */
 const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 

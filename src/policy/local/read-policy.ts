@@ -42,10 +42,10 @@ const RULE_KEYS = ['argv', 'args']
 
 /** A name that any shell and any program takes for one (POSIX.1-2017, 8.1), and no other. */
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
-/** Whoever sets these has other code run than what was allowed. */
+/** Variables that make a program run other code than what was allowed. */
 const DANGEROUS_VARIABLES =
   /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL)$/
-/** What these say is shown, not obeyed. Of every other name nobody can know what some program makes of it. */
+/** Variables that only change what is shown. What programs make of any other name cannot be known. */
 const HARMLESS_VARIABLES = /^(CI|TERM|COLORTERM|COLUMNS|LINES|TZ|LANG|LANGUAGE|LC_[A-Z]+|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE)$/
 
 const MAX: Readonly<Record<keyof LocalLimits, number>> = {

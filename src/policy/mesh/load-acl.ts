@@ -88,8 +88,8 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
   if (missing && !init.explicit) return { acl: closedAcl(null), status: 'acl_missing', loaded_from: path, sha256, loaded_at, warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
   if (!acl) return { acl: closedAcl(path), status: 'missing_exec_section', loaded_from: path, sha256, loaded_at, warnings }
-  const told = [...warnings, ...ownDirectoryWarnings(acl)]
-  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: told }
+  const all = [...warnings, ...ownDirectoryWarnings(acl)]
+  return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: all }
 }
 
 /** Programs that no `default_cwd` sends elsewhere start where we stand, which the file does not show. */
@@ -114,8 +114,8 @@ const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 /** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
 const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
   if (acl === null || acl.audit_log_path === null) return []
-  const told = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
-  return journalPlaceProblems(acl.audit_log_path, owner).map(told)
+  const asProblem = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
+  return journalPlaceProblems(acl.audit_log_path, owner).map(asProblem)
 }
 
 /** Each program once: one that is not there is a warning, one that others could replace is a problem. */
