@@ -19,7 +19,8 @@ const use = async (main, config) => {
   for (const [name, value] of Object.entries({ stdin: input, stdout: output })) Object.defineProperty(process, name, { value })
   const served = main(['--stdio', '--config', config], process.env)
   const client = await connect({ transport: streams(output, input) })
-  const session = await client.open({ clientName: 'build' })
+  const session = await Promise.race([client.open({ clientName: 'build' }), served])
+  if (typeof session === 'number') throw new Error(`rexd ended with ${session}`)
   await session.run(['/bin/sh', '-c', 'cat'], { stdin: 'text' })
   await session.files.write('file', Buffer.from('text'))
   await session.files.read('file')
@@ -28,11 +29,11 @@ const use = async (main, config) => {
   if (statuses.some((status) => status !== 0)) throw new Error(`rexd ended with ${statuses.join(', ')}`)
 }
 
-const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-build-')))
-try {
+const keep = async (directory) => {
   const config = join(directory, 'rexd.toml')
   const [root, journal] = [directory, join(directory, 'audit.log')].map((path) => JSON.stringify(path))
-  await writeFile(config, `[[security.allowed_roots]]\npath = ${root}\n[security]\nallow_write = true\n[audit]\npath = ${journal}\n`)
+  const settings = `[[security.allowed_roots]]\npath = ${root}\n[security]\nallow_write = true\n[audit]\npath = ${journal}\n`
+  await writeFile(config, settings, { mode: 0o600 })
   const text = await readFile(file, 'latin1')
   const script = new Script(text, { filename: file })
   const module = { exports: {} }
@@ -44,7 +45,16 @@ try {
   await writeFile(temporary, Buffer.concat([Buffer.from(key, 'latin1'), script.createCachedData()]))
   await chmod(temporary, 0o644)
   await rename(temporary, join(dist, 'rexd.cache'))
-} finally {
-  await rm(directory, { recursive: true, force: true })
 }
-process.exit()
+
+const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-build-')))
+// What nobody catches here would be for rexd to catch.
+const status = await keep(directory).then(
+  () => 0,
+  (error) => {
+    console.error(error.message)
+    return 1
+  },
+)
+await rm(directory, { recursive: true, force: true })
+process.exit(status)
