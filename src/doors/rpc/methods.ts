@@ -3,6 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
+import { giveBack } from '../../base/give-back.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor/port/local-executor.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
@@ -114,7 +115,10 @@ export class Methods {
     'fs.read': async (params) => this.#read(params),
     'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
       const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
-      return this.#file({ type: 'file_write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data })
+      const call = { type: 'file_write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data } as const
+      const written = await this.#file(call)
+      giveBack(data)
+      return written
     },
     'fs.list': async ({ session_id, path, recursive, max_entries = null }) =>
       this.#file({ type: 'file_list', session: session_id, path, recursive, max_entries }),

@@ -1,12 +1,13 @@
 import type { Readable, Writable } from 'node:stream'
 
 import { aborted } from '../../base/abortable.ts'
+import { giveBack } from '../../base/give-back.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
-import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
-import { parseFailure, tooLong } from './message.ts'
+import { tooLong } from './message.ts'
+import { parseLine } from './parse-line.ts'
 import type { MethodsInit } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { inOneWrite, written } from './written.ts'
@@ -88,10 +89,8 @@ const readLines = async (input: Readable, connection: RpcConnection): Promise<vo
   if (rest !== null) await takeLine(rest, connection)
 }
 
-/** Blank lines say nothing. */
 const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> => {
-  if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
-  const text = utf8Text(line)
-  if (text === null) return connection.take(parseFailure('not valid UTF-8'))
-  return text.trim() === '' ? undefined : connection.receive(text)
+  const message = line === 'too_long' ? tooLong(MAX_RPC_MESSAGE) : parseLine(line)
+  if (line !== 'too_long') giveBack(line)
+  return message === null ? undefined : connection.take(message)
 }

@@ -1,0 +1,44 @@
+import { randomUUID } from 'node:crypto'
+
+import { giveBack } from '../../base/give-back.ts'
+import { fromBase64, utf8Text } from '../../protocol/text.ts'
+import { isCall, parseFailure, parseMessage, type RpcMessage } from './message.ts'
+
+/** Below it the whole of a line is parsed sooner than anything is looked for in it. */
+const LARGE = 64 * 1024
+const CONTENT = Buffer.from('"content":"')
+const QUOTE = 0x22
+const BEGINNING = 64
+
+/**
+ * A request with a file in base64, which nobody looks at character by character for what is escaped: it is parsed with a token
+ * that nobody can know in place of the content. Where the token is the content of the one request, the text between those
+ * quotes stood in that very place, and base64 means in JSON what it is. Null: parse all of it.
+ */
+const parseAround = (line: Buffer): RpcMessage | null => {
+  const start = line.indexOf(CONTENT) + CONTENT.length
+  const end = start < CONTENT.length ? -1 : line.indexOf(QUOTE, start)
+  if (end === -1) return null
+  // Any other text, as most files in UTF-8 are, is known by its beginning.
+  if (!/^[A-Za-z0-9+/=]*$/.test(line.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
+  const content = line.toString('latin1', start, end)
+  const bytes = fromBase64(content)
+  if (bytes === null) return null
+  giveBack(bytes)
+  const token = randomUUID()
+  const text = utf8Text(Buffer.concat([line.subarray(0, start), Buffer.from(token), line.subarray(end)]))
+  if (text === null) return null
+  const { batch, parts } = parseMessage(text)
+  const [call] = parts
+  if (batch || call === undefined || !isCall(call) || call.params['content'] !== token) return null
+  return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
+}
+
+/** What a line says; null: it is blank, and says nothing. */
+export const parseLine = (line: Buffer): RpcMessage | null => {
+  const large = line.length < LARGE ? null : parseAround(line)
+  if (large !== null) return large
+  const text = utf8Text(line)
+  if (text === null) return parseFailure('not valid UTF-8')
+  return text.trim() === '' ? null : parseMessage(text)
+}

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+
+import { parseFailure, parseMessage, type RpcMessage } from '../../../src/doors/rpc/message.ts'
+import { parseLine } from '../../../src/doors/rpc/parse-line.ts'
+
+/** Enough for a line that is not parsed as a whole. */
+const BASE64 = randomBytes(96 * 1024).toString('base64')
+const PADDED = randomBytes(96 * 1024 + 1).toString('base64')
+
+const lineOf = (params: string): string => `{"jsonrpc":"2.0","id":1,"method":"fs.write","params":{${params}}}`
+
+const same = (text: string): RpcMessage => {
+  const said = parseLine(Buffer.from(text))
+  assert.deepEqual(said, parseMessage(text), `${text.slice(0, 100)}…`)
+  assert.ok(said !== null)
+  return said
+}
+
+const contentOf = ({ parts: [part] }: RpcMessage): unknown => (part !== undefined && 'params' in part ? part.params['content'] : undefined)
+
+test('a file in base64 is what it is in JSON, wherever it stands among the params', () => {
+  for (const content of [BASE64, PADDED, `${BASE64}AA==`])
+    for (const text of [
+      lineOf(`"path":"f","content":"${content}","encoding":"base64"`),
+      lineOf(`"content":"${content}"`),
+      lineOf(`"path":"ä\\"\\\\","content":"${content}","__proto__":{"x":1}`),
+      lineOf(`"path":"f","content":"${content}"`).replace('"id":1,', ''),
+      ` \t${lineOf(`"content":"${content}" , "encoding" : "utf8"`)}\r`,
+    ])
+      assert.equal(contentOf(same(text)), content)
+})
+
+test('what only looks so is parsed whole', () => {
+  const escaped = `${BASE64}\\u0041AAA`
+  for (const text of [
+    lineOf(`"content":"${escaped}"`),
+    lineOf(`"content":"${BASE64}\\n"`),
+    lineOf(`"content":"${BASE64}\t"`),
+    lineOf(`"content":"${BASE64}ä"`),
+    lineOf(`"content":"${BASE64.replaceAll('A', '-')}-"`),
+    lineOf(`"content":"${BASE64}A"`),
+    lineOf(`"content" : "${BASE64}"`),
+    lineOf(`"content":"","path":"${BASE64}"`),
+    lineOf(`"path":"\\"content\\":\\"","content":"${BASE64}"`),
+    lineOf(`"path":"x\\\\","content":"${BASE64}"`),
+    lineOf(`"content":"${BASE64}","content":"other"`),
+    lineOf(`"content":"other","content":"${BASE64}"`),
+    lineOf(`"content":"${BASE64}","\\u0063ontent":"other"`),
+    lineOf(`"env":{"content":"${BASE64}"}`),
+    lineOf(`"env":{"content":"${BASE64}"},"content":"x"`),
+    `{"content":"${BASE64}",${lineOf('"path":"f"').slice(1)}`,
+    `[${lineOf(`"content":"${BASE64}"`)},${lineOf('"content":"x"')}]`,
+    `[${lineOf(`"content":"${BASE64}"`)}]`,
+    `"content":"${BASE64}"`,
+    `{"content":"${BASE64}"}`,
+    `{"x":"content":"${BASE64}"}`,
+    `"\\"content":"${BASE64}"`,
+    lineOf(`"content":"${BASE64}"`).slice(0, -1),
+    lineOf(`"content":"${BASE64}`),
+    `${lineOf(`"content":"${BASE64}"`)}}`,
+    `{"jsonrpc":"1.0","id":1,"method":"fs.write","params":{"content":"${BASE64}"}}`,
+    `{"jsonrpc":"2.0","id":{},"method":"fs.write","params":{"content":"${BASE64}"}}`,
+    `{"jsonrpc":"2.0","id":1,"method":"fs.write","params":[{"content":"${BASE64}"}]}`,
+  ])
+    same(text)
+})
+
+test('what is no UTF-8 is nothing, before, in and behind a file; a blank line says nothing', () => {
+  const text = Buffer.from(lineOf(`"path":"x","content":"${BASE64}","mode":"x"`))
+  for (const at of [text.indexOf('path'), text.indexOf(BASE64) + 5, text.indexOf('mode')]) {
+    const broken = Buffer.from(text)
+    broken[at] = 0xff
+    assert.deepEqual(parseLine(broken), parseFailure('not valid UTF-8'))
+  }
+  for (const blank of ['', ' \t\r', ' '.repeat(128 * 1024)]) assert.equal(parseLine(Buffer.from(blank)), null)
+})
