@@ -12,8 +12,8 @@ const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
 /** No single test may take longer; a hanging one is named instead of holding everything. */
 const TEST_TIMEOUT_MS = 180_000
 
-/** Most tests wait for daemons and programs now and then: with one file more than cores these are busy nine tenths of the time. */
-const TEST_FILES_AT_ONCE = availableParallelism() + 1
+/** Most tests wait for daemons and programs now and then: with two files more than cores these are busy nine tenths of the time. */
+const TEST_FILES_AT_ONCE = availableParallelism() + 2
 
 const testArgs = (args) => {
   const named = args.some((arg) => !arg.startsWith('-'))

@@ -34,7 +34,8 @@ const heldUntilAsked = async (t: TestContext, looked: boolean): Promise<void> =>
   if (looked) await post(server, 'session.events', { session_id, cursor: 0 })
   const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
   const written = await writtenWhenHeld(await numbersPid(server))
-  assert.ok(written >= 4 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
+  // 4 MiB of events are kept: of output a little less, the more the smaller its pieces were.
+  assert.ok(written >= 3 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
   const { events, gaps } = await pollToExit(server, session_id, 0)
   assert.deepEqual(gaps, [])
   assert.deepEqual(cursorsOf(events), oneTo(events.length))
