@@ -2,8 +2,7 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../protocol/limits.ts'
-import { RESUME_ATTEMPT_MS } from '../protocol/resume-limits.ts'
+import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
 
 /** The requester checks for signs of life at this interval. Silence is counted in checks and not in time, so that a machine that slept counts one. */

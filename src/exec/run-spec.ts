@@ -1,7 +1,7 @@
 import type { RequestProof } from '../executor/port/messages.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
-import type { RunResultJson } from '../protocol/run-json.ts'
+import type { RunResultJson } from '../protocol/run-events.ts'
 
 /** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
 export interface StdinSource {

@@ -1,6 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { MAX_FRAME_DATA } from '../protocol/limits.ts'
-import { MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../protocol/stdin-limits.ts'
+import { MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../protocol/limits.ts'
 import type { StdinSource } from './run-spec.ts'
 
 export interface StdinSenderComponents {

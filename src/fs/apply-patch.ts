@@ -3,11 +3,11 @@ import { isUtf8 } from 'node:buffer'
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FileAccess, FilePermit } from '../policy/local/file-permit.ts'
+import type { Result } from '../protocol/rexd-answers.ts'
 import { beneath } from './beneath.ts'
-import { readWhole } from './content.ts'
+import { MAX_EDIT_BYTES, readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
-import { MAX_EDIT_BYTES } from './content.ts'
 import { carryOut, type Effect } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
@@ -24,14 +24,7 @@ const MAX_PATCH_LINES = 1_000_000
 /** Throws `forbidden_path` for a path that may not be written. */
 export type PermitFor = (path: string, access: FileAccess) => FilePermit
 
-/** Whole paths, in the order of the patch. */
-export interface PatchResult {
-  readonly added: string[]
-  /** Changed in their place. */
-  readonly updated: string[]
-  readonly deleted: string[]
-  readonly moved: { from: string; to: string }[]
-}
+export type PatchResult = Omit<Result<'fs.patch'>, 'path'>
 
 /** A change with the permits for its paths. */
 type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; readonly target: FilePermit | null }
@@ -166,13 +159,8 @@ const requireFree = async (permit: FilePermit): Promise<void> => {
 }
 
 const resultOf = (permitted: readonly Permitted[]): PatchResult => {
-  const result: PatchResult = { added: [], updated: [], deleted: [], moved: [] }
-  for (const { change, permit, target } of permitted) {
-    const path = pathOf(permit)
-    if (target !== null) result.moved.push({ from: path, to: pathOf(target) })
-    else if (change.kind === 'add') result.added.push(path)
-    else if (change.kind === 'delete') result.deleted.push(path)
-    else result.updated.push(path)
-  }
-  return result
+  const pathsOf = (kind: PatchChange['kind']): string[] =>
+    permitted.filter(({ change, target }) => change.kind === kind && target === null).map(({ permit }) => pathOf(permit))
+  const moved = permitted.flatMap(({ permit, target }) => (target === null ? [] : [{ from: pathOf(permit), to: pathOf(target) }]))
+  return { added: pathsOf('add'), updated: pathsOf('update'), deleted: pathsOf('delete'), moved }
 }

@@ -3,12 +3,12 @@ import { isUtf8 } from 'node:buffer'
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
+import type { Result } from '../protocol/rexd-answers.ts'
 import { beneath } from './beneath.ts'
-import { readWhole } from './content.ts'
+import { MAX_EDIT_BYTES, readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import type { Standing } from './held.ts'
-import { MAX_EDIT_BYTES } from './content.ts'
-import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
+import { mtimeOf, statBehind } from './mtime.ts'
 import { overwrite } from './overwrite.ts'
 import { namingPath, conflict, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
@@ -16,21 +16,15 @@ import { writeFile } from './write-file.ts'
 
 export interface EditOptions {
   /** Empty: everything that is there, if anything. */
-  readonly oldString: string
-  readonly newString: string
+  readonly old_string: string
+  readonly new_string: string
   /** Every place where the old string is; else it must be in exactly one. */
-  readonly replaceAll: boolean
+  readonly replace_all: boolean
   /** The file must have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
-  readonly expectedMtime: string | null
+  readonly expected_mtime: string | null
 }
 
-export interface Edited extends Mtime {
-  readonly replacements: number
-  /** Of the whole file. */
-  readonly bytesWritten: number
-  /** It was not there before. */
-  readonly created: boolean
-}
+export type Edited = Omit<Result<'fs.edit'>, 'path'>
 
 /**
  * Replaces one text by another in a UTF-8 file, as exactly as it is given, in its place. An empty old text stands for the
@@ -40,11 +34,11 @@ export interface Edited extends Mtime {
  */
 export const editFile = async (permit: FilePermit, options: EditOptions, share: TimeShare): Promise<Edited> => {
   requirePermit(permit, 'write')
-  const { oldString, newString, expectedMtime } = options
-  if (oldString === newString) throw new AppError('bad_request', 'new_string: the same as old_string')
-  if (!newString.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
-  if (oldString !== '') return namingPath(permit, () => edit(permit, options, share))
-  const whole = { data: Buffer.from(newString), mode: 'replace', mkdirParents: true, atomic: false, expectedMtime } as const
+  const { old_string, new_string, expected_mtime } = options
+  if (old_string === new_string) throw new AppError('bad_request', 'new_string: the same as old_string')
+  if (!new_string.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
+  if (old_string !== '') return namingPath(permit, () => edit(permit, options, share))
+  const whole = { data: Buffer.from(new_string), mode: 'replace', mkdir_parents: true, atomic: false, expected_mtime } as const
   const { atomic: _, ...written } = await writeFile(permit, whole, share.signal)
   return { ...written, replacements: 1 }
 }
@@ -60,13 +54,13 @@ const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare):
     [found.info],
     async () => {
       const standing: Standing = { directory, name, found: { ...found, info: await statBehind(found.held) } }
-      requireUnchangedSince(options.expectedMtime, standing.found.info.mtimeNs, path)
+      requireUnchangedSince(options.expected_mtime, standing.found.info.mtimeNs, path)
       const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
       if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
       const { data, replacements } = await edited(old, options, path, share)
       share.signal.throwIfAborted()
       const info = await overwrite(standing, data, { path, old })
-      return { replacements, bytesWritten: data.length, created: false, ...mtimeOf(info) }
+      return { replacements, bytes_written: data.length, created: false, ...mtimeOf(info) }
     },
     share.signal,
   )
@@ -79,13 +73,13 @@ const edited = async (
   path: string,
   share: TimeShare,
 ): Promise<{ readonly data: Buffer; readonly replacements: number }> => {
-  const { oldString, newString } = options
-  const wanted = new Sequence(Buffer.from(oldString))
-  const instead = Buffer.from(newString)
+  const { old_string, new_string } = options
+  const wanted = new Sequence(Buffer.from(old_string))
+  const instead = Buffer.from(new_string)
   let replacements = 0
   const count = (): boolean => ++replacements > 0
   // What is no Unicode text is in no file of UTF-8.
-  if (oldString.isWellFormed()) await wanted.each(old, 0, share, count)
+  if (old_string.isWellFormed()) await wanted.each(old, 0, share, count)
   requireMatches(replacements, options, path)
   const size = old.length + replacements * (instead.length - wanted.length)
   if (size > MAX_EDIT_BYTES) throw tooMuch('edit_bytes', size, MAX_EDIT_BYTES)
@@ -101,7 +95,7 @@ const edited = async (
   return { data, replacements }
 }
 
-const requireMatches = (matches: number, { replaceAll }: EditOptions, path: string): void => {
+const requireMatches = (matches: number, { replace_all }: EditOptions, path: string): void => {
   if (matches === 0) throw conflict(path, 'no_match', 'old_string is not in it', { matches })
-  if (matches > 1 && !replaceAll) throw conflict(path, 'ambiguous', `old_string is in it ${matches} times`, { matches })
+  if (matches > 1 && !replace_all) throw conflict(path, 'ambiguous', `old_string is in it ${matches} times`, { matches })
 }

@@ -2,6 +2,7 @@ import { posix } from 'node:path'
 
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
+import type { Result } from '../protocol/rexd-answers.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { globOf, GlobWork, type GlobPosition } from './glob-pattern.ts'
@@ -20,12 +21,7 @@ export interface GlobOptions {
   readonly maxMatches?: number
 }
 
-export interface Matches {
-  /** Whole paths, sorted. When truncated, any that there are: not the first of all. */
-  readonly matches: string[]
-  /** There may be more. */
-  readonly truncated: boolean
-}
+export type Matches = Omit<Result<'fs.glob'>, 'path'>
 
 /**
  * Paths of whatever kind below a directory that fit a pattern. Links are matched and not followed, directories in which

@@ -3,11 +3,12 @@ import { posix } from 'node:path'
 
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
+import type { FsEntry, Result } from '../protocol/rexd-answers.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
 import { namingPath, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
-import { BoundedEntries, entriesBelow, entryTypeOf, type EntryType, type TreeEntry } from './tree.ts'
+import { BoundedEntries, entriesBelow, entryTypeOf, type TreeEntry } from './tree.ts'
 
 export interface ListOptions {
   /** Also what stands in its directories, down to MAX_TREE_DEPTH. */
@@ -16,23 +17,7 @@ export interface ListOptions {
   readonly maxEntries?: number
 }
 
-export interface ListEntry {
-  readonly name: string
-  /** Whole. */
-  readonly path: string
-  readonly type: EntryType
-  /** Bytes as the system counts them; null when it would not tell, as the times. */
-  readonly size: number | null
-  readonly mtime: string | null
-  readonly mtime_ms: number | null
-}
-
-export interface Listing {
-  /** By path. When truncated, any that there are: not the first of all. */
-  readonly entries: ListEntry[]
-  /** There is more. */
-  readonly truncated: boolean
-}
+export type Listing = Omit<Result<'fs.list'>, 'path'>
 
 /**
  * What stands in a directory; links are entries and are not followed. A directory below that may not be read is an entry
@@ -48,7 +33,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
     using place = await beneath(permit)
     if (place.found === null) throw systemError('ENOENT')
     if (!place.found.info.isDirectory()) throw systemError('ENOTDIR')
-    const answer = new BoundedEntries<ListEntry>(maxEntries)
+    const answer = new BoundedEntries<FsEntry>(maxEntries)
     const onTooDeep = (): void => void (answer.truncated = true)
     const enter = (): true | null => (recursive ? true : null)
     for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep, share })) {
@@ -60,7 +45,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
 }
 
 /** Null: it has gone meanwhile. */
-const describe = async ({ directory, name, path, type }: TreeEntry<unknown>, base: string): Promise<ListEntry | null> => {
+const describe = async ({ directory, name, path, type }: TreeEntry<unknown>, base: string): Promise<FsEntry | null> => {
   const whole = posix.join(base, path)
   try {
     const info = await lstat(directory.at(name), { bigint: true })

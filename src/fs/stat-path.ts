@@ -3,25 +3,12 @@ import { readlink } from 'node:fs/promises'
 import { isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { beneath } from './beneath.ts'
+import type { Result } from '../protocol/rexd-answers.ts'
 import { mtimeOf } from './mtime.ts'
 import { namingPath, requirePermit } from './refusals.ts'
-import { entryTypeOf, type EntryType } from './tree.ts'
+import { entryTypeOf } from './tree.ts'
 
-/** Where `exists` is false, everything else is null. */
-export interface PathStatus {
-  readonly exists: boolean
-  readonly type: EntryType | null
-  /** Bytes as the system counts them, also of what is no file. */
-  readonly size: number | null
-  readonly mtime: string | null
-  readonly mtime_ms: number | null
-  /** Permission bits as octal text: `0644`. */
-  readonly mode: string | null
-  readonly uid: number | null
-  readonly gid: number | null
-  /** What a link says, wherever that leads; null for everything else. */
-  readonly symlink_target: string | null
-}
+type PathStatus = Omit<Result<'fs.stat'>, 'path'>
 
 const MISSING: PathStatus = Object.freeze({
   exists: false,

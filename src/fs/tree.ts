@@ -2,6 +2,7 @@ import type { BigIntStats, Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 
 import type { TimeShare } from '../base/time-sharing.ts'
+import type { FsEntry } from '../protocol/rexd-answers.ts'
 import { MAX_LISTED_BYTES } from '../protocol/rexd-limits.ts'
 import type { Held } from './held.ts'
 import { errnoOf } from './refusals.ts'
@@ -15,10 +16,8 @@ const READ_AHEAD = 256
 /** What makes a directory one that is not looked into: it may not be read, or is none any more. */
 const PASSED_BY: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENOENT', 'ENOTDIR', 'ELOOP']
 
-/** What stands at a path; `other` is a device, a pipe or a socket. */
-export type EntryType = 'file' | 'dir' | 'symlink' | 'other'
-
-export const entryTypeOf = (info: Pick<Dirent | BigIntStats, 'isFile' | 'isDirectory' | 'isSymbolicLink'>): EntryType =>
+/** `other`: a device, a pipe or a socket. */
+export const entryTypeOf = (info: Pick<Dirent | BigIntStats, 'isFile' | 'isDirectory' | 'isSymbolicLink'>): FsEntry['type'] =>
   info.isFile() ? 'file' : info.isDirectory() ? 'dir' : info.isSymbolicLink() ? 'symlink' : 'other'
 
 export interface TreeEntry<T> {
@@ -27,7 +26,7 @@ export interface TreeEntry<T> {
   readonly name: string
   /** From where the walk began. */
   readonly path: string
-  readonly type: EntryType
+  readonly type: FsEntry['type']
   /** What its directory was entered with. */
   readonly carried: T
 }

@@ -3,10 +3,11 @@ import type { BigIntStats } from 'node:fs'
 import { isAppError } from '../base/errors.ts'
 import { NEVER } from '../base/abortable.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
+import type { Result } from '../protocol/rexd-answers.ts'
 import { beneath, removeMade, type Place } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
-import { mtimeOf, statBehind, type Mtime } from './mtime.ts'
+import { mtimeOf, statBehind } from './mtime.ts'
 import { append, overwrite } from './overwrite.ts'
 import { namingPath, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
@@ -19,7 +20,7 @@ export interface WriteOptions {
   /** `create`: nothing may stand there. `replace`: the file has this content then, whether it was there or not. `append`: behind what is there, if anything. */
   readonly mode: 'create' | 'replace' | 'append'
   /** Make the directories that are missing on the way. */
-  readonly mkdirParents: boolean
+  readonly mkdir_parents: boolean
   /**
    * A new file in the place of one that is there, where it can be seen to keep all of its rights: owner, group and
    * permission bits, of which the group's are no more than everybody's, and no other name. Its ACL and extended attributes
@@ -27,16 +28,10 @@ export interface WriteOptions {
    */
   readonly atomic: boolean
   /** The file must be there and have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
-  readonly expectedMtime: string | null
+  readonly expected_mtime: string | null
 }
 
-export interface Written extends Mtime {
-  readonly bytesWritten: number
-  /** It was not there before. */
-  readonly created: boolean
-  /** Nobody could see anything between what was there and what is. */
-  readonly atomic: boolean
-}
+export type Written = Omit<Result<'fs.write'>, 'path'>
 
 /**
  * Writes a regular file; a link at the end leads to the file that is meant, except for `create`. A new file has its whole
@@ -58,37 +53,37 @@ export const writeFile = async (permit: FilePermit, options: WriteOptions, signa
 }
 
 /** The name has come to mean something else: look again what that is. To `create`, and to who expects a time, it is an answer. */
-const isToTryAgain = (error: unknown, { mode, expectedMtime }: WriteOptions): boolean =>
+const isToTryAgain = (error: unknown, { mode, expected_mtime }: WriteOptions): boolean =>
   mode !== 'create' &&
-  expectedMtime === null &&
+  expected_mtime === null &&
   (errnoOf(error) === 'EEXIST' || (isAppError(error, 'conflict') && !error.data['left_changed']))
 
 const writeOnce = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal): Promise<Written> => {
-  const { mode, expectedMtime, data } = options
+  const { mode, expected_mtime, data } = options
   using place = await findPlace(permit, options)
   const { directory, name, found } = place
   if (mode === 'create' && found !== null) throw systemError('EEXIST')
   if (found !== null) requireRegular(found.info, pathOf(permit))
-  requireUnchangedSince(expectedMtime, found && found.info.mtimeNs, pathOf(permit))
+  requireUnchangedSince(expected_mtime, found && found.info.mtimeNs, pathOf(permit))
   if (directory === null) throw systemError('EISDIR')
-  if (found === null) return { ...mtimeOf(await create(directory, place, data)), bytesWritten: data.length, created: true, atomic: true }
+  if (found === null) return { ...mtimeOf(await create(directory, place, data)), bytes_written: data.length, created: true, atomic: true }
   return await exclusively(
     [found.info],
     async () => {
       const info = await statBehind(found.held)
-      requireUnchangedSince(expectedMtime, info.mtimeNs, pathOf(permit))
+      requireUnchangedSince(expected_mtime, info.mtimeNs, pathOf(permit))
       const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
-      return { ...mtimeOf(written.info), bytesWritten: data.length, created: false, atomic: written.atomic }
+      return { ...mtimeOf(written.info), bytes_written: data.length, created: false, atomic: written.atomic }
     },
     signal,
   )
 }
 
-const findPlace = async (permit: FilePermit, { mode, mkdirParents, expectedMtime }: WriteOptions): Promise<Place> => {
+const findPlace = async (permit: FilePermit, { mode, mkdir_parents, expected_mtime }: WriteOptions): Promise<Place> => {
   try {
-    return await beneath(permit, { followLast: mode !== 'create', makeParents: mkdirParents && expectedMtime === null })
+    return await beneath(permit, { followLast: mode !== 'create', makeParents: mkdir_parents && expected_mtime === null })
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') requireUnchangedSince(expectedMtime, null, pathOf(permit))
+    if (errnoOf(error) === 'ENOENT') requireUnchangedSince(expected_mtime, null, pathOf(permit))
     throw error
   }
 }
@@ -113,8 +108,8 @@ interface Changed {
 }
 
 const writeStanding = async (standing: Standing, options: WriteOptions, path: string): Promise<Changed> => {
-  const { mode, data, atomic, expectedMtime } = options
-  if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expectedMtime !== null }), atomic: false }
+  const { mode, data, atomic, expected_mtime } = options
+  if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expected_mtime !== null }), atomic: false }
   const info = atomic ? await replace(standing, data, path) : null
   if (info !== null) return { info, atomic: true }
   return { info: await overwrite(standing, data, { path, old: null }), atomic: false }

@@ -1,4 +1,4 @@
-import { STDIN_PIECE_BYTES } from '../protocol/stdin-limits.ts'
+import { STDIN_PIECE_BYTES } from '../protocol/limits.ts'
 import { newSha256 } from './hash.ts'
 
 /** The SHA-256 of each piece of stdin, as a Request signs them. */

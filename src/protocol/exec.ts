@@ -1,16 +1,18 @@
 import { AppError } from '../base/errors.ts'
 import {
+  AGENT_SIGNATURE_BYTES,
   MAX_ARGV_BYTES,
   MAX_ARGV_TOKENS,
+  MAX_EXIT_STATUS,
   MAX_FRAME_DATA,
+  MAX_SIGNAL,
+  MAX_STDIN_BYTES,
+  MAX_STDIN_PIECES,
   MAX_TEXT,
   MAX_WARNING_TEXT,
-  AGENT_SIGNATURE_BYTES,
   NONCE_BYTES,
-  MAX_EXIT_STATUS,
-  MAX_SIGNAL,
+  STDIN_PIECE_BYTES,
 } from './limits.ts'
-import { MAX_STDIN_BYTES, MAX_STDIN_PIECES, STDIN_PIECE_BYTES } from './stdin-limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
 import {
   bool,

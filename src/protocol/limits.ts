@@ -84,6 +84,16 @@ export const MIN_UNACKED_PER_RUN = 512 * 1024
 export const FRAME_COST = 256
 /** Stdin that a daemon keeps in memory while it waits for the end of it, to hash and sign. */
 export const MAX_STDIN_SPOOL = 64 * 1024 * 1024
+/** A Request signs stdin in pieces of this size, and none is fed before its hash fits: what a run holds back is small, and most stdin is one piece. */
+export const STDIN_PIECE_BYTES = 1024 * 1024
+/** The hashes of so many pieces fit a Request beside its argv, 34 bytes each … */
+export const MAX_STDIN_PIECES = 512
+/** … so that no stdin of a run on the mesh is longer than this. */
+export const MAX_STDIN_BYTES = MAX_STDIN_PIECES * STDIN_PIECE_BYTES
+/** Such stdin sent ahead of the responder's acknowledgement: one piece is held back or fed while the next is on its way. */
+export const MAX_PIECES_UNACKED = 2 * STDIN_PIECE_BYTES
+/** … and what all runs together may be sent ahead: a Request beyond it is denied as one beyond the runs at once. */
+export const MAX_STDIN_HELD = 128 * 1024 * 1024
 /** Bytes of a REST answer that aggregates output; above this the caller must stream. */
 export const MAX_AGGREGATED_OUTPUT = 64 * 1024 * 1024
 
@@ -92,6 +102,8 @@ export const MAX_AGGREGATED_OUTPUT = 64 * 1024 * 1024
 export const LEASE_RENEW_MS = 1_000
 /** A requester that is silent this long is gone; the child gets SIGTERM within 5 s of its disappearance. */
 export const LEASE_EXPIRES_MS = 4_000
+/** One attempt to reach the machine of a run again whose connection is lost: six round trips of 300 ms. */
+export const RESUME_ATTEMPT_MS = 2_000
 /** From SIGTERM to SIGKILL. */
 export const KILL_GRACE_MS = 5_000
 /** After exit, how long pipes held open by a descendant are still read. */

@@ -18,15 +18,21 @@ export const CAPABILITY_GROUPS = { fs: ['fs.read', 'fs.write'] } as const satisf
 /** What a session may ask for, and is told. */
 export type CapabilityName = Capability | keyof typeof CAPABILITY_GROUPS
 
-/** A limit in force, by its name in the protocol. */
+/** A limit in force, by its name in the protocol and in the configuration. Bytes and milliseconds. */
 export type LimitName =
+  /** Output of one process, both streams together. */
   | 'max_output_bytes'
+  /** What one `fs.read` may give out. */
   | 'max_file_read_bytes'
   | 'max_processes_per_session'
+  /** Of a command that names no time. */
   | 'default_timeout_ms'
+  /** No command runs longer. */
   | 'hard_timeout_ms'
   | 'max_concurrent_sessions'
+  /** Programs that may outlive their sessions, of all sessions together. */
   | 'max_detached_processes'
+  /** No such program runs longer; what one gets that names no time. */
   | 'max_detached_ms'
 
 const GROUPS = Object.entries(CAPABILITY_GROUPS) as [keyof typeof CAPABILITY_GROUPS, readonly Capability[]][]

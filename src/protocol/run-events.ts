@@ -1,10 +1,72 @@
+import type { AgentId, MachineId, RequestId } from './ids.ts'
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
-import type { RawOutputJson, RunEventJson } from './run-json.ts'
+import type { DenialReason, WarningKind } from './reasons.ts'
 
 /** A line is an object without output; an error may carry more. */
 const MAX_LINE = 16 * 1024 * 1024
 const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_LINE} bytes`)
+
+/** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
+export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
+
+/** What a field must be: whoever reads checks it, and the types below are made of it. */
+type Check<T> = (value: unknown) => value is T
+type Checked<F> = { -readonly [K in keyof F]: F[K] extends Check<infer T> ? T : never }
+
+const check = <T>(fits: (value: unknown) => boolean): Check<T> => fits as Check<T>
+const text = check<string>((value) => typeof value === 'string')
+const flag = check<boolean>((value) => typeof value === 'boolean')
+const within = (low: number, high: number): Check<number> =>
+  check((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high)
+const count = within(0, Number.MAX_SAFE_INTEGER)
+const orNull = <T>(fits: Check<T>): Check<T | null> => check((value) => value === null || fits(value))
+const listOf = <T>(fits: Check<T>): Check<T[]> => check((value) => Array.isArray(value) && value.every(fits))
+const id = check<RequestId | AgentId | MachineId>((value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value))
+/** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
+const name = <T extends string>(): Check<T> => check((value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value))
+
+const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
+/** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
+const OUTPUT = { request_id: id, seq: count, data_bytes: count }
+const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
+const ERROR = { request_id: orNull(id), error: name(), message: text }
+
+/**
+ * How a run ended. `ok` means: the process ran and ended, its signed Exit was verified, and every forwarded byte
+ * arrived; the remote exit code may still be non-zero.
+ */
+const OUTCOME = {
+  ok: flag,
+  request_id: id,
+  agent_id: id,
+  machine_id: id,
+  code: orNull(within(0, MAX_EXIT_STATUS)),
+  signal: orNull(within(1, MAX_SIGNAL)),
+  duration_ms: count,
+  stdout_bytes_total: count,
+  stderr_bytes_total: count,
+  truncated: flag,
+  /** The outcome is unknown or bytes are missing: never a success. */
+  incomplete: flag,
+  denial_reason: orNull(name<DenialReason>()),
+  warnings: listOf(name<WarningKind>()),
+}
+/** `message`: why it is incomplete, for a human; absent otherwise. */
+type Outcome = Checked<typeof OUTCOME> & { message?: string }
+
+/** What `POST /exec/run` answers and `x0x exec --json` prints. */
+export type RunResultJson = Outcome & { stdout_b64: string; stderr_b64: string }
+
+type RawOutputJson = { type: 'stdout' | 'stderr' } & Checked<typeof OUTPUT>
+type WithoutOutput =
+  | ({ type: 'started' } & Checked<typeof STARTED>)
+  | ({ type: 'warning' } & Checked<typeof WARNING>)
+  | ({ type: 'exit' } & Outcome)
+  | ({ type: 'error' } & Checked<typeof ERROR>)
+
+/** One line of the streamed form (NDJSON or SSE data). */
+export type RunEventJson = WithoutOutput | ({ type: 'stdout' | 'stderr'; data_b64: string } & Omit<RawOutputJson, 'type' | 'data_bytes'>)
 
 /** Bytes of one output stream, in whatever pieces they came. */
 export interface OutputPart {
@@ -13,50 +75,18 @@ export interface OutputPart {
 }
 
 /** What a run's streamed answer holds, in order. */
-export type RunPart = OutputPart | Exclude<RunEventJson, { data_b64: string }>
+export type RunPart = OutputPart | WithoutOutput
 
-type Event = RawOutputJson | Exclude<RunEventJson, { data_b64: string }>
-
-type Check = (value: unknown) => boolean
-
-const text: Check = (value) => typeof value === 'string'
-const flag: Check = (value) => typeof value === 'boolean'
-const within =
-  (low: number, high: number): Check =>
-  (value) =>
-    typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high
-const count = within(0, Number.MAX_SAFE_INTEGER)
-const orNull =
-  (check: Check): Check =>
-  (value) =>
-    value === null || check(value)
-const id: Check = (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value)
-/** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
-const name: Check = (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value)
+type Event = RawOutputJson | WithoutOutput
 
 /** What every event must have; what else it has is not looked at. */
-const EVENT_FIELDS: Record<Event['type'], Record<string, Check>> = {
-  started: { request_id: id, agent_id: id, machine_id: id, pid: count },
-  stdout: { request_id: id, seq: count, data_bytes: count },
-  stderr: { request_id: id, seq: count, data_bytes: count },
-  warning: { request_id: id, kind: name, message: text },
-  exit: {
-    ok: flag,
-    request_id: id,
-    agent_id: id,
-    machine_id: id,
-    code: orNull(within(0, MAX_EXIT_STATUS)),
-    signal: orNull(within(1, MAX_SIGNAL)),
-    duration_ms: count,
-    stdout_bytes_total: count,
-    stderr_bytes_total: count,
-    truncated: flag,
-    incomplete: flag,
-    denial_reason: orNull(name),
-    warnings: (value) => Array.isArray(value) && value.every(name),
-    message: (value) => value === undefined || text(value),
-  },
-  error: { request_id: orNull(id), error: name, message: text },
+const EVENT_FIELDS: Record<Event['type'], Record<string, (value: unknown) => boolean>> = {
+  started: STARTED,
+  stdout: OUTPUT,
+  stderr: OUTPUT,
+  warning: WARNING,
+  exit: { ...OUTCOME, message: (value) => value === undefined || text(value) },
+  error: ERROR,
 }
 
 const isEventType = (type: unknown): type is Event['type'] => typeof type === 'string' && Object.hasOwn(EVENT_FIELDS, type)

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { ToExecutor } from '../../src/executor/port/messages.ts'
 import { execFrame, type ExecFrame } from '../../src/protocol/exec.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
+import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { SplitDaemon, type Tap } from '../support/captured-network.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 

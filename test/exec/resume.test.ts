@@ -3,9 +3,14 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, MAX_FRAME_DATA } from '../../src/protocol/limits.ts'
-import { MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
-import { RESUME_ATTEMPT_MS } from '../../src/protocol/resume-limits.ts'
+import {
+  LEASE_EXPIRES_MS,
+  LEASE_RENEW_MS,
+  MAX_FRAME_DATA,
+  MAX_PIECES_UNACKED,
+  RESUME_ATTEMPT_MS,
+  STDIN_PIECE_BYTES,
+} from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
 import { LIVENESS_CHECK_MS, SILENT_CHECKS, RESUME_PAUSE_MS, RESUME_SLACK_MS } from '../../src/exec/resumable-transport.ts'

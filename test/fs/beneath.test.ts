@@ -66,7 +66,7 @@ test('links that lead out are refused, wherever they stand, and how many there a
   for (const [, , path] of links) {
     const data = { path: join(inside, path), allowed_roots: [inside] }
     await refuses(readFile(permit(path)), 'forbidden_path', data)
-    const options = { data: Buffer.from('changed'), mkdirParents: true, expectedMtime: null } as const
+    const options = { data: Buffer.from('changed'), mkdir_parents: true, expected_mtime: null } as const
     for (const atomic of [true, false])
       for (const mode of ['replace', 'append'] as const)
         await refuses(writeBeneath(permit(path, 'write'), { ...options, mode, atomic }), 'forbidden_path', data)
@@ -166,23 +166,23 @@ test('a tree may be as deep as the limit and no deeper', async (t) => {
 
 test('missing directories are made where that is asked for, below the root alone', async (t) => {
   const { inside, outside, permit } = await scene(t)
-  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expectedMtime: null } as const
-  await refuses(writeBeneath(permit('a/b/c', 'write'), { ...options, mkdirParents: false }), 'file_not_found')
-  await writeBeneath(permit('a/b/c', 'write'), { ...options, mkdirParents: true })
+  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expected_mtime: null } as const
+  await refuses(writeBeneath(permit('a/b/c', 'write'), { ...options, mkdir_parents: false }), 'file_not_found')
+  await writeBeneath(permit('a/b/c', 'write'), { ...options, mkdir_parents: true })
   assert.equal(await read(permit('a/b/c')), 'new')
   await symlink('made/here', join(inside, 'link'))
   await symlink('../app2/made', join(inside, 'out'))
-  await writeBeneath(permit('link/f', 'write'), { ...options, mkdirParents: true })
+  await writeBeneath(permit('link/f', 'write'), { ...options, mkdir_parents: true })
   assert.equal(await read(permit('made/here/f')), 'new')
-  await refuses(writeBeneath(permit('out/f', 'write'), { ...options, mkdirParents: true }), 'forbidden_path')
-  await refuses(writeBeneath(permit('f/x/y', 'write'), { ...options, mkdirParents: true }), 'file_error', { errno: 'ENOTDIR' })
+  await refuses(writeBeneath(permit('out/f', 'write'), { ...options, mkdir_parents: true }), 'forbidden_path')
+  await refuses(writeBeneath(permit('f/x/y', 'write'), { ...options, mkdir_parents: true }), 'file_error', { errno: 'ENOTDIR' })
   assert.deepEqual(await everythingIn(outside), ['f'])
 })
 
 test('a root that is gone is not made again', async (t) => {
   const { inside, permit } = await fileScene(t)
   await rmdir(inside)
-  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expectedMtime: null, mkdirParents: true } as const
+  const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expected_mtime: null, mkdir_parents: true } as const
   await refuses(writeBeneath(permit('a/b', 'write'), options), 'file_not_found')
 })
 

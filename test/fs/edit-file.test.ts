@@ -12,11 +12,11 @@ import { statPath } from '../../src/fs/stat-path.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { editFile } from '../support/files.ts'
 
-const options = (oldString: string, newString: string, more: Partial<EditOptions> = {}): EditOptions => ({
-  oldString,
-  newString,
-  replaceAll: false,
-  expectedMtime: null,
+const options = (old_string: string, new_string: string, more: Partial<EditOptions> = {}): EditOptions => ({
+  old_string,
+  new_string,
+  replace_all: false,
+  expected_mtime: null,
   ...more,
 })
 
@@ -26,11 +26,11 @@ test('one text is replaced by another, exactly as given', async (t) => {
     ['one two three', options('two', '2'), 'one 2 three', 1],
     ['a\nb\n', options('a\nb', ''), '\n', 1],
     ['cost: x', options('x', '$& $1 $$'), 'cost: $& $1 $$', 1],
-    ['aaaa', options('aa', 'b', { replaceAll: true }), 'bb', 2],
-    ['a.b.c', options('.', '\\', { replaceAll: true }), 'a\\b\\c', 2],
+    ['aaaa', options('aa', 'b', { replace_all: true }), 'bb', 2],
+    ['a.b.c', options('.', '\\', { replace_all: true }), 'a\\b\\c', 2],
     ['\ufeffstart', options('start', 'ünd 💚'), '\ufeffünd 💚', 1],
     ['x\r\ny\r\n', options('x\r\n', 'z\r\n'), 'z\r\ny\r\n', 1],
-    ['once', options('once', 'twice', { replaceAll: true }), 'twice', 1],
+    ['once', options('once', 'twice', { replace_all: true }), 'twice', 1],
     ['nul\0', options('\0', '0'), 'nul0', 1],
   ]
   for (const [before, edit, after, replacements] of cases) {
@@ -39,7 +39,7 @@ test('one text is replaced by another, exactly as given', async (t) => {
     const edited = await editFile(permit('a', 'write'), edit)
     assert.equal(await readFile(join(inside, 'a'), 'utf8'), after)
     const { mtime, mtime_ms } = await statPath(permit('a'))
-    assert.deepEqual(edited, { replacements, bytesWritten: Buffer.byteLength(after), created: false, mtime, mtime_ms })
+    assert.deepEqual(edited, { replacements, bytes_written: Buffer.byteLength(after), created: false, mtime, mtime_ms })
     assert.equal((await stat(join(inside, 'a'))).mode & 0o777, 0o754)
   }
   assert.deepEqual(await everythingIn(inside), ['a'])
@@ -50,7 +50,7 @@ test('a text that is not there, or in more than one place, changes nothing', asy
   await writeFile(join(inside, 'a'), 'one two one')
   const path = join(inside, 'a')
   await refuses(editFile(permit('a', 'write'), options('three', '3')), 'conflict', { path, reason: 'no_match' })
-  await refuses(editFile(permit('a', 'write'), options('three', '3', { replaceAll: true })), 'conflict', { path, reason: 'no_match' })
+  await refuses(editFile(permit('a', 'write'), options('three', '3', { replace_all: true })), 'conflict', { path, reason: 'no_match' })
   await refuses(editFile(permit('a', 'write'), options('one', '1')), 'conflict', { path, reason: 'ambiguous', matches: 2 })
   await refuses(editFile(permit('a', 'write'), options('\ud800', 'x')), 'conflict', { reason: 'no_match' })
   assert.equal(await readFile(path, 'utf8'), 'one two one')
@@ -71,9 +71,9 @@ test('the file must be as it is expected to be', async (t) => {
   const { mtime } = await statPath(permit('a'))
   const wrong = '2026-02-25T10:00:00.123456789Z'
   const data = { path: join(inside, 'a'), expected_mtime: wrong, mtime }
-  await refuses(editFile(permit('a', 'write'), options('one', 'two', { expectedMtime: wrong })), 'conflict', data)
-  const edited = await editFile(permit('a', 'write'), options('one', 'two', { expectedMtime: mtime }))
-  await editFile(permit('a', 'write'), options('two', 'three', { expectedMtime: edited.mtime }))
+  await refuses(editFile(permit('a', 'write'), options('one', 'two', { expected_mtime: wrong })), 'conflict', data)
+  const edited = await editFile(permit('a', 'write'), options('one', 'two', { expected_mtime: mtime }))
+  await editFile(permit('a', 'write'), options('two', 'three', { expected_mtime: edited.mtime }))
   assert.equal(await readFile(join(inside, 'a'), 'utf8'), 'three')
 })
 
@@ -115,11 +115,11 @@ test('a file may be as large as the limit, before and after', async (t) => {
   const limit = { limit: 'edit_bytes', asked: MAX_EDIT_BYTES + 1, max: MAX_EDIT_BYTES }
   await refuses(editFile(permit('a', 'write'), options('x', 'yy')), 'resource_limit', limit)
   await refuses(editFile(permit('a', 'write'), options('x', 'ü')), 'resource_limit', limit)
-  assert.equal((await editFile(permit('a', 'write'), options('x', 'y'))).bytesWritten, MAX_EDIT_BYTES)
+  assert.equal((await editFile(permit('a', 'write'), options('x', 'y'))).bytes_written, MAX_EDIT_BYTES)
   await truncate(path, MAX_EDIT_BYTES + 1)
   await refuses(editFile(permit('a', 'write'), options('y', '')), 'resource_limit', limit)
   await writeFile(path, 'a'.repeat(MAX_EDIT_BYTES / 2))
-  const huge = editFile(permit('a', 'write'), options('a', 'b'.repeat(1_000), { replaceAll: true }))
+  const huge = editFile(permit('a', 'write'), options('a', 'b'.repeat(1_000), { replace_all: true }))
   await refuses(huge, 'resource_limit', { asked: MAX_EDIT_BYTES * 500 })
 })
 

@@ -13,7 +13,8 @@ import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { alone } from '../support/files.ts'
 
 const WORKS: Readonly<Record<string, (permit: Scene['permit'], share: TimeShare) => Promise<unknown>>> = {
-  edit: (permit, share) => editFile(permit('f', 'write'), { oldString: 'a', newString: 'b', replaceAll: true, expectedMtime: null }, share),
+  edit: (permit, share) =>
+    editFile(permit('f', 'write'), { old_string: 'a', new_string: 'b', replace_all: true, expected_mtime: null }, share),
   patch: (permit, share) =>
     applyPatch(
       parsePatch('*** Begin Patch\n*** Update File: f\n-a\n+b\n*** Add File: g\n+g\n*** End Patch'),

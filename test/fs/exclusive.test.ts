@@ -27,14 +27,14 @@ test('who is called off while another has the file waits no longer, does nothing
   const first = exclusively([await stat(file, { bigint: true })], work, NEVER)
   await entered.promise
   const closing = new AbortController()
-  const options = { data: Buffer.from('new'), mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null } as const
+  const options = { data: Buffer.from('new'), mode: 'replace', atomic: false, mkdir_parents: false, expected_mtime: null } as const
   const changes = parsePatch('*** Begin Patch\n*** Update File: f\n-old\n+new\n*** End Patch')
   const waiting = [
     readFile(permit('f'), {}, closing.signal),
     writeFile(permit('f', 'write'), options, closing.signal),
     edit.editFile(
       permit('f', 'write'),
-      { oldString: 'old', newString: 'new', replaceAll: false, expectedMtime: null },
+      { old_string: 'old', new_string: 'new', replace_all: false, expected_mtime: null },
       alone(closing.signal),
     ),
     patch.applyPatch(

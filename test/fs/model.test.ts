@@ -141,8 +141,8 @@ test('random trees of files and links are read as the rules say, and nothing out
         data: Buffer.from(answers[i]!),
         mode: 'replace',
         atomic: i % 2 === 0,
-        mkdirParents: false,
-        expectedMtime: null,
+        mkdir_parents: false,
+        expected_mtime: null,
       } as const
       const written = await writeFile(permit('', 'write', fields), options).catch((error: unknown) =>
         isAppError(error) ? error.code : assert.fail(String(error)),

@@ -98,7 +98,7 @@ test('every change has a time of its own, in milliseconds too', async (t) => {
   const times = new Set<number>()
   await put(join(inside, 'f'), '0')
   for (let i = 1; i <= 20; i++) {
-    await editFile(permit('f', 'write'), { oldString: `${i - 1}`, newString: `${i}`, replaceAll: false, expectedMtime: null })
+    await editFile(permit('f', 'write'), { old_string: `${i - 1}`, new_string: `${i}`, replace_all: false, expected_mtime: null })
     times.add(mtimeMs((await stat(join(inside, 'f'), { bigint: true })).mtimeNs))
   }
   assert.equal(times.size, 20)
@@ -107,7 +107,7 @@ test('every change has a time of its own, in milliseconds too', async (t) => {
 test('… a new file in the place of another too', async (t) => {
   const { inside, permit } = await fileScene(t)
   await put(join(inside, 'f'), '0')
-  const options = { mode: 'replace', atomic: true, mkdirParents: false, expectedMtime: null } as const
+  const options = { mode: 'replace', atomic: true, mkdir_parents: false, expected_mtime: null } as const
   const times = new Set<number>()
   for (let i = 1; i <= 30; i++) {
     const { atomic, mtime_ms } = await writeFile(permit('f', 'write'), { ...options, data: Buffer.from(`${i}`) })
@@ -120,13 +120,13 @@ test('… a new file in the place of another too', async (t) => {
 test('… and what is appended: who expects an earlier time is told', async (t) => {
   const { inside, permit } = await fileScene(t)
   await put(join(inside, 'f'), '')
-  const options = { data: Buffer.from('x'), mode: 'append', atomic: false, mkdirParents: false } as const
+  const options = { data: Buffer.from('x'), mode: 'append', atomic: false, mkdir_parents: false } as const
   const times = new Set<number>()
-  for (let i = 1; i <= 30; i++) times.add((await writeFile(permit('f', 'write'), { ...options, expectedMtime: null })).mtime_ms)
+  for (let i = 1; i <= 30; i++) times.add((await writeFile(permit('f', 'write'), { ...options, expected_mtime: null })).mtime_ms)
   assert.equal(times.size, 30)
   for (const time of [...times].slice(0, -1))
-    await refuses(writeFile(permit('f', 'write'), { ...options, expectedMtime: `${time}` }), 'conflict', { reason: 'changed' })
-  await writeFile(permit('f', 'write'), { ...options, expectedMtime: `${[...times].at(-1)}` })
+    await refuses(writeFile(permit('f', 'write'), { ...options, expected_mtime: `${time}` }), 'conflict', { reason: 'changed' })
+  await writeFile(permit('f', 'write'), { ...options, expected_mtime: `${[...times].at(-1)}` })
   assert.equal(await readFile(join(inside, 'f'), 'utf8'), 'x'.repeat(31))
 })
 
@@ -198,7 +198,7 @@ test('a longer content that cannot be taken away again is told', { skip: both },
     import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
     const permit = await rootPermits(process.argv[1])
     writeFileSync(process.argv[1] + '/f', 'old')
-    const options = { data: Buffer.alloc(1_000_000), mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null }
+    const options = { data: Buffer.alloc(1_000_000), mode: 'replace', atomic: false, mkdir_parents: false, expected_mtime: null }
     const error = await writeFile(permit('f', 'write'), options).catch((error) => error)
     console.log(error.code, error.data.errno, error.data.left_changed?.length)
   `
@@ -213,7 +213,7 @@ test('a file that is appended to loses what makes it run as its owner, too', asy
   const { inside, permit } = await fileScene(t)
   await put(join(inside, 'f'), 'old')
   await chmod(join(inside, 'f'), 0o6755)
-  const options = { mode: 'append', atomic: false, mkdirParents: false, expectedMtime: null } as const
+  const options = { mode: 'append', atomic: false, mkdir_parents: false, expected_mtime: null } as const
   await writeFile(permit('f', 'write'), { ...options, data: Buffer.from('er') })
   assert.equal((await stat(join(inside, 'f'))).mode & 0o7777, 0o755)
 })
@@ -250,7 +250,7 @@ test('who reads through us sees no part of a change, and comes in turn however m
   const { inside, permit } = await fileScene(t)
   const contents = ['a', 'b'].map((letter) => letter.repeat(1024 * KiB - 1))
   await put(join(inside, 'f'), contents[0]!)
-  const options = { mode: 'replace', atomic: false, mkdirParents: false, expectedMtime: null } as const
+  const options = { mode: 'replace', atomic: false, mkdir_parents: false, expected_mtime: null } as const
   const state = { isOver: false }
   // Some write all the time, until whoever reads has had enough.
   const writers = contents.map(async (content) => {
@@ -266,7 +266,7 @@ test('who reads through us sees no part of a change, and comes in turn however m
 
 test('directories that were made for a file do not stay without it', async (t) => {
   const { inside, permit } = await fileScene(t)
-  const options = { data: Buffer.from('x'), mode: 'replace', atomic: false, mkdirParents: true, expectedMtime: null } as const
+  const options = { data: Buffer.from('x'), mode: 'replace', atomic: false, mkdir_parents: true, expected_mtime: null } as const
   await refuses(writeFile(permit(`a/b/${'n'.repeat(256)}`, 'write'), options), 'file_error', { errno: 'ENAMETOOLONG' })
   await refuses(writeFile(permit(`a/${'n'.repeat(256)}/c`, 'write'), options), 'file_error', { errno: 'ENAMETOOLONG' })
   assert.deepEqual(await everythingIn(inside), [])
@@ -281,7 +281,7 @@ test('a full disk costs nothing of what is there', needs.bwrap, async (t) => {
     const permit = await rootPermits(process.argv[1])
     writeFileSync(process.argv[1] + '/old', 'old')
     for (const mode of ['replace', 'append']) {
-      const options = { data: Buffer.alloc(1_000_000), mode, atomic: false, mkdirParents: false, expectedMtime: null }
+      const options = { data: Buffer.alloc(1_000_000), mode, atomic: false, mkdir_parents: false, expected_mtime: null }
       const error = await writeFile(permit('old', 'write'), options).catch((error) => error)
       console.log(error.code, error.data.errno, error.data.left_changed, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
     }
@@ -305,7 +305,7 @@ test(
     import { parsePatch } from ${JSON.stringify(import.meta.resolve('../../src/fs/patch-text.ts'))}
     import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
     const permit = await rootPermits(process.argv[1])
-    const create = { data: Buffer.from('new'), mode: 'create', atomic: false, mkdirParents: false, expectedMtime: null }
+    const create = { data: Buffer.from('new'), mode: 'create', atomic: false, mkdir_parents: false, expected_mtime: null }
     await writeFile(permit('c', 'write'), create)
     const error = await writeFile(permit('c', 'write'), create).catch((error) => error)
     const patch = '*** Begin Patch\\n*** Add File: e\\n+e\\n*** Update File: a\\n*** Move to: d/a\\n-one\\n+two\\n*** Update File: b\\n-one\\n+two\\n*** End Patch'

@@ -16,7 +16,7 @@ import { hasProc } from '../support/processes.ts'
 
 const data = Buffer.from('new')
 const patch = (path: string): string => `*** Begin Patch\n*** Add File: ${path}\n+new\n*** End Patch`
-const WRITE = { data, atomic: true, mkdirParents: true, expectedMtime: null } as const
+const WRITE = { data, atomic: true, mkdir_parents: true, expected_mtime: null } as const
 
 const OPERATIONS: Readonly<Record<string, (permit: FilePermit) => Promise<unknown>>> = {
   readFile: (permit) => readFile(permit),
@@ -28,8 +28,8 @@ const OPERATIONS: Readonly<Record<string, (permit: FilePermit) => Promise<unknow
   replace: (permit) => writeFile(permit, { ...WRITE, mode: 'replace' }),
   'replace in place': (permit) => writeFile(permit, { ...WRITE, mode: 'replace', atomic: false }),
   append: (permit) => writeFile(permit, { ...WRITE, mode: 'append' }),
-  'replace as expected': (permit) => writeFile(permit, { ...WRITE, mode: 'replace', expectedMtime: 'then' }),
-  editFile: (permit) => editFile(permit, { oldString: 'n', newString: 'm', replaceAll: false, expectedMtime: null }),
+  'replace as expected': (permit) => writeFile(permit, { ...WRITE, mode: 'replace', expected_mtime: 'then' }),
+  editFile: (permit) => editFile(permit, { old_string: 'n', new_string: 'm', replace_all: false, expected_mtime: null }),
   applyPatch: (permit) =>
     applyPatch(
       parsePatch(patch('a')),

@@ -198,7 +198,7 @@ test('a directory that becomes a link while files are written: nothing outside i
       const [mode, atomic] = ways[round % ways.length]!
       // Half of the time a file that is there, half of the time one that is not, below directories that are not.
       const path = mode !== 'create' && round % 2 === 0 ? 'd/e/g' : `d/n${round}/m/f`
-      return writeFile(permit(path, 'write'), { data, mode, atomic, mkdirParents: true, expectedMtime: null })
+      return writeFile(permit(path, 'write'), { data, mode, atomic, mkdir_parents: true, expected_mtime: null })
     })
   })
   await requireUntouched(outside)
@@ -218,7 +218,7 @@ test('a file that becomes a link while it is written: nothing outside is changed
   await during(FLIP, join(d, 'f'), join(outside, 'f'), async () => {
     await untilBoth((round) => {
       const [mode, atomic] = ways[round % ways.length]!
-      return writeFile(permit('d/f', 'write'), { data: Buffer.from('inside'), mode, atomic, mkdirParents: false, expectedMtime: null })
+      return writeFile(permit('d/f', 'write'), { data: Buffer.from('inside'), mode, atomic, mkdir_parents: false, expected_mtime: null })
     })
   })
   await requireUntouched(outside)
@@ -231,9 +231,9 @@ test('a directory that becomes a link while files are edited and patched: nothin
   await whileSwapping(d, link, async () => {
     await untilBoth(async (round) => {
       const [from, to] = round % 2 === 0 ? ['inside', 'within'] : ['within', 'inside']
-      const other = { oldString: 'i', newString: 'I', replaceAll: true, expectedMtime: null }
-      if (round % 3 === 0) return editFile(permit('d/f', 'write'), { ...other, oldString: from, newString: to })
-      if (round % 3 === 1) return editFile(permit('d/f', 'write'), { ...other, oldString: 'from outside', newString: 'changed' })
+      const other = { old_string: 'i', new_string: 'I', replace_all: true, expected_mtime: null }
+      if (round % 3 === 0) return editFile(permit('d/f', 'write'), { ...other, old_string: from, new_string: to })
+      if (round % 3 === 1) return editFile(permit('d/f', 'write'), { ...other, old_string: 'from outside', new_string: 'changed' })
       const patch = `*** Begin Patch\n*** Update File: d/e/g\n@@\n-${from}\n+${to}\n*** Add File: d/n${round}/f\n+new\n*** End Patch`
       return applyPatch(parsePatch(patch), permitFor, async () => undefined)
     })

@@ -23,13 +23,13 @@ const change = async ({ permit }: Scene, name: string, how: string): Promise<voi
   const write = {
     data: Buffer.from('two\n'),
     mode: 'replace',
-    mkdirParents: false,
+    mkdir_parents: false,
     atomic: how === 'write, atomic',
-    expectedMtime: null,
+    expected_mtime: null,
   } as const
-  const edit = { oldString: 'one', newString: 'two', replaceAll: false, expectedMtime: null }
+  const edit = { old_string: 'one', new_string: 'two', replace_all: false, expected_mtime: null }
   if (how === 'edit') await editFile(permit(name, 'write'), edit)
-  else if (how === 'edit, whole') await editFile(permit(name, 'write'), { ...edit, oldString: '', newString: 'two\n' })
+  else if (how === 'edit, whole') await editFile(permit(name, 'write'), { ...edit, old_string: '', new_string: 'two\n' })
   else if (how === 'patch') await patch(permit, `*** Update File: ${name}\n-one\n+two`)
   else await writeFile(permit(name, 'write'), write)
 }

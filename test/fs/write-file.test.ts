@@ -15,8 +15,8 @@ const options = (mode: WriteOptions['mode'], atomic: boolean, more: Partial<Writ
   data: Buffer.from('new'),
   mode,
   atomic,
-  mkdirParents: false,
-  expectedMtime: null,
+  mkdir_parents: false,
+  expected_mtime: null,
   ...more,
 })
 
@@ -41,7 +41,7 @@ for (const [mode, atomic] of WAYS) {
     try {
       const written = await writeFile(permit('a', 'write'), options(mode, atomic))
       const { mtime, mtime_ms } = await statPath(permit('a'))
-      assert.deepEqual(written, { bytesWritten: 3, created: true, atomic: true, mtime, mtime_ms })
+      assert.deepEqual(written, { bytes_written: 3, created: true, atomic: true, mtime, mtime_ms })
     } finally {
       process.umask(umask)
     }
@@ -92,7 +92,7 @@ for (const [mode, atomic] of WAYS) {
 
   test(`${way}: missing directories are made when asked`, async (t) => {
     const { inside, permit } = await fileScene(t)
-    const written = await writeFile(permit('a/b/c', 'write'), options(mode, atomic, { mkdirParents: true }))
+    const written = await writeFile(permit('a/b/c', 'write'), options(mode, atomic, { mkdir_parents: true }))
     assert.equal(written.created, true)
     assert.deepEqual(await everythingIn(inside), ['a', 'a/b', 'a/b/c'])
   })
@@ -100,7 +100,7 @@ for (const [mode, atomic] of WAYS) {
   test(`${way}: the file must be as it is expected to be`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const first = await writeFile(permit('a', 'write'), options('create', true, { data: Buffer.from('old') }))
-    const expect = (expectedMtime: string): WriteOptions => options(mode, atomic, { expectedMtime, mkdirParents: true })
+    const expect = (expected_mtime: string): WriteOptions => options(mode, atomic, { expected_mtime, mkdir_parents: true })
     const { mtime } = first
     const wrong = '2026-02-25T10:00:00.123456789Z'
     const a = permit('a', 'write')
@@ -248,7 +248,7 @@ test('of many who replace what they have seen, one does', async (t) => {
     const data = Array.from({ length: 6 }, (_, i) => Buffer.from(`${round}.${i}`))
     const expected = mtime
     const results = await Promise.allSettled(
-      data.map((one) => writeFile(permit('a', 'write'), options('replace', true, { data: one, expectedMtime: expected }))),
+      data.map((one) => writeFile(permit('a', 'write'), options('replace', true, { data: one, expected_mtime: expected }))),
     )
     const won = results.flatMap((result, i) => (result.status === 'fulfilled' ? [{ i, mtime: result.value.mtime }] : []))
     assert.equal(won.length, 1)
@@ -309,7 +309,7 @@ test('a disk that is full says so, and leaves nothing of what should have been w
     writeFileSync(process.argv[1] + '/old', 'old')
     const data = Buffer.alloc(1_000_000)
     for (const [name, mode] of [['old', 'replace'], ['new', 'replace'], ['new', 'create']]) {
-      const options = { data, mode, atomic: true, mkdirParents: false, expectedMtime: null }
+      const options = { data, mode, atomic: true, mkdir_parents: false, expected_mtime: null }
       const error = await writeFile(permit(name, 'write'), options).catch((error) => error)
       console.log(error.code, error.data.errno, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
     }
@@ -325,7 +325,7 @@ test('empty content is content', async (t) => {
   const empty = { data: new Uint8Array() }
   await put(join(inside, 'a'), 'old')
   for (const atomic of [false, true]) {
-    assert.equal((await writeFile(permit('a', 'write'), options('replace', atomic, empty))).bytesWritten, 0)
+    assert.equal((await writeFile(permit('a', 'write'), options('replace', atomic, empty))).bytes_written, 0)
     assert.equal((await lstat(join(inside, 'a'))).size, 0)
   }
 })

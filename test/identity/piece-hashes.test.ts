@@ -7,7 +7,7 @@ import fc from 'fast-check'
 import { sha256 } from '../../src/identity/hash.ts'
 import { PieceHashes, pieceHashes } from '../../src/identity/piece-hashes.ts'
 import { stdinPieces } from '../../src/protocol/exec.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
+import { STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 
 const hex = (hashes: readonly Uint8Array[]): string[] => hashes.map((hash) => Buffer.from(hash).toString('hex'))
 

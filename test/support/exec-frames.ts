@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { EXEC_PREFIX, execFrame, type ExecExit, type ExecFrame, type ExecRequest } from '../../src/protocol/exec.ts'
-import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits.ts'
-import { STDIN_PIECE_BYTES } from '../../src/protocol/stdin-limits.ts'
+import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))

@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http'
 import type { FastifyReply } from 'fastify'
 
 import type { Clock, Timer } from '../../base/clock.ts'
-import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
+import { RAW_RUN_TYPE } from '../../protocol/run-events.ts'
 
 /** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
 export const SSE_HEARTBEAT_MS = 15_000

@@ -7,7 +7,7 @@ import type { RunEvent, RunOutcome, RunSink } from '../../exec/run-spec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
-import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-json.ts'
+import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../protocol/run-events.ts'
 import { toBase64 } from '../../protocol/text.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 

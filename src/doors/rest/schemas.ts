@@ -1,7 +1,6 @@
 import * as z from 'zod'
 
-import { MAX_NAME, MAX_TEXT } from '../../protocol/limits.ts'
-import { MAX_STDIN_BYTES, MAX_STDIN_PIECES } from '../../protocol/stdin-limits.ts'
+import { MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
 
 /**

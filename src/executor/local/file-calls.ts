@@ -105,15 +105,8 @@ const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce
       )
       return { result, data }
     }
-    case 'file_write': {
-      const { mode, atomic, expected_mtime: expectedMtime, mkdir_parents: mkdirParents, data } = call
-      const { bytesWritten: bytes_written, ...rest } = await writeFile(
-        permit,
-        { data, mode, mkdirParents, atomic, expectedMtime },
-        share.signal,
-      )
-      return plain({ bytes_written, ...rest })
-    }
+    case 'file_write':
+      return plain(await writeFile(permit, call, share.signal))
     case 'file_list': {
       const maxEntries = Math.min(call.max_entries ?? MAX_LISTED, MAX_LISTED)
       return plain(await listDirectory(permit, { recursive: call.recursive, maxEntries }, share))
@@ -125,10 +118,8 @@ const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce
     case 'file_stat':
       return plain(await statPath(permit))
     case 'file_edit': {
-      const { replace_all: replaceAll, expected_mtime: expectedMtime } = call
-      const [oldString, newString] = [text(call.old_string, 'old_string'), text(call.new_string, 'new_string')]
-      const { bytesWritten: bytes_written, ...rest } = await editFile(permit, { oldString, newString, replaceAll, expectedMtime }, share)
-      return plain({ bytes_written, ...rest })
+      const [old_string, new_string] = [text(call.old_string, 'old_string'), text(call.new_string, 'new_string')]
+      return plain(await editFile(permit, { ...call, old_string, new_string }, share))
     }
     case 'file_patch': {
       const base = call.path

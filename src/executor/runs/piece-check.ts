@@ -1,7 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import { equalBytes, newSha256 } from '../../identity/hash.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
-import { STDIN_PIECE_BYTES } from '../../protocol/stdin-limits.ts'
+import { STDIN_PIECE_BYTES } from '../../protocol/limits.ts'
 
 /** What is known of the bytes so far: the piece that they belong to is not whole, is the signed one, or is not. */
 export type PieceVerdict = 'incomplete' | 'signed' | 'wrong'

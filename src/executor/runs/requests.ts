@@ -9,7 +9,6 @@ import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest, type ExecRequest } fro
 import { sha256 } from '../../identity/hash.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
-import { SIGN_AGAIN_MS } from '../../protocol/resume-limits.ts'
 import type { Contacts } from '../../trust/contacts.ts'
 import type { AuthorityJournal } from '../authority-journal.ts'
 import type { PeerLink } from '../links/links.ts'
@@ -17,6 +16,9 @@ import type { OperatorGate } from '../operator-gate.ts'
 import type { RequestProof, ToExecutor } from '../port/messages.ts'
 import { checkProvenRequest } from './proven-request.ts'
 import type { Signatures } from '../links/signatures.ts'
+
+/** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
+export const SIGN_AGAIN_MS = 15_000
 
 export interface RequestsComponents {
   readonly authority: AuthorityJournal

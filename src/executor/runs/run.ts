@@ -9,7 +9,6 @@ import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import { RESUME_BURST, RESUMES_PER_SECOND } from '../../protocol/resume-limits.ts'
 import { Execution, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
@@ -18,6 +17,10 @@ import type { RunReport } from './report.ts'
 import { StdinFeed } from './stdin-feed.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { WARNING_TEXT } from './warning-text.ts'
+
+/** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
+export const RESUME_BURST = 32
+const RESUMES_PER_SECOND = 8
 
 export interface RunComponents {
   readonly cells: Pick<Cells, 'open'>

@@ -13,12 +13,12 @@ import {
   DENIALS_PER_SECOND,
   MAX_PORT_RUNS,
   MAX_RUNS_PER_PEER,
+  MAX_UNACKED_TOTAL,
   SHUTDOWN_KILL_MS,
   STRANGERS_REQUEST_BURST,
   STRANGERS_REQUESTS_PER_SECOND,
 } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { LINGERING } from '../../protocol/resume-limits.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
 
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
@@ -30,6 +30,12 @@ import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './outlet.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
+
+/**
+ * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have
+ * as many machines as it likes. `bytes` of them all are half of what all runs may keep: those that run have the other half.
+ */
+export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
 /** What all runs of an executor share. */
 export interface RunsComponents {

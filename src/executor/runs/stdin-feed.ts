@@ -2,8 +2,7 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { SignedStdin } from '../../protocol/exec.ts'
-import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA } from '../../protocol/limits.ts'
-import { MAX_PIECES_UNACKED } from '../../protocol/stdin-limits.ts'
+import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED } from '../../protocol/limits.ts'
 import { PieceCheck } from './piece-check.ts'
 
 export interface StdinFeedInit {

@@ -1,24 +1,8 @@
-import type { Capability } from '../../protocol/rexd-names.ts'
+import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
 import type { PatternToken } from '../mesh/acl.ts'
 import type { Root } from './file-permit.ts'
 
-/** Limits of REXD, under the names they have in the file and in the protocol. Bytes and milliseconds. */
-export interface LocalLimits {
-  /** Output of one process, both streams together. */
-  readonly max_output_bytes: number
-  /** What one `fs.read` may give out. */
-  readonly max_file_read_bytes: number
-  readonly max_processes_per_session: number
-  /** Of a command that names no time. */
-  readonly default_timeout_ms: number
-  /** No command runs longer. */
-  readonly hard_timeout_ms: number
-  readonly max_concurrent_sessions: number
-  /** Programs that may outlive their sessions, of all sessions together. */
-  readonly max_detached_processes: number
-  /** No such program runs longer; what one gets that names no time. */
-  readonly max_detached_ms: number
-}
+export type LocalLimits = Readonly<Record<LimitName, number>>
 
 /** What a file that names no limit gets. */
 export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({

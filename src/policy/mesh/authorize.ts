@@ -1,6 +1,6 @@
 import { errorText } from '../../base/errors.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { MAX_STDIN_HELD } from '../../protocol/stdin-limits.ts'
+import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
 import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'

@@ -1,8 +1,7 @@
 import { AppError, isAppError, type ErrorCode } from '../../base/errors.ts'
 import type { TargetRequest, TargetRunner } from '../../executor/local/target-program.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import { runEventsOf, type RunPart } from '../../protocol/run-events.ts'
-import { RAW_RUN_TYPE } from '../../protocol/run-json.ts'
+import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../../protocol/run-events.ts'
 import type { LocalApi } from '../../local-api/local-api.ts'
 import { runProver } from '../../local-api/operator.ts'
 

@@ -1,7 +1,7 @@
 import { constants } from 'node:os'
 
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
-import type { RunEventJson } from '../../protocol/run-json.ts'
+import type { RunEventJson } from '../../protocol/run-events.ts'
 import { shellWord, shellWords } from './print.ts'
 
 export type ExitEvent = Extract<RunEventJson, { type: 'exit' }>

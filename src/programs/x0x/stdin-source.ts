@@ -6,8 +6,7 @@ import { isatty, ReadStream } from 'node:tty'
 
 import { AppError, errorText } from '../../base/errors.ts'
 import { toHex } from '../../protocol/ids.ts'
-import { MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
-import { MAX_STDIN_BYTES } from '../../protocol/stdin-limits.ts'
+import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits.ts'
 import { usageError } from './failure.ts'
 
 /** What follows the request object in a streamed body. */

@@ -7,8 +7,7 @@ import { StdinFeed } from '../../../src/executor/runs/stdin-feed.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import type { StdinSink } from '../../../src/process/stdin.ts'
-import { ACK_EVERY_MS, MAX_FRAME_DATA } from '../../../src/protocol/limits.ts'
-import { MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../../src/protocol/stdin-limits.ts'
+import { ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDIN_PIECE_BYTES } from '../../../src/protocol/limits.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
