@@ -1,4 +1,3 @@
-import type { AgentId, MachineId, RequestId } from './ids.ts'
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
 import type { DenialReason, WarningKind } from './reasons.ts'
@@ -22,7 +21,7 @@ const within = (low: number, high: number): Check<number> =>
 const count = within(0, Number.MAX_SAFE_INTEGER)
 const orNull = <T>(fits: Check<T>): Check<T | null> => check((value) => value === null || fits(value))
 const listOf = <T>(fits: Check<T>): Check<T[]> => check((value) => Array.isArray(value) && value.every(fits))
-const id = check<RequestId | AgentId | MachineId>((value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value))
+const id = check<string>((value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value))
 /** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
 const name = <T extends string>(): Check<T> => check((value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value))
 
