@@ -1,47 +1,63 @@
-/** A counting semaphore: `limit` callers are inside at once, the others enter in the order in which they came. */
+interface Waiting {
+  readonly places: number
+  readonly go: () => void
+}
+
+/** A counting semaphore of `limit` places. Callers enter in the order in which they came: who needs more places than are free is not overtaken. */
 export class Turnstile {
   readonly #limit: number
-  readonly #queue: (() => void)[] = []
+  readonly #queue: Waiting[] = []
+  /** Places that are taken. */
   #inside = 0
 
   constructor(init: { limit: number }) {
     this.#limit = init.limit
   }
 
-  /** True when nobody would have to wait. */
+  /** True when nobody who needs one place would have to wait. */
   get free(): boolean {
-    return this.#inside < this.#limit
+    return this.#queue.length === 0 && this.#inside < this.#limit
   }
 
-  /** Waits for a place and answers how to give it back, which may be called more than once. Throws the signal's reason, and holds no place then. */
-  async enter(signal: AbortSignal): Promise<() => void> {
+  /** Waits for its places, at most `limit`, and answers how to give them back, which may be called more than once. Throws the signal's reason, and holds none then. */
+  async enter(signal: AbortSignal, places = 1): Promise<() => void> {
     signal.throwIfAborted()
-    if (this.#inside < this.#limit) this.#inside += 1
-    else await this.#wait(signal)
+    if (this.#queue.length === 0 && this.#inside + places <= this.#limit) this.#inside += places
+    else await this.#wait(signal, places)
     let inside = true
     return () => {
-      if (inside) this.#leave()
+      if (inside) this.#leave(places)
       inside = false
     }
   }
 
-  /** Passes the place on to the caller that has waited longest. */
-  #leave(): void {
-    const next = this.#queue.shift()
-    if (next === undefined) this.#inside -= 1
-    else next()
+  #leave(places: number): void {
+    this.#inside -= places
+    this.#admit()
   }
 
-  async #wait(signal: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const abort = (): void => {
-      const at = this.#queue.indexOf(resolve)
-      if (at !== -1) this.#queue.splice(at, 1)
-      // Not in the queue any more: `#leave` has passed a place on to this caller in this very turn.
-      else this.#leave()
-      resolve()
+  /** Passes free places on to the callers that have waited longest. */
+  #admit(): void {
+    for (let [next] = this.#queue; next !== undefined && this.#inside + next.places <= this.#limit; [next] = this.#queue) {
+      this.#queue.shift()
+      this.#inside += next.places
+      next.go()
     }
-    this.#queue.push(resolve)
+  }
+
+  async #wait(signal: AbortSignal, places: number): Promise<void> {
+    const { promise, resolve: go } = Promise.withResolvers<void>()
+    const waiting: Waiting = { places, go }
+    const abort = (): void => {
+      const at = this.#queue.indexOf(waiting)
+      // Not in the queue any more: `#admit` has passed places on to this caller in this very turn.
+      if (at === -1) this.#inside -= places
+      else this.#queue.splice(at, 1)
+      // Those behind it may need fewer than it did.
+      this.#admit()
+      go()
+    }
+    this.#queue.push(waiting)
     signal.addEventListener('abort', abort, { once: true })
     await promise
     signal.removeEventListener('abort', abort)

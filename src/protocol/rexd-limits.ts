@@ -13,8 +13,14 @@ export const MAX_ROOTS = 64
 /** Variables that a command may be given, and one of them. */
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
-/** Calls about files of one session that work at once, the others wait: what a client reads ahead, twice over. Each may hold 128 descriptors, a patch some 700: three for each file, one for each directory that it makes, and those of a walk. */
-export const MAX_FILE_CALLS = 8
+/**
+ * Places of one session's calls about files, which work at once; the others wait. A call takes four, of which there are twice as
+ * many as a client reads ahead, and may hold some 700 descriptors: of a patch three for each file, one for each directory that it
+ * makes, and those of a walk. A look at one file takes one place, and holds those of a walk alone, some 130.
+ */
+export const MAX_FILE_PLACES = 32
+export const FILE_CALL_PLACES = 4
+export const FILE_LOOK_PLACES = 1
 /** Entries or matches that one answer holds: with paths of a usual length they fit MAX_LISTED_BYTES. */
 export const MAX_LISTED = 10_000
 /** All of them together, as JSON. */

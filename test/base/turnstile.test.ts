@@ -41,7 +41,29 @@ test('who is called off in the turn in which a place was passed on has none, and
   assert.equal(turnstile.free, true)
 })
 
-/** What may happen, one after the other; `n` picks among those that it can happen to. */
+test('who needs several places waits for all of them, is not overtaken, and lets those behind it in when it gives up', async () => {
+  const turnstile = new Turnstile({ limit: 4 })
+  const never = new AbortController().signal
+  const leave = await turnstile.enter(never)
+  const hasty = new AbortController()
+  const whole = turnstile.enter(hasty.signal, 4)
+  assert.equal(turnstile.free, false)
+  const order: string[] = []
+  const three = turnstile.enter(never, 3).then((out) => (order.push('three'), out))
+  const last = turnstile.enter(never, 4).then((out) => (order.push('last'), out))
+  await turn()
+  assert.deepEqual(order, [])
+  hasty.abort(new Error('enough'))
+  await assert.rejects(whole, /enough/)
+  ;(await three)()
+  await turn()
+  assert.deepEqual(order, ['three'])
+  leave()
+  ;(await last)()
+  assert.equal(turnstile.free, true)
+})
+
+/** What may happen, one after the other; `n` picks among those that it can happen to, and how many places who enters needs. */
 type Step = { readonly kind: 'enter' | 'leave' | 'abort' | 'microtask' | 'turn'; readonly n: number }
 
 const steps: fc.Arbitrary<Step[]> = fc.array(
@@ -58,22 +80,23 @@ const play = async (
 ): Promise<{ asked: number[]; entered: number[]; queued: number[]; free: boolean }> => {
   const turnstile = new Turnstile({ limit })
   const waiting = new Map<number, AbortController>()
-  const inside: (() => void)[] = []
+  const inside: { readonly places: number; readonly leave: () => void }[] = []
   const [calledOff, waited] = [new Set<number>(), new Set<number>()]
   const entered: number[] = []
   let count = 0
-  const enter = (): void => {
+  const taken = (): number => inside.reduce((sum, { places }) => sum + places, 0)
+  const enter = (places: number): void => {
     const [id, controller] = [count++, new AbortController()]
     waiting.set(id, controller)
-    if (!turnstile.free) waited.add(id)
+    if (!turnstile.free || taken() + places > limit) waited.add(id)
     const came = (leave: () => void): void => {
       waiting.delete(id)
       if (controller.signal.aborted) return leave()
       entered.push(id)
-      inside.push(leave)
-      assert.ok(inside.length <= limit, 'more are inside than may be')
+      inside.push({ places, leave })
+      assert.ok(taken() <= limit, 'more are inside than may be')
     }
-    turnstile.enter(controller.signal).then(came, () => waiting.delete(id))
+    turnstile.enter(controller.signal, places).then(came, () => waiting.delete(id))
   }
   const abort = (n: number): void => {
     const [id, controller] = [...waiting][n % waiting.size] ?? []
@@ -81,12 +104,12 @@ const play = async (
     controller?.abort(new Error('gone'))
   }
   for (const { kind, n } of script)
-    if (kind === 'enter') enter()
-    else if (kind === 'leave') inside.splice(n % Math.max(1, inside.length), 1)[0]?.()
+    if (kind === 'enter') enter(1 + (n % limit))
+    else if (kind === 'leave') inside.splice(n % Math.max(1, inside.length), 1)[0]?.leave()
     else if (kind === 'abort') abort(n)
     else await (kind === 'microtask' ? null : turn())
   do {
-    for (const leave of inside.splice(0)) leave()
+    for (const { leave } of inside.splice(0)) leave()
     await turn()
   } while (inside.length > 0)
   const asked = Array.from({ length: count }, (_, id) => id).filter((id) => !calledOff.has(id))

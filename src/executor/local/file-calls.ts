@@ -15,7 +15,7 @@ import { writeFile } from '../../fs/write-file.ts'
 import { authorizeFile } from '../../policy/local/authorize.ts'
 import type { FileAccess, FilePermit } from '../../policy/local/file-permit.ts'
 import { MAX_JOURNALLED_PATTERN } from '../../protocol/local-limits.ts'
-import { MAX_LISTED } from '../../protocol/rexd-limits.ts'
+import { FILE_CALL_PLACES, FILE_LOOK_PLACES, MAX_LISTED } from '../../protocol/rexd-limits.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import type { FileAnswer, FileCall } from '../port/local-executor.ts'
@@ -33,6 +33,8 @@ const METHODS = {
 } as const satisfies Record<FileCall['type'], string>
 
 const CHANGES: readonly FileCall['type'][] = ['file_write', 'file_edit', 'file_patch']
+
+const placesOf = ({ type }: FileCall): number => (type === 'file_read' || type === 'file_stat' ? FILE_LOOK_PLACES : FILE_CALL_PLACES)
 
 /** Bytes that go into files. */
 const contentOf = (call: FileCall): number | null => {
@@ -83,7 +85,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
-    return await session.aboutFiles(async (share) => {
+    return await session.aboutFiles(placesOf(call), async (share) => {
       const permit = permitFor(call.path, access)
       await record(join(permit.root.path, ...permit.names), contentOf(call))
       return perform(call, permit, { permitFor, announce, share })

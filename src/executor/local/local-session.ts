@@ -5,7 +5,7 @@ import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
-import { MAX_FILE_CALLS, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
+import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
 import type { EndCause } from '../runs/execution.ts'
 import { RunSet } from './run-set.ts'
 
@@ -18,7 +18,7 @@ export class LocalSession {
   readonly #clock: Clock
   readonly #share: TimeShare
   readonly #ending = new AbortController()
-  readonly #fileTurns = new Turnstile({ limit: MAX_FILE_CALLS })
+  readonly #fileTurns = new Turnstile({ limit: MAX_FILE_PLACES })
   readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
@@ -36,9 +36,9 @@ export class LocalSession {
     return this.#closing !== null
   }
 
-  /** Does one file call; MAX_FILE_CALLS of them work at once. Closing the session aborts it, unless it has begun to change something. */
-  async aboutFiles<T>(work: (share: TimeShare) => Promise<T>): Promise<T> {
-    const leave = await this.#fileTurns.enter(this.#ending.signal)
+  /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session aborts it, unless it has begun to change something. */
+  async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>): Promise<T> {
+    const leave = await this.#fileTurns.enter(this.#ending.signal, places)
     const call = work(this.#share)
     this.#fileCalls.add(call)
     try {

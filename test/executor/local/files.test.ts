@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { FileAnswer, FileCall } from '../../../src/executor/port/local-executor.ts'
+import { FILE_LOOK_PLACES, MAX_FILE_PLACES } from '../../../src/protocol/rexd-limits.ts'
 import { everythingIn, refuses } from '../../support/file-permit.ts'
 import { LocalHost, type LocalHostOptions, type Opening } from '../../support/local-engine.ts'
 
@@ -185,3 +186,20 @@ test('what was asked of files and not done has a line that says why', async (t) 
     ],
   )
 })
+
+for (const method of methods) {
+  const isLook = method === 'file_read' || method === 'file_stat'
+  test(`${NAMES[method]} ${isLook ? 'needs one place of its session' : 'waits for as many places of its session as a patch needs'}`, async (t) => {
+    const { host, session, call } = await hostWith(t)
+    const other = await host.open()
+    const over = Promise.withResolvers<void>()
+    const holding = host.engine.session(session).aboutFiles(MAX_FILE_PLACES - FILE_LOOK_PLACES, () => over.promise)
+    const asked = call(method, pathFor(method))
+    // Its line stands before that of this one, where it did not have to wait.
+    await call('file_read', 'file', { session: other })
+    const begun = (await host.lines()).filter((line) => 'path' in line && 'session_id' in line && line.session_id === session)
+    assert.equal(begun.length, isLook ? 1 : 0)
+    over.resolve()
+    await Promise.all([holding, asked])
+  })
+}
