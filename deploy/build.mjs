@@ -1,10 +1,11 @@
 // Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
-import { createHash } from 'node:crypto'
-import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 
+import { FUNCTION } from './rexd-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
 
 /** To use rexd a few times, on a machine that does much else. */
@@ -61,17 +62,24 @@ export const TARGETS = {
     banner: DAEMON_PRELUDE,
     supported: { 'dynamic-import': true },
   },
-  // Started by dist/rexd.mjs, which is start-rexd.mjs: a function, so that it can be kept as the runtime compiled it.
+  // Loads rexd.cjs.
   rexd: {
+    entry: 'deploy/start-rexd.mjs',
+    out: 'dist/rexd.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: SHEBANG,
+    supported: {},
+  },
+  // A function, which rexd-script.mjs calls.
+  'rexd-script': {
     entry: 'src/programs/rexd/main.ts',
     out: 'dist/rexd.cjs',
     format: 'cjs',
     target: 'node24',
-    banner: '(function (require, module, __filename, __dirname, __url) {',
-    footer: '})',
+    banner: FUNCTION.head,
     supported: { 'dynamic-import': false },
-    define: { 'import.meta.url': '__url' },
-    started: true,
+    isScript: true,
   },
   // What programs import as x0x/client.
   client: {
@@ -95,9 +103,6 @@ export const TARGETS = {
     end: 'process.exit(status)',
   },
 }
-
-/** Starts the bundle of rexd. */
-const REXD = 'dist/rexd.mjs'
 
 /** An import of a file that has a bundle of its own becomes one of that bundle. */
 const apart = {
@@ -160,36 +165,30 @@ main(process.argv.slice(2), process.env).then(
 /** A bundle that another one loads. */
 const library = (entry) => `export * from './${entry}'`
 
-/** What `rexd.cjs` begins with: a cache is of one text, told by this. */
-const named = (text) => `// ${createHash('sha256').update(text).digest('hex')}\n${text}`
-
 /** Builds one target in memory; answers its text and esbuild's account of what went in. */
 export const bundle = async ({
   entry,
   format,
   target,
   banner,
-  footer = '',
   supported,
-  define = {},
-  started = false,
+  isScript = false,
   readable = false,
   end = 'process.exitCode = status',
 }) => {
   const { build } = await import('esbuild')
-  const contents = entry.endsWith('main.ts') && !started ? starter(entry, end) : library(entry)
+  const contents = entry.endsWith('main.ts') && !isScript ? starter(entry, end) : library(entry)
   const result = await build({
     stdin: { contents, resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
     bundle: true,
-    plugins: [apart, leftOut, ...(started ? [builtins] : [])],
+    plugins: [apart, leftOut, ...(isScript ? [builtins] : [])],
     platform: 'node',
     format,
     target,
     supported,
-    define,
     banner: { js: banner },
-    footer: { js: footer },
+    ...(isScript ? { footer: { js: FUNCTION.tail }, define: { 'import.meta.url': '__url' } } : {}),
     // Prefer ES modules: what is not used is left out.
     mainFields: ['module', 'main'],
     legalComments: 'none',
@@ -203,11 +202,11 @@ export const bundle = async ({
     logOverride: { 'empty-import-meta': 'silent' },
   })
   const [{ text }] = result.outputFiles
-  return { text: started ? named(text) : text, metafile: result.metafile }
+  return { text, metafile: result.metafile }
 }
 
 /** Writes a file whole, so that a program started meanwhile sees the old one or the new. */
-const replace = async (path, text, mode) => {
+export const replace = async (path, text, mode) => {
   const temporary = `${path}.${process.pid}.tmp`
   try {
     await writeFile(temporary, text)
@@ -219,16 +218,35 @@ const replace = async (path, text, mode) => {
   }
 }
 
-/** Keeps how the runtime compiles rexd, which takes half of its start. Where that cannot be, it starts all the same. */
-const cacheRexd = async () => {
+const REXD_CACHE = join(packageRoot, 'dist', 'rexd.cache')
+
+const writeCache = async (directory) => {
   // A flag of ours would make a cache that fits no other start.
   const { NODE_OPTIONS: _flags, ...env } = process.env
-  const argv = [join(packageRoot, 'deploy', 'cache-rexd.mjs')]
-  const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, { env, encoding: 'utf8', timeout: CACHE_MS })
-  if (status === 0) return
-  await rm(join(packageRoot, 'dist', 'rexd.cache'), { force: true })
-  console.error(`rexd will start slower, for how it is compiled could not be kept: ${error?.message ?? stderr}`)
+  const argv = [join(packageRoot, 'deploy', 'cache-rexd.mjs'), directory]
+  // Other signals are handled by the rexd that runs in that process.
+  const options = { env, encoding: 'utf8', timeout: CACHE_MS, killSignal: 'SIGKILL' }
+  const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, options)
+  if (status !== 0) throw error ?? new Error(stderr)
+  await replace(REXD_CACHE, await readFile(join(directory, 'rexd.cache')), 0o644)
 }
+
+/** Does work in a directory that is gone afterwards, also where what ran there was killed. */
+const inTemporary = async (work) => {
+  const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-build-')))
+  try {
+    await work(directory)
+  } finally {
+    await rm(directory, { recursive: true, force: true })
+  }
+}
+
+/** Keeps how the runtime compiles rexd, which takes half of its start. Where that cannot be, it starts all the same. */
+const cacheRexd = async () =>
+  inTemporary(writeCache).catch(async (error) => {
+    await rm(REXD_CACHE, { force: true })
+    console.error(`rexd will start slower, for how it is compiled could not be kept: ${error.message}`)
+  })
 
 /** The licences of everything that went into the bundles: most ask to travel with the code. */
 const licences = async (metafiles) => {
@@ -262,9 +280,8 @@ export const buildAll = async () => {
   const bundles = await Promise.all(targets.map(bundle))
   await mkdir(join(packageRoot, 'dist'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
-  await replace(join(packageRoot, REXD), await readFile(join(packageRoot, 'deploy', 'start-rexd.mjs')), 0o755)
   // What was built before and is none of ours any more would be packed with the rest.
-  const ours = new Set([REXD, ...targets.map(({ out }) => out)].map((path) => basename(path)))
+  const ours = new Set(targets.map(({ out }) => basename(out)))
   for (const name of await readdir(join(packageRoot, 'dist')))
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
   await cacheRexd()

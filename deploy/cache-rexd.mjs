@@ -1,20 +1,19 @@
-// Run by the build, under the runtime that is to run rexd: uses the built rexd as its callers do, and keeps how the runtime compiled it.
-import { chmod, mkdtemp, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
+// Run by the build, under the runtime that is to run rexd: uses the built rexd as its callers do, and writes rexd.cache, how the
+// runtime compiled it, into the directory that it is given.
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { pathToFileURL } from 'node:url'
 import { Script } from 'node:vm'
 
+import { keyOf, mainOf } from './rexd-script.mjs'
 import { packageRoot } from './runtime.mjs'
 
-const dist = join(packageRoot, 'dist')
-const file = join(dist, 'rexd.cjs')
+const dist = (name) => join(packageRoot, 'dist', name)
 
 /** The client is our own build of it: it speaks to the rexd that runs in this process. */
 const use = async (main, config) => {
-  const { connect, streams } = await import(pathToFileURL(join(dist, 'client.mjs')).href)
+  const { connect, streams } = await import(pathToFileURL(dist('client.mjs')).href)
   const [input, output] = [new PassThrough(), new PassThrough()]
   for (const [name, value] of Object.entries({ stdin: input, stdout: output })) Object.defineProperty(process, name, { value })
   const served = main(['--stdio', '--config', config], process.env)
@@ -34,27 +33,20 @@ const keep = async (directory) => {
   const [root, journal] = [directory, join(directory, 'audit.log')].map((path) => JSON.stringify(path))
   const settings = `[[security.allowed_roots]]\npath = ${root}\n[security]\nallow_write = true\n[audit]\npath = ${journal}\n`
   await writeFile(config, settings, { mode: 0o600 })
-  const text = await readFile(file, 'latin1')
-  const script = new Script(text, { filename: file })
-  const module = { exports: {} }
-  const url = pathToFileURL(join(dist, 'rexd.mjs')).href
-  script.runInThisContext()(createRequire(file), module, file, dist, url)
-  await use(module.exports.main, config)
-  const key = `${text.slice(0, text.indexOf('\n'))} ${process.version} ${process.platform}-${process.arch}\n`
-  const temporary = join(dist, `rexd.cache.${process.pid}.tmp`)
-  await writeFile(temporary, Buffer.concat([Buffer.from(key, 'latin1'), script.createCachedData()]))
-  await chmod(temporary, 0o644)
-  await rename(temporary, join(dist, 'rexd.cache'))
+  const [file, url] = [dist('rexd.cjs'), pathToFileURL(dist('rexd.mjs')).href]
+  const text = await readFile(file)
+  const script = new Script(text.toString(), { filename: file })
+  await use(mainOf(script, file, url), config)
+  const compiled = script.createCachedData()
+  await writeFile(join(directory, 'rexd.cache'), Buffer.concat([Buffer.from(keyOf(text, compiled)), compiled]))
 }
 
-const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-build-')))
 // What nobody catches here would be for rexd to catch.
-const status = await keep(directory).then(
+const status = await keep(process.argv[2]).then(
   () => 0,
   (error) => {
     console.error(error.message)
     return 1
   },
 )
-await rm(directory, { recursive: true, force: true })
 process.exit(status)

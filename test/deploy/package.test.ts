@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { cp, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 
 import { bundle, TARGETS } from '../../deploy/build.mjs'
+import { tempDir } from '../support/temp-dir.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 
@@ -55,6 +59,16 @@ test('a packed x0x brings along nothing but its runtime, and what terminals need
   assert.equal(manifest.dependencies, undefined)
   for (const name of Object.keys(manifest.optionalDependencies)) assert.match(name, /^(node-(linux|darwin)-(x64|arm64)|@lydell\/node-pty)$/)
   for (const script of ['preinstall', 'install', 'postinstall', 'prepare']) assert.equal(manifest.scripts[script], undefined)
+})
+
+test('what is packed of dist is what was built, and nothing that a killed build left half-written', async (t) => {
+  const cwd = await tempDir(t)
+  await cp(join(ROOT, 'package.json'), join(cwd, 'package.json'))
+  await mkdir(join(cwd, 'dist'))
+  for (const name of ['rexd.cjs', 'rexd.cache', 'rexd.cache.123.tmp', 'x0x.cjs.123.tmp']) await writeFile(join(cwd, 'dist', name), '')
+  const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd })
+  const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
+  assert.deepEqual(files.map(({ path }) => path).sort(), ['dist/rexd.cache', 'dist/rexd.cjs', 'package.json'])
 })
 
 /** Packages of node_modules that went into a bundle. */

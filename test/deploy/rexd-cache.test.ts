@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { hash } from 'node:crypto'
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, beforeEach, test } from 'node:test'
 import { Script } from 'node:vm'
+
+import { replace } from '../../deploy/build.mjs'
+import { tempDir } from '../support/temp-dir.ts'
 
 // dist/rexd.cache: how the runtime compiled rexd when it was built.
 
@@ -37,26 +41,51 @@ const cacheIn = async (): Promise<{ key: string; data: Buffer }> => {
   return { key: cache.toString('latin1', 0, end), data: cache.subarray(end) }
 }
 
-test('the cache is of the bundle beside it, and the runtime takes it', async () => {
+test('the first line says of which bytes the cache is, of which bundle and for which runtime, and the runtime takes it', async () => {
   const { key, data } = await cacheIn()
-  const text = await readFile(join(dir, 'rexd.cjs'), 'latin1')
-  assert.equal(key, `${text.slice(0, text.indexOf('\n'))} ${process.version} ${process.platform}-${process.arch}\n`)
-  assert.equal(new Script(text, { cachedData: data }).cachedDataRejected, false)
-  // It is read as it stands, one byte a character.
-  assert.doesNotMatch(text, /[^\n\x20-\x7e\t]/)
+  const bundle = await readFile(join(dir, 'rexd.cjs'))
+  assert.equal(key, `${hash('sha256', bundle)} ${hash('sha256', data)} ${process.version} ${process.platform}-${process.arch}\n`)
+  assert.equal(new Script(bundle.toString(), { cachedData: data }).cachedDataRejected, false)
+})
+
+test('a damaged cache ends nothing, wherever it is damaged', async () => {
+  const started = run()
+  assert.match(started, /^0 rexd \d/)
+  const { key, data } = await cacheIn()
+  for (let part = 0; part < 8; part++) {
+    const damaged = Buffer.from(data)
+    const at = part === 0 ? 64 : Math.floor((data.length / 8) * part)
+    damaged.fill(0, at, at + 4096)
+    await writeFile(join(dir, 'rexd.cache'), Buffer.concat([Buffer.from(key), damaged]))
+    assert.equal(run(), started, `zeros at ${at} of ${data.length}`)
+  }
+})
+
+test('a bundle that was edited by hand runs as it stands, also where it is as long as before', async () => {
+  const started = run()
+  const version = /[\d.]+$/m.exec(started)?.[0] ?? ''
+  const text = await readFile(join(dir, 'rexd.cjs'), 'utf8')
+  for (const other of [version.replaceAll(/\d/g, '9'), `${version}–ä`]) {
+    const edited = text.replace(`version:"${version}"`, `version:"${other}"`)
+    assert.ok(edited !== text)
+    await writeFile(join(dir, 'rexd.cjs'), edited)
+    assert.equal(run(), started.replace(version, other))
+  }
 })
 
 test('what is of another text or another runtime, cut off or no cache at all counts for nothing', async () => {
   const started = run()
-  assert.match(started, /^0 rexd \d/)
   const { key, data } = await cacheIn()
   const cache = join(dir, 'rexd.cache')
-  const other = Buffer.from(data)
-  other.fill(0xff, 0, 64)
+  const whole = hash('sha256', data)
+  const rejected = Buffer.from(data)
+  rejected.fill(0xff, 0, 64)
+  const rejectedKey = key.replace(whole, hash('sha256', rejected))
   for (const bytes of [
-    Buffer.concat([Buffer.from(key.replace(process.version, 'v24.0.0')), other]),
-    Buffer.concat([Buffer.from(key.replace(/[0-9a-f]{64}/, (digest) => digest.replaceAll(/./g, '0'))), other]),
-    Buffer.concat([Buffer.from(key), other]),
+    Buffer.concat([Buffer.from(rejectedKey.replace(process.version, 'v24.0.0')), rejected]),
+    Buffer.concat([Buffer.from(rejectedKey.replace(/^[0-9a-f]{64}/, '0'.repeat(64))), rejected]),
+    Buffer.concat([Buffer.from(rejectedKey), rejected]),
+    Buffer.from(key.replace(whole, hash('sha256', ''))),
     Buffer.from(key),
     Buffer.from(key.slice(0, -1)),
     Buffer.from('nothing of ours'),
@@ -90,4 +119,11 @@ test('a start writes nothing, beside the bundle or where its user has caches', a
   run({ HOME: home, XDG_CACHE_HOME: home, TMPDIR: home })
   assert.deepEqual(await place(), before)
   assert.deepEqual([await readdir(home), (await readdir(dir)).sort()], [[], [...FILES, 'home'].sort()])
+})
+
+test('what the build cannot put in its place leaves nothing beside it', async (t) => {
+  const place = await tempDir(t)
+  await mkdir(join(place, 'rexd.cache', 'full'), { recursive: true })
+  await assert.rejects(replace(join(place, 'rexd.cache'), 'text', 0o644))
+  assert.deepEqual(await readdir(place), ['rexd.cache'])
 })
