@@ -10,7 +10,7 @@ import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-import { isLifeEvent } from '../../src/audit/life-events.ts'
+import { isLifeEvent } from '../../test/support/journal.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 
 /** What users run: the bundle that `npm run build` makes. */

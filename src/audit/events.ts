@@ -1,6 +1,6 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
-import type { LifeEvent } from './life-events.ts'
+import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
 export const JOURNAL_EVENTS = [
@@ -18,9 +18,7 @@ export const JOURNAL_EVENTS = [
   'authority',
   'http_refused',
   'refusals_suppressed',
-  'began',
-  'head',
-  'stopped',
+  ...LIFE_EVENTS,
 ] as const
 
 /** Whose run it is. A request id belongs to one agent on one machine, so the three go together. */
@@ -137,6 +135,10 @@ export interface LocalRunKey extends LocalKey {
 }
 
 export type AnyRunKey = RunKey | LocalRunKey
+
+/** One text for each run. */
+export const keyOf = (key: AnyRunKey): string =>
+  'agent_id' in key ? `${key.agent_id}.${key.machine_id}.${key.request_id}` : `${key.session_id}.${key.request_id}`
 
 type OfLocalRun<E extends RunKey> = LocalRunKey & Omit<E, keyof RunKey>
 
@@ -263,6 +265,3 @@ export interface LineHead {
 }
 
 export type JournalLine = LineHead & JournalEvent
-
-/** A line about another agent's run, or a Request of ours. */
-export type MeshLine = LineHead & MeshEvent

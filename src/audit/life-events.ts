@@ -41,6 +41,3 @@ export interface SealEvent {
 export type LifeEvent = BeganEvent | SealEvent
 
 export const LIFE_EVENTS = ['began', 'head', 'stopped'] as const satisfies readonly LifeEvent['event'][]
-
-export const isLifeEvent = <E extends { readonly event: string }>(event: E): event is E & LifeEvent =>
-  LIFE_EVENTS.some((name) => name === event.event)

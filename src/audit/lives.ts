@@ -6,6 +6,7 @@ import { JOURNAL_HEAD_DOMAIN, signatureOf } from './line.ts'
 
 export interface Place {
   readonly file: string
+  /** From 1. */
   readonly line: number
 }
 

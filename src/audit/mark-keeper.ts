@@ -1,8 +1,31 @@
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import type { AnyRunKey, JournalEvent, LocalEvent, LostEvent } from './events.ts'
-import { endedAmong, endsRun, keyOf } from './run-ends.ts'
+import { keyOf, type AnyRunKey, type JournalEvent, type LocalEvent, type LostEvent } from './events.ts'
+import { parseLine } from './parse-line.ts'
 import type { RunMarks } from './run-marks.ts'
+import { tailJournal } from './tail.ts'
+
+/** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */
+const MAX_RECOVERY_LINES = 10_000
+
+/** Another denial may be of a request that only used a running one's id. */
+export const endsRun = (event: JournalEvent): event is JournalEvent & AnyRunKey =>
+  event.event === 'exit' ||
+  event.event === 'lost' ||
+  (event.event === 'denial' && event.reason === 'spawn_failed') ||
+  (event.event === 'refused' && event.request_id !== undefined)
+
+/** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
+export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Promise<ReadonlySet<string>> => {
+  const wanted = new Set(runs.map(keyOf))
+  const ended = new Set<string>()
+  if (wanted.size === 0) return ended
+  for await (const text of tailJournal(path, { lines: MAX_RECOVERY_LINES, follow: false })) {
+    const line = parseLine(Buffer.from(text))
+    if (line !== null && endsRun(line) && wanted.has(keyOf(line))) ended.add(keyOf(line))
+  }
+  return ended
+}
 
 /** The marks of a journal's runs. A journal may have none; that a mark cannot be removed is logged. */
 export class MarkKeeper {

@@ -1,9 +1,41 @@
-import { open } from 'node:fs/promises'
+import { open, type FileHandle } from 'node:fs/promises'
 
 import { LineSplitter, type Line } from '../protocol/lines.ts'
 import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 
 const CHUNK_BYTES = 256 * 1024
+
+/** Reads on from a position, as often as it is asked; keeps no more than one line. */
+export class LineReader {
+  readonly #file: FileHandle
+  readonly #lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
+  #position: number
+
+  constructor(file: FileHandle, position: number) {
+    this.#file = file
+    this.#position = position
+  }
+
+  get position(): number {
+    return this.#position
+  }
+
+  /** The lines that end before the end that the file has now, in handfuls. */
+  async *lines(): AsyncGenerator<Line[]> {
+    for (;;) {
+      // A fresh buffer each time: lines are views of it.
+      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, this.#position)
+      if (bytesRead === 0) return
+      this.#position += bytesRead
+      yield [...this.#lines.push(buffer.subarray(0, bytesRead))]
+    }
+  }
+
+  /** What stands behind the last line feed, when no more will come. */
+  rest(): Line | null {
+    return this.#lines.rest()
+  }
+}
 
 /** One line of a file as it stands there. */
 export interface RawLine {
@@ -15,33 +47,25 @@ export interface RawLine {
   readonly complete: boolean
 }
 
-export interface ReadLinesOptions {
-  readonly signal?: AbortSignal | undefined
-  /** Called once, when all that there is was read; what has come meanwhile is read as well. */
-  readonly atEnd?: (() => Promise<void>) | undefined
-}
-
-/** The lines of a file in handfuls, in bounded memory whatever the file holds. */
-export async function* readLines(path: string, { signal, atEnd }: ReadLinesOptions = {}): AsyncGenerator<RawLine[]> {
+/**
+ * The lines of a file in handfuls, in bounded memory whatever the file holds. `atEnd` is called once, when all that there
+ * is was read; what has come meanwhile is read as well.
+ */
+export async function* readLines(path: string, signal?: AbortSignal, atEnd?: () => Promise<void>): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
-  const lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
+  const reader = new LineReader(file, 0)
   let count = 0
   const numbered = (line: Line, complete: boolean): RawLine => ({ number: ++count, bytes: line === 'too_long' ? null : line, complete })
-  let again = atEnd
   try {
-    for (;;) {
+    for (const next of [atEnd, undefined]) {
       signal?.throwIfAborted()
-      // A fresh buffer each time: lines are views of it.
-      const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, null)
-      if (bytesRead === 0) {
-        if (again === undefined) break
-        await again()
-        again = undefined
-        continue
+      for await (const lines of reader.lines()) {
+        yield lines.map((line) => numbered(line, true))
+        signal?.throwIfAborted()
       }
-      yield Array.from(lines.push(buffer.subarray(0, bytesRead)), (line) => numbered(line, true))
+      await next?.()
     }
-    const rest = lines.rest()
+    const rest = reader.rest()
     if (rest !== null) yield [numbered(rest, false)]
   } finally {
     await file.close()

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 
 import type { Clock, Timer } from '../base/clock.ts'
 import { RateLimit } from '../base/rate-limit.ts'
-import { TokenBucket, type TokenBucketInit } from '../base/token-bucket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/local-limits.ts'
 import { isOfStranger } from '../protocol/reasons.ts'
 import type { ArgvCut, RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
@@ -70,20 +70,10 @@ const sourceOf = (event: RefusalEvent): Source => {
 
 const reasonOf = (event: RefusalEvent): string => ('reason' in event ? event.reason : (event.code ?? 'other'))
 
-/** How many lines there may be of each source of one kind, and of all. */
-class Meter {
-  readonly #sources: RateLimit
-  /** Null: the sources are few. */
-  readonly #total: TokenBucket | null
-
-  constructor(components: { clock: Clock }, init: { total: TokenBucketInit | null }) {
-    this.#sources = new RateLimit(components, { ...REFUSAL_LINES, sources: MAX_REFUSAL_SOURCES })
-    this.#total = init.total && new TokenBucket(components, init.total)
-  }
-
-  take(source: string): boolean {
-    return this.#sources.allows(source) && this.#total?.take() !== false
-  }
+/** Bounds the lines of each source of one kind, and of all of them together; `total` is null where there are few sources. */
+interface Meter {
+  readonly sources: RateLimit
+  readonly total: TokenBucket | null
 }
 
 /** What was not written, in bounded memory. */
@@ -108,8 +98,9 @@ class Counted {
     this.#to = now
   }
 
-  /** With what was counted later. */
-  join(later: Counted): this {
+  /** With what was counted later, if anything. */
+  join(later: Counted | null): this {
+    if (later === null) return this
     for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#note(kind, name)
     for (const [reason, count] of later.#reasons) this.#more(reason, count)
     this.#count += later.#count
@@ -153,14 +144,20 @@ export class Refusals {
   constructor(components: { clock: Clock }, init: { write: (event: RefusalsSuppressedEvent) => Promise<void> }) {
     this.#clock = components.clock
     this.#write = init.write
-    const meter = (total: TokenBucketInit | null): Meter => new Meter(components, { total })
-    this.#meters = { stranger: meter(REFUSAL_TOTAL_LINES), agent: meter(REFUSAL_TOTAL_LINES), own: meter(null) }
+    const sources = (): RateLimit => new RateLimit(components, { ...REFUSAL_LINES, sources: MAX_REFUSAL_SOURCES })
+    const total = (): TokenBucket => new TokenBucket(components, REFUSAL_TOTAL_LINES)
+    this.#meters = {
+      stranger: { sources: sources(), total: total() },
+      agent: { sources: sources(), total: total() },
+      own: { sources: sources(), total: null },
+    }
   }
 
   /** False: it is counted instead. */
   admits(event: RefusalEvent): boolean {
     const { kind, name } = sourceOf(event)
-    if (this.#meters[kind].take(name)) return true
+    const { sources, total } = this.#meters[kind]
+    if (sources.allows(name) && total?.take() !== false) return true
     this.suppress(event)
     return false
   }
@@ -182,15 +179,9 @@ export class Refusals {
     try {
       await this.#write(counted.event)
     } catch (error) {
-      const later = this.#since()
-      this.#suppressed = later === null ? counted : counted.join(later)
+      this.#suppressed = counted.join(this.#suppressed)
       throw error
     }
-  }
-
-  /** What was counted meanwhile. */
-  #since(): Counted | null {
-    return this.#suppressed
   }
 
   async #due(): Promise<void> {

@@ -2,8 +2,8 @@ import { open, stat, type FileHandle } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, errorText } from '../base/errors.ts'
-import { LINE_FEED, LineSplitter, type Line } from '../protocol/lines.ts'
-import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
+import { LINE_FEED, type Line } from '../protocol/lines.ts'
+import { LineReader } from './read-lines.ts'
 
 /** Lines that `audit tail` shows at most before it follows. */
 const MAX_TAIL_LINES = 100_000
@@ -38,43 +38,20 @@ const startOfLast = async (file: FileHandle, size: number, count: number): Promi
   return 0
 }
 
-/** Reads on from a position; a line is given when its line feed has come. */
-class Follower {
-  readonly #file: FileHandle
-  #position: number
-  readonly #lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
-
-  constructor(file: FileHandle, position: number) {
-    this.#file = file
-    this.#position = position
-  }
-
-  async *lines(): AsyncGenerator<string> {
-    for (;;) {
-      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, this.#position)
-      if (bytesRead === 0) return
-      this.#position += bytesRead
-      for (const line of this.#lines.push(buffer.subarray(0, bytesRead))) yield* textOf(line)
-    }
-  }
-
-  /** What stands behind the last line feed, when no more will come. */
-  rest(): string[] {
-    const rest = this.#lines.rest()
-    return rest === null ? [] : textOf(rest)
-  }
-
-  /** Another file is at the path, or this one was cut. */
-  async isOver(path: string): Promise<boolean> {
-    const mine = await this.#file.stat()
-    if (mine.size < this.#position) return true
-    const there = await stat(path).catch(() => null)
-    return there !== null && (there.dev !== mine.dev || there.ino !== mine.ino)
-  }
+/** Another file is at the path, or this one was cut. */
+const isOver = async (path: string, file: FileHandle, { position }: LineReader): Promise<boolean> => {
+  const mine = await file.stat()
+  if (mine.size < position) return true
+  const there = await stat(path).catch(() => null)
+  return there !== null && (there.dev !== mine.dev || there.ino !== mine.ino)
 }
 
 /** Longer than any line of ours is none. */
-const textOf = (line: Line): string[] => (line === 'too_long' ? [] : [line.toString('utf8')])
+const textOf = (line: Line | null): string[] => (line === null || line === 'too_long' ? [] : [line.toString('utf8')])
+
+async function* textsOf(reader: LineReader): AsyncGenerator<string> {
+  for await (const lines of reader.lines()) yield* lines.flatMap(textOf)
+}
 
 /**
  * The last lines of a journal and, when asked, those to come, until the signal. Rotation is followed:
@@ -88,15 +65,15 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
     if (file === null) return
     try {
       const { size } = await file.stat()
-      const follower = new Follower(file, isRotated ? 0 : await startOfLast(file, size, options.lines))
-      yield* follower.lines()
-      while (!stopped() && !(await follower.isOver(path))) {
+      const reader = new LineReader(file, isRotated ? 0 : await startOfLast(file, size, options.lines))
+      yield* textsOf(reader)
+      while (!stopped() && !(await isOver(path, file, reader))) {
         await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
-        yield* follower.lines()
+        yield* textsOf(reader)
       }
       // What was written between the last look and the rotation.
-      yield* follower.lines()
-      yield* follower.rest()
+      yield* textsOf(reader)
+      yield* textOf(reader.rest())
     } finally {
       await file.close()
     }

@@ -1,12 +1,11 @@
 import { AppError, errorText } from '../base/errors.ts'
 import type { AgentId } from '../protocol/ids.ts'
-import type { AnyRunKey, JournalLine } from './events.ts'
+import { keyOf, type AnyRunKey, type JournalLine } from './events.ts'
 import { inOrder, partOf, type JournalPart } from './file-order.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { Lives, type ChainState, type Place, type SignedThrough } from './lives.ts'
 import { isTorn, parseLine } from './parse-line.ts'
 import { readLines, type RawLine } from './read-lines.ts'
-import { keyOf } from './run-ends.ts'
 
 /** Problems that one verification lists; it goes on counting. */
 export const MAX_VERIFY_PROBLEMS = 100
@@ -23,13 +22,7 @@ export const MAX_VERIFY_HEADS = 1_000
 export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'signature', 'unfinished'] as const
 export type ProblemKind = (typeof PROBLEM_KINDS)[number]
 
-export interface JournalProblem {
-  readonly file: string
-  /** From 1. */
-  readonly line: number
-  readonly kind: ProblemKind
-  readonly message: string
-}
+export type JournalProblem = Place & { readonly kind: ProblemKind; readonly message: string }
 
 export interface ChainHead {
   readonly chain: string
@@ -226,7 +219,7 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
       verifier.nextFile()
       // Only the newest grows.
       const atEnd = path === ordered.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
-      for await (const lines of readLines(path, { signal, atEnd })) for (const line of lines) verifier.take(path, line)
+      for await (const lines of readLines(path, signal, atEnd)) for (const line of lines) verifier.take(path, line)
     }
     return verifier.finish(ordered)
   } catch (error) {

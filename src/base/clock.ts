@@ -3,25 +3,20 @@ export interface Timer {
   cancel(): void
 }
 
-export interface TimerOptions {
-  /** True when this timer alone must not keep the process alive. */
-  readonly unref?: boolean
-}
-
 /** Where time comes from, so that a test can be the one who says what time it is. */
 export interface Clock {
   /** Milliseconds since the Unix epoch; may jump. */
   now(): number
   /** Milliseconds since some fixed moment; never goes back. Use it for durations. */
   monotonic(): number
-  /** Calls once after `ms` milliseconds, however many those are. */
-  setTimeout(callback: () => void, ms: number, options?: TimerOptions): Timer
+  /** Calls once after `ms` milliseconds, however many those are. `unref`: this timer alone does not keep the process alive. */
+  setTimeout(callback: () => void, ms: number, options?: { readonly unref?: boolean }): Timer
 }
 
 /** The runtime's timers fire at once beyond this (2^31 - 1 ms), so longer waits are chunked. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1
 
-const startTimer = (callback: () => void, ms: number, options: TimerOptions = {}): Timer => {
+const startTimer: Clock['setTimeout'] = (callback, ms, options = {}) => {
   let handle: NodeJS.Timeout
   const due = performance.now() + ms
   const wait = (left: number): void => {

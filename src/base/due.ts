@@ -1,15 +1,11 @@
-export interface DueComponents<T> {
-  /** Called with everything asked for since the last call, and not again before its promise resolves. It must not throw. */
-  deliver(all: readonly T[]): Promise<void>
-}
-
 /** Collects what is to be delivered: each item once, however often it was asked for, in the order in which they were last asked for. */
 export class Due<T> {
   readonly #deliver: (all: readonly T[]) => Promise<void>
   readonly #due = new Set<T>()
   #work: Promise<void> | null = null
 
-  constructor(components: DueComponents<T>) {
+  /** `deliver`: called with everything asked for since the last call, and not again before its promise resolves. It must not throw. */
+  constructor(components: { deliver(all: readonly T[]): Promise<void> }) {
     this.#deliver = components.deliver
   }
 

@@ -5,7 +5,7 @@ import { dirname } from 'node:path'
 import { AppError, errorText, isMissing } from './errors.ts'
 import { wayTo } from './way.ts'
 
-const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
+export const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
 
 const quoted = (path: string): string => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`)
 
@@ -31,17 +31,15 @@ export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void
   assertPrivate(path, info, mode)
 }
 
-export interface PrivateFileOptions {
-  /** Also accept a file that its group may read and that belongs to another: a system daemon's, read by a member of its group. */
-  readonly groupMayRead?: boolean
-}
-
 /**
  * Reads a file that nobody else may read. A link is followed and its target is what is checked, on
  * the very descriptor that is read. `not_found` when missing, `loose_permissions` with the command that mends it.
+ * `groupMayRead`: a file that its group may read and that belongs to another is accepted too, a system daemon's, read by a member of its group.
  */
-export const readPrivateFile = async (path: string, options: PrivateFileOptions = {}): Promise<Buffer> => {
-  const { groupMayRead = false } = options
+export const readPrivateFile = async (
+  path: string,
+  { groupMayRead = false }: { readonly groupMayRead?: boolean } = {},
+): Promise<Buffer> => {
   // Not blocking, so that a named pipe put in the file's place cannot hold us here.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })

@@ -13,16 +13,11 @@ const distance = (a: string, b: string): number => {
 
 /** The word that was probably meant, or null: at most a third of its letters differ. */
 export const nearest = (word: string, words: readonly string[]): string | null => {
-  let best: string | null = null
-  let fewest = Number.POSITIVE_INFINITY
-  for (const candidate of words) {
-    const edits = distance(word, candidate)
-    if (edits < fewest && edits <= Math.max(1, Math.floor(candidate.length / 3))) {
-      best = candidate
-      fewest = edits
-    }
-  }
-  return best
+  const [best] = words
+    .map((candidate) => ({ candidate, edits: distance(word, candidate) }))
+    .filter(({ candidate, edits }) => edits <= Math.max(1, Math.floor(candidate.length / 3)))
+    .toSorted((a, b) => a.edits - b.edits)
+  return best?.candidate ?? null
 }
 
 /** ` (did you mean X?)`, or nothing. */

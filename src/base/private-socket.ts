@@ -3,7 +3,7 @@ import type { ListenOptions, Server } from 'node:net'
 import { dirname } from 'node:path'
 
 import { AppError } from './errors.ts'
-import { writableByOthers } from './file-rights.ts'
+import { octal, writableByOthers } from './file-rights.ts'
 import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
 
 /** Where a server listens: on the network or on a unix socket of its own. */
@@ -28,7 +28,7 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
       ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`]
       : []),
     // The remedy is another directory and not chmod, which would be wrong for /tmp.
-    ...(letsIn ? [`${directory} lets others in (mode ${(info.mode & 0o7777).toString(8).padStart(4, '0')}): ${own}`] : []),
+    ...(letsIn ? [`${directory} lets others in (mode ${octal(info.mode)}): ${own}`] : []),
     ...writableByOthers(directory),
   ]
 }

@@ -36,14 +36,10 @@ const withDeadline = async (work: Promise<void>, ms: number, what: string): Prom
   }
 }
 
-const startOne = async (entry: StartableEntry, signal: AbortSignal | undefined): Promise<void> => {
-  const ms = entry.deadlineMs ?? DEFAULT_DEADLINE_MS
+const startOne = async ({ name, startable, deadlineMs = DEFAULT_DEADLINE_MS }: StartableEntry): Promise<void> => {
   const controller = new AbortController()
-  const either = signal === undefined ? controller.signal : AbortSignal.any([signal, controller.signal])
-  signal?.throwIfAborted()
   try {
-    await withDeadline((async () => entry.startable.start?.(either))(), ms, `starting ${entry.name}`)
-    signal?.throwIfAborted()
+    await withDeadline((async () => startable.start?.(controller.signal))(), deadlineMs, `starting ${name}`)
   } catch (error) {
     controller.abort(error)
     throw error
@@ -54,12 +50,12 @@ const startOne = async (entry: StartableEntry, signal: AbortSignal | undefined):
  * Starts each in order. When one fails, it and all that had begun are stopped in reverse and its
  * error is thrown; what could not be stopped is named in the message and in `data.stop_failures`.
  */
-export const startAll = async (entries: readonly StartableEntry[], signal?: AbortSignal): Promise<void> => {
+export const startAll = async (entries: readonly StartableEntry[]): Promise<void> => {
   const begun: StartableEntry[] = []
   for (const entry of entries) {
     begun.push(entry)
     try {
-      await startOne(entry, signal)
+      await startOne(entry)
     } catch (error) {
       const failures = await stopAll(begun)
       if (failures.length === 0) throw error
@@ -75,9 +71,9 @@ export const startAll = async (entries: readonly StartableEntry[], signal?: Abor
 /** Stops each in reverse order, each within its deadline. Never throws: what failed is the answer. */
 export const stopAll = async (entries: readonly StartableEntry[]): Promise<readonly StopFailure[]> => {
   const failures: StopFailure[] = []
-  for (const { name, startable, deadlineMs } of entries.toReversed()) {
+  for (const { name, startable, deadlineMs = DEFAULT_DEADLINE_MS } of entries.toReversed()) {
     try {
-      await withDeadline((async () => startable.stop?.())(), deadlineMs ?? DEFAULT_DEADLINE_MS, `stopping ${name}`)
+      await withDeadline((async () => startable.stop?.())(), deadlineMs, `stopping ${name}`)
     } catch (error) {
       failures.push({ name, error })
     }

@@ -27,15 +27,16 @@ class TomlLines {
     this.#text = text
   }
 
-  read(): void {
+  read(): this {
     let table: KeyPath = []
     for (this.#match(BLANK); this.#at < this.#text.length; this.#match(BLANK)) {
       const before = this.#at
       if (this.#take('[[')) table = this.#header(true)
       else if (this.#take('[')) table = this.#header(false)
       else this.#pair(table)
-      if (this.#at === before) return
+      if (this.#at === before) break
     }
+    return this
   }
 
   #header(ofArray: boolean): KeyPath {
@@ -51,9 +52,8 @@ class TomlLines {
       const seen = this.#elements.get(name)
       if (seen !== undefined) path = [...path, seen - 1]
     })
-    this.#note(path)
     if (!this.#take(ofArray ? ']]' : ']')) this.#at = this.#text.length
-    return path
+    return this.#note(path)
   }
 
   #pair(table: KeyPath): void {
@@ -69,14 +69,9 @@ class TomlLines {
   }
 
   #value(path: KeyPath): void {
-    if (this.#take('[')) this.#list(']', (index) => this.#element([...path, index]))
+    if (this.#take('[')) this.#list(']', (index) => this.#value(this.#note([...path, index])))
     else if (this.#take('{')) this.#list('}', () => this.#pair(path))
     else if (this.#match(STRING) === '') this.#match(SCALAR)
-  }
-
-  #element(path: KeyPath): void {
-    this.#note(path)
-    this.#value(path)
   }
 
   #list(close: string, item: (index: number) => void): void {
@@ -101,10 +96,11 @@ class TomlLines {
     return keys
   }
 
-  #note(path: KeyPath): void {
+  #note(path: KeyPath): KeyPath {
     for (; this.#countedTo < this.#at; this.#countedTo++) if (this.#text[this.#countedTo] === '\n') this.#line++
     const name = nameOf(path)
     if (!this.lines.has(name)) this.lines.set(name, this.#line)
+    return path
   }
 
   #take(token: string): boolean {
@@ -130,12 +126,6 @@ const unquote = (quoted: string): string => {
   }
 }
 
-const linesIn = (text: string): ReadonlyMap<string, number> => {
-  const reader = new TomlLines(text)
-  reader.read()
-  return reader.lines
-}
-
 /**
  * Answers the line, from 1, where the value at a path begins; where that is not in the text (a missing
  * key), the line of the nearest thing around it. The text is read at the first question, and once.
@@ -143,7 +133,7 @@ const linesIn = (text: string): ReadonlyMap<string, number> => {
 export const linesOf = (text: string): ((path: KeyPath) => number) => {
   let lines: ReadonlyMap<string, number> | null = null
   return (path) => {
-    lines ??= linesIn(text)
+    lines ??= new TomlLines(text).read().lines
     for (let length = path.length; length > 0; length--) {
       const line = lines.get(nameOf(path.slice(0, length)))
       if (line !== undefined) return line

@@ -10,7 +10,7 @@ import {
   type LinkMachines,
 } from '../identity/link-crypto.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
-import type { KemKeyPair, Primitives } from '../identity/primitives-interface.ts'
+import type { KeyPair, Primitives } from '../identity/primitives-interface.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_EARLY_BYTES } from '../protocol/limits.ts'
@@ -88,7 +88,7 @@ export class LinkHandshake {
     })
   }
 
-  async #confirm(handle: number, m1: Uint8Array, kem: KemKeyPair, m2: Uint8Array): Promise<Handshake> {
+  async #confirm(handle: number, m1: Uint8Array, kem: KeyPair<'kem'>, m2: Uint8Array): Promise<Handshake> {
     const machines: LinkMachines = { machine_initiator: this.#machineKey.machineId, machine_responder: this.#peer }
     const answer: LinkM2 = linkM2.decode(m2)
     const core: LinkM2Core = linkM2Core.decode(answer.core)

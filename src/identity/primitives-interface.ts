@@ -5,14 +5,9 @@ export interface OpaqueSecret<Kind extends 'dsa' | 'kem' | 'aead'> {
   readonly [secretOf]: Kind
 }
 
-export interface DsaKeyPair {
+export interface KeyPair<Kind extends 'dsa' | 'kem'> {
   readonly publicKey: Uint8Array
-  readonly secret: OpaqueSecret<'dsa'>
-}
-
-export interface KemKeyPair {
-  readonly publicKey: Uint8Array
-  readonly secret: OpaqueSecret<'kem'>
+  readonly secret: OpaqueSecret<Kind>
 }
 
 /**
@@ -22,13 +17,13 @@ export interface KemKeyPair {
 export interface Primitives {
   readonly name: 'native' | 'noble'
   /** The key pair of a 32-byte seed (FIPS 204, ξ). */
-  dsaKeygen(seed: Uint8Array): DsaKeyPair
+  dsaKeygen(seed: Uint8Array): KeyPair<'dsa'>
   /** Hedged signature of 3309 bytes. Native: off the event loop; noble: on it, about 5 ms. */
   dsaSign(secret: OpaqueSecret<'dsa'>, message: Uint8Array): Promise<Uint8Array>
   /** False for anything but a valid signature; never throws. */
   dsaVerify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
   /** A fresh key pair, or that of a 64-byte seed (FIPS 203, d ‖ z). */
-  kemKeygen(seed?: Uint8Array): KemKeyPair
+  kemKeygen(seed?: Uint8Array): KeyPair<'kem'>
   /** Throws `malformed` for a public key that FIPS 203 §7.2 refuses. */
   kemEncapsulate(publicKey: Uint8Array): { ciphertext: Uint8Array; sharedSecret: Uint8Array }
   /** Throws `malformed` for a wrong length; a wrong ciphertext gives a secret nobody else has (implicit rejection). */

@@ -58,17 +58,15 @@ export const signedStdin: Field<SignedStdin> = {
   },
 }
 
+/** How what is signed begins: which run it is about, who signs and who is meant. */
+const PARTIES = { version: literal(1), request_id: requestId, from_agent: id32, from_machine: id32, to_agent: id32, to_machine: id32 }
+
 /**
  * What a requester asks, signed with its agent key. Names the target agent and machine and quotes the
  * responder's nonce of this stream, so it means nothing at another host, later, or after a restart.
  */
 export const execRequest = record('exec-request', {
-  version: literal(1),
-  request_id: requestId,
-  from_agent: id32,
-  from_machine: id32,
-  to_agent: id32,
-  to_machine: id32,
+  ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
   /** Epoch milliseconds; evidence only, freshness comes from the nonce. */
   created_at_ms: uint(),
@@ -86,12 +84,7 @@ export type ExecRequest = ValueOf<typeof execRequest>
 
 /** How a run ended, signed with the executing agent's key: evidence that stands without the link. */
 export const execExit = record('exec-exit', {
-  version: literal(1),
-  request_id: requestId,
-  from_agent: id32,
-  from_machine: id32,
-  to_agent: id32,
-  to_machine: id32,
+  ...PARTIES,
   /** SHA-256 of the exact bytes of the Request. */
   request_sha256: sha256,
   /** Exit status; null when a signal ended the child or it never ran. */
@@ -137,15 +130,9 @@ export const execFrame = union('exec-frame', {
   request: [0, signed],
   /** Client to server, every 2 s: the caller is still there. */
   lease_renew: [1, { request_id: requestId }],
-  started: RUN_FRAMES.started,
-  stdout: RUN_FRAMES.stdout,
-  stderr: RUN_FRAMES.stderr,
-  warning: RUN_FRAMES.warning,
+  ...RUN_FRAMES,
   /** Server to client, always the last: `body` is an encoded `exec-exit`. */
   exit: [6, signed],
-  cancel: RUN_FRAMES.cancel,
-  stdin: RUN_FRAMES.stdin,
-  ack: RUN_FRAMES.ack,
   /**
    * Client to server, the first frame of a new stream: go on with the run here; everything below these numbers
    * has come. `request_nonce` is what the Request quoted.
@@ -162,12 +149,9 @@ export const execFrame = union('exec-frame', {
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']
 
-export const isExecBody = (body: Uint8Array): boolean =>
-  body.length >= EXEC_PREFIX.length && EXEC_PREFIX.every((byte, index) => body[index] === byte)
-
 /** The body of a direct message: the prefix and the frame. Throws only `malformed`. */
 export const decodeExecBody = (body: Uint8Array): ExecFrame => {
-  if (!isExecBody(body)) throw new AppError('malformed', 'not an exec body')
+  if (!EXEC_PREFIX.every((byte, index) => body[index] === byte)) throw new AppError('malformed', 'not an exec body')
   return execFrame.decode(body.subarray(EXEC_PREFIX.length))
 }
 

@@ -3,19 +3,6 @@
  * Every number is far above what an honest peer of ours needs and far below what would hold up the event loop.
  */
 
-/** What is counted of a peer. `messages` are those of gossip, `connections` those that it begins. */
-export interface Amounts {
-  readonly bytes: number
-  readonly frames: number
-  readonly pings: number
-  readonly streams: number
-  readonly resets: number
-  readonly messages: number
-  readonly handshakes: number
-  readonly connections: number
-}
-export type Metered = keyof Amounts
-
 /** How much of it a source may do at once, and from then on each second. */
 export interface Rate {
   readonly burst: number
@@ -26,7 +13,7 @@ const KIB = 1024
 const MIB = 1024 * KIB
 
 /** All strangers of one host: some dozens of daemons behind one address. A microsecond to a millisecond each, a few hundredths of a core together. */
-const STRANGER_RATES: Readonly<Record<Metered, Rate>> = {
+const STRANGER_RATES = {
   /** Announcements of a mesh of a thousand agents are 500 KiB/s at most; a request may bring stdin. */
   bytes: { burst: 32 * MIB, perSecond: 2 * MIB },
   frames: { burst: 16_000, perSecond: 2_000 },
@@ -41,7 +28,10 @@ const STRANGER_RATES: Readonly<Record<Metered, Rate>> = {
   handshakes: { burst: 32, perSecond: 4 },
   /** Noise and identify, some milliseconds each. */
   connections: { burst: 128, perSecond: 8 },
-}
+} as const satisfies Readonly<Record<string, Rate>>
+
+/** What is counted of a peer. `messages` are those of gossip, `connections` those that it begins. */
+export type Metered = keyof typeof STRANGER_RATES
 
 /** What one machine may do that contacts of level `unknown`, the ACL or the bootstrap list name: a bootstrap peer relays for many. */
 const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
@@ -74,8 +64,12 @@ const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
 export const LONGEST_REFILL_MS = (1_000 * STRANGER_RATES.streams.burst) / STRANGER_RATES.streams.perSecond
 
 /** By what contacts, ACL and bootstrap list say of a machine. */
-export const RATES = { stranger: STRANGER_RATES, named: NAMED_RATES, accepted: ACCEPTED_RATES } as const
-export type Standing = keyof typeof RATES
+export type Standing = 'stranger' | 'named' | 'accepted'
+export const RATES: Readonly<Record<Standing, Readonly<Record<Metered, Rate>>>> = {
+  stranger: STRANGER_RATES,
+  named: NAMED_RATES,
+  accepted: ACCEPTED_RATES,
+}
 
 /** Sources whose meters are kept, about a kilobyte each; the one that was quiet longest is forgotten. */
 export const MAX_METERED_SOURCES = 4_096

@@ -159,6 +159,7 @@ export const union = <const V extends Variants>(name: string, variants: V): Mess
   if (byTag.size !== Object.keys(variants).length) throw new TypeError(`${name}: two variants share a tag`)
   return message<UnionOf<V>>(name, {
     cddl: Object.values(variants)
+      .toSorted(([a], [b]) => a - b)
       .map(([tag, shape]) => `[${[String(tag), fieldsCddl(shape)].filter(Boolean).join(', ')}]`)
       .join(' / '),
     toCbor: (value) => {

@@ -5,11 +5,6 @@ import type { TrustLevel } from '../protocol/reasons.ts'
 import { contactsFile, contactsOf, findContact, nameProblem, type Contact } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
-export interface ContactsInit {
-  /** `contacts.json` of the data directory. */
-  readonly path: string
-}
-
 /** What the operator says while importing a card. */
 export interface ImportWish {
   /** The contact's name; without it a new contact is called `agent-<first 8 digits of its id>`, never what its card says. */
@@ -31,7 +26,8 @@ export class Contacts {
   #contacts: readonly Contact[] = []
   #lastChange: Promise<unknown> = Promise.resolve()
 
-  constructor({ path }: ContactsInit) {
+  /** `path`: `contacts.json` of the data directory. */
+  constructor({ path }: { path: string }) {
     this.#path = path
   }
 

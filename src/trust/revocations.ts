@@ -77,11 +77,6 @@ const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): M
 const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Statement[] =>
   [...table.values()].flatMap(({ everywhere, machines }) => (everywhere ? [everywhere] : [...machines.values()]))
 
-export interface RevocationsInit {
-  /** `revocations.json` of the data directory. */
-  readonly path: string
-}
-
 /** The revocations that are known here, each signed by the agent it is about. Grows only: there is no un-revoke. */
 export class Revocations {
   readonly #path: string
@@ -90,7 +85,8 @@ export class Revocations {
   #saved: ReadonlyMap<AgentId, Revoked> = this.#table
   #lastWrite: Promise<unknown> = Promise.resolve()
 
-  constructor({ path }: RevocationsInit) {
+  /** `path`: `revocations.json` of the data directory. */
+  constructor({ path }: { path: string }) {
     this.#path = path
   }
 

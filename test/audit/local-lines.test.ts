@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import { isMeshEvent, type JournalEvent, type LocalEvent } from '../../src/audit/events.ts'
+import { isMeshEvent, keyOf, type JournalEvent, type LocalEvent } from '../../src/audit/events.ts'
+import { endedAmong } from '../../src/audit/mark-keeper.ts'
 import { parseLine } from '../../src/audit/parse-line.ts'
-import { endedAmong, keyOf } from '../../src/audit/run-ends.ts'
 import { verifyJournal, type VerifyReport } from '../../src/audit/verify.ts'
 import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'
 import {

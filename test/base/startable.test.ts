@@ -69,29 +69,6 @@ test('a start past its deadline is a timeout, its signal is aborted, and it is s
   assert.equal(stopped, true)
 })
 
-test('an aborted signal reaches the start that is going on and ends the list', async () => {
-  const events: string[] = []
-  const controller = new AbortController()
-  const waiting: StartableEntry = {
-    name: 'waiting',
-    startable: {
-      start: (signal) =>
-        new Promise((_resolve, reject) => {
-          signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-          controller.abort(new Error('told to stop'))
-        }),
-    },
-  }
-  await assert.rejects(startAll([recording(events, 'a'), waiting, recording(events, 'c')], controller.signal), /told to stop/)
-  assert.deepEqual(events, ['start a', 'stop a'])
-})
-
-test('a signal that was aborted before starts nothing', async () => {
-  const events: string[] = []
-  await assert.rejects(startAll([recording(events, 'a')], AbortSignal.abort(new Error('too late'))), /too late/)
-  assert.ok(!events.includes('start a'))
-})
-
 test('stopping goes on past what throws and what never ends, and reports both', async () => {
   const events: string[] = []
   const failures = await stopAll([

@@ -7,7 +7,7 @@ import { yamux } from '@chainsafe/libp2p-yamux'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
-import { secretKeyOf } from '../../src/identity/secret-key.ts'
+import { secretKeyOf } from '../../src/identity/hash.ts'
 import { noiseEncrypter, LARGE_MESSAGE } from '../../src/mesh/libp2p/noise.ts'
 import { until } from '../support/processes.ts'
 import { watchedMuxer } from '../support/watched-muxer.ts'

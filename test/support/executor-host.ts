@@ -3,9 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import type { MeshLine } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
-import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import { ExecCounters, type ExecTotals } from '../../src/diagnostics/exec-counters.ts'
@@ -20,7 +18,7 @@ import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
 import { commandText } from './acl-text.ts'
 import { FakeNetwork, type FakeLink, newParty, portPair, type Party } from './fake-network.ts'
-import { wholeLines } from './journal.ts'
+import { wholeLines, isLifeEvent, type MeshLine } from './journal.ts'
 import { groupCells, silent } from './processes.ts'
 
 export interface HostOptions {

@@ -2,13 +2,19 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-import type { JournalEvent, JournalLine, LocalEvent, LocalKey, LocalRunKey, RunKey } from '../../src/audit/events.ts'
-import { isLifeEvent } from '../../src/audit/life-events.ts'
+import type { JournalEvent, JournalLine, LineHead, LocalEvent, LocalKey, LocalRunKey, MeshEvent, RunKey } from '../../src/audit/events.ts'
+import { LIFE_EVENTS, type LifeEvent } from '../../src/audit/life-events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'
 import { ManualClock } from './manual-clock.ts'
 import { silent, temporaryDirectory } from './processes.ts'
+
+/** A line about another agent's run, or a Request of ours. */
+export type MeshLine = LineHead & MeshEvent
+
+export const isLifeEvent = <E extends { readonly event: string }>(event: E): event is E & LifeEvent =>
+  LIFE_EVENTS.some((name) => name === event.event)
 
 /** The n-th run of ALICE on LAPTOP. */
 export const runKey = (n: number): RunKey => ({

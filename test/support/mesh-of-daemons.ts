@@ -9,13 +9,12 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-import { isLifeEvent } from '../../src/audit/life-events.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
 import { decodeCardLink, encodeCardLink, signCard } from '../../src/identity/card.ts'
 import { LocalApi } from '../../src/local-api/local-api.ts'
 import { operate } from '../../src/local-api/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/card.ts'
-import { wholeLines } from './journal.ts'
+import { wholeLines, isLifeEvent } from './journal.ts'
 
 const dist = (file: string): string => fileURLToPath(new URL(`../../dist/${file}`, import.meta.url))
 /** What users run: the bundles that `npm run build` makes. */

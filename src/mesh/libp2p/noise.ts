@@ -2,7 +2,7 @@ import { noise, type ICryptoInterface } from '@chainsafe/libp2p-noise'
 import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
 
 import { AppError } from '../../base/errors.ts'
-import { secretKeyOf } from '../../identity/secret-key.ts'
+import { secretKeyOf } from '../../identity/hash.ts'
 import { AEAD_TAG_BYTES } from '../../protocol/limits.ts'
 
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
