@@ -10,7 +10,7 @@ export type TomlTable = Readonly<Record<string, unknown>>
 const isTable = (value: unknown): value is TomlTable =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date)
 
-/** Freezes a value and all that it is made of. */
+/** Freezes a value and all that it is made of; a set among that can still be added to. */
 export const deepFreeze = <T>(value: T): T => {
   if (typeof value === 'object' && value !== null) for (const part of Object.values(Object.freeze(value))) deepFreeze(part)
   return value

@@ -55,7 +55,7 @@ export const bytesOf = (data: string, encoding: unknown, what: string): Uint8Arr
 const eventOf = (method: string, params: unknown): Incoming => {
   if (!Object.hasOwn(EVENTS, method)) return { kind: 'unknown_event' }
   const stated: Stated = EVENTS[method as RexdEvent['method']]
-  const needed = Object.keys(stated).filter((name) => stated[name]!.presence === 'must')
+  const needed = Object.keys(stated).filter((name) => stated[name]!.presence === 'required')
   const fields = fieldsOf(params, method, stated, needed)
   if (fields['cursor'] !== undefined && !Number.isSafeInteger(fields['cursor']))
     throw new RexdProtocolError(`${method}: cursor is no whole number`)

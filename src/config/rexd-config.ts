@@ -51,7 +51,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
   }
   const toml = new TomlReader(document, 'bad_config')
   const config = read(toml, env)
-  return { config: deepFreezeKeepingSets(config), problems: [...writableByOthers(path), ...toml.problems], warnings: toml.warnings }
+  return { config: deepFreeze(config), problems: [...writableByOthers(path), ...toml.problems], warnings: toml.warnings }
 }
 
 /** As `readRexdConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */
@@ -100,6 +100,3 @@ const readLogLevel = (toml: TomlReader, value: unknown): LogLevel => {
   if (level === undefined) toml.problem(['server', 'log_level'], `must be one of ${LOG_LEVELS.join(', ')}, not ${nameOf(value)}`)
   return level ?? 'warn'
 }
-
-/** A frozen set can still be added to; nobody but its reader has this one. */
-const deepFreezeKeepingSets = (config: RexdConfig): RexdConfig => Object.freeze({ ...config, policy: deepFreeze(config.policy) })

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { silentLogger } from '../base/log.ts'
-import type { EnforcementJudge } from '../policy/mesh/enforceable.ts'
+import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { CONTAINMENT_FILE, Cells } from '../process/cells.ts'
 import { missingTools } from '../process/guardian.ts'
 import { readContainmentRecord, type ContainmentRecord } from '../process/containment-record.ts'

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
 
-import type { EnforcementJudge } from '../policy/mesh/enforceable.ts'
+import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
 import { tryContainment } from './check-containment.ts'
 import type { ConfigReading } from '../config/config.ts'

@@ -1,21 +1,15 @@
 import type { BigIntStats } from 'node:fs'
 import { realpath, stat } from 'node:fs/promises'
 
-import { isFilePermit, type FilePermit } from '../policy/local/file-permit.ts'
+import { isFilePermit, type FilePermit, type Root } from '../policy/local/file-permit.ts'
 import { AppError } from '../base/errors.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
 import { beneath } from './beneath.ts'
 import { filesProblem } from './held.ts'
 import { namingPath, forbidden, pathOf, systemError } from './refusals.ts'
 
-/** A directory below a root. Dispose of it when done. */
-export interface HeldDirectory extends Disposable {
-  /** As the caller knows it. */
-  readonly path: string
-  /** With every link resolved. */
-  readonly real: string
-  readonly dev: bigint
-  readonly ino: bigint
+/** A directory below a root; `path` is as the caller knows it. Dispose of it when done. */
+export interface HeldDirectory extends Root, Disposable {
   /** Open while it is held; null where `filesProblem`: then it is what stood at its path when it was looked at. */
   readonly descriptor: number | null
 }

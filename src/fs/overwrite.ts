@@ -22,13 +22,10 @@ export const overwrite = async (
   { path, old }: { readonly path: string; readonly old: Uint8Array | null },
 ): Promise<BigIntStats> => {
   await using file = await found.held.open(constants.O_WRONLY)
-  const progress: Progress = { end: Number(found.info.size), isHarmed: false, isStripped: false }
-  const begin = (): void => {
-    const { mode } = requireSame(directory, name, found.info, path)
-    progress.isStripped = isStripped(file, mode)
-  }
+  const { mode } = requireSame(directory, name, found.info, path)
+  const progress: Progress = { end: Number(found.info.size), isHarmed: false, isStripped: isStripped(file, mode) }
   try {
-    await fill(file, data, progress, begin)
+    await fill(file, data, progress)
     await file.datasync()
   } catch (error) {
     progress.isHarmed &&= !(await isRestored(file, old, progress))
@@ -76,11 +73,10 @@ interface Progress {
   isStripped: boolean
 }
 
-/** What is new behind the old end goes first: a disk that is full is found out while the old content is whole. `begin` throws when it is not to begin. */
-const fill = async (file: FileHandle, data: Uint8Array, progress: Progress, begin: () => void): Promise<void> => {
+/** What is new behind the old end goes first: a disk that is full is found out while the old content is whole. */
+const fill = async (file: FileHandle, data: Uint8Array, progress: Progress): Promise<void> => {
   const size = progress.end
   const [behind, within] = [data.subarray(size), data.subarray(0, size)]
-  begin()
   if (behind.length > 0) {
     try {
       await writeAll(file, behind, size, progress)

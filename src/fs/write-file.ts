@@ -102,13 +102,11 @@ export const create = async (directory: Held, { name, made }: Pick<Place, 'name'
   }
 }
 
-interface Changed {
-  readonly info: BigIntStats
-  readonly atomic: boolean
-}
-
-const writeStanding = async (standing: Standing, options: WriteOptions, path: string): Promise<Changed> => {
-  const { mode, data, atomic, expected_mtime } = options
+const writeStanding = async (
+  standing: Standing,
+  { mode, data, atomic, expected_mtime }: WriteOptions,
+  path: string,
+): Promise<{ readonly info: BigIntStats; readonly atomic: boolean }> => {
   if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expected_mtime !== null }), atomic: false }
   const info = atomic ? await replace(standing, data, path) : null
   if (info !== null) return { info, atomic: true }

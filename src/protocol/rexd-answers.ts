@@ -1,4 +1,4 @@
-import { any, ENCODING, flag, list, may, oneOf, orNull, record, text, whole, type Sent } from './rexd-fields.ts'
+import { any, ENCODING, flag, list, oneOf, optional, orNull, record, text, whole, type Sent } from './rexd-fields.ts'
 import type { Method } from './rexd-methods.ts'
 import type { CapabilityName, LimitName } from './rexd-names.ts'
 
@@ -16,7 +16,7 @@ const GRANT = {
   /** A relative path begins at the first of them. None where it is for an agent of the mesh. */
   workspace_roots: list(text()),
   /** The agent of the mesh that its commands run on; absent: they run on the server. */
-  target: may(text()),
+  target: optional(text()),
 }
 
 const STATUS = {
@@ -28,7 +28,7 @@ const STATUS = {
   /** What it wrote, whether it was passed on or not. */
   bytes_stdout: whole(),
   bytes_stderr: whole(),
-  /** What it wrote waits for its reader, and so does it; its end is told behind that. */
+  /** Its output waits for its reader, and the program with it; the event of its end comes behind that output. */
   held: flag(),
 }
 
@@ -37,7 +37,7 @@ const SUMMARY = {
   argv: list(text()),
   /** ISO 8601. */
   started_at: text(),
-  /** Null: on an agent of the mesh, which says nothing of that. */
+  /** Null where the program runs on an agent of the mesh, which does not say. */
   cwd: orNull(text()),
   ...STATUS,
 }
@@ -47,13 +47,13 @@ const INFO = {
   client_name: text(),
   /** ISO 8601. */
   opened_at: text(),
-  /** Where a command runs that names no directory; null: on an agent of the mesh, which says nothing of that. */
+  /** Where a command runs that names no directory. Null for an agent of the mesh, which does not say. */
   cwd: orNull(text()),
   ...GRANT,
-  /** Those that run, and those that ended not long ago. */
+  /** Those that run, and those that ended a short time ago. */
   processes: list(record(SUMMARY)),
-  /** Those that have outlived their sessions, of whomever; only where `exec.detach` is granted. */
-  detached: may(list(record(SUMMARY))),
+  /** Processes of any session that have outlived it; only where `exec.detach` is granted. */
+  detached: optional(list(record(SUMMARY))),
 }
 
 const SERVER = { protocol: text(), server_version: text() }
@@ -62,19 +62,19 @@ const STARTED = {
   process_id: text(),
   /** ISO 8601. */
   started_at: text(),
-  /** What counts, where more was asked for. */
+  /** In force; less than was asked for where that was above the limit. */
   timeout_ms: whole(),
   max_output_bytes: whole(),
 }
 
-/** Bytes from the beginning of `data` that there was room for; the rest is to be sent again. */
+/** How many bytes were taken from the beginning of `data`; the rest is to be sent again. */
 const TAKEN = { accepted_bytes: whole() }
 const DONE = { ok: flag() }
 
 const FILE_TYPE = oneOf(['file', 'dir', 'symlink', 'other'])
 /** ISO 8601 with nine digits behind the point, so that equal texts are equal times; and in whole milliseconds since 1970. */
 const CHANGED = { mtime: text(), mtime_ms: whole() }
-/** Null where the system would not tell, and where nothing is there. */
+/** Null where the system refuses to say, and where nothing is there. */
 const MAYBE_CHANGED = { size: orNull(whole()), mtime: orNull(text()), mtime_ms: orNull(whole()) }
 
 const ENTRY = {
@@ -88,7 +88,7 @@ const ENTRY = {
 // ---- events: messages of the server that answer nothing ----
 
 /** 1, 2, 3, … within a session whose events are kept; only there. */
-const EVENT = { ...PROCESS, cursor: may(whole()) }
+const EVENT = { ...PROCESS, cursor: optional(whole()) }
 /** `seq`: 1, 2, 3, … for each stream of each process. */
 const OUTPUT = { ...EVENT, seq: whole(), data: text(), encoding: ENCODING }
 /** The last event of a process that has run. */
@@ -112,7 +112,7 @@ export const EVENTS = {
   'exec.stdout': OUTPUT,
   'exec.stderr': OUTPUT,
   'exec.exit': EXIT,
-  /** It could not be started, was ended for its output, or nobody knows how it ended. `data.code`: the name of the error. */
+  /** The program could not be started, was ended because of its output, or its end is not known. `data.code`: the name of the error. */
   'exec.error': {
     ...EVENT,
     code: whole({ min: Number.MIN_SAFE_INTEGER }),
@@ -121,7 +121,7 @@ export const EVENTS = {
   },
   'pty.output': { ...OUTPUT, pty_id: text() },
   'pty.exit': { ...EXIT, pty_id: text() },
-  /** Events between these cursors, and they too, are not kept any more. */
+  /** The events from one cursor to the other, both included, are not kept any more. */
   'session.gap': { ...SESSION, from: whole(), to: whole() },
 } as const
 
@@ -135,15 +135,15 @@ export const RESULTS = {
     ...SESSION,
     ...SERVER,
     ...GRANT,
-    /** By which its caller comes back to it; only where it waits for that. */
-    resume_token: may(text()),
-    /** Milliseconds that it waits. */
-    resume_window_ms: may(whole()),
+    /** Lets the caller come back to the session (`session.resume`); only of a resumable one. */
+    resume_token: optional(text()),
+    /** How long the session waits for that, in milliseconds. */
+    resume_window_ms: optional(whole()),
   },
   'session.resume': { ...INFO, ...SERVER },
   'session.events': {
     events: list(any<RexdEvent & { readonly jsonrpc: '2.0' }>()),
-    /** Of the last of them, or as asked. */
+    /** Of the last of these events; where there are none, the cursor that was asked with. */
     cursor: whole(),
     /** Events that are not kept any more; null: none are missing. */
     gap: orNull(record({ from: whole(), to: whole() })),
@@ -167,8 +167,8 @@ export const RESULTS = {
     ...CHANGED,
     encoding: ENCODING,
     content: text(),
-    /** What was read is no UTF-8: bytes that are none became U+FFFD. */
-    lossy: may(flag()),
+    /** The content is not valid UTF-8: U+FFFD stands for the bytes that are not. */
+    lossy: optional(flag()),
     /** The file goes on behind the content. */
     truncated: flag(),
   },
@@ -178,14 +178,14 @@ export const RESULTS = {
     ...CHANGED,
     /** It was not there before. */
     created: flag(),
-    /** Nobody could see anything between what was there and what is. */
+    /** No reader could see anything between the old content and the new. */
     atomic: flag(),
   },
-  /** `entries`: by path. `truncated`: there are more; which of them are here is not said. */
+  /** `entries`: sorted by path. `truncated`: there are more, and those here need not be the first. */
   'fs.list': { path: text(), entries: list(record(ENTRY)), truncated: flag() },
   /** `matches`: whole paths, sorted. */
   'fs.glob': { path: text(), matches: list(text()), truncated: flag() },
-  /** Where `exists` is false, all that follows is null. */
+  /** Where `exists` is false, every field behind it is null. */
   'fs.stat': {
     path: text(),
     exists: flag(),

@@ -1,6 +1,6 @@
 /**
- * The words in which REXD's messages are stated, once for both ends: a statement gives the TypeScript types, what the
- * server checks, what a client relies on, and the JSON Schema in `proto/`. It needs no library: the client has none.
+ * States REXD's messages once for both ends. A statement is the source of the TypeScript types, of the server's check of
+ * what arrives, of the client's check of answers, and of the JSON Schema in `proto/`. No library: the client has none.
  */
 
 /** What a field may hold, as data. */
@@ -14,28 +14,29 @@ export type Kind =
   | { readonly is: 'record'; readonly fields: Fields }
   | { readonly is: 'either'; readonly of: readonly [Kind, Kind] }
   | { readonly is: 'null_or'; readonly of: Kind }
-  /** It is passed on as it is. */
+  /** Any JSON, not checked. */
   | { readonly is: 'any' }
 
-/** `may`: it can be left out, and is then not there. `unless_told`: it can be left out, and has then its default. */
-type Presence = 'must' | 'may' | 'unless_told'
+/** A field with a default may be left out by the sender, and is always there for the receiver. */
+type Presence = 'required' | 'optional' | 'default'
 
-export interface Field<T, P extends Presence = 'must'> {
+export interface Field<T, P extends Presence = 'required'> {
   readonly kind: Kind
   readonly presence: P
-  readonly unlessTold?: T
+  /** The default, where `presence` says that there is one. */
+  readonly byDefault?: T
 }
 export type Fields = Readonly<Record<string, Field<unknown, Presence>>>
 
 export type ValueOf<F> = F extends Field<infer T, Presence> ? T : never
 type Flat<T> = { readonly [K in keyof T]: T[K] }
 type Present<S extends Fields, P extends Presence> = { [K in keyof S as S[K]['presence'] extends P ? K : never]: ValueOf<S[K]> }
-/** A record as it is sent. */
-export type Sent<S extends Fields> = Flat<Present<S, 'must'> & Partial<Present<S, 'may' | 'unless_told'>>>
-/** A record as it arrives: what was left out and has a default is there. */
-export type Received<S extends Fields> = Flat<Present<S, 'must' | 'unless_told'> & Partial<Present<S, 'may'>>>
+/** A record as its sender writes it. */
+export type Sent<S extends Fields> = Flat<Present<S, 'required'> & Partial<Present<S, 'optional' | 'default'>>>
+/** A record as its receiver has it: defaults stand where the sender left a field out. */
+export type Received<S extends Fields> = Flat<Present<S, 'required' | 'default'> & Partial<Present<S, 'optional'>>>
 
-const field = <T>(kind: Kind): Field<T> => ({ kind, presence: 'must' })
+const field = <T>(kind: Kind): Field<T> => ({ kind, presence: 'required' })
 
 export const text = <T extends string = string>(bounds: { min?: number; max?: number; unicode?: boolean } = {}): Field<T> =>
   field({ is: 'text', ...bounds })
@@ -51,11 +52,11 @@ export const either = <A, B>(a: Field<A>, b: Field<B>): Field<A | B> => field({ 
 export const orNull = <T>({ kind }: Field<T>): Field<T | null> => field({ is: 'null_or', of: kind })
 export const any = <T>(): Field<T> => field({ is: 'any' })
 
-export const may = <T>({ kind }: Field<T>): Field<T, 'may'> => ({ kind, presence: 'may' })
-export const unlessTold = <T>(value: NoInfer<T>, { kind }: Field<T>): Field<T, 'unless_told'> => ({
+export const optional = <T>({ kind }: Field<T>): Field<T, 'optional'> => ({ kind, presence: 'optional' })
+export const byDefault = <T>(value: NoInfer<T>, { kind }: Field<T>): Field<T, 'default'> => ({
   kind,
-  presence: 'unless_told',
-  unlessTold: value,
+  presence: 'default',
+  byDefault: value,
 })
 
 /** How bytes stand in a JSON text: as UTF-8 text, or in base64 (RFC 4648, 4, with padding). */

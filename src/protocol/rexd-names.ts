@@ -1,4 +1,4 @@
-/** What a session may be granted, by the names that the protocol has for it. */
+/** What a session may be granted. */
 export const CAPABILITY_NAMES = [
   'exec',
   'exec.input',
@@ -12,10 +12,10 @@ export const CAPABILITY_NAMES = [
 ] as const
 export type Capability = (typeof CAPABILITY_NAMES)[number]
 
-/** Names for several of them together, by which they may be asked for, and which are told where any of them is granted. */
+/** Names of groups: whoever asks for a group asks for each member, and whoever is granted a member reads the group's name too. */
 export const CAPABILITY_GROUPS = { fs: ['fs.read', 'fs.write'] } as const satisfies Record<string, readonly Capability[]>
 
-/** What a session may ask for, and is told. */
+/** What stands in a request and in a grant. */
 export type CapabilityName = Capability | keyof typeof CAPABILITY_GROUPS
 
 /** A limit in force, by its name in the protocol and in the configuration. Bytes and milliseconds. */
@@ -37,12 +37,12 @@ export type LimitName =
 
 const GROUPS = Object.entries(CAPABILITY_GROUPS) as [keyof typeof CAPABILITY_GROUPS, readonly Capability[]][]
 
-/** What a session is told that it has. */
-export const capabilitiesTold = (granted: Iterable<Capability>): CapabilityName[] => {
+/** The names that a grant lists: each capability, and each group with a member among them. */
+export const capabilityNamesOf = (granted: Iterable<Capability>): CapabilityName[] => {
   const all = [...granted]
   return [...all, ...GROUPS.flatMap(([name, members]) => (members.some((one) => all.includes(one)) ? [name] : []))]
 }
 
-/** What a name asks for; nothing: there is no such capability. */
-export const capabilitiesAsked = (name: string): readonly Capability[] =>
+/** The capabilities that a name stands for; none where there is no such name. */
+export const capabilitiesOf = (name: string): readonly Capability[] =>
   GROUPS.find(([group]) => group === name)?.[1] ?? CAPABILITY_NAMES.filter((one) => one === name)

@@ -51,9 +51,9 @@ const listOf = ({ of, min, max }: Kind & { is: 'list' }): z.ZodType => {
 export const recordOf = (fields: Fields): z.ZodObject =>
   z.strictObject(
     Object.fromEntries(
-      Object.entries(fields).map(([name, { kind, presence, unlessTold }]) => {
+      Object.entries(fields).map(([name, { kind, presence, byDefault }]) => {
         const schema = schemaOf(kind)
-        return [name, presence === 'must' ? schema : presence === 'may' ? schema.optional() : schema.default(unlessTold)]
+        return [name, presence === 'required' ? schema : presence === 'optional' ? schema.optional() : schema.default(byDefault)]
       }),
     ),
   )

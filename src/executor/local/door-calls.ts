@@ -1,7 +1,7 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
-import { capabilitiesTold } from '../../protocol/rexd-names.ts'
+import { capabilityNamesOf } from '../../protocol/rexd-names.ts'
 import type { FileAnswer, FileCall, LocalExecutor, LocalRun, LocalRunSink, RunStart, SessionOpening } from '../port/local-executor.ts'
 import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
@@ -22,7 +22,7 @@ export class DoorCalls implements LocalExecutor {
       const { key, rights } = await this.#engine.open(opening)
       const { capabilities, limits, roots, target } = rights
       const where = { workspace_roots: roots.map((root) => root.path), ...(target === null ? {} : { target }) }
-      return { session: key.session_id, grant: { capabilities: capabilitiesTold(capabilities), limits, ...where } }
+      return { session: key.session_id, grant: { capabilities: capabilityNamesOf(capabilities), limits, ...where } }
     })
   }
 

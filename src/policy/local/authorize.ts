@@ -1,6 +1,6 @@
 import { isAbsolute, posix } from 'node:path'
 
-import { capabilitiesAsked, type Capability } from '../../protocol/rexd-names.ts'
+import { capabilitiesOf, type Capability } from '../../protocol/rexd-names.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
 import { findExecutable, isApplet, isCalled } from '../executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
@@ -44,7 +44,7 @@ export const authorizeSession = (
   policy: LocalPolicy,
   available: ReadonlySet<Capability>,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
-  const unknown = intent.capabilities?.find((name) => capabilitiesAsked(name).length === 0)
+  const unknown = intent.capabilities?.find((name) => capabilitiesOf(name).length === 0)
   if (unknown !== undefined)
     return refused('unsupported_capability', `there is no capability ${JSON.stringify(unknown)}`, { capability: unknown })
   const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
@@ -59,7 +59,7 @@ export const authorizeSession = (
   const wider = roots.find((root) => !policy.roots.some(({ real }) => namesBelow(root.real, real) !== null))
   if (wider !== undefined) return outside(wider.path, policy.roots)
   const { target } = intent
-  const wanted = intent.capabilities === null ? null : withEvents(intent.capabilities.flatMap(capabilitiesAsked))
+  const wanted = intent.capabilities === null ? null : withEvents(intent.capabilities.flatMap(capabilitiesOf))
   if (target !== null) {
     const problem = forbiddenTarget(target, intent, policy, available)
     if (problem !== null) return problem

@@ -1,6 +1,7 @@
 import { lstatSync, realpathSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 
+import type { Environment } from '../../base/environment.ts'
 import { errorText } from '../../base/errors.ts'
 import type { TomlReader, TomlPath, TomlTable } from '../../base/toml-reader.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
@@ -12,21 +13,15 @@ import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPol
 import { parseToken } from '../mesh/match.ts'
 import { judgeWritablePrograms } from '../writable-programs.ts'
 
-/** Each key that grants something, and what. */
-const GRANTS = {
-  allow_shell: 'exec.shell',
-  allow_detach: 'exec.detach',
-  allow_pty: 'pty',
-  allow_write: 'fs.write',
-} as const satisfies Record<string, Capability>
-const GRANT_DEFAULTS: Readonly<Record<keyof typeof GRANTS, boolean>> = {
-  allow_shell: false,
-  allow_detach: false,
-  allow_pty: false,
-  allow_write: true,
-}
+/** Each key that grants something, what, and whether it does where the file does not say. */
+const GRANTS: readonly (readonly [key: string, capability: Capability, isDefault: boolean])[] = [
+  ['allow_shell', 'exec.shell', false],
+  ['allow_detach', 'exec.detach', false],
+  ['allow_pty', 'pty', false],
+  ['allow_write', 'fs.write', true],
+]
 const SECURITY_KEYS = [
-  ...Object.keys(GRANTS),
+  ...GRANTS.map(([key]) => key),
   'allowed_roots',
   'allow_commands',
   'deny_commands',
@@ -60,13 +55,13 @@ const MAX: Readonly<Record<keyof LocalLimits, number>> = {
 }
 
 /** `[limits]` and `[security]` of REXD's configuration; what is wrong is the reader's. `own`: the environment that we were started with. */
-export const readLocalPolicy = (toml: TomlReader, own: Readonly<Record<string, string | undefined>>): LocalPolicy => {
+export const readLocalPolicy = (toml: TomlReader, own: Environment): LocalPolicy => {
   const { value, path: source } = toml.document
   const limits = readLimits(toml, value['limits'])
   const security = value['security'] === undefined ? {} : (toml.table(['security'], value['security'], SECURITY_KEYS) ?? {})
   const granted = new Set<Capability>(['exec', 'exec.input', 'fs.read', 'events'])
-  for (const [key, capability] of Object.entries(GRANTS) as [keyof typeof GRANTS, Capability][])
-    if (toml.boolean(['security', key], security[key]) ?? GRANT_DEFAULTS[key]) granted.add(capability)
+  for (const [key, capability, isDefault] of GRANTS)
+    if (toml.boolean(['security', key], security[key]) ?? isDefault) granted.add(capability)
   const targets = readTargets(toml, security['allow_targets'])
   if (targets.length > 0) granted.add('target')
   const policy: LocalPolicy = {
@@ -177,7 +172,7 @@ const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' |
   return names
 }
 
-const readEnvironment = (toml: TomlReader, security: TomlTable, own: Readonly<Record<string, string | undefined>>) => {
+const readEnvironment = (toml: TomlReader, security: TomlTable, own: Environment) => {
   const path = readPath(toml, security['path'])
   const passed = readVariables(toml, security, 'pass_env').flatMap((name) =>
     Object.hasOwn(own, name) ? [[name, own[name] ?? ''] as const] : [],

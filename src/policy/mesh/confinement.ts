@@ -28,6 +28,15 @@ export interface Confinement {
   readonly read_only: boolean
 }
 
+/** A key of an entry that this host cannot enforce. */
+export interface Unenforceable {
+  readonly key: keyof Confinement
+  readonly why: string
+}
+
+/** Tries on this host, not in theory; answers nothing where all of it can be enforced. */
+export type EnforcementJudge = (confinement: Confinement) => Promise<readonly Unenforceable[]>
+
 export const UNCONFINED: Confinement = Object.freeze({
   contain: 'best_effort',
   max_memory_bytes: null,

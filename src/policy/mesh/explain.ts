@@ -30,14 +30,12 @@ export interface ExplainedCommand {
   readonly argv: readonly string[]
 }
 
-export type GateResult = 'pass' | 'deny' | 'not_reached'
-
 /** The answer, in the shape that `--json` prints. */
 export interface Explanation {
   readonly allowed: boolean
   readonly reason: DenialReason | null
   readonly detail: string | null
-  readonly gates: readonly { readonly gate: Gate; readonly result: GateResult }[]
+  readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'deny' | 'not_reached' }[]
   /** The command that matched. */
   readonly matched: ExplainedCommand | null
   /** Where none matched: the command that agrees for longest, and the token that does not. */

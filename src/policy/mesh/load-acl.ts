@@ -6,7 +6,7 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../../base/toml-file.ts'
 import { closedAcl, type Acl } from './acl.ts'
-import { unenforceable, type EnforcementJudge } from './enforceable.ts'
+import { CONFINEMENT_KEYS, UNCONFINED, type EnforcementJudge } from './confinement.ts'
 import { findExecutable } from '../executable.ts'
 import { readAcl } from './read-acl.ts'
 
@@ -116,6 +116,19 @@ const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): 
   if (acl === null || acl.audit_log_path === null) return []
   const asProblem = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
   return journalPlaceProblems(acl.audit_log_path, owner).map(asProblem)
+}
+
+/** What no run may begin without and what cannot be had, each `file:line: key: why`. */
+const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementJudge): Promise<string[]> => {
+  const problems: string[] = []
+  for (const [index, { confinement, description }] of acl.allow.entries()) {
+    if (CONFINEMENT_KEYS.every((key) => confinement[key] === UNCONFINED[key])) continue
+    for (const { key, why } of await judge(confinement)) {
+      const text = `cannot be enforced on this host for ${JSON.stringify(description)}: ${why}`
+      problems.push(tomlError('bad_acl', document, ['exec', 'allow', index, key], text).message)
+    }
+  }
+  return problems
 }
 
 /** Each program once: one that is not there is a warning, one that others could replace is a problem. */

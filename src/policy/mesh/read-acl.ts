@@ -152,12 +152,10 @@ class AclReader {
   }
 
   #argv(path: Path, value: unknown): string[] {
-    if (!Array.isArray(value) || value.some((token) => typeof token !== 'string')) {
-      this.#toml.problem(path, value === undefined ? 'is required' : `must be a list of strings, not ${nameOf(value)}`)
-      return []
-    }
-    if (value.length === 0) this.#toml.problem(path, 'is empty: it names at least the program')
-    return value as string[]
+    const argv = this.#toml.strings(path, value)
+    if (value === undefined) this.#toml.problem(path, 'is required')
+    if (argv?.length === 0) this.#toml.problem(path, 'is empty: it names at least the program')
+    return argv ?? []
   }
 
   #token(path: Path, text: string, index: number): PatternToken {

@@ -1,5 +1,5 @@
 import { checkAclFile, type AclCheck } from '../../../policy/mesh/check-acl.ts'
-import type { EnforcementJudge } from '../../../policy/mesh/enforceable.ts'
+import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
 import { explain, explanationText } from '../../../policy/mesh/explain.ts'
 import { loadAcl } from '../../../policy/mesh/load-acl.ts'
 import { Cells } from '../../../process/cells.ts'
