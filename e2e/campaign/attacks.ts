@@ -2,7 +2,7 @@ import { connect as openSocket } from 'node:net'
 import type { TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import { decodeCardLink, verifyCard } from '../../src/identity/card.ts'
 import { CARD_DOMAIN } from '../../src/protocol/card.ts'
 import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'

@@ -38,3 +38,14 @@ export const systemClock: Clock = {
   monotonic: () => performance.now(),
   setTimeout: startTimer,
 }
+
+/** Settles as `work` does, or resolves after `ms` without it. */
+export const within = async (clock: Clock, ms: number, work: Promise<unknown>): Promise<void> => {
+  const { promise: late, resolve } = Promise.withResolvers<void>()
+  const timer = clock.setTimeout(resolve, ms)
+  try {
+    await Promise.race([work, late])
+  } finally {
+    timer.cancel()
+  }
+}

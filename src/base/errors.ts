@@ -55,6 +55,10 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE
 
+/** A code as another program says it; `internal` for one that is not in the table. */
+export const errorCodeOf = (code: unknown): ErrorCode =>
+  typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code) ? (code as ErrorCode) : 'internal'
+
 /** An error that names its row of the table, says what to do next, and carries data for machines. */
 export class AppError extends Error {
   readonly code: ErrorCode

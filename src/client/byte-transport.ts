@@ -24,6 +24,8 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   readonly #events: TransportEvents
   readonly #lines = new LineSplitter({ max: MAX_INCOMING_MESSAGE })
   readonly #finished = new AbortController()
+  /** Aborted when nothing more can be read. */
+  readonly finished: AbortSignal = this.#finished.signal
   #drained: Deferred<void> | null = null
   #paused = false
   #over = false
@@ -42,11 +44,6 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     readable.on('end', () => this.#readableEnded(this.#deaf?.error ?? null))
     readable.on('close', () => this.#readableEnded(this.#deaf?.error ?? null))
     readable.on('data', (chunk: Uint8Array | string) => this.#read(toBytes(chunk)))
-  }
-
-  /** Aborted when nothing more can be read. */
-  get finished(): AbortSignal {
-    return this.#finished.signal
   }
 
   send(text: string): void | Promise<void> {

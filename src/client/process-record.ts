@@ -26,6 +26,11 @@ export class ProcessRecord implements ProcessListener {
   readonly #exited = deferred<ProcessExit>()
   readonly #over = new AbortController()
   readonly #gone = new AbortController()
+  readonly exited: Promise<ProcessExit> = this.#exited.promise
+  /** Aborted when its caller hears nothing new of it any more. */
+  readonly over: AbortSignal = this.#over.signal
+  /** Aborted when the server has said its last word about it, or cannot say it. */
+  readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
   /** Its session is being closed: what it still writes is not looked at. */
   #cut = false
@@ -42,20 +47,6 @@ export class ProcessRecord implements ProcessListener {
 
   get ids(): Params<'exec.kill'> {
     return { session_id: this.link.id, process_id: this.init.process_id }
-  }
-
-  get exited(): Promise<ProcessExit> {
-    return this.#exited.promise
-  }
-
-  /** Aborted when its caller hears nothing new of it any more. */
-  get over(): AbortSignal {
-    return this.#over.signal
-  }
-
-  /** Aborted when the server has said its last word about it, or cannot say it. */
-  get gone(): AbortSignal {
-    return this.#gone.signal
   }
 
   /** False: it was over already. */

@@ -56,6 +56,10 @@ export class CommandLine {
   }
 }
 
+/** `1.5` seconds are 1500; null for what is no time above 0. */
+export const millisecondsOf = (seconds: string): number | null =>
+  /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(seconds) ? Math.round(Number(seconds) * 1000) || null : null
+
 /** A line that is to be run, or one whose answer is text. `asked`: help that was not asked for is a failure. */
 export type ParsedLine =
   | { readonly kind: 'line'; readonly line: CommandLine }

@@ -21,7 +21,7 @@ import { LinkDialler } from './link-dialler.ts'
 import type { LinkPort } from './link-port.ts'
 import { LinkResponder } from './link-responder.ts'
 import { LinkTable, type LinkEntry } from './link-table.ts'
-import { newRequestId } from './request-id.ts'
+import { newRequestId } from '../identity/request-id.ts'
 import { StreamAcceptor } from './stream-acceptor.ts'
 
 export interface LinksComponents {

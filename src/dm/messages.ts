@@ -24,7 +24,7 @@ import { EventFeed, type Subscription } from './event-feed.ts'
 import { isAccepted, type Link } from './link.ts'
 import type { LinkPort } from './link-port.ts'
 import type { Links } from './links.ts'
-import { newRequestId } from './request-id.ts'
+import { newRequestId } from '../identity/request-id.ts'
 
 /** How long a sender waits for the receipt of a direct message. */
 const RECEIPT_MS = 10_000

@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
 import { tryContainment } from './check-containment.ts'
-import type { ConfigReading } from '../config/config.ts'
+import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { userNameOf } from '../supervision/network-user.ts'
 import { dataDirMode } from '../config/settings.ts'
@@ -53,16 +53,21 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
 
+/** The configuration as it was read. */
+export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
+  problems.length > 0
+    ? problems.map((problem) => fail('config', problem, null))
+    : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]
+
+/** What would hold runs together, and the ACL in the light of that. */
+export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
+  tryContainment(config, async (finding, judge) => [finding, ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge))])
+
 /** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts nothing and leaves nothing behind. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
-  ...(problems.length > 0
-    ? problems.map((problem) => fail('config', problem, null))
-    : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+  ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
-  ...(await tryContainment(config, async (finding, judge) => [
-    finding,
-    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
-  ])),
+  ...(await checkRuns(config)),
   ...(await checkServedRexd(config, { strict: false })),
   // A start goes through all the same: runs are denied until it is mended.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>

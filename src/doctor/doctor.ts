@@ -9,8 +9,8 @@ import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { checkAcl, checkDataDir } from './check.ts'
-import { runningContainment, tryContainment } from './check-containment.ts'
+import { checkConfig, checkDataDir, checkRuns } from './check.ts'
+import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import type { Examiner } from './examiner.ts'
@@ -169,10 +169,7 @@ const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
 
 /** What a start would find. */
 const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
-  ...(await tryContainment(config, async (finding, judge) => [
-    finding,
-    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
-  ])),
+  ...(await checkRuns(config)),
   ...(await checkExecFiles(config.exec_acl)),
   await checkOutgoing(config.paths.outgoing),
   daemon,
@@ -203,13 +200,12 @@ const checkFromOutside = async (config: DaemonConfig, user: string, env: Environ
 }
 
 /** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing. */
-export const doctor = async ({ config, problems }: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
+export const doctor = async (reading: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
+  const { config } = reading
   if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]
   return [
     checkRuntime(),
-    ...(problems.length > 0
-      ? problems.map((problem) => fail('config', problem, null))
-      : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]),
+    ...checkConfig(reading),
     ...(examiner.kind === 'became' ? [ok('user', `we look as ${examiner.user}, who has ${config.paths.dir}`)] : []),
     await checkDataDir(config.paths.dir, dataDirMode(config)),
     ...(await checkSharing(config)),

@@ -1,14 +1,15 @@
-import type { Clock } from '../base/clock.ts'
+import { within, type Clock } from '../base/clock.ts'
 import { AppError, isAppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import type { Startable } from '../base/startable.ts'
-import { newRequestId } from '../dm/request-id.ts'
+import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { checkArgvSize } from '../protocol/exec.ts'
 import { isRequestId, type AgentId, type MachineId, type RequestId } from '../protocol/ids.ts'
 import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import type { RequesterCounters } from './counters.ts'
-import { RequestedRun, type SignedRequest } from './requested-run.ts'
+import type { SignedBody } from './exit.ts'
+import { RequestedRun } from './requested-run.ts'
 import type { Reopen } from './resumable-transport.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import { Sessions, type Session } from './sessions.ts'
@@ -78,10 +79,7 @@ export class ExecClient implements Startable {
 
   /** Cancels everything, and takes nothing new. Resolves when the last run is over, or after `SHUTDOWN_MS` without it. */
   async stop(): Promise<void> {
-    const late = Promise.withResolvers<void>()
-    const timer = this.#parts.clock.setTimeout(late.resolve, SHUTDOWN_MS)
-    await Promise.race([this.#sessions.stop(), late.promise])
-    timer.cancel()
+    await within(this.#parts.clock, SHUTDOWN_MS, this.#sessions.stop())
   }
 
   /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */
@@ -94,7 +92,7 @@ export class ExecClient implements Startable {
     const transport = await this.#open(spec.agent_id, requestId, unsent)
     reach('connected', requestId)
     try {
-      const sign = async (on: RunTransport): Promise<SignedRequest> => this.#sign(on, spec, requestId)
+      const sign = async (on: RunTransport): Promise<SignedBody> => this.#sign(on, spec, requestId)
       const request = await sign(transport)
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
@@ -126,7 +124,7 @@ export class ExecClient implements Startable {
     return async (silent, signal) => new ChannelTransport({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
   }
 
-  async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedRequest> {
+  async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedBody> {
     const { argv, stdin, timeout_ms, cwd, clamp, proof } = spec
     const request = {
       link: peer.number,

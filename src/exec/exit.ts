@@ -7,6 +7,12 @@ import type { Received } from './received.ts'
 import type { RunOutcome } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
+/** A Request or an Exit, as its agent's executor signed it. */
+export interface SignedBody {
+  readonly body: Uint8Array
+  readonly signature: Uint8Array
+}
+
 /** What an Exit must answer. */
 export interface Expected {
   readonly requestId: RequestId
@@ -20,13 +26,8 @@ export interface Expected {
 
 const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0
 
-interface SignedExit {
-  readonly body: Uint8Array
-  readonly signature: Uint8Array
-}
-
 /** The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong. */
-export const readExit = (frame: SignedExit, expected: Expected): ExecExit | string => {
+export const readExit = (frame: SignedBody, expected: Expected): ExecExit | string => {
   try {
     return answerTo(frame, expected)
   } catch (error) {
@@ -34,7 +35,7 @@ export const readExit = (frame: SignedExit, expected: Expected): ExecExit | stri
   }
 }
 
-const answerTo = (frame: SignedExit, expected: Expected): ExecExit | string => {
+const answerTo = (frame: SignedBody, expected: Expected): ExecExit | string => {
   if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature))
     return 'the Exit is not signed by the agent'
   const exit = execExit.decode(frame.body)

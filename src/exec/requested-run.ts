@@ -7,7 +7,7 @@ import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PE
 import type { WarningKind } from '../protocol/reasons.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
-import { compareOutput, outcomeOf, readExit, type Expected } from './exit.ts'
+import { compareOutput, outcomeOf, readExit, type Expected, type SignedBody } from './exit.ts'
 import { ReceivedStream } from './received.ts'
 import { ResumableTransport, type ResumableTransportComponents } from './resumable-transport.ts'
 import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
@@ -20,19 +20,13 @@ export interface RequestedRunComponents extends ResumableTransportComponents {
   readonly sink: RunSink
   readonly session: Session
   /** Has the executor sign the Request for another transport. */
-  readonly sign: (transport: RunTransport) => Promise<SignedRequest>
-}
-
-/** A Request as the executor signed it. */
-export interface SignedRequest {
-  readonly body: Uint8Array
-  readonly signature: Uint8Array
+  readonly sign: (transport: RunTransport) => Promise<SignedBody>
 }
 
 export interface RequestedRunInit {
   readonly spec: RunSpec
   readonly expected: Omit<Expected, 'requestSha256'>
-  readonly request: SignedRequest
+  readonly request: SignedBody
 }
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
@@ -54,7 +48,7 @@ export class RequestedRun {
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers = new Map<'wait' | 'cancel', Timer>()
   /** The Request as it was sent last: `#signAgain` replaces it. */
-  #request: SignedRequest
+  #request: SignedBody
   #startedAt = 0
   /** Of the process on the other machine; null until Started. */
   #pid: number | null = null

@@ -10,26 +10,21 @@ const MAX_LOCAL_RUNS = 1_024
 
 /** One run of ours from `ExecClient.run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
 export class Session {
+  readonly requestId: RequestId
   readonly #cancel = new AbortController()
+  /** Aborts when the run shall end. */
+  readonly cancelled = this.#cancel.signal
   readonly #onClose: () => void
   #info: RunSession
 
   constructor(init: { info: RunSession; onClose: () => void }) {
     this.#info = init.info
+    this.requestId = init.info.request_id
     this.#onClose = init.onClose
   }
 
   get info(): RunSession {
     return this.#info
-  }
-
-  get requestId(): RequestId {
-    return this.#info.request_id
-  }
-
-  /** Aborts when the run shall end. */
-  get cancelled(): AbortSignal {
-    return this.#cancel.signal
   }
 
   /** The Request was sent. */

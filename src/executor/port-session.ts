@@ -51,6 +51,8 @@ export class PortSession {
   /** Runs of this channel by their number there; null while a request is being refused. */
   readonly #runs = new Map<number, { readonly run: Run; readonly outlet: RunOutlet } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
+  /** Resolves when the channel is gone: null when it ended cleanly. */
+  readonly closed = this.#closed.promise
   #greeted = false
   #calls = 0
 
@@ -65,11 +67,6 @@ export class PortSession {
         holdWhenBehind: true,
       },
     )
-  }
-
-  /** Resolves when the channel is gone: null when it ended cleanly. */
-  get closed(): Promise<Error | null> {
-    return this.#closed.promise
   }
 
   /** Ends the channel when the other half has taken what was sent, or has had the time to. */

@@ -27,7 +27,6 @@ import { OperatorGate } from './operator-gate.ts'
 import { UnackedTotal } from './runs/outbox.ts'
 import { PeerRevocations } from './links/peer-revocations.ts'
 import { PortSession, type NetworkHost } from './port-session.ts'
-import { RecentRuns } from './runs/recent-runs.ts'
 import { Reports } from './runs/reports.ts'
 import { Requests } from './runs/requests.ts'
 import { Runs } from './runs/runs.ts'
@@ -95,10 +94,7 @@ export class Executor implements Startable {
     )
     const reports = new Reports({ journal, counters, log, signatures: this.#signatures }, own)
     const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
-    this.#runs = new Runs(
-      { cells, clock, counters, guardian, judge: this.#judge, log, policy, recent: new RecentRuns(), reports, total: new UnackedTotal() },
-      own,
-    )
+    this.#runs = new Runs({ cells, clock, counters, guardian, judge: this.#judge, log, policy, reports, total: new UnackedTotal() }, own)
   }
 
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
-import { AppError, ERROR_TABLE, type ErrorCode } from '../base/errors.ts'
+import { AppError, errorCodeOf } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
 import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
@@ -138,8 +138,6 @@ interface ErrorBody {
   readonly data?: unknown
 }
 
-const isCode = (code: unknown): code is ErrorCode => typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code)
-
 /** The error that a body `{ok: false, error, message, data}` describes. */
 const errorOf = (status: number, text: string): AppError => {
   let body: ErrorBody | null = null
@@ -148,10 +146,9 @@ const errorOf = (status: number, text: string): AppError => {
   } catch {
     body = null
   }
-  const code = isCode(body?.error) ? body.error : 'internal'
   const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
   const data = typeof body?.data === 'object' && body.data !== null ? (body.data as Record<string, unknown>) : {}
-  return new AppError(code, message, { data })
+  return new AppError(errorCodeOf(body?.error), message, { data })
 }
 
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {

@@ -4,18 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
 import { birthOf, isLiving } from '../base/proc-stat.ts'
-import { childrenOf, isChildOrIn, nameOf, send, type Member } from './signals.ts'
+import { childrenOf, isChildOrIn, nameOf, send, type Member, type ProcessExit } from './signals.ts'
 
 /** Of what bwrap says when it fails, this much is kept. */
 export const MAX_WRAPPER_TEXT = 4_096
 /** How long bwrap may take from its start to the program's; then the program counts as started. */
 const NAMESPACE_START_MS = 5_000
-
-/** How bwrap(1) ended by itself: a status, or a signal's number. */
-interface WrapperExit {
-  readonly code: number | null
-  readonly signal: number | null
-}
 
 /** Signals that end no process. */
 const HARMLESS: readonly NodeJS.Signals[] = ['SIGCONT', 'SIGSTOP']
@@ -90,7 +84,7 @@ export class PidNamespace {
    * The program's end, out of bwrap's; null when the program was never executed. bwrap says 128 + n for
    * a signal as a shell does: it is a signal again where we sent that very one.
    */
-  translate({ code, signal }: WrapperExit): WrapperExit | null {
+  translate({ code, signal }: ProcessExit): ProcessExit | null {
     if (signal !== null) return { code: null, signal }
     // The init itself was killed, and with it whoever would have said how the program ended.
     if (this.#status === null) return this.#sent.has(SIGKILL) ? { code: null, signal: SIGKILL } : this.#initDied(code)
@@ -99,7 +93,7 @@ export class PidNamespace {
   }
 
   /** bwrap's own failures end with 1. */
-  #initDied(code: number | null): WrapperExit | null {
+  #initDied(code: number | null): ProcessExit | null {
     return code !== null && code > SIGNAL_BASE ? { code: null, signal: code - SIGNAL_BASE } : null
   }
 

@@ -1,14 +1,14 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import type { Clock, Timer } from '../base/clock.ts'
+import { within, type Clock, type Timer } from '../base/clock.ts'
 import type { Permit, TerminalSize } from '../policy/permit.ts'
 import { DRAIN_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits.ts'
 import { MAX_LEFT_IN_PIPES } from '../protocol/local-limits.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import { DurationLimit, type DurationLimits } from './duration.ts'
 import { OutputPump, type OutputLimits, type OutputTotals } from './output.ts'
-import type { ProcessSignal } from './signals.ts'
-import { spawnPermitted, type Child, type ProcessExit, type SpawnComponents, type SpawnFailure } from './spawn.ts'
+import type { ProcessExit, ProcessSignal } from './signals.ts'
+import { spawnPermitted, type Child, type SpawnComponents, type SpawnFailure } from './spawn.ts'
 import { StdinSink } from './stdin.ts'
 
 /** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */
@@ -240,7 +240,7 @@ export class RunningProcess {
     const began = this.#clock.monotonic()
     while (!stdout.isEnded || !stderr.isEnded) {
       const before = stdout.total + stderr.total
-      await this.#sleep(DRAIN_MS, ended)
+      await within(this.#clock, DRAIN_MS, ended)
       // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
       await nextTurn()
       if (stdout.isEnded && stderr.isEnded) break
@@ -249,13 +249,6 @@ export class RunningProcess {
       if (stdout.total + stderr.total === before) return 'held'
     }
     return 'ended'
-  }
-
-  async #sleep(ms: number, wake: Promise<unknown>): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const timer = this.#clock.setTimeout(resolve, ms)
-    await Promise.race([promise, wake])
-    timer.cancel()
   }
 
   #closePipes(): void {

@@ -10,6 +10,12 @@ export interface Member {
   readonly born: string
 }
 
+/** How a process ended: a status, or the number of the signal that ended it. */
+export interface ProcessExit {
+  readonly code: number | null
+  readonly signal: number | null
+}
+
 /** What may be said to a program. */
 export const PROCESS_SIGNALS = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGSTOP', 'SIGCONT'] as const
 export type ProcessSignal = (typeof PROCESS_SIGNALS)[number]
@@ -61,24 +67,24 @@ export const isChildOrIn = (pid: number, parent: number, namespace: string | und
   }
 }
 
-/** True for a process of our own user; false where it is gone. */
-export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
+/** The number in a line of proc_pid_status(5); undefined when the process is gone or hidden. */
+const statusNumber = (pid: number, line: RegExp, proc = '/proc'): number | undefined => {
   try {
-    const user = /^Uid:\s*(\d+)/m.exec(readFileSync(`${proc}/${pid}/status`, 'latin1'))?.[1]
-    return Number(user) === process.getuid?.()
+    const [, digits] = line.exec(readFileSync(`${proc}/${pid}/status`, 'latin1')) ?? []
+    return digits === undefined ? undefined : Number(digits)
   } catch {
-    return false
+    return undefined
   }
 }
 
-/** The process that a thread belongs to; the thread's own number where it is gone. */
-export const processOf = (thread: number): number => {
-  try {
-    return Number(/^Tgid:\s*(\d+)$/m.exec(readFileSync(`/proc/${thread}/status`, 'latin1'))?.[1] ?? thread)
-  } catch {
-    return thread
-  }
+/** True for a process of our own user; false where it is gone. */
+export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
+  const user = statusNumber(pid, /^Uid:\s*(\d+)/m, proc)
+  return user !== undefined && user === process.getuid?.()
 }
+
+/** The process that a thread belongs to; the thread's own number where it is gone. */
+export const processOf = (thread: number): number => statusNumber(thread, /^Tgid:\s*(\d+)$/m) ?? thread
 
 /** The name of a process as the kernel keeps it: at most 15 bytes. */
 export const nameOf = (pid: number): string | undefined => {

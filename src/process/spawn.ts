@@ -13,13 +13,7 @@ import type { Guardian } from './guardian.ts'
 import { directoryOf, launch, planLaunch, type LaunchPlan } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
 import { launchObstacle } from './program-format.ts'
-import type { ProcessSignal } from './signals.ts'
-
-/** How a process ended: a status, or the number of the signal that ended it. */
-export interface ProcessExit {
-  readonly code: number | null
-  readonly signal: number | null
-}
+import type { ProcessExit, ProcessSignal } from './signals.ts'
 
 /** A started program: the leader of a session and group of its own, or what stands before it. */
 export interface Child {

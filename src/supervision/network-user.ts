@@ -41,7 +41,8 @@ const spareUser = (dataDir: string): NetworkUser => {
   return { name: null, uid: id, gid: id }
 }
 
-const ownName = (): string => {
+/** Of the user that we are; its number where it has none. */
+export const ownName = (): string => {
   try {
     return userInfo().username
   } catch {

@@ -1,9 +1,22 @@
+import { constants } from 'node:os'
+
 import { ERROR_TABLE, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
 
 /** What asks a program to stop. */
-export const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
+
+/** Calls back for each of them until the answer is called. */
+export const onStopSignal = (listener: (signal: NodeJS.Signals) => void): (() => void) => {
+  for (const signal of STOP_SIGNALS) process.on(signal, listener)
+  return () => {
+    for (const signal of STOP_SIGNALS) process.off(signal, listener)
+  }
+}
+
+/** What a shell reports of a program that a signal ended. */
+export const exitOfSignal = (signal: NodeJS.Signals): number => 128 + constants.signals[signal]
 
 /** Exit status for configuration, flags or ACL that are wrong; service managers do not start such a program again. */
 export const EXIT_BAD_CONFIG = 2
@@ -20,3 +33,20 @@ export const reportFailure = (program: string, error: unknown): number => {
 export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): void => {
   for (const { name, error } of failures) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
 }
+
+/**
+ * Resolves with the first uncaught error, for the process to stop: after one it would go on half working.
+ * `unhandledRejections` says whether a rejected promise without a handler stops it too. The network's half only logs it: a
+ * stranger's bytes may cause one in a library there, and that half decides nothing.
+ */
+export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unhandledRejections: 'stop' | 'log' }): Promise<Error> =>
+  new Promise((resolve) => {
+    const stop = (reason: unknown): void => {
+      const error = reason instanceof Error ? reason : new Error(errorText(reason))
+      log.error({ err: error.message, stack: error.stack }, 'stopping after an uncaught error')
+      resolve(error)
+    }
+    const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
+    process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
+    process.on('uncaughtException', stop)
+  })

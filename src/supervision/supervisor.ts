@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises'
 
-import type { Clock } from '../base/clock.ts'
+import { within, type Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { lifeOf } from '../base/process-identity.ts'
@@ -150,9 +150,7 @@ export class Supervisor implements Startable {
 
   /** Until the time is up, that has happened, or we stop. */
   async #wait(ms: number, something?: Promise<unknown>): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    const timer = this.#clock.setTimeout(resolve, ms)
-    await Promise.race([promise, this.#stopping.promise, ...(something === undefined ? [] : [something.catch(() => undefined)])])
-    timer.cancel()
+    const others = something === undefined ? [] : [something.catch(() => undefined)]
+    await within(this.#clock, ms, Promise.race([this.#stopping.promise, ...others]))
   }
 }

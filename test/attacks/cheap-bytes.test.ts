@@ -10,7 +10,7 @@ import { tcp } from '@libp2p/tcp'
 import { multiaddr } from '@multiformats/multiaddr'
 import { createLibp2p } from 'libp2p'
 
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import type { Stream } from '@libp2p/interface'
 
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import type { Offence } from '../../src/mesh/penalties.ts'
 import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/dm.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/link.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { FrameStream } from '../../src/dm/frame-stream.ts'
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, STRANGERS_REQUEST_BURST } from '../../src/protocol/limits.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'

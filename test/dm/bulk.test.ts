@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import type { DmChannel } from '../../src/dm/channel.ts'
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
 import { RATES } from '../../src/protocol/meter-limits.ts'
 import { signalOf } from '../support/hostile-link.ts'

@@ -13,7 +13,7 @@ import { LINK_RENEW_MS, MAX_LINK_FRAME, MAX_PARALLEL_DIALS, MAX_WAITING_STREAMS 
 import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/link.ts'
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'

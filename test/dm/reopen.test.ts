@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
-import { newRequestId } from '../../src/dm/request-id.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
 import type { DmChannel } from '../../src/dm/channel.ts'
 import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
 import { signalOf } from '../support/hostile-link.ts'

@@ -5,8 +5,6 @@ import { dirname } from 'node:path'
 import { test } from 'node:test'
 
 import { execFrame, type ExecRequest } from '../../src/protocol/exec.ts'
-import { MAX_RECENT_RUNS } from '../../src/protocol/limits.ts'
-import { RecentRuns } from '../../src/executor/runs/recent-runs.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
 import { STRANGER_REQUEST_BURST } from '../../src/executor/links/links.ts'
@@ -277,15 +275,6 @@ test('a request id is used once by one peer, and does not touch the run that has
   run.send({ type: 'stdin', request_id: used, seq: 0, data: stdin, eof: true })
   assert.equal((await run.exit()).code, 0)
   assert.equal(run.output().toString(), 'ready\nstill here')
-})
-
-test('used ids are remembered up to the limit, the oldest are forgotten first', () => {
-  const recent = new RecentRuns()
-  for (let i = 0; i < MAX_RECENT_RUNS; i++) assert.equal(recent.remember('pair', `id-${i}`), true)
-  assert.equal(recent.remember('pair', 'id-0'), false)
-  assert.equal(recent.remember('other', 'id-0'), true)
-  assert.equal(recent.remember('pair', 'id-1'), false)
-  assert.equal(recent.remember('pair', 'id-0'), true)
 })
 
 test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {

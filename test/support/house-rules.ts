@@ -40,7 +40,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/toml-file.ts']],
   [/^pino$/, ['base/log.ts']],
-  [/^uuid$/, ['executor/', 'dm/', 'exec/', 'doors/', 'supervision/', 'programs/']],
+  [/^uuid$/, ['identity/', 'programs/']],
   [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'client/stdio.ts']],
   [/^node:/, ['']],
 ]

@@ -3,27 +3,15 @@ import type { Logger } from '../../base/log.ts'
 import type { Link } from '../../dm/link.ts'
 import type { Links } from '../../dm/links.ts'
 import type { Messages } from '../../dm/messages.ts'
-import type { RunOutcome, RunSession, RunSink, RunSpec } from '../../exec/run-spec.ts'
+import type { AgentDirectory } from '../../exec/agents.ts'
+import type { ExecClient } from '../../exec/client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
-import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import type { AgentId } from '../../protocol/ids.ts'
 
-/** Of `ExecClient`. */
-export interface RestRunner {
-  run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome>
-  checkRoom(): void
-  cancel(requestId: RequestId): void
-  sessions(): RunSession[]
-  diagnostics(): Record<string, number>
-}
-
-/** Of `AgentDirectory`. */
-export interface RestDirectory {
-  resolve(agent: string): AgentId
-}
-
-/** Of `ExecutorClient`. */
+export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'diagnostics'>
+export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>
 
 /** Of `Links`. */
@@ -31,12 +19,8 @@ export interface RestLinks extends Pick<Links, 'list'> {
   link(agentId: AgentId, signal: AbortSignal): Promise<Pick<Link, 'agentId' | 'machineId' | 'decision'>>
 }
 
-/** Of `MeshNode`. */
 export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
-/** Of `MeshView`. */
 export type RestView = Pick<MeshView, 'peers' | 'diagnostics'>
-
-/** Of `Messages`. */
 export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
 export interface RestComponents {

@@ -7,19 +7,8 @@ import type { RestComponents, RestInit } from './components.ts'
 import { define, type Definition, type Definitions } from './definition.ts'
 import { cardImport, contactPin, contactRemove, contactTrust, identityRevoke, okObject } from './schemas.ts'
 
-type ContactRoute =
-  | 'GET /agent'
-  | 'GET /agent/card'
-  | 'POST /agent/card/import'
-  | 'POST /agent/revoke'
-  | 'GET /contacts'
-  | 'POST /contacts/trust'
-  | 'POST /contacts/pin'
-  | 'POST /contacts/unpin'
-  | 'POST /contacts/remove'
-
 /** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
-export const contactRoutes = (components: RestComponents, init: RestInit): Definitions<ContactRoute> => {
+export const contactRoutes = (components: RestComponents, init: RestInit) => {
   const { executor, node } = components
   const operation = (name: Operation, body: z.ZodType): Definition =>
     define({
@@ -61,5 +50,5 @@ export const contactRoutes = (components: RestComponents, init: RestInit): Defin
     'POST /contacts/pin': operation('contact_pin', contactPin),
     'POST /contacts/unpin': operation('contact_unpin', contactPin),
     'POST /contacts/remove': operation('contact_remove', contactRemove),
-  }
+  } satisfies Definitions
 }

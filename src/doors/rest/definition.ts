@@ -46,4 +46,5 @@ interface TypedDefinition<B> extends Omit<Definition, 'body' | 'handle'> {
 /** The body was checked against the definition's own schema, which makes its type true. */
 export const define = <B = undefined>(definition: TypedDefinition<B>): Definition => definition
 
-export type Definitions<K extends RouteKey> = Readonly<Record<K, Definition>>
+/** Of some of the routes; which file has which is for the compiler to see. */
+export type Definitions = Partial<Record<RouteKey, Definition>>

@@ -12,36 +12,35 @@ import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
 import { cancelRequest, okObject, rawRunEvent, runEvent, runRequest, runResult, type RunRequest } from './schemas.ts'
 
-type ExecRoute = 'POST /exec/run' | 'POST /exec/cancel' | 'GET /exec/sessions' | 'GET /diagnostics/exec'
-
-export const execRoutes = (components: RestComponents): Definitions<ExecRoute> => ({
-  'POST /exec/run': define({
-    body: runRequest,
-    response: runResult,
-    streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
-    bodyLimit: MAX_JSON_BODY,
-    takesLines: true,
-    proof: 'taken',
-    handle: async (request, reply) => run(components, request, reply),
-  }),
-  'POST /exec/cancel': define({
-    body: cancelRequest,
-    response: okObject,
-    handle: async ({ body }) => {
-      components.runner.cancel(body.request_id)
-      return { ok: true, request_id: body.request_id }
-    },
-  }),
-  'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
-  'GET /diagnostics/exec': define({
-    response: okObject,
-    handle: async () => ({
-      ok: true,
-      ...((await components.executor.query('exec_diagnostics')) as object),
-      requester: components.runner.diagnostics(),
+export const execRoutes = (components: RestComponents) =>
+  ({
+    'POST /exec/run': define({
+      body: runRequest,
+      response: runResult,
+      streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
+      bodyLimit: MAX_JSON_BODY,
+      takesLines: true,
+      proof: 'taken',
+      handle: async (request, reply) => run(components, request, reply),
     }),
-  }),
-})
+    'POST /exec/cancel': define({
+      body: cancelRequest,
+      response: okObject,
+      handle: async ({ body }) => {
+        components.runner.cancel(body.request_id)
+        return { ok: true, request_id: body.request_id }
+      },
+    }),
+    'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
+    'GET /diagnostics/exec': define({
+      response: okObject,
+      handle: async () => ({
+        ok: true,
+        ...((await components.executor.query('exec_diagnostics')) as object),
+        requester: components.runner.diagnostics(),
+      }),
+    }),
+  }) satisfies Definitions
 
 const run = async (components: RestComponents, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
   // First of all, so that a caller who leaves while stdin is still being read is noticed.

@@ -11,18 +11,10 @@ import { connectRequest, directEvent, okObject, sendRequest } from './schemas.ts
 /** A JSON body with one direct message: its payload in base64 and the fields around it. */
 const MAX_DIRECT_BODY = 68 * 1024
 
-type MeshRoute =
-  | 'GET /peers'
-  | 'POST /agents/connect'
-  | 'POST /direct/send'
-  | 'GET /direct/events'
-  | 'GET /diagnostics/dm'
-  | 'GET /diagnostics/mesh'
-
 const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
 
 /** Links, and what agents say to each other beside runs. `stopping` ends the streams of events. */
-export const meshRoutes = (components: RestComponents, stopping: AbortSignal): Definitions<MeshRoute> => {
+export const meshRoutes = (components: RestComponents, stopping: AbortSignal) => {
   const { directory, links, messages, view } = components
   return {
     'GET /peers': define({ response: okObject, handle: async () => ({ ok: true, peers: view.peers() }) }),
@@ -65,5 +57,5 @@ export const meshRoutes = (components: RestComponents, stopping: AbortSignal): D
       handle: async () => ({ ok: true, ...components.dmCounters.snapshot(), links: links.list() }),
     }),
     'GET /diagnostics/mesh': define({ response: okObject, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
-  }
+  } satisfies Definitions
 }

@@ -6,9 +6,7 @@ import { define, type Definitions } from './definition.ts'
 import { ROUTES } from './routes.ts'
 import { health, okObject, openapiDocument } from './schemas.ts'
 
-type StatusRoute = 'GET /health' | 'GET /routes' | 'GET /openapi.json'
-
-export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object): Definitions<StatusRoute> => {
+export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object) => {
   const startedAt = components.clock.monotonic()
   return {
     'GET /health': define({
@@ -23,7 +21,7 @@ export const statusRoutes = (components: RestComponents, init: RestInit, documen
     }),
     'GET /routes': define({ response: okObject, handle: async () => ({ ok: true, routes: ROUTES }) }),
     'GET /openapi.json': define({ response: openapiDocument, handle: async () => document() }),
-  }
+  } satisfies Definitions
 }
 
 /** What `/health` shows of the executor's answer to `acl_status`. */

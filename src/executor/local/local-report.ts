@@ -5,7 +5,7 @@ import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { LocalOutcome } from '../port/local-executor.ts'
 import { endOf, neverRan, type ExitFacts } from '../runs/run-facts.ts'
-import type { ProgramStart, RunReport } from '../runs/report.ts'
+import type { ProgramStart, RunReport } from '../runs/execution.ts'
 import type { LocalJournal } from './local-journal.ts'
 import type { TargetProgram } from './target-program.ts'
 

@@ -29,8 +29,13 @@ export interface LocalRunInit {
 
 /** A permitted run of a caller of this host, here or on a target. */
 export class SessionRun implements LocalRun {
+  readonly requestId: RequestId
+  readonly startedAt: string
+  readonly cwd: string | null
+  readonly caps: LocalRun['caps']
+  readonly begun: Promise<LocalOutcome | null>
+  readonly ended: Promise<LocalOutcome | null>
   readonly #log: Logger
-  readonly #facts: Pick<LocalRunInit, 'requestId' | 'startedAt' | 'cwd' | 'caps'>
   readonly #queue: SinkQueue
   /** Null once the outcome is known: whoever keeps the run then does not keep its stdin and its permit with it. */
   #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
@@ -39,8 +44,13 @@ export class SessionRun implements LocalRun {
 
   constructor(components: { log: Logger }, init: LocalRunInit) {
     this.#log = components.log
-    const { start, target, stdin, report, slot, sink, ...facts } = init
-    this.#facts = facts
+    const { start, target, stdin, report, slot, sink } = init
+    this.requestId = init.requestId
+    this.startedAt = init.startedAt
+    this.cwd = init.cwd
+    this.caps = init.caps
+    this.begun = this.#begun.promise
+    this.ended = this.#ended.promise
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
@@ -49,30 +59,6 @@ export class SessionRun implements LocalRun {
     }
     const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
     this.#parts = { execution, stdin, report, target }
-  }
-
-  get requestId(): RequestId {
-    return this.#facts.requestId
-  }
-
-  get startedAt(): string {
-    return this.#facts.startedAt
-  }
-
-  get cwd(): string | null {
-    return this.#facts.cwd
-  }
-
-  get caps(): LocalRun['caps'] {
-    return this.#facts.caps
-  }
-
-  get begun(): Promise<LocalOutcome | null> {
-    return this.#begun.promise
-  }
-
-  get ended(): Promise<LocalOutcome | null> {
-    return this.#ended.promise
   }
 
   get over(): boolean {

@@ -1,5 +1,5 @@
 import type { LocalKey } from '../../audit/events.ts'
-import type { Clock } from '../../base/clock.ts'
+import { within, type Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
@@ -63,9 +63,6 @@ export class LocalSession {
 
   /** What is being written is not left half-written, unless the file system does not answer. */
   async #filesDone(): Promise<void> {
-    const late = Promise.withResolvers<void>()
-    const timer = this.#clock.setTimeout(late.resolve, SESSION_CLOSE_MS)
-    await Promise.race([Promise.allSettled(this.#fileCalls), late.promise])
-    timer.cancel()
+    await within(this.#clock, SESSION_CLOSE_MS, Promise.allSettled(this.#fileCalls))
   }
 }

@@ -1,3 +1,4 @@
+import { Waiters } from '../../base/waiters.ts'
 import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits.ts'
 import type { LocalRunEvent, LocalRunSink } from '../port/local-executor.ts'
 
@@ -11,7 +12,7 @@ export class SinkQueue {
   readonly #sink: LocalRunSink
   readonly #init: { readonly onRoom: () => void; readonly onSinkError: () => void }
   readonly #queue: LocalRunEvent[] = []
-  readonly #idle: PromiseWithResolvers<void>[] = []
+  readonly #idle = new Waiters()
   #bytes = 0
   #delivering = false
   #full = false
@@ -35,10 +36,7 @@ export class SinkQueue {
 
   /** Resolves when the sink is done with everything. */
   async idle(): Promise<void> {
-    if (!this.#delivering) return
-    const idle = Promise.withResolvers<void>()
-    this.#idle.push(idle)
-    await idle.promise
+    if (this.#delivering) await this.#idle.next()
   }
 
   /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
@@ -65,7 +63,7 @@ export class SinkQueue {
       this.#checkRoom()
     }
     this.#delivering = false
-    for (const { resolve } of this.#idle.splice(0)) resolve()
+    this.#idle.wake()
   }
 
   #checkRoom(): void {

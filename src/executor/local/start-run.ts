@@ -1,14 +1,12 @@
-import { v7 as uuidv7 } from 'uuid'
-
 import { AppError, isAppError } from '../../base/errors.ts'
 import { holdDirectory } from '../../fs/hold-directory.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
+import { newRequestId } from '../../identity/request-id.ts'
 import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
 import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
-import type { LocalRunIntent } from '../../policy/local/intent.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
-import { isRequestId, type RequestId } from '../../protocol/ids.ts'
+import type { RequestId } from '../../protocol/ids.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
@@ -88,7 +86,7 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
   const { targets } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
-  const verdict = authorizeTargetRun({ ...intentOf(start), cwd: start.cwd }, session)
+  const verdict = authorizeTargetRun(start, session)
   if (verdict.kind === 'refused') return refuse(asked, errorOf(verdict))
   const { grant, slot } = verdict
   const requestId = newRequestId()
@@ -107,14 +105,13 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     executable: null,
     account: null,
   }
-  const begin = async (handlers: Parameters<TargetProgram['start']>[0]): ReturnType<TargetProgram['start']> => target.start(handlers)
   const run = runOf(asked, request, () => undefined, {
     requestId,
     cwd: null,
     caps: { timeout_ms: grant.timeout_ms, max_output_bytes: grant.max_output_bytes },
     stdin: null,
     slot,
-    start: begin,
+    start: async (handlers) => target.start(handlers),
     target,
   })
   session.runs.add(run, run.execute())
@@ -158,24 +155,13 @@ const workingDirectory = async (session: LocalSession, path: string | null): Pro
   return { path: held.real, descriptor: held.descriptor, release }
 }
 
-const intentOf = ({ argv, shell, detach, input, timeout_ms, max_output_bytes, terminal, env }: RunStart): LocalRunIntent => ({
-  argv,
-  shell,
-  detach,
-  input,
-  env,
-  terminal,
-  timeout_ms,
-  max_output_bytes,
-})
-
 const permitFor = async ({ engine, session, start }: Asked, cwd: WorkingDirectory): Promise<{ permit: Permit; slot: Slot }> => {
   const { components, terminalProblem, detached } = engine
   const { rights, slots, key, closed } = session
   if (closed) throw new AppError('unknown_session')
   if (start.terminal !== null && terminalProblem !== null)
     throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
-  const verdict = authorizeLocalRun(intentOf(start), cwd, {
+  const verdict = authorizeLocalRun(start, cwd, {
     policy: components.policy,
     rights,
     slots: start.detach ? detached.slots : slots,
@@ -183,10 +169,4 @@ const permitFor = async ({ engine, session, start }: Asked, cwd: WorkingDirector
   })
   if (verdict.kind === 'refused') throw errorOf(verdict)
   return verdict
-}
-
-const newRequestId = (): RequestId => {
-  const id = uuidv7()
-  if (!isRequestId(id)) throw new AppError('internal', 'no UUID')
-  return id
 }

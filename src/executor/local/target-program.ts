@@ -1,5 +1,5 @@
 import { Due } from '../../base/due.ts'
-import { AppError, errorText, ERROR_TABLE, type ErrorCode } from '../../base/errors.ts'
+import { AppError, errorCodeOf, errorText } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
@@ -77,7 +77,7 @@ export class TargetProgram implements Program {
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const first = await next(parts)
       if (first === null) throw new AppError('daemon_unreachable', 'the daemon did not say what became of the command')
-      if (first.type === 'error') throw errorOf(first)
+      if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
       if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
       this.ended = this.#follow(first, parts, handlers)
       return { kind: 'started', process: this }
@@ -173,9 +173,6 @@ const next = async (parts: AsyncIterator<RunPart>): Promise<RunPart | null> => {
   const { done, value } = await parts.next()
   return done === true ? null : value
 }
-
-const errorOf = ({ error, message }: Extract<RunPart, { type: 'error' }>): AppError =>
-  new AppError(Object.hasOwn(ERROR_TABLE, error) ? (error as ErrorCode) : 'internal', message)
 
 const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>
   new AppError('command_denied', `${target} denied it: ${String(denial_reason)}; \`x0x acl explain\` there says why`, {

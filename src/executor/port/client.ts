@@ -55,6 +55,10 @@ export class ExecutorClient implements Startable {
   readonly #revocationListeners = new Set<(link: number, items: readonly Uint8Array[]) => void>()
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
+  /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
+  readonly closed = this.#closed.promise
+  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
+  readonly stopAsked = this.#stopAsked.promise
   /** Of the next snapshot, as far as it came. */
   readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
@@ -93,16 +97,6 @@ export class ExecutorClient implements Startable {
   /** The latest snapshot: for display, dialling and budgets, never for a decision. */
   get snapshot(): Snapshot {
     return this.#snapshot
-  }
-
-  /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
-  get closed(): Promise<Error | null> {
-    return this.#closed.promise
-  }
-
-  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
-  get stopAsked(): Promise<void> {
-    return this.#stopAsked.promise
   }
 
   async settings(): Promise<NetworkSettings> {

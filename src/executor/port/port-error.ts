@@ -1,4 +1,4 @@
-import { AppError, ERROR_TABLE, isAppError, type ErrorCode } from '../../base/errors.ts'
+import { AppError, errorCodeOf, isAppError } from '../../base/errors.ts'
 import { MAX_SEALED_FRAME, MAX_TEXT } from '../../protocol/limits.ts'
 
 /** An error as others are told it: no longer than a message of the port carries; what is none of the table is a mistake of ours. */
@@ -17,8 +17,7 @@ export const failedAnswer = (id: number, error: unknown) => {
 
 /** The error that the other half told of; `data` is JSON. An unknown code is `internal`. */
 export const portError = (failure: { code: string; message: string; data?: string }): AppError => {
-  const code = Object.hasOwn(ERROR_TABLE, failure.code) ? (failure.code as ErrorCode) : 'internal'
-  return new AppError(code, failure.message, {
+  return new AppError(errorCodeOf(failure.code), failure.message, {
     data: failure.data === undefined ? {} : (JSON.parse(failure.data) as Record<string, unknown>),
   })
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { BoundedSet } from '../../base/bounded.ts'
 import { Keeping } from '../../base/keeping.ts'
 import { errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -12,6 +13,7 @@ import {
   DENIAL_BURST,
   DENIALS_PER_SECOND,
   MAX_PORT_RUNS,
+  MAX_RECENT_RUNS,
   MAX_RUNS_PER_PEER,
   MAX_UNACKED_TOTAL,
   SHUTDOWN_KILL_MS,
@@ -20,11 +22,9 @@ import {
 } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
-
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import type { UnackedTotal } from './outbox.ts'
-import type { RecentRuns } from './recent-runs.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './outlet.ts'
@@ -46,7 +46,6 @@ export interface RunsComponents {
   readonly judge: TrustJudge
   readonly log: Logger
   readonly policy: PolicyContext
-  readonly recent: RecentRuns
   readonly reports: Reports
   readonly total: UnackedTotal
 }
@@ -98,6 +97,8 @@ export class Runs {
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, Run>()
   readonly #lingering = new Keeping(LINGERING)
+  /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
+  readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
   /** For all links together, because anybody can make another link. */
   readonly #strangersRequests: TokenBucket
   /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
@@ -151,7 +152,7 @@ export class Runs {
     counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
     if (accepted) {
       const { request_id, request_nonce } = frame
-      const unseen = fresh && !this.#components.recent.has(link.pair, request_id) && nonces.void(link.pair, request_nonce)
+      const unseen = fresh && !this.#used.has(knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
       outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
     }
     outlet.close()
@@ -253,12 +254,17 @@ export class Runs {
     const { link, nonces, streamNonce } = arrival
     const problem = senderProblem(read, { link, nonces, streamNonce, own: this.#own })
     // Ids of untrusted requesters are not remembered: they could push out those of trusted ones.
-    const { request_id } = read.request
-    const isNew = (): boolean => this.#components.recent.remember(link.pair, request_id) && !this.#known.has(knownAs(link, request_id))
-    const reused = problem === null && trusted && !isNew()
+    const reused = problem === null && trusted && this.#isReused(knownAs(link, read.request.request_id))
     const found = reused ? 'reused' : problem
     if (found === 'replayed' || found === 'reused') this.#components.counters.count('requests_replayed')
     return found
+  }
+
+  /** One id never means two runs: from now on it is used. */
+  #isReused(name: string): boolean {
+    const reused = this.#used.has(name) || this.#known.has(name)
+    this.#used.add(name)
+    return reused
   }
 }
 

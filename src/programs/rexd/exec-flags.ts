@@ -1,6 +1,6 @@
 import { badFlags } from '../../command-line/bad-flags.ts'
 import { helpText } from '../../command-line/help.ts'
-import { parseCommandLine } from '../../command-line/parse.ts'
+import { millisecondsOf, parseCommandLine } from '../../command-line/parse.ts'
 import { REXD_EXEC } from '../../command-line/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
 
@@ -24,8 +24,8 @@ const usage = (text: string) => badFlags(text, REXD_EXEC.name)
 
 const seconds = (text: string | null): number | null => {
   if (text === null) return null
-  const ms = /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text) ? Math.round(Number(text) * 1000) : 0
-  if (ms < 1) throw usage(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+  const ms = millisecondsOf(text)
+  if (ms === null) throw usage(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
   return ms
 }
 

@@ -1,17 +1,13 @@
-import { constants } from 'node:os'
-
 import type { ConnectionState } from '../../client/connection.ts'
 import { RexdDisconnected } from '../../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
-import { STOP_SIGNALS } from '../../supervision/program-exit.ts'
+import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 
 /** It could not be run, or nobody knows how it ended. */
 const EXIT_NOT_RUN = 255
 
 /** Ctrl-C, as a terminal in raw mode says it. */
 const INTERRUPT = 0x03
-
-const exitOf = (name: NodeJS.Signals): number => 128 + constants.signals[name]
 
 /** What asks us to end: the first is for the command, the second does not wait for it, and nor does the first while the command cannot be told. */
 export class Interrupts {
@@ -21,19 +17,12 @@ export class Interrupts {
   #first: NodeJS.Signals | null = null
   /** Nobody knows whether the command was told of the first. */
   #untold = false
-  readonly #stop: () => void
-
-  constructor() {
-    const listeners = STOP_SIGNALS.map((name) => [name, () => this.#hear(name)] as const)
-    for (const [name, listener] of listeners) process.on(name, listener)
-    this.#stop = () => {
-      for (const [name, listener] of listeners) process.off(name, listener)
-    }
-  }
+  /** Hears no more signals. */
+  readonly stop = onStopSignal((name) => this.#hear(name))
 
   /** 128+n where we were told to end; else what cannot be run has a status of its own. */
   get failure(): number {
-    return this.#first === null ? EXIT_NOT_RUN : exitOf(this.#first)
+    return this.#first === null ? EXIT_NOT_RUN : exitOfSignal(this.#first)
   }
 
   /** From now on there may be a command. */
@@ -63,10 +52,6 @@ export class Interrupts {
     if (this.#cutOff && bytes.includes(INTERRUPT)) this.#leave('SIGINT')
   }
 
-  stop(): void {
-    this.#stop()
-  }
-
   #hear(name: NodeJS.Signals): void {
     if (this.#first !== null || !this.#starting || this.#cutOff) this.#leave(name)
     this.#first = name
@@ -75,7 +60,7 @@ export class Interrupts {
 
   #leave(name: NodeJS.Signals): never {
     if (this.#cutOff) process.stderr.write('rexd: given up; the server ends the command when nobody has come back for a minute\n')
-    process.exit(exitOf(name))
+    process.exit(exitOfSignal(name))
   }
 
   #tell(name: NodeJS.Signals): void {

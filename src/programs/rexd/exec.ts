@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
+import { buffer } from 'node:stream/consumers'
 
 import { errorText } from '../../base/errors.ts'
 import { connect } from '../../client/client.ts'
@@ -69,18 +70,12 @@ const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: R
   if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
 }
 
-const wholeStdin = async (): Promise<Buffer> => {
-  const parts: Buffer[] = []
-  for await (const part of process.stdin as AsyncIterable<Buffer>) parts.push(part)
-  return Buffer.concat(parts)
-}
-
 const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin, target }: RexdExecFlags): Promise<RemoteProcess> => {
   const options = {
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
     // The mesh wants all of it with the command.
-    ...(stdin ? { stdin: target === null ? process.stdin : await wholeStdin() } : {}),
+    ...(stdin ? { stdin: target === null ? process.stdin : await buffer(process.stdin) } : {}),
   }
   return session.exec(argv, options)
 }

@@ -1,5 +1,3 @@
-import { constants } from 'node:os'
-
 import { aborted } from '../../base/abortable.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
@@ -12,8 +10,7 @@ import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
 import { startRexd, type Rexd } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { firstCrash } from '../../supervision/crash-handler.ts'
-import { EXIT_FAILURE, logStopFailures, STOP_SIGNALS } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, exitOfSignal, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
 import type { RexdFlags } from './flags.ts'
@@ -26,11 +23,10 @@ const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
   const controller = new AbortController()
   let status: number | null = null
-  for (const signal of STOP_SIGNALS)
-    process.on(signal, () => {
-      status ??= 128 + constants.signals[signal]
-      controller.abort()
-    })
+  onStopSignal((signal) => {
+    status ??= exitOfSignal(signal)
+    controller.abort()
+  })
   const afterCrash = async (): Promise<void> => {
     await firstCrash(log, { unhandledRejections: 'stop' })
     status ??= EXIT_FAILURE

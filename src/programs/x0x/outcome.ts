@@ -8,8 +8,6 @@ export type ExitEvent = Extract<RunEventJson, { type: 'exit' }>
 
 /** Transport failure, denial, or a cap's kill: the same number that ssh uses for its own failures. */
 export const EXIT_NOT_RUN = 255
-/** What a shell reports of a process that a signal ended. */
-export const exitOfSignal = (signal: number): number => 128 + signal
 
 /** Ends that were not the command's own: its status would be a lie. */
 export const KILLED_BY: readonly WarningKind[] = [
@@ -29,7 +27,7 @@ const killedBy = (exit: ExitEvent): WarningKind | null => KILLED_BY.find((kind) 
  */
 export const statusOf = (exit: ExitEvent): number => {
   if (exit.denial_reason !== null || exit.incomplete || killedBy(exit) !== null) return EXIT_NOT_RUN
-  if (exit.signal !== null) return exitOfSignal(exit.signal)
+  if (exit.signal !== null) return 128 + exit.signal
   return exit.warnings.includes('cancelled') && exit.code === 0 ? EXIT_NOT_RUN : (exit.code ?? EXIT_NOT_RUN)
 }
 

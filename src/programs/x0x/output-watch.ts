@@ -1,12 +1,10 @@
-import { constants } from 'node:os'
-
+import { exitOfSignal } from '../../supervision/program-exit.ts'
 import type { CliIo } from './context.ts'
-import { exitOfSignal } from './outcome.ts'
 import { flush, write } from './print.ts'
 import { shownLine } from './terminal-text.ts'
 
 /** A reader that went away (`| head`) is no failure of the command; a shell reports it like this. */
-const EXIT_READER_GONE = exitOfSignal(constants.signals.SIGPIPE)
+const EXIT_READER_GONE = exitOfSignal('SIGPIPE')
 const GONE = new Set(['EPIPE', 'ERR_STREAM_DESTROYED'])
 
 /** Sees to it that no command succeeds whose output was lost: a full disk must not look like an empty answer. */

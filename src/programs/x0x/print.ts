@@ -36,11 +36,35 @@ export const flush = async (output: Output): Promise<void> => {
   if (output.writableLength > 0 && !output.destroyed) await new Promise<void>((resolve) => output.write('', () => resolve()))
 }
 
+/** Does what goes on until its signal is aborted: by a signal to this process, or when nobody reads standard output any more. */
+export const untilEnded = async (context: CliContext, work: (signal: AbortSignal) => Promise<void>): Promise<number> => {
+  const ending = new AbortController()
+  const end = (): void => ending.abort()
+  const stop = context.onSignal(end)
+  context.stdout.on('error', end)
+  try {
+    await work(ending.signal)
+  } catch (error) {
+    if (!ending.signal.aborted) throw error
+  } finally {
+    stop()
+    end()
+    context.stdout.off('error', end)
+  }
+  return 0
+}
+
 export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
 
 /** Indented for people and programs alike. */
 export const printJson = async (context: CliContext, value: unknown): Promise<boolean> =>
   write(context.stdout, `${visibleJson(JSON.stringify(value, null, context.json ? undefined : 2))}\n`)
+
+/** An answer of the daemon as it is for programs, as `forPeople` prints it for people. Answers the exit status. */
+export const printAnswer = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> => {
+  await (context.json ? printJson(context, answer) : forPeople())
+  return 0
+}
 
 /** Columns padded to their widest cell; every cell is foreign text and shown as such. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {

@@ -1,9 +1,8 @@
 import { fstatSync } from 'node:fs'
 import { isatty } from 'node:tty'
 
+import { onStopSignal } from '../../supervision/program-exit.ts'
 import type { CliIo } from './context.ts'
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** Open, and no terminal any more. */
 const hungUp = (fd: number): boolean => {
@@ -24,12 +23,7 @@ export const processIo = (): CliIo => {
     },
     stdout,
     stderr,
-    onSignal: (listener) => {
-      for (const signal of SIGNALS) process.on(signal, listener)
-      return () => {
-        for (const signal of SIGNALS) process.off(signal, listener)
-      }
-    },
+    onSignal: onStopSignal,
     endWhereHungUp: () => {
       if (!terminals.some(hungUp)) return
       process.removeAllListeners('SIGHUP')

@@ -1,15 +1,20 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
 import type { StartableEntry } from '../../base/startable.ts'
 import { VERSION } from '../../base/version.ts'
 import { DmCounters } from '../../dm/counters.ts'
 import { Dispatcher } from '../../dm/dispatcher.ts'
 import { Links } from '../../dm/links.ts'
 import { Messages } from '../../dm/messages.ts'
+import type { ApiSocket } from '../../doors/rest/components.ts'
 import { RestDoor } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { ExecService } from '../../exec/service.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
+import type { NetworkSettings } from '../../executor/port/messages.ts'
+import type { MachineKey } from '../../identity/machine-key.ts'
 import { primitives } from '../../identity/primitives.ts'
 import { AddressBook } from '../../mesh/address-book.ts'
 import { Announcements } from '../../mesh/announcements.ts'
@@ -20,7 +25,16 @@ import { Standings } from '../../mesh/standings.ts'
 import { MeshView } from '../../mesh/view.ts'
 import { toHex, type AgentId } from '../../protocol/ids.ts'
 import { ANNOUNCE_TTL_MS } from '../../protocol/limits.ts'
-import type { NetworkDependencies } from './dependencies.ts'
+
+/** What the network's half is made from; all of it comes from the executor. */
+export interface NetworkDependencies {
+  readonly settings: NetworkSettings
+  readonly clock: Clock
+  readonly log: Logger
+  /** The machine's identity on the network. The agent's is the executor's alone. */
+  readonly machineKey: MachineKey
+  readonly apiSocket: ApiSocket
+}
 
 export interface NetworkHalf {
   readonly entries: readonly StartableEntry[]
@@ -64,33 +78,17 @@ type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
-  const { counters, links, messages, runner } = dm
+  const { counters: dmCounters, links, messages, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
     discovered: () => announcements.list().map((agent) => agent.agent_id),
   })
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
+  const { api_port, api_token, display_name: displayName } = settings
   return new RestDoor(
-    {
-      runner,
-      directory,
-      executor: port,
-      links,
-      node,
-      view,
-      messages,
-      dmCounters: counters,
-      clock,
-      log,
-    },
-    {
-      port: settings.api_port,
-      socket: apiSocket,
-      token: toHex(settings.api_token),
-      displayName: settings.display_name,
-      version: VERSION,
-    },
+    { runner, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
+    { port: api_port, socket: apiSocket, token: toHex(api_token), displayName, version: VERSION },
   )
 }
 

@@ -11,8 +11,7 @@ import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
 import { composeNetwork, type NetworkHalf } from './compose.ts'
-import { firstCrash } from '../../supervision/crash-handler.ts'
-import { EXIT_FAILURE, logStopFailures, STOP_SIGNALS } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
 import { activatedSocket } from '../../supervision/socket-activation.ts'
 
 const NAME = 'x0xd-network'
@@ -52,7 +51,7 @@ const placeOf = async (argv: readonly string[]): Promise<Place> => {
 /** The executor decides when we end, so that programs end first; only a half that stands alone listens to its service manager. */
 const stopSignal = async (standsAlone: boolean): Promise<void> =>
   new Promise((resolve) => {
-    for (const signal of STOP_SIGNALS) process.on(signal, () => standsAlone && resolve())
+    onStopSignal(() => standsAlone && resolve())
   })
 
 const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<NetworkHalf> => {

@@ -9,8 +9,7 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
-import { firstCrash } from '../../supervision/crash-handler.ts'
-import { EXIT_FAILURE, logStopFailures, reportFailure, STOP_SIGNALS } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, reportFailure } from '../../supervision/program-exit.ts'
 
 /** Time for the last words on standard error. */
 const LINGER_MS = 50
@@ -18,12 +17,12 @@ const LINGER_MS = 50
 /** Resolves at the first stop signal; the second ends the process at once. */
 const stopSignal = async (): Promise<void> =>
   new Promise((resolve) => {
-    for (const signal of STOP_SIGNALS) {
-      process.once(signal, () => {
-        for (const again of STOP_SIGNALS) process.on(again, () => process.exit(EXIT_FAILURE))
-        resolve()
-      })
-    }
+    let stopping = false
+    onStopSignal(() => {
+      if (stopping) process.exit(EXIT_FAILURE)
+      stopping = true
+      resolve()
+    })
   })
 
 /** Resolves when the launcher that started us with a channel to itself is gone: nobody else would pass signals on. */

@@ -9,7 +9,7 @@ import { isHexId, shortId, type AgentId } from '../../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../../audit/events.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine, write, type Paint } from '../print.ts'
+import { counted, painter, printJson, printLine, untilEnded, write, type Paint } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 interface JournalPlaces {
@@ -67,20 +67,10 @@ export const runAuditTail = async (context: CliContext, options: TailOptions): P
   if (!/^[0-9]{1,7}$/.test(options.lines)) throw usageError(`--lines: ${JSON.stringify(options.lines)} is not a count`)
   if (options.outgoing && options.file !== null) throw oneJournal()
   const path = options.file ?? (await runningJournal(context, 'x0x audit tail', options.outgoing))
-  const ending = new AbortController()
-  const stop = context.onSignal(() => ending.abort())
-  const gone = (): void => ending.abort()
-  context.stdout.on('error', gone)
-  try {
-    for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, ending.signal)) {
+  return untilEnded(context, async (signal) => {
+    for await (const line of tailJournal(path, { lines: Number(options.lines), follow: options.follow }, signal))
       if (!(await write(context.stdout, `${context.json ? visibleJson(line) : rendered(line)}\n`))) break
-    }
-    return 0
-  } finally {
-    stop()
-    ending.abort()
-    context.stdout.off('error', gone)
-  }
+  })
 }
 
 export interface VerifyOptions {

@@ -1,9 +1,11 @@
+import { buffer } from 'node:stream/consumers'
+
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
-import { printJson, printLine, printTable } from '../print.ts'
+import { printAnswer, printLine, printTable } from '../print.ts'
 import { shownLine } from '../terminal-text.ts'
 
 interface Contact {
@@ -24,26 +26,16 @@ const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 
 /** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
-  if (context.json) await printJson(context, answer)
-  else if (answer.contacts.length === 0)
-    await printLine(context, 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK')
-  else {
-    const rows = answer.contacts.map((contact) => [
-      contact.name,
-      levelShown(contact),
-      contact.agent_id,
-      contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
-    ])
-    await printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows)
-  }
-  return 0
-}
-
-/** All of standard input. */
-const readLink = async (context: CliContext): Promise<string> => {
-  const parts: Buffer[] = []
-  for await (const part of context.stdin as AsyncIterable<Buffer>) parts.push(part)
-  return Buffer.concat(parts).toString('utf8').trim()
+  const rows = answer.contacts.map((contact) => [
+    contact.name,
+    levelShown(contact),
+    contact.agent_id,
+    contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
+  ])
+  const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
+  return printAnswer(context, answer, async () =>
+    rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows),
+  )
 }
 
 /** A card is longer than the line that a terminal takes at once: 4,095 bytes on Linux, 1,024 on macOS; it drops the rest. */
@@ -66,46 +58,38 @@ const checkLevel = (level: string): string => {
 
 /** `x0x contacts import LINK`: trust and pins of a known contact stay as they are. */
 export const runContactsImport = async (context: CliContext, link: string, options: ImportOptions): Promise<number> => {
-  const card = link === '-' ? await readLink(context) : link
+  const card = link === '-' ? (await buffer(context.stdin)).toString('utf8').trim() : link
   const body = {
     card,
     ...(options.name === null ? {} : { name: options.name }),
     ...(options.trust === null ? {} : { trust_level: checkLevel(options.trust) }),
   }
   try {
-    await report(context, await operate<{ contact?: Contact }>(context, '/agent/card/import', body))
+    return await report(context, await operate<{ contact?: Contact }>(context, '/agent/card/import', body))
   } catch (error) {
     throw link === '-' && context.stdin.isTTY === true && isAppError(error, 'bad_card') ? cutByTerminal(card, error) : error
   }
-  return 0
 }
 
-const report = async (context: CliContext, answer: { contact?: Contact }): Promise<void> => {
-  const { contact } = answer
-  if (context.json) await printJson(context, answer)
-  else if (contact !== undefined) {
+const report = async (context: CliContext, answer: { contact?: Contact }): Promise<number> =>
+  printAnswer(context, answer, async () => {
+    const { contact } = answer
+    if (contact === undefined) return
     const pins =
       contact.machines.length === 0 ? 'any machine' : `pinned to ${contact.machines.map((id) => pinShown(contact, id, 12)).join(', ')}`
     await printLine(context, shownLine(`${contact.name}: ${levelShown(contact)}, ${pins}, agent ${contact.agent_id}`))
-  }
-}
+  })
 
 /** `x0x contacts trust NAME LEVEL`. */
-export const runContactsTrust = async (context: CliContext, contact: string, level: string): Promise<number> => {
-  await report(context, await operate(context, '/contacts/trust', { contact, level: checkLevel(level) }))
-  return 0
-}
+export const runContactsTrust = async (context: CliContext, contact: string, level: string): Promise<number> =>
+  report(context, await operate(context, '/contacts/trust', { contact, level: checkLevel(level) }))
 
 /** `x0x contacts pin|unpin NAME MACHINE`. */
-export const runContactsPin = async (context: CliContext, action: 'pin' | 'unpin', contact: string, machine: string): Promise<number> => {
-  await report(context, await operate(context, `/contacts/${action}`, { contact, machine_id: machine }))
-  return 0
-}
+export const runContactsPin = async (context: CliContext, action: 'pin' | 'unpin', contact: string, machine: string): Promise<number> =>
+  report(context, await operate(context, `/contacts/${action}`, { contact, machine_id: machine }))
 
 /** `x0x contacts remove NAME`. */
 export const runContactsRemove = async (context: CliContext, contact: string): Promise<number> => {
   const answer = await operate<object>(context, '/contacts/remove', { contact })
-  if (context.json) await printJson(context, answer)
-  else await printLine(context, shownLine(`${contact}: removed`))
-  return 0
+  return printAnswer(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
 }

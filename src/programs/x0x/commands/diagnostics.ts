@@ -1,5 +1,5 @@
 import type { CliContext } from '../context.ts'
-import { printJson, printTable } from '../print.ts'
+import { printAnswer, printJson, printTable } from '../print.ts'
 
 /** `x0x diagnostics WHAT`: the daemon's own JSON, indented, so that people and programs read the same. */
 export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 'mesh'): Promise<number> => {
@@ -17,10 +17,6 @@ interface Route {
 /** `x0x routes`: what the API offers and which command uses it. */
 export const runRoutes = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ routes: readonly Route[] }>({ method: 'GET', path: '/routes' })
-  if (context.json) await printJson(context, answer)
-  else {
-    const rows = answer.routes.map((route) => [route.method, route.path, route.cli ?? '', route.description])
-    await printTable(context, ['METHOD', 'PATH', 'COMMAND', 'DOES'], rows)
-  }
-  return 0
+  const rows = answer.routes.map((route) => [route.method, route.path, route.cli ?? '', route.description])
+  return printAnswer(context, answer, async () => printTable(context, ['METHOD', 'PATH', 'COMMAND', 'DOES'], rows))
 }

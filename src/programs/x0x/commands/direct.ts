@@ -3,7 +3,7 @@ import { visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
-import { printJson, printLine, write } from '../print.ts'
+import { printAnswer, printLine, untilEnded, write } from '../print.ts'
 import { shown, shownLine } from '../terminal-text.ts'
 
 /** What to do where a message was not delivered. */
@@ -36,12 +36,11 @@ export const runDirectSend = async (context: CliContext, agent: string, options:
   if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `a message has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`)
   const body = { agent, content_type: options.contentType, payload_b64: payload.toString('base64') }
   const answer = await context.api.json<{ outcome?: string }>({ method: 'POST', path: '/direct/send', body })
-  if (context.json) await printJson(context, answer)
-  else {
+  await printAnswer(context, answer, async () => {
     await printLine(context, shownLine(answer.outcome ?? 'sent'))
     const next = NEXT[answer.outcome ?? '']
     if (next !== undefined) await write(context.stderr, `x0x: ${next}\n`)
-  }
+  })
   return answer.outcome === undefined || answer.outcome === 'delivered' ? 0 : 1
 }
 
@@ -77,17 +76,9 @@ const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_L
 
 /** `x0x direct listen`: messages as they come, with the names that our contacts had when it began, until it is ended. */
 export const runDirectListen = async (context: CliContext): Promise<number> => {
-  const closing = new AbortController()
-  const stop = context.onSignal(() => closing.abort())
-  const gone = (): void => closing.abort()
-  context.stdout.on('error', gone)
-  try {
-    const events = await context.api.open({
-      method: 'GET',
-      path: '/direct/events',
-      headers: { accept: 'text/event-stream' },
-      signal: closing.signal,
-    })
+  return untilEnded(context, async (signal) => {
+    const headers = { accept: 'text/event-stream' }
+    const events = await context.api.open({ method: 'GET', path: '/direct/events', headers, signal })
     const names = context.json ? new Map<string, string>() : await namesOfContacts(context)
     for await (const bytes of linesOf(events, MAX_EVENT_LINE, tooLong)) {
       const line = bytes.toString('utf8')
@@ -95,13 +86,5 @@ export const runDirectListen = async (context: CliContext): Promise<number> => {
       const data = line.slice('data:'.length).trim()
       if (!(await write(context.stdout, `${context.json ? visibleJson(data) : render(JSON.parse(data) as DirectEvent, names)}\n`))) break
     }
-    return 0
-  } catch (error) {
-    if (closing.signal.aborted) return 0
-    throw error
-  } finally {
-    stop()
-    closing.abort()
-    context.stdout.off('error', gone)
-  }
+  })
 }

@@ -1,5 +1,5 @@
 import type { CliContext } from '../context.ts'
-import { printJson, printLine, printTable, shellWords } from '../print.ts'
+import { printAnswer, printLine, printTable, shellWords } from '../print.ts'
 
 interface Session {
   readonly request_id: string
@@ -12,18 +12,16 @@ interface Session {
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions' })
-  if (context.json) await printJson(context, answer)
-  else if (answer.sessions.length === 0) await printLine(context, 'no command is running')
-  else {
-    const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
-    await printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
-  }
-  return 0
+  const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
+  return printAnswer(context, answer, async () =>
+    rows.length === 0
+      ? printLine(context, 'no command is running')
+      : printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows),
+  )
 }
 
 /** `x0x exec cancel ID`. Whether the command ended is told to whoever waits for it. */
 export const runCancel = async (context: CliContext, requestId: string): Promise<number> => {
   const answer = await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body: { request_id: requestId } })
-  if (context.json) await printJson(context, answer)
-  return 0
+  return printAnswer(context, answer, async () => undefined)
 }

@@ -1,16 +1,17 @@
-import { constants } from 'node:os'
 import type { Readable } from 'node:stream'
 
 import { v7 as uuidv7 } from 'uuid'
 
-import { AppError, errorText, isAppError, type ErrorCode, ERROR_TABLE } from '../../../base/errors.ts'
+import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { millisecondsOf } from '../../../command-line/parse.ts'
 import { lightRandomBytes } from '../../../identity/light-hash.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../../../protocol/run-events.ts'
 import type { ApiCall } from '../../../local-api/local-api.ts'
 import type { CliContext } from '../context.ts'
 import { reportFailure, usageError } from '../failure.ts'
 import { runProver, type RunProver } from '../../../local-api/operator.ts'
-import { EXIT_NOT_RUN, exitOfSignal, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
+import { exitOfSignal } from '../../../supervision/program-exit.ts'
+import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
 import { write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
@@ -25,10 +26,9 @@ export interface ExecOptions {
   readonly raw: boolean
 }
 
-/** `1.5` is 1500. Throws `bad_request` for anything that is no positive time. */
 const timeoutMs = (text: string): number => {
-  const ms = /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text) ? Math.round(Number(text) * 1000) : 0
-  if (ms >= 1) return ms
+  const ms = millisecondsOf(text)
+  if (ms !== null) return ms
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
 
@@ -80,7 +80,7 @@ class ExecCommand {
     } catch (error) {
       // Interrupted before the other side was asked, or no longer waited for: the status that a shell reports of a signal.
       const unheard = !this.#begun || this.#closing.signal.aborted
-      if (this.#interrupted !== null && unheard) return exitOfSignal(constants.signals[this.#interrupted])
+      if (this.#interrupted !== null && unheard) return exitOfSignal(this.#interrupted)
       throw error
     } finally {
       stopListening()
@@ -180,7 +180,7 @@ class ExecCommand {
       case 'warning':
         return (await this.#output.warning(event)) ? null : EXIT_NOT_RUN
       case 'error':
-        throw runError(event)
+        throw new AppError(errorCodeOf(event.error), event.message)
       case 'exit':
         return this.#end(event)
     }
@@ -203,9 +203,6 @@ class ExecCommand {
     return { ...facts, own: await this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null) }
   }
 }
-
-const runError = (event: Extract<RunPart, { type: 'error' }>): AppError =>
-  new AppError(Object.hasOwn(ERROR_TABLE, event.error) ? (event.error as ErrorCode) : 'internal', event.message)
 
 /**
  * `x0x exec AGENT -- ARGV...`. Answers the exit status: the remote code, 128+n for a signal, and 255

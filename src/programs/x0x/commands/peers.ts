@@ -1,5 +1,5 @@
 import type { CliContext } from '../context.ts'
-import { printJson, printLine, printTable } from '../print.ts'
+import { printAnswer, printLine, printTable } from '../print.ts'
 
 interface Peer {
   readonly agent_id: string | null
@@ -26,16 +26,13 @@ const nameOf = (peer: Peer, { contacts }: Contacts): string =>
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ peers: readonly Peer[] }>({ method: 'GET', path: '/peers' })
-  if (context.json) {
-    await printJson(context, answer)
-    return 0
-  }
-  if (answer.peers.length === 0) {
-    await printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
-    return 0
-  }
+  return printAnswer(context, answer, async () => printPeers(context, answer.peers))
+}
+
+const printPeers = async (context: CliContext, peers: readonly Peer[]): Promise<unknown> => {
+  if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
   const contacts = await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })
-  const rows = answer.peers.map((peer) => [
+  const rows = peers.map((peer) => [
     nameOf(peer, contacts),
     stateOf(peer),
     peer.agent_id?.slice(0, 12) ?? '-',
@@ -44,6 +41,5 @@ export const runPeers = async (context: CliContext): Promise<number> => {
     peer.last_seen ?? '-',
     peer.addresses[0] ?? '-',
   ])
-  await printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'RTT', 'SEEN', 'ADDRESS'], rows)
-  return 0
+  return printTable(context, ['NAME', 'STATE', 'AGENT', 'MACHINE', 'RTT', 'SEEN', 'ADDRESS'], rows)
 }
