@@ -144,7 +144,7 @@ const standingAt = async (permit: FilePermit, { places, share }: Planning, follo
   if (found.info.isSymbolicLink()) return { directory, name, found }
   requireRegular(found.info, pathOf(permit))
   // Not in the middle of a change. One that comes later is found out by its time.
-  const info = await exclusively([found.info], async (waited) => (waited ? found.held.stat() : found.info), share.signal)
+  const info = await exclusively([found.info], async (infoOf) => infoOf(found), share.signal)
   return { directory, name, found: { ...found, info } }
 }
 

@@ -1,6 +1,7 @@
 import type { BigIntStats } from 'node:fs'
 
 import { Turnstile } from '../base/turnstile.ts'
+import type { Found } from './held.ts'
 
 /** Files that are being read or changed here. */
 const busy = new Map<string, Turnstile>()
@@ -9,12 +10,12 @@ const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
 /**
  * Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one
- * order cannot deadlock. The work is told whether something of ours may have changed them since it asked. Throws the
- * signal's reason where that aborts the wait; work that has begun is not called off.
+ * order cannot deadlock. By `infoOf` the work learns what is so of one of them in its turn: something of ours may have changed it
+ * since it was found. Throws the signal's reason where that aborts the wait; work that has begun is not called off.
  */
 export const exclusively = async <T>(
   files: readonly BigIntStats[],
-  work: (waited: boolean) => Promise<T>,
+  work: (infoOf: (found: Found) => Promise<BigIntStats>) => Promise<T>,
   signal: AbortSignal,
 ): Promise<T> => {
   const leaving: (() => void)[] = []
@@ -22,7 +23,7 @@ export const exclusively = async <T>(
   const waited = keys.some((key) => busy.has(key))
   try {
     for (const key of keys) leaving.push(await enter(key, signal))
-    return await work(waited)
+    return await work(async ({ held, info }) => (waited ? held.stat() : info))
   } finally {
     for (const leave of leaving) leave()
   }

@@ -43,8 +43,8 @@ export const readFile = async (permit: FilePermit, options: ReadOptions = {}, si
     requireRegular(found.info, pathOf(permit))
     return await exclusively(
       [found.info],
-      async (waited) => {
-        const info = waited ? await found.held.stat() : found.info
+      async (infoOf) => {
+        const info = await infoOf(found)
         const size = Number(info.size)
         await using file = await found.held.open(constants.O_RDONLY)
         // One byte more than is given tells whether there are more.

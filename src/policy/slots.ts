@@ -49,13 +49,13 @@ export class Slots {
         if (!held) return
         held = false
         this.#stdinBytes -= ahead
-        if (after) void after.catch(() => undefined).then(() => this.#giveBack(agent))
-        else this.#giveBack(agent)
+        if (after) void after.catch(() => undefined).then(() => this.#free(agent))
+        else this.#free(agent)
       },
     }
   }
 
-  #giveBack(agent: AgentId): void {
+  #free(agent: AgentId): void {
     this.#active -= 1
     const left = (this.#running.get(agent) ?? 0) - 1
     if (left > 0) this.#running.set(agent, left)

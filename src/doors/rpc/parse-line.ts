@@ -4,8 +4,8 @@ import { giveBack } from '../../base/give-back.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
 import { isCall, parseFailure, parseMessage, type RpcMessage } from './message.ts'
 
-/** Below it the whole of a line is parsed sooner than anything is looked for in it. */
-const LARGE = 64 * 1024
+/** A shorter line is parsed whole sooner than anything is looked for in it. */
+const LONG_LINE = 64 * 1024
 const CONTENT = Buffer.from('"content":"')
 const QUOTE = 0x22
 const BEGINNING = 64
@@ -18,10 +18,11 @@ const BEGINNING = 64
 const parseAround = (line: Buffer): RpcMessage | null => {
   const start = line.indexOf(CONTENT) + CONTENT.length
   const end = start < CONTENT.length ? -1 : line.indexOf(QUOTE, start)
-  if (end === -1) return null
+  if (end === -1 || (end - start) % 4 !== 0) return null
   // Any other text, as most files in UTF-8 are, is known by its beginning.
   if (!/^[A-Za-z0-9+/=]*$/.test(line.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
   const content = line.toString('latin1', start, end)
+  // Nothing looks at each character sooner than the decoder. The method, which knows what the content is, decodes it again.
   const bytes = fromBase64(content)
   if (bytes === null) return null
   giveBack(bytes)
@@ -36,7 +37,7 @@ const parseAround = (line: Buffer): RpcMessage | null => {
 
 /** What a line says; null: it is blank, and says nothing. */
 export const parseLine = (line: Buffer): RpcMessage | null => {
-  const large = line.length < LARGE ? null : parseAround(line)
+  const large = line.length < LONG_LINE ? null : parseAround(line)
   if (large !== null) return large
   const text = utf8Text(line)
   if (text === null) return parseFailure('not valid UTF-8')
