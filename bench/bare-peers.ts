@@ -1,29 +1,42 @@
 import { systemClock } from '../src/base/clock.ts'
 import { silentLogger } from '../src/base/log.ts'
 import { randomBytes } from '../src/identity/hash.ts'
-import { machineKeyOf } from '../src/identity/machine-key.ts'
+import { machineKeyOf, type MachineKey } from '../src/identity/machine-key.ts'
 import { MeshNode } from '../src/mesh/node.ts'
-import { until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { toHex } from '../src/protocol/ids.ts'
+import { until, type AclEntry, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { TRUE } from './pair.ts'
+
+/** An ACL's entry for somebody else on this machine. */
+export const entryFor = (machineId: string): AclEntry => ({
+  description: 'somebody else',
+  agent: { agentId: toHex(randomBytes(32)), machineId },
+  commands: [TRUE],
+})
 
 /** Other machines that connect to a daemon and stay: connections without an agent. */
 export class BarePeers {
   readonly #daemon: TestDaemon
+  readonly #keys: readonly MachineKey[]
   readonly #nodes: MeshNode[] = []
 
-  constructor(daemon: TestDaemon) {
+  constructor(daemon: TestDaemon, most: number) {
     this.#daemon = daemon
+    this.#keys = Array.from({ length: most }, () => machineKeyOf(randomBytes(32)))
+  }
+
+  /** For the daemon's ACL: of machines that nobody names it takes 64 of one host, and all of these are on one. */
+  get aclEntries(): readonly AclEntry[] {
+    return this.#keys.map(({ machineId }) => entryFor(machineId))
   }
 
   /** Until there are so many, each of them counted by the daemon. */
   async grow(count: number): Promise<void> {
     const { addresses } = await this.#daemon.json<{ addresses: string[] }>('id')
-    while (this.#nodes.length < count) {
-      const node = new MeshNode(
-        { clock: systemClock, machineKey: machineKeyOf(randomBytes(32)), log: silentLogger },
-        { listen: [], mdns: false },
-      )
+    for (const machineKey of this.#keys.slice(this.#nodes.length, count)) {
+      const node = new MeshNode({ clock: systemClock, machineKey, log: silentLogger }, { listen: [], mdns: false })
       await node.start()
-      // A daemon takes so many connections of one host in a second, and no more.
+      // A daemon takes so many new connections of one host in a second, and no more.
       await until('a peer connects', async () =>
         node.dial(this.#daemon.machineId, addresses, AbortSignal.timeout(10_000)).then(
           () => true,

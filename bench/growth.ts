@@ -4,8 +4,8 @@ import { writeFile } from 'node:fs/promises'
 import { Chain, prepareLine } from '../src/audit/line.ts'
 import { toHex } from '../src/protocol/ids.ts'
 import { randomBytes } from '../src/identity/hash.ts'
-import type { AclEntry, TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { BarePeers } from './bare-peers.ts'
+import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { BarePeers, entryFor } from './bare-peers.ts'
 import { startPair, TRUE } from './pair.ts'
 import { tableOf, type Section } from './report.ts'
 import type { Stage } from './stage.ts'
@@ -44,13 +44,6 @@ const journalOf = (lines: number): Buffer => {
   return Buffer.concat(parts)
 }
 
-const strangers = (count: number): AclEntry[] =>
-  Array.from({ length: count }, () => ({
-    description: 'somebody else',
-    agent: { agentId: toHex(randomBytes(32)), machineId: toHex(randomBytes(32)) },
-    commands: [TRUE],
-  }))
-
 /** What many peers, a long journal and a long ACL cost a run, in memory, and at the start. */
 export const growth = async ({ mesh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const { peers, lines, entries } = STEPS[plan.mode]
@@ -61,9 +54,12 @@ export const growth = async ({ mesh, plan, after }: Stage): Promise<Omit<Section
     await daemon.stop()
     return timed(async () => daemon.start())
   }
-  await runsOf(call, plan.rounds)
-  const others = new BarePeers(bob)
+  const ours = { agent: alice, commands: [TRUE] }
+  const others = new BarePeers(bob, Math.max(...peers) - 1)
   after(async () => others.stop())
+  await bob.writeAcl([ours, ...others.aclEntries])
+  await bob.restart()
+  await runsOf(call, plan.rounds)
   for (const count of peers) {
     // Alice is one of them.
     await others.grow(count - 1)
@@ -77,13 +73,15 @@ export const growth = async ({ mesh, plan, after }: Stage): Promise<Omit<Section
     rows.push(lineOf(what, await runsOf(call, plan.rounds), await bob.memory(), startMs))
   }
   await writeFile(bob.journalFile, '')
+  await bob.writeAcl([ours])
   await look('an empty journal, an ACL of 1 entry')
   await writeFile(bob.journalFile, journalOf(lines))
   await look(`a journal of ${lines} lines`)
   await writeFile(bob.journalFile, '')
-  await bob.writeAcl([...strangers(entries - 1), { agent: alice, commands: [TRUE] }])
+  await bob.writeAcl([...Array.from({ length: entries - 1 }, () => entryFor(toHex(randomBytes(32)))), ours])
   await look(`an ACL of ${entries} entries, ours the last`)
   client.close()
-  const intro = 'Runs of `/bin/true` on bob. Memory is that of both halves of bob; the start ends when the daemon says that it is ready.'
+  const intro =
+    'Runs of `/bin/true` on bob. Memory is that of both halves of bob; the start ends when the daemon says that it is ready. The peers are machines that its ACL names.'
   return { intro, table: tableOf(['bob has', 'run, median ms', 'p99, ms', 'bob resident, MB', 'start, ms'], rows) }
 }

@@ -79,10 +79,13 @@ export const halves = async ({ mesh, plan, after }: Stage): Promise<Omit<Section
   await idle.start()
   const [executor, network] = [await residentOf(idle.pid), await residentOf(await idle.networkPid())]
   const own = await privateOf(idle.pid)
-  const peers = new BarePeers(idle)
+  const peers = new BarePeers(idle, plan.peers)
   after(async () => peers.stop())
+  await idle.writeAcl(peers.aclEntries)
+  await idle.restart()
+  const alone = await idle.memory()
   await peers.grow(plan.peers)
-  const perPeer = ((await idle.memory()) - executor - network) / plan.peers
+  const perPeer = ((await idle.memory()) - alone) / plan.peers
   await peers.stop()
   await idle.stop()
   const small = await startWeighed(mesh, SMALL_MB)
