@@ -78,6 +78,18 @@ export class LinkDialler {
     return this.#channelOn(existing ?? (await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal)), signal)
   }
 
+  /**
+   * Makes another link on the connection of this one, over which both sides send revocations anew: each goes over a link
+   * once. Where no link comes about the connection is ended, so that the next one brings it.
+   */
+  async renew({ link: { connection } }: LinkEntry): Promise<void> {
+    try {
+      await this.#initiate(connection, LINK_HANDSHAKE_MS)
+    } catch (error) {
+      if (connection.open) this.#parts.table.closeConnection(connection, asAppError(error))
+    }
+  }
+
   #giveUpOn(machineId: MachineId): void {
     const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
     for (const connection of this.#parts.node.connectionsTo(machineId))

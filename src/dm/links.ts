@@ -18,6 +18,7 @@ import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
 import { isAccepted, isRejected, type Link } from './link.ts'
 import { LinkDialler } from './link-dialler.ts'
+import { asAppError } from './link-handshake.ts'
 import type { LinkPort } from './link-port.ts'
 import { LinkResponder } from './link-responder.ts'
 import { LinkTable, type LinkEntry } from './link-table.ts'
@@ -124,20 +125,28 @@ export class Links implements Startable {
   }
 
   #onDecision(number: number, decision: TrustDecision): void {
-    const link = this.#table.byNumber(number)?.link
-    if (link === undefined) return
+    const entry = this.#table.byNumber(number)
+    if (entry === undefined) return
+    const { link } = entry
+    const becameFriend = isAccepted(decision) && !isAccepted(link.decision)
     link.decision = decision
-    if (!isRejected(decision)) return
-    this.#parts.counters.add('links_rejected')
-    this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))
+    if (isRejected(decision)) {
+      this.#parts.counters.add('links_rejected')
+      this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))
+    } else if (becameFriend && this.#table.between(link.agentId, link.machineId) === entry) {
+      // What it said of revocations was not heard, and it was not told of others.
+      void this.#dialler.renew(entry)
+    }
   }
 
   #onRevocations(number: number, items: readonly Uint8Array[]): void {
     const entry = this.#table.byNumber(number)
     if (entry === undefined || !entry.link.usable || items.length === 0) return
-    this.#sendRevocations(entry, items).catch((error: unknown) =>
-      this.#parts.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over'),
-    )
+    this.#sendRevocations(entry, items).catch((error: unknown) => {
+      this.#parts.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over')
+      // The executor counts them as sent over this link. A stranger's connection stays, since it hears us only if it likes.
+      if (entry.link.usable && isAccepted(entry.link.decision)) this.#table.closeConnection(entry.link.connection, asAppError(error))
+    })
   }
 
   async #sendRevocations(entry: LinkEntry, items: readonly Uint8Array[]): Promise<void> {

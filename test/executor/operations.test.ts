@@ -9,9 +9,9 @@ import { agentIdOf } from '../../src/identity/agent-id.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/card.ts'
 import { revocation, revocationBody } from '../../src/protocol/dm.ts'
-import type { AgentId } from '../../src/protocol/ids.ts'
+import type { AgentId, MachineId } from '../../src/protocol/ids.ts'
 import { ANNOUNCE_TTL_MS, CARD_TTL_MS, MAX_PORT_MESSAGE, MAX_REVOCATIONS_PER_LINK } from '../../src/protocol/limits.ts'
-import { signRevocation } from '../../src/trust/revocations.ts'
+import { MAX_REVOKED_MACHINES, signRevocation } from '../../src/trust/revocations.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeNetwork, type Party } from '../support/fake-network.ts'
 
@@ -37,7 +37,8 @@ const cardOf = async (party: Party, issuedAt = Date.now(), domain = CARD_DOMAIN)
     ),
   )
 
-const agentOf = (statement: Uint8Array): AgentId => agentIdOf(revocationBody.decode(revocation.decode(statement).body).agent_public_key)
+const bodyOf = (statement: Uint8Array) => revocationBody.decode(revocation.decode(statement).body)
+const agentOf = (statement: Uint8Array): AgentId => agentIdOf(bodyOf(statement).agent_public_key)
 
 const setUp = async (
   t: TestContext,
@@ -203,13 +204,42 @@ test('over a link each revocation is sent once, our own even where the peer has 
   assert.ok(sent.flat().length <= MAX_REVOCATIONS_PER_LINK)
 })
 
-test('a link is sent no more revocations than its peer takes, though all be ours', async (t) => {
-  const { network, operate } = await setUp(t)
-  const link = await network.link(newParty())
-  for (let i = 0; i <= MAX_REVOCATIONS_PER_LINK; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
-  const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
-  assert.equal(sent.length, MAX_REVOCATIONS_PER_LINK)
-  assert.equal(new Set(sent.map((bytes) => Buffer.from(bytes).toString('hex'))).size, sent.length)
+for (const others of [0, MAX_REVOCATIONS_PER_LINK])
+  test(`a link is sent no more revocations than its peer takes, and our key's among them, with ${others} of others before`, async (t) => {
+    const { host, network, operate } = await setUp(t)
+    const friend = newParty()
+    await host.befriend(friend)
+    for (let i = 0; i < others; i++) await host.revocations.add(await signRevocation(newParty().signer, null, Date.now()), () => true)
+    const link = await network.link(friend)
+    for (let i = 0; i < MAX_REVOCATIONS_PER_LINK; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
+    await operate('identity_revoke', { machine_id: null })
+    const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
+    assert.equal(sent.length, MAX_REVOCATIONS_PER_LINK)
+    assert.equal(new Set(sent.map((bytes) => Buffer.from(bytes).toString('hex'))).size, sent.length)
+    const last = bodyOf(sent.at(-1)!)
+    assert.deepEqual([agentOf(sent.at(-1)!), last.machine_id], [host.own.signer.agentId, null])
+  })
+
+test("an agent's many machines keep out no word of another: keys go first, then as many of each", async (t) => {
+  const { host, network } = await setUp(t)
+  const [friend, some, many, key] = [newParty(), newParty(), newParty(), newParty()] as const
+  await host.befriend(friend)
+  const revoke = async ({ signer }: Party, machine: MachineId | null): Promise<unknown> =>
+    host.revocations.add(await signRevocation(signer, machine, Date.now()), () => true)
+  await revoke(key, null)
+  for (let i = 0; i < 2; i++) await revoke(some, newParty().machine.machineId)
+  const machines = Array.from({ length: MAX_REVOKED_MACHINES }, () => newParty().machine.machineId)
+  for (const machine of machines) await revoke(many, machine)
+  for (let time = 0; time < 2; time++) {
+    const link = await network.link(friend)
+    await network.client.query('acl_status')
+    const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
+    const [a, b] = [many.signer.agentId, some.signer.agentId]
+    assert.deepEqual(sent.slice(0, 6).map(agentOf), [key.signer.agentId, a, b, a, b, a])
+    const told = sent.filter((one) => agentOf(one) === a).map((one) => bodyOf(one).machine_id)
+    assert.deepEqual(told, machines.toReversed().slice(0, told.length), 'the newest')
+    assert.ok(told.length >= MAX_REVOCATIONS_PER_LINK / 2)
+  }
 })
 
 test('a revoked contact is shown as such, and may be blocked or removed, not imported, trusted or pinned', async (t) => {

@@ -22,7 +22,7 @@ export interface PeerRevocationsInit {
   onRevoked(): void
 }
 
-/** Of `MAX_REVOCATIONS_PER_LINK`, kept for what we revoke of ourselves while the link lives. */
+/** Of `MAX_REVOCATIONS_PER_LINK`, kept for what we revoke of ourselves while the link lives; the last place for our key itself. */
 const ROOM_FOR_OURS = 16
 
 const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
@@ -50,23 +50,22 @@ export class PeerRevocations {
   }
 
   /**
-   * What a peer has not been sent over this link, and counts as sent from now on: our own first, the newest before older
-   * ones; a stranger learns only what we say of ourselves. A peer takes `MAX_REVOCATIONS_PER_LINK` over one link and no
-   * more, so other agents' leave `ROOM_FOR_OURS`.
+   * What a peer has not been sent over this link, and counts as sent from now on: our own first; a stranger learns only
+   * what we say of ourselves. A peer takes `MAX_REVOCATIONS_PER_LINK` over one link and no more.
    */
   takeUnsent(link: PeerLink): Uint8Array[] {
     const { sentRevocations: sent } = link
     if (sent === null) return []
-    const isOurs = ({ agentId }: Statement): boolean => agentId === this.#init.agentId
-    const room = MAX_REVOCATIONS_PER_LINK - sent.size
-    const unsent = this.#components.revocations
-      .list()
-      .toReversed()
-      .filter((statement) => !sent.has(statement))
-    const ours = unsent.filter(isOurs).slice(0, room)
-    const roomForOthers = isFriend(link) ? Math.max(0, room - ROOM_FOR_OURS - ours.length) : 0
-    const taken = [...ours, ...unsent.filter((statement) => !isOurs(statement)).slice(0, roomForOthers)]
-    for (const statement of taken) sent.add(statement)
+    const { agentId: self } = this.#init
+    const placesFor = ({ agentId, machineId }: Statement): number => {
+      if (agentId !== self) return isFriend(link) ? MAX_REVOCATIONS_PER_LINK - ROOM_FOR_OURS : 0
+      return machineId === null ? MAX_REVOCATIONS_PER_LINK : MAX_REVOCATIONS_PER_LINK - 1
+    }
+    const taken = inTurns(this.#components.revocations.list().toReversed(), self).filter((statement) => {
+      if (sent.has(statement) || sent.size >= placesFor(statement)) return false
+      sent.add(statement)
+      return true
+    })
     return taken.map(({ bytes }) => bytes)
   }
 
@@ -80,4 +79,17 @@ export class PeerRevocations {
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
     log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'a revocation could not be taken')
   }
+}
+
+/** Our own, then other keys, then a machine of each agent, a second of each, and so on: an agent's many machines keep out no word of another. */
+const inTurns = (statements: readonly Statement[], self: AgentId): Statement[] => {
+  const machines = new Map<AgentId, number>()
+  const turnOf = ({ agentId, machineId }: Statement): number => {
+    if (agentId === self || machineId === null) return agentId === self ? -1 : 0
+    const turn = (machines.get(agentId) ?? 0) + 1
+    machines.set(agentId, turn)
+    return turn
+  }
+  const withTurns = statements.map((statement) => ({ statement, turn: turnOf(statement) }))
+  return withTurns.toSorted((one, other) => one.turn - other.turn).map(({ statement }) => statement)
 }

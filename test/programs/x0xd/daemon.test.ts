@@ -232,3 +232,20 @@ test('a revocation is seen: by the agent itself, by its doctor, and by those who
     assert.match(refused.stderr, /revoked its key for ever/)
   }
 })
+
+test('a peer that is trusted only after it connected is heard all the same: a machine that it revoked before is known', async (t) => {
+  const mesh = await meshOf(t)
+  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  await Promise.all([alice.start(), bob.start()])
+  const machine = 'ab'.repeat(32)
+  await alice.ok('id', 'revoke', '--machine', machine, '--yes')
+  await alice.meet(bob, 'known')
+  // A stranger's message is refused, but now the two are linked.
+  await alice.cli(['direct', 'send', 'bob', 'hello'])
+  await until('they are linked', async () => (await bob.get<{ links: unknown[] }>('/diagnostics/dm')).links.length > 0)
+  await bob.meet(alice, 'trusted')
+  await until('bob hears of it', async () => {
+    const { contacts } = await bob.get<{ contacts: { revoked_machines: string[] }[] }>('/contacts')
+    return contacts.some(({ revoked_machines }) => revoked_machines.includes(machine))
+  })
+})

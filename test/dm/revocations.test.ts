@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
+import type { MachineId } from '../../src/protocol/ids.ts'
+import { signRevocation } from '../../src/trust/revocations.ts'
+import { newParty } from '../support/fake-network.ts'
+import { handshake, signalOf } from '../support/hostile-link.ts'
+import { introduce, startPeer, type Peer } from '../support/peer.ts'
+import { until } from '../support/processes.ts'
+
+const LIMIT = { timeout: 60_000 }
+
+/** A machine that this agent revokes, as its operator does it. */
+const revokeMachine = async ({ dataDir, port }: Peer): Promise<MachineId> => {
+  const { machineId } = newParty().machine
+  const key = decodeOperatorKey(await readFile(join(dataDir, OPERATOR_KEY_FILE), 'latin1'))
+  assert.ok(key)
+  const body = Buffer.from(JSON.stringify({ machine_id: machineId }))
+  await port.operate('identity_revoke', body, proveOperation(key, 'identity_revoke', body, Date.now()))
+  return machineId
+}
+
+const links = (peer: Peer): number => peer.counters.get('links_opened')
+
+const knows = async (peer: Peer, { agentId }: Peer, machine: MachineId): Promise<void> =>
+  until(() => peer.revocations.isRevoked(agentId, machine))
+
+/** This list has come, and the executor has judged it. */
+const heard = async (peer: Peer, lists: number): Promise<void> => {
+  await until(() => peer.counters.get('revocations_received') === lists)
+  await peer.port.query('acl_status')
+}
+
+/** Alice trusts bob, to whom she is a stranger, and has said over their link that a machine of hers is revoked. */
+const linked = async (t: TestContext): Promise<{ alice: Peer; bob: Peer; machine: MachineId }> => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  const machine = await revokeMachine(alice)
+  await alice.links.link(bob.agentId, signalOf())
+  await heard(bob, 1)
+  assert.equal(bob.revocations.isRevoked(alice.agentId, machine), false)
+  return { alice, bob, machine }
+}
+
+test('a peer that is trusted later, on a link that is open, says again what was not heard of it', LIMIT, async (t) => {
+  const { alice, bob, machine } = await linked(t)
+  await introduce(bob, alice, 'known')
+  await knows(bob, alice, machine)
+  assert.equal(links(bob), 2)
+  // One that is trusted more was heard already.
+  await bob.contacts.setTrust(alice.agentId, 'trusted')
+  await until(() => bob.links.list().every(({ decision }) => decision === 'accept'))
+  assert.equal(links(bob), 2)
+})
+
+test('… as does one that is trusted again, of what it said meanwhile', LIMIT, async (t) => {
+  const { alice, bob, machine } = await linked(t)
+  await introduce(bob, alice, 'trusted')
+  await knows(bob, alice, machine)
+  await bob.contacts.setTrust(alice.agentId, 'unknown')
+  await until(() => bob.links.list().every(({ decision }) => decision === 'unknown'))
+  const before = bob.counters.get('revocations_received')
+  const another = await revokeMachine(alice)
+  // Over both links.
+  await heard(bob, before + 2)
+  assert.equal(bob.revocations.isRevoked(alice.agentId, another), false)
+  await bob.contacts.setTrust(alice.agentId, 'trusted')
+  await knows(bob, alice, another)
+  assert.equal(links(bob), 3)
+})
+
+test('… once, however many links there are', LIMIT, async (t) => {
+  const { alice, bob, machine } = await linked(t)
+  await handshake(alice, bob)
+  await until(() => links(bob) === 2)
+  await introduce(bob, alice, 'trusted')
+  await knows(bob, alice, machine)
+  await until(() => bob.links.list().every(({ decision }) => decision === 'accept'))
+  assert.deepEqual([links(bob), bob.links.list().length], [3, 3])
+})
+
+test('… over a new connection where it makes no other link on that one', LIMIT, async (t) => {
+  const { alice, bob, machine } = await linked(t)
+  for (const one of [alice, bob]) one.reconnect.stop()
+  alice.node.refuses = () => true
+  await introduce(bob, alice, 'trusted')
+  await until(() => bob.links.list().length === 0 && alice.links.list().length === 0)
+  assert.equal(bob.revocations.isRevoked(alice.agentId, machine), false)
+  alice.node.refuses = () => false
+  await alice.links.link(bob.agentId, signalOf())
+  await knows(bob, alice, machine)
+})
+
+test('a peer that becomes a friend while its link is open is told of others', LIMIT, async (t) => {
+  const { alice, bob } = await linked(t)
+  const { signer, machine } = newParty()
+  const { agentId, publicKey } = signer
+  await bob.revocations.add(await signRevocation(signer, null, Date.now()), () => true)
+  const card = { agentId, machineId: machine.machineId, name: '', addresses: [], issuedAt: 1, expiresAt: Date.now() + 60_000, publicKey }
+  await alice.contacts.importCard(card)
+  await introduce(bob, alice, 'known')
+  await until(() => alice.revocations.of(agentId).revoked)
+})
+
+test('revocations that could not be handed over go over another connection', LIMIT, async (t) => {
+  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
+  await introduce(alice, bob, 'trusted')
+  await introduce(bob, alice, 'trusted')
+  const machine = await revokeMachine(alice)
+  const mint = bob.port.mintNonces.bind(bob.port)
+  bob.port.mintNonces = async (...args) => {
+    // Without one, no stream of the first link is greeted.
+    if (links(bob) === 1) throw new Error('not now')
+    return mint(...args)
+  }
+  await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.links.list().length === 0)
+  await alice.links.link(bob.agentId, signalOf())
+  await knows(bob, alice, machine)
+})
