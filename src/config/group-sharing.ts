@@ -1,5 +1,5 @@
 import { constants } from 'node:fs'
-import { open, stat, type FileHandle } from 'node:fs/promises'
+import { open, stat } from 'node:fs/promises'
 
 import { AppError } from '../base/errors.ts'
 import type { DataPaths } from '../local-api/paths.ts'
@@ -30,25 +30,28 @@ const refused = (path: string, mode: number, why: string, cause?: unknown): AppE
   })
 }
 
-const openFile = async (path: string, mode: number): Promise<FileHandle> =>
-  open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch((error: NodeJS.ErrnoException) => {
-    throw error.code === 'ELOOP' ? refused(path, mode, 'it is a symbolic link', error) : error
-  })
+const UNOPENED: Readonly<Record<string, string>> = { ELOOP: 'it is a symbolic link', EACCES: 'we may not read it' }
 
 /** Changes the mode of the file that it looked at, by its descriptor: a name may lead to another file by then, a link to one of anybody's. */
 const openToGroup = async (path: string, mode: number, dir: string): Promise<void> => {
   // The operator chose the directory, perhaps by a link to it; what is in it we made.
-  const file = await (path === dir ? open(path, constants.O_RDONLY | constants.O_DIRECTORY) : openFile(path, mode))
+  const flags = path === dir ? constants.O_DIRECTORY : constants.O_NOFOLLOW | constants.O_NONBLOCK
+  const file = await open(path, constants.O_RDONLY | flags).catch((error: NodeJS.ErrnoException) => {
+    const why = UNOPENED[error.code ?? '']
+    throw why === undefined ? error : refused(path, mode, why, error)
+  })
   try {
-    const { uid } = await file.stat()
-    if (uid !== process.geteuid?.()) throw refused(path, mode, `it belongs to uid ${uid}, not to us`)
+    const info = await file.stat()
+    if (info.uid !== process.geteuid?.()) throw refused(path, mode, `it belongs to uid ${info.uid}, not to us`)
+    if (path !== dir && !info.isFile()) throw refused(path, mode, 'it is not a regular file')
+    if (path !== dir && info.nlink > 1) throw refused(path, mode, 'it has another name, as a hard link')
     await file.chmod(mode)
   } finally {
     await file.close()
   }
 }
 
-/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions` for a link, or what is another's. */
+/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions` for a link of either kind, what is no file, or what is another's. */
 export const shareWithGroup = async ({
   share_with_group,
   paths,

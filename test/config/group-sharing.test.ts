@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, rename, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, chown, link, mkdir, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -53,6 +53,23 @@ test('a link in the place of a key opens nothing that it leads to', async (t) =>
   await share(paths)
 })
 
+test('a hard link or a directory in the place of a key is not opened', async (t) => {
+  const { paths, secret } = await madePrivate(t)
+  for (const path of [paths.apiToken, paths.operatorKey]) {
+    await rename(path, `${path}.old`)
+    await link(secret, path)
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /has another name, as a hard link; .*chmod 640 / })
+    assert.equal(await modeOf(secret), '600', path)
+    await rm(path)
+    await mkdir(path, { mode: 0o700 })
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
+    assert.equal(await modeOf(path), '700')
+    await rm(path, { recursive: true })
+    await rename(`${path}.old`, path)
+  }
+  await share(paths)
+})
+
 test('a directory that was chosen by a link is opened', async (t) => {
   const { paths } = await madePrivate(t)
   const link = `${paths.dir}-link`
@@ -65,5 +82,18 @@ test('root opens nothing that is of another user', { skip: process.getuid?.() !=
   const { paths } = await madePrivate(t)
   await chown(paths.operatorKey, NOBODY.uid, NOBODY.gid)
   await assert.rejects(share(paths), { code: 'loose_permissions', message: /belongs to uid 65534, not to us/ })
+  assert.equal(await modeOf(paths.operatorKey), '600')
+})
+
+test('what we may not read is refused in the same words', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+  const { paths } = await madePrivate(t)
+  await chmod(join(paths.dir, '..'), 0o755)
+  for (const path of [paths.dir, paths.apiToken]) await chown(path, NOBODY.uid, NOBODY.gid)
+  process.seteuid!(NOBODY.uid)
+  try {
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /we may not read it; / })
+  } finally {
+    process.seteuid!(0)
+  }
   assert.equal(await modeOf(paths.operatorKey), '600')
 })
