@@ -26,6 +26,7 @@ export class Cell {
   #tree: ProcessTree | null = null
   #pid = 0
   #namespace: PidNamespace | null = null
+  #ended = false
   #mayLeak = false
   /** Signals that members outside of the process group were not sent yet; sending takes several turns of the event loop. */
   readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#signalOutside(signals) })
@@ -81,10 +82,11 @@ export class Cell {
     leaf?.confine()
   }
 
-  /** Signals everything inside; does nothing once the child was reaped. */
+  /** Signals everything inside. Once the child was reaped it only shortens the search for what it left. */
   signal(signal: ProcessSignal): void {
     const { leaf, containment } = this.#init
     if (this.#tree === null) return
+    if (this.#ended) return this.#tree.signal(signal)
     if (signal === 'SIGKILL') {
       leaf?.kill()
       this.#namespace?.kill()
@@ -100,16 +102,15 @@ export class Cell {
 
   async #signalOutside(signals: readonly NodeJS.Signals[]): Promise<void> {
     const { leaf } = this.#init
-    if (leaf !== null && this.#tree !== null) await signalAll(leaf.outside(this.#pid), signals, this.#share)
+    if (leaf !== null && !this.#ended) await signalAll(leaf.outside(this.#pid), signals, this.#share)
   }
 
   /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */
   async end(): Promise<void> {
     const { leaf } = this.#init
-    const tree = this.#tree
-    this.#tree = null
-    tree?.end()
-    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await tree?.gone() : true]
+    this.#ended = true
+    this.#tree?.end()
+    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await this.#tree?.gone() : true]
     this.#mayLeak = ended.includes(false)
   }
 }

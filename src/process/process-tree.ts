@@ -89,10 +89,10 @@ export class ProcessTree {
     return !this.#over && this.#born !== undefined && isLiving({ pid: this.#pid, born: this.#born })
   }
 
-  /** Signals the group, and then every descendant that has left it. Does nothing after `end`. */
+  /** Signals the group, and then every descendant that has left it. After `end` it only says that somebody waits. */
   signal(signal: NodeJS.Signals): void {
-    if (this.#over) return
     this.#asked = true
+    if (this.#over) return
     // SIGSTOP before SIGKILL: a stopped process forks nothing while the others are looked for.
     if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
     if (this.#mark !== null) this.#due.ask(signal)
@@ -137,7 +137,8 @@ export class ProcessTree {
   }
 
   async #kill(): Promise<void> {
-    await this.#freeze(performance.now() + FREEZE_MS)
+    const deadline = performance.now() + FREEZE_MS
+    await this.#freeze(() => deadline)
     // `end` was called meanwhile, and kills the rest.
     if (this.#over) return
     if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
@@ -150,7 +151,8 @@ export class ProcessTree {
    */
   async #killRest(): Promise<void> {
     await this.#due.stop()
-    const deadline = performance.now() + (this.#asked ? FREEZE_MS : SEARCH_MS)
+    const began = performance.now()
+    const deadline = (): number => began + (this.#asked ? FREEZE_MS : SEARCH_MS)
     let again = 0
     for (;;) {
       const inTime = await this.#freeze(deadline)
@@ -166,10 +168,10 @@ export class ProcessTree {
   }
 
   /** Stops the known descendants and looks until none is new, so that none forks between the last look and the kill. False: time was out. */
-  async #freeze(deadline: number): Promise<boolean> {
+  async #freeze(deadline: () => number): Promise<boolean> {
     const over = this.#over
     await this.#signalOutside(['SIGSTOP'])
-    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline; round++) {
+    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline(); round++) {
       const { fresh, whole } = await this.#look(stop)
       if ((whole && !fresh) || this.#over !== over) return true
     }

@@ -11,6 +11,7 @@ import * as fc from 'fast-check'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { TimeSharing } from '../../src/base/time-sharing.ts'
+import { Cell } from '../../src/process/cell.ts'
 import { MarkSearch, type Wanted } from '../../src/process/mark-search.ts'
 import { givenSince, readPidNumbers } from '../../src/process/pid-numbers.ts'
 import { ProcessTree, HIDDEN_LOOKS } from '../../src/process/process-tree.ts'
@@ -151,6 +152,26 @@ test('who hides its environment for a moment is looked at again, and told of whe
     tree.end()
     assert.deepEqual([await tree.gone(), looks], [hides === HIDDEN_LOOKS, HIDDEN_LOOKS + 1])
   }
+})
+
+test('whoever asks for the end while what is left is looked for waits no longer than who asked before', linuxOnly, async () => {
+  const child = spawn('true')
+  let [asked, later] = [false, 0]
+  const find = async () => {
+    await sleep(200)
+    if (asked) later += 1
+    // As long as is looked for where the end was asked for.
+    asked = performance.now() - began > 1_000
+    if (asked) cell.signal('SIGTERM')
+    return { whole: false, hidden: false }
+  }
+  const mark = { text: MARK, search: { find, share: (signal: AbortSignal) => sharing.share(signal) }, forks: null }
+  const cell = new Cell({ containment: 'group', leaf: null, mark, sharing, onStuck: () => undefined })
+  cell.adopt(child.pid!, null)
+  await once(child, 'exit')
+  const began = performance.now()
+  await cell.end()
+  assert.deepEqual([cell.mayLeak, asked, later], [true, true, 0])
 })
 
 test('a process whose memory cannot be read holds nobody up for long, and is told of', { ...linuxOnly, timeout: 60_000 }, async (t) => {
