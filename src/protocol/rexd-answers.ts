@@ -212,7 +212,8 @@ export const RESULTS = {
 } as const satisfies Record<Method, object>
 
 export type Result<M extends Method> = Sent<(typeof RESULTS)[M]>
-export type SessionGrant = Sent<typeof GRANT>
+/** What a server of ours grants: it lacks no limit. */
+export type SessionGrant = Omit<Sent<typeof GRANT>, 'limits'> & { readonly limits: Readonly<Record<LimitName, number>> }
 export type SessionInfo = Sent<typeof INFO>
 export type ProcessStatus = Sent<typeof STATUS>
 export type ProcessSummary = Sent<typeof SUMMARY>

@@ -180,7 +180,7 @@ export class Methods {
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
   async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>): Promise<Answered> {
-    const { hard_timeout_ms: longest = 0 } = this.#session(rest.session_id).init.grant.limits
+    const { hard_timeout_ms: longest } = this.#session(rest.session_id).init.grant.limits
     const params = {
       ...NO_STDIN,
       ...rest,

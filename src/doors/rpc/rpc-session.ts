@@ -36,7 +36,7 @@ export class RpcSession {
 
   /** Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread. */
   requireRead(): void {
-    const { max_processes_per_session: max = 0 } = this.init.grant.limits
+    const { max_processes_per_session: max } = this.init.grant.limits
     if (this.processes.all.filter(({ unread }) => unread).length < max) return
     throw new AppError('resource_limit', `${max} processes have ended whose events nobody has read: read those of the session first`, {
       data: { limit: 'max_processes_per_session', max },

@@ -4,6 +4,7 @@ import fc from 'fast-check'
 
 import { RpcSession } from '../../../src/doors/rpc/rpc-session.ts'
 import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { DEFAULT_LOCAL_LIMITS } from '../../../src/policy/local/policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const SEED = 20_261_121
@@ -12,7 +13,7 @@ const WINDOW = 60_000
 const sessionOf = (id: string, kept = true): RpcSession =>
   new RpcSession({
     id,
-    grant: { capabilities: [], limits: {}, workspace_roots: [] },
+    grant: { capabilities: [], limits: DEFAULT_LOCAL_LIMITS, workspace_roots: [] },
     clientName: 'a test',
     openedAt: '2026-01-01T00:00:00.000Z',
     kept,
