@@ -2,15 +2,8 @@ import { chacha20poly1305 } from '@noble/ciphers/chacha.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 
-import { AppError } from '../base/errors.ts'
-import {
-  AEAD_TAG_BYTES,
-  AGENT_PUBLIC_KEY_BYTES,
-  AGENT_SIGNATURE_BYTES,
-  KEM_CIPHERTEXT_BYTES,
-  KEM_PUBLIC_KEY_BYTES,
-} from '../protocol/limits.ts'
-import type { OpaqueSecret, Primitives } from './primitives-interface.ts'
+import { AEAD_TAG_BYTES } from '../protocol/limits.ts'
+import { guarded, type OpaqueSecret } from './primitives-interface.ts'
 
 const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
 const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): Uint8Array => secret as unknown as Uint8Array
@@ -19,7 +12,7 @@ const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): Uint8Array =
 const plain = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length)
 
 /** The same primitives in JavaScript, for runtimes without them. */
-export const noblePrimitives: Primitives = {
+export const noblePrimitives = guarded({
   name: 'noble',
 
   dsaKeygen(seed) {
@@ -29,10 +22,7 @@ export const noblePrimitives: Primitives = {
 
   dsaSign: async (secret, message) => ml_dsa65.sign(plain(message), transparent(secret)),
 
-  dsaVerify(publicKey, message, signature) {
-    if (publicKey.length !== AGENT_PUBLIC_KEY_BYTES || signature.length !== AGENT_SIGNATURE_BYTES) return false
-    return ml_dsa65.verify(plain(signature), plain(message), plain(publicKey))
-  },
+  dsaVerify: (publicKey, message, signature) => ml_dsa65.verify(plain(signature), plain(message), plain(publicKey)),
 
   kemKeygen(seed) {
     const { publicKey, secretKey } = ml_kem768.keygen(seed && plain(seed))
@@ -40,19 +30,11 @@ export const noblePrimitives: Primitives = {
   },
 
   kemEncapsulate(publicKey) {
-    if (publicKey.length !== KEM_PUBLIC_KEY_BYTES) throw new AppError('malformed', 'a KEM public key has the wrong length')
-    try {
-      const { cipherText, sharedSecret } = ml_kem768.encapsulate(plain(publicKey))
-      return { ciphertext: cipherText, sharedSecret }
-    } catch (error) {
-      throw new AppError('malformed', 'not a KEM public key', { cause: error })
-    }
+    const { cipherText, sharedSecret } = ml_kem768.encapsulate(plain(publicKey))
+    return { ciphertext: cipherText, sharedSecret }
   },
 
-  kemDecapsulate(secret, ciphertext) {
-    if (ciphertext.length !== KEM_CIPHERTEXT_BYTES) throw new AppError('malformed', 'a KEM ciphertext has the wrong length')
-    return ml_kem768.decapsulate(plain(ciphertext), transparent(secret))
-  },
+  kemDecapsulate: (secret, ciphertext) => ml_kem768.decapsulate(plain(ciphertext), transparent(secret)),
 
   aeadKey: (bytes) => opaque(Uint8Array.from(bytes)),
 
@@ -67,4 +49,4 @@ export const noblePrimitives: Primitives = {
       return null
     }
   },
-}
+})

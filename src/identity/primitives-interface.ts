@@ -1,3 +1,6 @@
+import { AppError } from '../base/errors.ts'
+import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_KEY_BYTES } from '../protocol/limits.ts'
+
 declare const secretOf: unique symbol
 
 /** A private key in the form its implementation likes best. It is never serialised; key files hold seeds. */
@@ -38,3 +41,24 @@ export interface Primitives {
   /** Null when the tag does not fit. */
   aeadOpen(key: OpaqueSecret<'aead'>, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
 }
+
+/** An implementation that is given nothing of a wrong length, and whose errors about what a peer sent are `malformed`. */
+export const guarded = (raw: Primitives): Primitives => ({
+  ...raw,
+  dsaVerify: (publicKey, message, signature) =>
+    publicKey.length === AGENT_PUBLIC_KEY_BYTES &&
+    signature.length === AGENT_SIGNATURE_BYTES &&
+    raw.dsaVerify(publicKey, message, signature),
+  kemEncapsulate(publicKey) {
+    if (publicKey.length !== KEM_PUBLIC_KEY_BYTES) throw new AppError('malformed', 'a KEM public key has the wrong length')
+    try {
+      return raw.kemEncapsulate(publicKey)
+    } catch (error) {
+      throw new AppError('malformed', 'not a KEM public key', { cause: error })
+    }
+  },
+  kemDecapsulate(secret, ciphertext) {
+    if (ciphertext.length !== KEM_CIPHERTEXT_BYTES) throw new AppError('malformed', 'a KEM ciphertext has the wrong length')
+    return raw.kemDecapsulate(secret, ciphertext)
+  },
+})
