@@ -1,8 +1,7 @@
 import type { Clock, Timer } from '../base/clock.ts'
-import type { AgentSigner } from '../identity/signing.ts'
 import type { JournalEvent } from './events.ts'
 import { JournalFile } from './journal-file.ts'
-import { Life } from './life.ts'
+import { Life, type LifeComponents, type LifeInit } from './life.ts'
 import type { SealEvent } from './life-events.ts'
 import type { EncodedLine, PreparedLine } from './line.ts'
 
@@ -13,14 +12,7 @@ export const JOURNAL_HEAD_MS = 60_000
 /** How often the free space of the disk is looked at. */
 const FREE_LOOK_MS = 1_000
 
-export interface JournalWriterComponents {
-  readonly clock: Clock
-  readonly signer: AgentSigner | null
-}
-
-export interface JournalWriterInit {
-  readonly path: string
-  readonly policySha256: string | null
+export interface JournalWriterInit extends LifeInit {
   readonly shared: boolean
   readonly floors: number
   /** A sync or a head is due, for which no line waits: call `doDue`. */
@@ -49,7 +41,7 @@ export class JournalWriter {
   #lookedAt = -Infinity
   #closed = false
 
-  constructor(components: JournalWriterComponents, init: JournalWriterInit) {
+  constructor(components: LifeComponents, init: JournalWriterInit) {
     const { path, policySha256, shared, floors } = init
     this.#clock = components.clock
     this.#file = new JournalFile({ path, shared, floors })

@@ -9,7 +9,6 @@ import type { JournalEvent, RefusalEvent } from './events.ts'
 import { JournalWriter } from './journal-writer.ts'
 import { LineQueue, type WaitingLine } from './line-queue.ts'
 import { prepareLine } from './line.ts'
-import { MarkKeeper } from './mark-keeper.ts'
 import { Refusals, shortened } from './refusals.ts'
 import type { RunMarks } from './run-marks.ts'
 
@@ -61,7 +60,7 @@ export class Journal implements Startable {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #writer: JournalWriter
-  readonly #marks: MarkKeeper
+  readonly #marks: RunMarks | null
   readonly #refusals: Refusals
   readonly #rate: TokenBucket | null
   readonly #queue = new LineQueue()
@@ -76,7 +75,7 @@ export class Journal implements Startable {
     this.#clock = clock
     this.#log = log
     this.#writer = new JournalWriter({ clock, signer }, { path, policySha256, shared, floors, onDue: () => this.#kick() })
-    this.#marks = new MarkKeeper({ log }, { marks })
+    this.#marks = marks
     this.#refusals = new Refusals({ clock }, { write: async (event) => this.#enqueue(event) })
     this.#rate = rate ? new TokenBucket({ clock }, rate) : null
   }
@@ -90,7 +89,7 @@ export class Journal implements Startable {
    * is no reason not to start: runs are denied until it can be.
    */
   async start(): Promise<void> {
-    await this.#marks.open()
+    await this.#marks?.open()
     this.#open = true
     await this.#work(() => this.#writeBatch([]))
     await this.status()
@@ -102,7 +101,7 @@ export class Journal implements Startable {
     if (this.#open) await this.#refusals.summarise().catch(() => {})
     this.#open = false
     while (this.#working !== null) await this.#working
-    await this.#marks.settled()
+    await this.#marks?.settled()
     await this.#writer.close().catch((error: unknown) => this.#note(1, error))
   }
 
@@ -112,14 +111,15 @@ export class Journal implements Startable {
    * takes the mark away.
    */
   async append(event: JournalEvent): Promise<void> {
-    if (!this.#marks.marks(event)) {
+    const marks = this.#marks
+    if (!marks?.marks(event)) {
       await this.#enqueue(event)
-      if (this.#marks.isEndOfOurs(event)) this.#marks.removeSoon(event)
+      if (marks?.isEndOfOurs(event)) marks.removeSoon(event)
       return
     }
-    const [mark, line] = await Promise.allSettled([this.#marks.add(event), this.#enqueue(event)])
+    const [mark, line] = await Promise.allSettled([marks.add(event), this.#enqueue(event)])
     if (line.status === 'rejected') {
-      if (mark.status === 'fulfilled') await this.#marks.remove(event)
+      if (mark.status === 'fulfilled') await marks.remove(event)
       throw line.reason
     }
     if (mark.status === 'rejected') throw unavailable('the mark of a running run could not be made', mark.reason)
@@ -130,7 +130,7 @@ export class Journal implements Startable {
    * The end of a run of ours is written in any case.
    */
   async refuse(event: RefusalEvent): Promise<void> {
-    if (this.#marks.isEndOfOurs(event)) return this.append(shortened(event))
+    if (this.#marks?.isEndOfOurs(event)) return this.append(shortened(event))
     if (this.#writer.low !== null) return this.#refusals.suppress(event)
     if (!this.#refusals.admits(event)) return
     await this.append(shortened(event)).catch((error: unknown) => {
@@ -142,17 +142,15 @@ export class Journal implements Startable {
 
   /** Whether a line could be written now, as far as one can know without writing it. */
   async status(): Promise<JournalStatus> {
-    if (this.#open && this.#working === null) {
-      await this.#work(() => this.#look())
-    }
+    if (this.#open && this.#working === null)
+      await this.#work(async () => {
+        const failure: unknown = await this.#writer.look().then(
+          () => null,
+          (error: unknown) => error,
+        )
+        this.#note(null, failure)
+      })
     return { path: this.path, writable: this.#problem === null, problem: this.#problem }
-  }
-
-  async #look(): Promise<void> {
-    await this.#writer.look().then(
-      () => this.#note(null, null),
-      (error: unknown) => this.#note(null, error),
-    )
   }
 
   #enqueue(event: JournalEvent): Promise<void> {
@@ -170,7 +168,7 @@ export class Journal implements Startable {
   }
 
   #goesBelowFloor(event: JournalEvent): boolean {
-    return ENDS.has(event.event) || isOperators(event) || this.#marks.isEndOfOurs(event)
+    return ENDS.has(event.event) || isOperators(event) || this.#marks?.isEndOfOurs(event) === true
   }
 
   /** Not at once: what is appended in this very turn goes into the same batch. */
@@ -225,11 +223,11 @@ export class Journal implements Startable {
     const fields = { path: this.path, problem: this.#problem, lines }
     if (this.#problem !== null && before === null) this.#log.error(fields, 'the journal cannot be written: what it would record is refused')
     if (this.#problem === null && before !== null) this.#log.warn(fields, 'the journal can be written again')
-    if (this.#problem === null && this.#marks.hasLost) void this.#reportLost()
+    if (this.#problem === null && this.#marks?.hasLost) void this.#reportLost()
   }
 
   async #reportLost(): Promise<void> {
-    if (this.#problem === null) await this.#marks.reportLost(this.path, async (lost) => this.#enqueue(lost))
+    if (this.#problem === null) await this.#marks?.reportLost(this.path, async (lost) => this.#enqueue(lost))
   }
 }
 

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
-import type { Logger } from '../base/log.ts'
 import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
 import { isRequestId } from '../protocol/ids.ts'
 import { LOCAL_DOORS } from '../protocol/reasons.ts'
@@ -47,17 +46,11 @@ export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =
  * who finds one whose process is gone makes it its own before it says so.
  */
 export class LocalMarks extends RunMarks {
-  readonly #log: Logger
   readonly #us = ownIdentity()
   #usable = false
 
-  constructor(components: { log: Logger }, init: { directory: string }) {
-    super(init)
-    this.#log = components.log
-  }
-
   /** Where no marks can be made there are none, and that is said. */
-  override async open(): Promise<readonly LocalRunKey[]> {
+  protected override async find(): Promise<readonly LocalRunKey[]> {
     try {
       await ensurePrivateDir(this.directory)
       const left = (await listMarks(this.directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
@@ -97,6 +90,6 @@ export class LocalMarks extends RunMarks {
   }
 
   #warn(error: unknown, what: string): void {
-    this.#log.warn({ directory: this.directory, error: errorText(error) }, what)
+    this.log.warn({ directory: this.directory, error: errorText(error) }, what)
   }
 }

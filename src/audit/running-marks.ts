@@ -3,6 +3,7 @@ import { dirname } from 'node:path'
 
 import { syncDirectory } from '../base/atomic-file.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
+import type { Logger } from '../base/log.ts'
 import { isMeshEvent, type AnyRunKey, type JournalEvent, type RunKey } from './events.ts'
 import { RunMarks } from './run-marks.ts'
 
@@ -29,12 +30,12 @@ export class RunningMarks extends RunMarks {
   #syncs = false
 
   /** `journal`: the file whose runs these are. */
-  constructor(init: { directory: string; journal: string }) {
-    super(init)
+  constructor(components: { log: Logger }, init: { directory: string; journal: string }) {
+    super(components, init)
     this.#journal = init.journal
   }
 
-  override async open(): Promise<RunKey[]> {
+  protected override async find(): Promise<RunKey[]> {
     await ensurePrivateDir(this.directory)
     const journal = await stat(dirname(this.#journal)).catch(() => null)
     this.#syncs = journal?.dev !== (await stat(this.directory)).dev

@@ -222,7 +222,7 @@ test('a read-only file system denies until it can be written', async (t) => {
     { clock: new ManualClock(), log: silent },
     {
       path: join(disk, 'log', 'exec.log'),
-      marks: new RunningMarks({ directory: await temporaryDirectory(t), journal: join(disk, 'log', 'exec.log') }),
+      marks: new RunningMarks({ log: silent }, { directory: await temporaryDirectory(t), journal: join(disk, 'log', 'exec.log') }),
     },
   )
   remount('ro')
@@ -348,7 +348,7 @@ test('a stop writes what waits; before the start and after the stop nothing is t
   const path = join(directory, 'exec.log')
   const journal = new Journal(
     { clock: new ManualClock(), log: silent },
-    { path, marks: new RunningMarks({ directory: join(directory, 'running'), journal: path }) },
+    { path, marks: new RunningMarks({ log: silent }, { directory: join(directory, 'running'), journal: path }) },
   )
   await assert.rejects(journal.append(denialEvent(0)), unavailable)
   await journal.start()

@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { isMeshEvent, keyOf, type JournalEvent, type LocalEvent } from '../../src/audit/events.ts'
-import { endedAmong } from '../../src/audit/mark-keeper.ts'
+import { endedAmong } from '../../src/audit/run-marks.ts'
 import { parseLine } from '../../src/audit/parse-line.ts'
 import { verifyJournal, type VerifyReport } from '../../src/audit/verify.ts'
 import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'

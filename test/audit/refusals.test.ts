@@ -279,7 +279,7 @@ test('below the floor of free space what runs may end, and nothing begins', asyn
   const clock = new ManualClock()
   const journal = new Journal(
     { clock, log: silent },
-    { path, marks: new RunningMarks({ directory: join(await temporaryDirectory(t), 'running'), journal: path }) },
+    { path, marks: new RunningMarks({ log: silent }, { directory: join(await temporaryDirectory(t), 'running'), journal: path }) },
   )
   await journal.start()
   await journal.append(requestEvent(1))

@@ -133,7 +133,7 @@ export class ExecutorHost {
             { clock, log: silent },
             {
               path: acl.acl.audit_log_path,
-              marks: new RunningMarks({ directory: join(this.dir, 'running'), journal: acl.acl.audit_log_path }),
+              marks: new RunningMarks({ log: silent }, { directory: join(this.dir, 'running'), journal: acl.acl.audit_log_path }),
             },
           )
     this.outgoing = new Journal({ clock, log: silent }, { path: this.outgoingPath, marks: null, rate: ASKED_BYTES })

@@ -95,7 +95,10 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   const file = path ?? join(place, 'log', 'exec.log')
   const runningDir = join(place, 'running')
   const clock = new ManualClock()
-  const journal = new Journal({ clock, log: silent }, { path: file, marks: new RunningMarks({ directory: runningDir, journal: file }) })
+  const journal = new Journal(
+    { clock, log: silent },
+    { path: file, marks: new RunningMarks({ log: silent }, { directory: runningDir, journal: file }) },
+  )
   await journal.start()
   t.after(() => journal.stop())
   return { journal, clock, directory: place, path: file, runningDir }

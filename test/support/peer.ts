@@ -77,7 +77,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
       ? null
       : new Journal(
           { clock, log },
-          { path: journalPath, marks: new RunningMarks({ directory: join(dataDir, 'runs'), journal: journalPath }) },
+          { path: journalPath, marks: new RunningMarks({ log }, { directory: join(dataDir, 'runs'), journal: journalPath }) },
         )
   await journal?.start()
   const guardian = new Guardian({ log })

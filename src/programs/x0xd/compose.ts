@@ -185,7 +185,11 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies)
       ? null
       : new Journal(
           { clock, log, signer },
-          { path: journalPath, marks: new RunningMarks({ directory: paths.runs, journal: journalPath }), policySha256: acl.sha256 },
+          {
+            path: journalPath,
+            marks: new RunningMarks({ log }, { directory: paths.runs, journal: journalPath }),
+            policySha256: acl.sha256,
+          },
         )
   const outgoing = new Journal({ clock, log, signer }, { path: paths.outgoing, marks: null, rate: ASKED_BYTES, floors: ASKED_FLOORS })
   const counters = new ExecCounters({ clock })
