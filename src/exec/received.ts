@@ -1,5 +1,11 @@
 import { createHash, type Hash } from 'node:crypto'
 
+import type { ExecFrame } from '../protocol/exec.ts'
+import type { WarningKind } from '../protocol/reasons.ts'
+import { MAX_WARNINGS_PER_RUN } from '../protocol/limits.ts'
+import type { RunEvent } from './run-spec.ts'
+import type { RunPeer } from './transport.ts'
+
 export type OutputName = 'stdout' | 'stderr'
 
 /** One output stream as it arrives: its numbers without holes, its bytes counted and hashed. */
@@ -35,3 +41,46 @@ export class ReceivedStream {
 }
 
 export type Received = Readonly<Record<OutputName, ReceivedStream>>
+
+type Told = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' }>
+
+/** What the other side has told of a run: its start, each warning and each byte of its output count once, over however many transports they come. */
+export class ReceivedRun {
+  readonly output = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
+  readonly #warnings: WarningKind[] = []
+  /** Of the process on the other machine; null until Started. */
+  #pid: number | null = null
+
+  get warnings(): readonly WarningKind[] {
+    return this.#warnings
+  }
+
+  /** Whether it has told anything: then it knows the run. */
+  get begun(): boolean {
+    return this.#pid !== null || this.#warnings.length > 0
+  }
+
+  /** The event for the caller, null for what was told before on a transport that is lost, or what is wrong with the frame. */
+  take(frame: Told, { peer, resumed }: { readonly peer: RunPeer; readonly resumed: boolean }): RunEvent | string | null {
+    switch (frame.type) {
+      case 'started': {
+        const { request_id, pid } = frame
+        if (resumed && pid === this.#pid) return null
+        if (this.#pid !== null) return 'the run was started twice'
+        this.#pid = pid
+        return { type: 'started', request_id, agent_id: peer.agentId, machine_id: peer.machineId, pid }
+      }
+      case 'stdout':
+      case 'stderr': {
+        const { type, seq, data } = frame
+        if (this.#pid === null) return 'output came before the start'
+        return data.length > 0 && this.output[type].add(seq, data) ? frame : `bytes of ${type} are missing (frame ${seq})`
+      }
+      case 'warning':
+        if (resumed && this.#warnings.includes(frame.kind)) return null
+        if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
+        this.#warnings.push(frame.kind)
+        return frame
+    }
+  }
+}

@@ -3,14 +3,13 @@ import { AppError } from '../base/errors.ts'
 import { reach } from '../base/stages.ts'
 import { sha256 } from '../identity/hash.ts'
 import type { ExecExit, ExecFrame } from '../protocol/exec.ts'
-import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, MAX_WARNINGS_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
-import type { WarningKind } from '../protocol/reasons.ts'
+import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, UNACKED_SLACK } from '../protocol/limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import { Delivery } from './delivery.ts'
 import { compareOutput, outcomeOf, readExit, type Expected, type SignedBody } from './exit.ts'
-import { ReceivedStream } from './received.ts'
+import { ReceivedRun } from './received.ts'
 import { ResumableTransport, type ResumableTransportComponents } from './resumable-transport.ts'
-import type { RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import type { RunEvent, RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import type { Session } from './sessions.ts'
 import { StdinSender } from './stdin-sender.ts'
 import type { RunTransport } from './transport.ts'
@@ -43,15 +42,12 @@ export class RequestedRun {
   readonly #init: RequestedRunInit
   readonly #delivery: Delivery
   readonly #stdin: StdinSender | null
-  readonly #received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
-  readonly #warnings: WarningKind[] = []
+  readonly #received = new ReceivedRun()
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers = new Map<'wait' | 'cancel', Timer>()
   /** The Request as it was sent last: `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
-  /** Of the process on the other machine; null until Started. */
-  #pid: number | null = null
   #cancelled = false
   #over = false
   /** What the caller's sink or source of stdin threw; `run` throws it. */
@@ -71,7 +67,7 @@ export class RequestedRun {
     this.#stdin = this.#makeStdin()
     this.#transport = new ResumableTransport(components, {
       requestId: init.expected.requestId,
-      position: () => ({ stdout: this.#received.stdout.next, stderr: this.#received.stderr.next }),
+      position: () => ({ stdout: this.#received.output.stdout.next, stderr: this.#received.output.stderr.next }),
       onFrame: (frame) => this.#receive(frame),
       onResumed: (stdin) => this.#onResumed(stdin),
       signAgain: async (transport) => this.#signAgain(transport),
@@ -154,7 +150,7 @@ export class RequestedRun {
 
   /** Refused when the other side has already shown that it knew the run, and when the run is cancelled, before or while it is signed. */
   async #signAgain(transport: RunTransport): Promise<ExecFrame> {
-    if (this.#pid !== null || this.#warnings.length > 0) throw new AppError('malformed', 'the agent denies a run that it has told of')
+    if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run that it has told of')
     if (!this.#cancelled) this.#request = await this.#components.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#components.counters.add('requests_sent_again')
@@ -177,12 +173,10 @@ export class RequestedRun {
     if (frame.type !== 'exit' && frame.type !== 'request' && frame.request_id !== this.#id) return 'a frame of another run arrived'
     switch (frame.type) {
       case 'started':
-        return this.#onStarted(frame)
       case 'stdout':
       case 'stderr':
-        return this.#onOutput(frame)
       case 'warning':
-        return this.#onWarning(frame)
+        return this.#onTold(this.#received.take(frame, this.#transport))
       case 'ack':
         return this.#onAck(frame)
       case 'exit':
@@ -193,30 +187,13 @@ export class RequestedRun {
     }
   }
 
-  #onStarted({ pid }: FrameOf<'started'>): string | null {
-    if (this.#transport.resumed && pid === this.#pid) return null
-    if (this.#pid !== null) return 'the run was started twice'
-    this.#pid = pid
-    const { agentId, machineId } = this.#transport.peer
-    this.#components.session.running()
-    this.#delivery.push({ type: 'started', request_id: this.#id, agent_id: agentId, machine_id: machineId, pid })
-    return null
-  }
-
-  #onOutput({ type, seq, data }: FrameOf<'stdout'> | FrameOf<'stderr'>): string | null {
-    if (this.#pid === null) return 'output came before the start'
-    if (data.length === 0 || !this.#received[type].add(seq, data)) return `bytes of ${type} are missing (frame ${seq})`
-    if (this.#delivery.queuedBytes + data.length > MAX_UNACKED_PER_RUN + UNACKED_SLACK) return 'the agent sent more than was acknowledged'
-    this.#delivery.push({ type, request_id: this.#id, seq, data })
-    return null
-  }
-
-  #onWarning({ kind, message }: FrameOf<'warning'>): string | null {
-    // Said again on another transport: each kind comes once.
-    if (this.#transport.resumed && this.#warnings.includes(kind)) return null
-    if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
-    this.#warnings.push(kind)
-    this.#delivery.push({ type: 'warning', request_id: this.#id, kind, message })
+  #onTold(told: RunEvent | string | null): string | null {
+    if (told === null || typeof told === 'string') return told
+    if (told.type === 'started') this.#components.session.running()
+    const bytes = 'data' in told ? told.data.length : 0
+    if (bytes > 0 && this.#delivery.queuedBytes + bytes > MAX_UNACKED_PER_RUN + UNACKED_SLACK)
+      return 'the agent sent more than was acknowledged'
+    this.#delivery.push(told)
     return null
   }
 
@@ -233,7 +210,7 @@ export class RequestedRun {
     reach('exit_verified', this.#id)
     this.#end()
     this.#transport.close()
-    this.#settle(exit, compareOutput(exit, this.#received, this.#warnings))
+    this.#settle(exit, compareOutput(exit, this.#received.output, this.#received.warnings))
   }
 
   #lost(message: string, foreign: boolean): void {
@@ -268,9 +245,9 @@ export class RequestedRun {
     const outcome = outcomeOf(exit, problem, {
       requestId: this.#id,
       peer: this.#transport.peer,
-      received: this.#received,
+      received: this.#received.output,
       elapsedMs: this.#clock.monotonic() - this.#startedAt,
-      warnings: this.#warnings,
+      warnings: this.#received.warnings,
     })
     if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
     void this.#answer(outcome)

@@ -1,4 +1,4 @@
-import { closeSync, constants as files, openSync, write } from 'node:fs'
+import { closeSync, constants as files, openSync, readSync, write } from 'node:fs'
 import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
@@ -20,13 +20,30 @@ const LINE_FEED = 10
 /** Sent to everything that runs here; it is the program whose answer counts. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 
+/** What is asked of the kernel at once. */
+const REST_BYTES = 64 * 1024
+
 const writeTo = promisify(write)
 
+/**
+ * What was written and not handed over yet: on Linux a worker of the kernel does that, which may come late on a busy
+ * machine; a read waits for it, and the poll of the event loop does not. Empty where there is nothing.
+ */
+const restOf = (fd: number): Buffer => {
+  const rest = Buffer.allocUnsafe(REST_BYTES)
+  try {
+    return rest.subarray(0, readSync(fd, rest))
+  } catch {
+    // EAGAIN: nothing is there. EIO: nobody has the other side open any more.
+    return rest.subarray(0, 0)
+  }
+}
+
 /** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
-const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
+const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
   const heard = { last: performance.now(), ended: false }
   const { promise: over, resolve } = Promise.withResolvers<void>()
-  terminal.on('data', (chunk: Buffer) => {
+  const take = (chunk: Buffer): void => {
     heard.last = performance.now()
     if (process.stdout.write(chunk)) return
     terminal.pause()
@@ -34,7 +51,8 @@ const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
       heard.last = performance.now()
       terminal.resume()
     })
-  })
+  }
+  terminal.on('data', take)
   // EIO is how Linux says that nobody has the other side open any more.
   const end = (): void => {
     heard.ended = true
@@ -47,6 +65,8 @@ const show = (terminal: ReadStream): { quiet(): Promise<void> } => {
       await Promise.race([sleep(QUIET_MS), over])
       // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
       await nextTurn()
+      const rest = heard.ended || terminal.isPaused() ? null : restOf(fd)
+      if (rest !== null && rest.length > 0) take(rest)
     }
     if (process.stdout.writableLength > 0) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
   }
@@ -133,7 +153,7 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
   // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.
   const held = openSync(name, files.O_RDWR | files.O_NOCTTY)
   const terminal = new ReadStream(fd)
-  const screen = show(terminal)
+  const screen = show(terminal, fd)
   // Nobody types any more, or there is no terminal to type on.
   void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))

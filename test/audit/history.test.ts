@@ -24,17 +24,18 @@ interface Life {
   readonly clock: ManualClock
 }
 
-const begin = async (path: string, signer: AgentSigner | null = AGENT, shared = false): Promise<Life> => {
+const begin = async (t: TestContext, path: string, signer: AgentSigner | null = AGENT, shared = false): Promise<Life> => {
   const clock = new ManualClock()
   const journal = new Journal({ clock, log: silent, signer }, { path, marks: null, policySha256: 'a'.repeat(64), shared })
   await journal.start()
+  t.after(() => journal.stop())
   return { journal, clock }
 }
 
 /** Three lives, the second one killed, of three lines each. */
-const threeLives = async (path: string, signer: AgentSigner | null = AGENT): Promise<void> => {
+const threeLives = async (t: TestContext, path: string, signer: AgentSigner | null = AGENT): Promise<void> => {
   for (let life = 0; life < 3; life++) {
-    const { journal } = await begin(path, signer)
+    const { journal } = await begin(t, path, signer)
     for (let n = 0; n < 3; n++) await journal.append(denialEvent(10 * life + n))
     if (life !== 1) await journal.stop()
     else await until(async () => (await eventsOf(path)).filter((event) => event === 'head').length === (signer === null ? 0 : 2))
@@ -55,7 +56,7 @@ interface Place {
 const history = async (t: TestContext, signer: AgentSigner | null = AGENT): Promise<Place> => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
-  await threeLives(path, signer)
+  await threeLives(t, path, signer)
   const lines = await textsOf(path)
   const chains = lines.map((line) => (JSON.parse(line) as JournalLine).chain)
   const lives = [...new Set(chains)].map((id) => chains.flatMap((chain, at) => (chain === id ? [at] : [])))
@@ -90,7 +91,7 @@ test('each life says what begins, behind which line, and that it ends; its heads
 
 test('a head is signed at most each minute, and only where something is new', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const { journal, clock } = await begin(path)
+  const { journal, clock } = await begin(t, path)
   const heads = async (): Promise<number> => (await eventsOf(path)).filter((event) => event === 'head').length
   await until(async () => (await heads()) === 1)
   await clock.advance(10 * JOURNAL_HEAD_MS)
@@ -113,7 +114,7 @@ test('a head is signed at most each minute, and only where something is new', as
 
 test('notes are synced by themselves after a while', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const { journal, clock } = await begin(path, null)
+  const { journal, clock } = await begin(t, path, null)
   const { open } = await import('node:fs/promises')
   const handle = await open(path, 'a')
   const sync = t.mock.method(Object.getPrototypeOf(handle) as typeof handle, 'datasync')
@@ -197,14 +198,14 @@ test('who writes the whole journal anew without the key is found, and what nobod
 test('one history across files, in whatever order they are given and whatever the clock says', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
-  const first = await begin(path)
+  const first = await begin(t, path)
   await first.journal.append(denialEvent(1))
   await rename(path, `${path}.2`)
   await first.journal.append(denialEvent(2))
   await first.journal.stop()
   // Rotated while nobody wrote: the next life finds the end in the file that was renamed.
   await rename(path, `${path}.1`)
-  const second = await begin(path)
+  const second = await begin(t, path)
   second.clock.jump(-365 * 86_400_000)
   await second.journal.append(denialEvent(3))
   await second.journal.stop()
@@ -220,7 +221,7 @@ test('one history across files, in whatever order they are given and whatever th
 
 test('lives of several writers overlap in one file, and a line that one of them tears swallows none of another', async (t) => {
   const path = join(await temporaryDirectory(t), 'audit.log')
-  const lives = await Promise.all([0, 1, 2].map(async () => begin(path, null, true)))
+  const lives = await Promise.all([0, 1, 2].map(async () => begin(t, path, null, true)))
   for (let n = 0; n < 30; n++) await lives[n % 3]!.journal.append(denialEvent(n))
   // Between the look at the file's end and the write.
   const { JournalFile } = await import('../../src/audit/journal-file.ts')
@@ -232,7 +233,7 @@ test('lives of several writers overlap in one file, and a line that one of them 
   await lives[0]!.journal.append(denialEvent(40))
   mock.mock.restore()
   for (const { journal } of lives) await journal.stop()
-  await (await begin(path, null, true)).journal.stop()
+  await (await begin(t, path, null, true)).journal.stop()
   const report = await verifyJournal([path])
   assert.deepEqual([report.problems, report.lives, report.torn_lines], [[], 4, 1])
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { copyFile, readFile, rename, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine } from '../../src/audit/events.ts'
 import { inOrder, type JournalPart } from '../../src/audit/file-order.ts'
@@ -18,18 +18,23 @@ import { JOURNAL_HEAD_MS } from '../../src/audit/journal-writer.ts'
 
 const AGENT = agentSignerOf(randomBytes(32))
 
-const begin = async (path: string, signer: AgentSigner | null = AGENT): Promise<{ journal: Journal; clock: ManualClock }> => {
+const begin = async (
+  t: TestContext,
+  path: string,
+  signer: AgentSigner | null = AGENT,
+): Promise<{ journal: Journal; clock: ManualClock }> => {
   const clock = new ManualClock()
   const journal = new Journal({ clock, log: silent, signer }, { path, marks: null })
   await journal.start()
+  t.after(() => journal.stop())
   // Its own head stands behind its first line.
   if (signer !== null) await until(async () => (await headsIn(path)) > 0)
   return { journal, clock }
 }
 
 /** A whole life of so many lines. */
-const live = async (path: string, lines: number): Promise<void> => {
-  const { journal } = await begin(path)
+const live = async (t: TestContext, path: string, lines: number): Promise<void> => {
+  const { journal } = await begin(t, path)
   for (let n = 0; n < lines; n++) await journal.append(denialEvent(n))
   await journal.stop()
 }
@@ -50,7 +55,7 @@ const chainOf = (events: readonly JournalEvent[]): string =>
 
 test('a file that was rotated by a copy says anew who signs', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const { journal, clock } = await begin(path)
+  const { journal, clock } = await begin(t, path)
   await journal.append(denialEvent(1))
   await copyFile(path, `${path}.1`)
   await truncate(path)
@@ -66,25 +71,25 @@ test('a file that was rotated by a copy says anew who signs', async (t) => {
 
 test('a copy that somebody made of the journal is not taken for the file before it', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  await live(path, 1)
+  await live(t, path, 1)
   const copies = ['.bak', '.1.orig', '-old', '.2~'].map((end) => `${path}${end}`)
   for (const copy of copies) await copyFile(path, copy)
-  await live(path, 2)
+  await live(t, path, 2)
   await rename(path, `${path}.1`)
   const later = new Date(Date.now() + 60_000)
   for (const copy of copies) await utimes(copy, later, later)
-  await live(path, 3)
+  await live(t, path, 3)
   const report = await verifyJournal([`${path}.1`, path], { agentId: AGENT.agentId })
   assert.deepEqual([report.problems, report.unlinked_lives, report.lives], [[], 0, 3])
   // With a date, as logrotate may name them.
   await rename(path, `${path}-20261122-1700000000`)
-  await live(path, 1)
+  await live(t, path, 1)
   assert.equal((await verifyJournal([path, `${path}-20261122-1700000000`, `${path}.1`])).unlinked_lives, 0)
 })
 
 test('whose signatures are demanded, of that agent is also what goes on from a file that is not there', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const { journal, clock } = await begin(path)
+  const { journal, clock } = await begin(t, path)
   await rename(path, `${path}.1`)
   await journal.append(denialEvent(1))
   const demanded = { continued: true, agentId: AGENT.agentId }
@@ -109,10 +114,10 @@ test('whose signatures are demanded, of that agent is also what goes on from a f
 
 test('of a killed life whose file was rotated away, what the next one names is signed', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
-  const killed = await begin(path)
+  const killed = await begin(t, path)
   await rename(path, `${path}.1`)
   await killed.journal.append(denialEvent(1))
-  await live(path, 1)
+  await live(t, path, 1)
   const report = await verifyJournal([path], { continued: true, agentId: AGENT.agentId })
   assert.deepEqual([report.problems, report.lines - report.signed.lines], [[], 0])
 })
@@ -122,7 +127,7 @@ test('chains of a version that wrote no beginning are unsigned and in order, but
   const old = (): string => chainOf([denialEvent(1), denialEvent(2)])
   await writeFile(path, old() + old(), { mode: 0o600 })
   assert.deepEqual((await verifyJournal([path])).problems, [])
-  await live(path, 1)
+  await live(t, path, 1)
   const report = await verifyJournal([path])
   // The last of them is named by the life that was signed.
   assert.deepEqual([report.problems, report.chains, report.lives, report.lines - report.signed.lines], [[], 3, 1, 2])
