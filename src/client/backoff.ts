@@ -1,4 +1,7 @@
-import { RECONNECT_ATTEMPTS, RECONNECT_FIRST_MS, RECONNECT_MAX_MS } from './limits.ts'
+/** Together a little more than a minute, which is how long a server keeps a session whose connection was lost. */
+const RECONNECT_ATTEMPTS = 16
+const RECONNECT_FIRST_MS = 250
+const RECONNECT_MAX_MS = 8_000
 
 /** How a connection that was lost is made again. */
 export interface ReconnectOptions {

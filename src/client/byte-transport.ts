@@ -4,9 +4,8 @@ import { LineSplitter } from '../protocol/lines.ts'
 import { utf8Text } from '../protocol/text.ts'
 import { toBytes } from './data.ts'
 import { RexdProtocolError } from './errors.ts'
-import { CLOSE_GRACE_MS, DRAIN_MS, MAX_INCOMING_MESSAGE } from './limits.ts'
 import { deferred, pause, type Deferred } from './promises.ts'
-import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
+import { CLOSE_GRACE_MS, DRAIN_MS, MAX_INCOMING_MESSAGE, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
 
 /** The text of a line. Throws `RexdProtocolError`. */
 const textOf = (line: Uint8Array): string => {
@@ -29,8 +28,8 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   #drained: Deferred<void> | null = null
   #paused = false
   #over = false
-  /** Nothing can be said any more, for this reason; what was said to us is still read. */
-  #deaf: { readonly error: Error | null; readonly done: AbortController } | null = null
+  /** Nothing can be sent any more, and why; what the server has sent is still read. */
+  #unwritable: { readonly error: Error | null } | null = null
 
   constructor(components: { readable: Readable; writable: Writable }, events: TransportEvents) {
     const { readable, writable } = components
@@ -41,16 +40,16 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     writable.on('close', () => this.#writableEnded(null))
     writable.on('drain', () => this.#settle())
     readable.on('error', (error: Error) => this.#readableEnded(error))
-    readable.on('end', () => this.#readableEnded(this.#deaf?.error ?? null))
-    readable.on('close', () => this.#readableEnded(this.#deaf?.error ?? null))
+    readable.on('end', () => this.#readableEnded(this.#unwritable?.error ?? null))
+    readable.on('close', () => this.#readableEnded(this.#unwritable?.error ?? null))
     readable.on('data', (chunk: Uint8Array | string) => this.#read(toBytes(chunk)))
   }
 
   send(text: string): void | Promise<void> {
     if (this.#over) return undefined
-    if (this.#deaf !== null) {
-      // Nobody would find out before what is held back is read.
-      if (this.#paused) this.#tell(this.#deaf.error)
+    if (this.#unwritable !== null) {
+      // While reading is paused nothing else would report it.
+      if (this.#paused) this.#tell(this.#unwritable.error)
       return undefined
     }
     if (this.#writable.write(`${text}\n`)) return undefined
@@ -66,10 +65,10 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   resume(): void {
     this.#paused = false
     this.#readable.resume()
-    if (this.#deaf !== null) void this.#giveUp()
+    if (this.#unwritable !== null) void this.#giveUp()
   }
 
-  /** Says that nothing more comes, and passes over what is still said; tells nothing from now on. */
+  /** Ends what we send, drops what still comes, and reports nothing from now on. */
   end(): void {
     this.#over = true
     this.#settle()
@@ -105,15 +104,15 @@ export class ByteTransport implements Omit<Transport, 'close'> {
 
   #writableEnded(error: Error | null): void {
     this.#settle()
-    if (this.#over || this.#deaf !== null) return
-    this.#deaf = { error, done: new AbortController() }
+    if (this.#over || this.#unwritable !== null) return
+    this.#unwritable = { error }
     void this.#giveUp()
   }
 
-  /** What was said before is still to be read, for a little while; for as long as it takes where it is held back. */
+  /** Leaves `DRAIN_MS` for what the server has sent, and as long as it takes while reading is paused; then reports the end. */
   async #giveUp(): Promise<void> {
     await pause(DRAIN_MS, this.finished)
-    if (!this.#paused) this.#tell(this.#deaf?.error ?? null)
+    if (!this.#paused) this.#tell(this.#unwritable?.error ?? null)
   }
 
   #tell(error: Error | null): void {

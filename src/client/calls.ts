@@ -12,7 +12,7 @@ export interface CallScope {
   readonly lasting: boolean
 }
 
-/** Asked twice, they do what they do once. */
+/** Asked a second time, these change nothing more: they are sent again after a loss. */
 const ASKED_AGAIN: ReadonlySet<Method> = new Set([
   'session.info',
   'session.events',
@@ -29,9 +29,9 @@ export interface CallInit<M extends Method, T> {
   readonly params: Params<M>
   readonly signal?: AbortSignal | undefined
   readonly scope?: CallScope | undefined
-  /** What the caller gets. It is done before anything that came behind the answer is looked at. May throw. */
+  /** Makes what the caller gets, before any message behind the answer is looked at. May throw. */
   accept(result: unknown): T
-  /** The caller had given up, and it was done all the same. */
+  /** Called in its place where the caller has given up meanwhile. */
   late?(result: unknown): void
 }
 
@@ -49,18 +49,18 @@ interface Call {
 
 type Answer = Extract<Incoming, { kind: 'result' | 'failure' }>
 
-/** What was asked: first what is not sent yet, in its order, then what is not answered yet. */
+/** The calls of a connection: those that wait to be sent, in their order, and those that wait for their answer. */
 export class Calls {
   readonly #waiting: Call[] = []
   readonly #sent = new Map<number, Call>()
   #last = 0
 
-  /** Something is to be sent. */
+  /** Some call waits to be sent. */
   get waiting(): boolean {
     return this.#waiting.length > 0
   }
 
-  /** An answer is on its way that matters to somebody. */
+  /** Somebody waits for an answer, or has to be told of one that comes late. */
   get expecting(): boolean {
     return [...this.#sent.values()].some((call) => !call.abandoned || call.late !== undefined)
   }
@@ -108,7 +108,7 @@ export class Calls {
     return call.method
   }
 
-  /** The transport is gone: nobody knows what became of what was sent there. What changes nothing is asked again where that will be possible. */
+  /** The transport is lost: what was sent there is rejected, but for the calls of `ASKED_AGAIN` whose scope lasts, which wait to be sent again. */
   lose(message: string, cause: unknown): void {
     const sent = [...this.#sent.values()]
     this.#sent.clear()
@@ -119,12 +119,12 @@ export class Calls {
     this.sweep(message, cause)
   }
 
-  /** Refuses what can never be sent any more. */
+  /** Rejects the calls whose scope ends without another transport. */
   sweep(message: string, cause: unknown): void {
     this.#drop(({ scope }) => scope !== undefined && scope.transport === null && !scope.lasting, message, cause)
   }
 
-  /** Nothing will be sent. */
+  /** Rejects every call that waits to be sent. */
   refuse(message: string, cause: unknown): void {
     this.#drop(() => true, message, cause)
   }
@@ -152,9 +152,9 @@ export class Calls {
   }
 }
 
-/** The server answers nobody for a message that is too long. */
+/** Throws `resource_limit`: a server cannot say whose message it was that was too long, and its answer ends the connection. */
 const requireSendable = (text: string, method: Method): void => {
-  // A character of the language is at most three bytes.
+  // A UTF-16 code unit has at most three bytes in UTF-8: most texts need not be measured.
   if (text.length * 3 <= MAX_RPC_MESSAGE) return
   const bytes = Buffer.byteLength(text)
   if (bytes <= MAX_RPC_MESSAGE) return

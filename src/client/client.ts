@@ -161,7 +161,7 @@ export const connect = async ({
   if (reconnect !== false && !transport.again) throw new TypeError(`reconnect: ${transport.name} cannot be opened again`)
   const options = reconnect === true ? {} : reconnect
   const backoff = options === false ? null : new Backoff({ random: Math.random }, options)
-  // What they throw is their own affair, and not the connection's.
+  // In a microtask of its own: what a callback throws must not reach the connection.
   const connection = new Connection(
     { transport, backoff },
     {

@@ -2,9 +2,11 @@ import type { Params } from '../protocol/rexd-methods.ts'
 import { toBase64 } from '../protocol/text.ts'
 import { toText, wholeOf, type DataSource } from './data.ts'
 import { present } from './fields.ts'
-import { MAX_STDIN_WITH_START } from './limits.ts'
 import type { ProcessExit } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
+
+/** Up to here stdin goes with the command, which saves the way there and back. */
+const MAX_STDIN_WITH_START = 256 * 1024
 
 /** A program and its arguments; or a text for the server's `/bin/sh`, which the server must allow. */
 export type Command = readonly string[] | { readonly shell: string }

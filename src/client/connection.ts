@@ -4,7 +4,6 @@ import type { Backoff } from './backoff.ts'
 import { Calls, type CallInit } from './calls.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
 import { resultOf } from './incoming.ts'
-import { STEADY_MS } from './limits.ts'
 import { OpenTransport } from './open-transport.ts'
 import { orAborted, pause } from './promises.ts'
 import { ReadGate } from './read-gate.ts'
@@ -12,6 +11,8 @@ import { SessionLink } from './session-link.ts'
 import type { TransportFactory } from './transport.ts'
 
 const ENDED = 'the server ended the connection'
+/** A connection that was good for so long is no sign that the next will be lost too: tries are counted from the first again. */
+const STEADY_MS = 30_000
 
 export interface ConnectionComponents {
   readonly transport: TransportFactory
@@ -241,7 +242,7 @@ export class Connection {
     const loss = new RexdDisconnected(message, { sent: true, cause })
     this.#loss = loss
     this.#leave(transport)
-    // Whoever breaks the protocol once would say the same again.
+    // A server that broke the protocol would do so again: its sessions are not resumed.
     const isFinal = this.closed || !this.lasting || cause instanceof RexdProtocolError
     for (const link of this.#links.values()) {
       if (isFinal) link.end(wentWith(loss))
@@ -258,7 +259,7 @@ export class Connection {
   }
 
   #leave(transport: OpenTransport): void {
-    // It is gone, however well that went.
+    // A close that fails leaves nothing to be done either.
     const leaving = transport
       .close()
       .catch(() => undefined)

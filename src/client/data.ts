@@ -42,7 +42,7 @@ export async function* contentChunks(source: DataSource, size: number): AsyncGen
 
 const join = (parts: readonly Uint8Array[]): Uint8Array => (parts.length === 1 ? parts[0]! : Buffer.concat(parts))
 
-/** What a source gives until the signal is aborted; then it is let go of, also while it is still to give something. */
+/** What a source gives until the signal is aborted; then the source is released, also while its next part is awaited. */
 export async function* untilAborted(source: DataSource, signal: AbortSignal): AsyncGenerator<Data, void, undefined> {
   if (isWhole(source)) {
     yield source
@@ -65,14 +65,14 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
   }
 }
 
-/** Null: aborted first. No race with one promise for all, which would keep every part until the signal is gone. */
+/** Null: aborted first. Not `Promise.race` with one promise for all parts, which would keep every part for as long as the signal lives. */
 const nextUnlessAborted = async (iterator: AsyncIterator<Data>, signal: AbortSignal): Promise<IteratorResult<Data> | null> =>
   new Promise((resolve, reject) => {
     const release = whenAborted(signal, () => resolve(null))
     iterator.next().then(resolve, reject).finally(release)
   })
 
-/** As a loop does that is left; a stream of Node.js that is still to give something would hear of that only behind it. */
+/** Ends the iteration as leaving a loop does. A stream of Node.js is destroyed as well: its `return` waits for the read under way. */
 const release = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {
   // Not waited for.
   iterator.return?.().catch(() => undefined)

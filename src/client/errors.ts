@@ -1,4 +1,5 @@
-import { MAX_QUOTED } from './limits.ts'
+/** What the text of an error quotes of what somebody else said. */
+export const MAX_QUOTED = 200
 
 /** What a server may refuse with, and what stands for it where it gives no name. */
 export type RexdErrorName =

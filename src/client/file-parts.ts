@@ -1,8 +1,10 @@
 import type { Result } from '../protocol/rexd-answers.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { bytesOf } from './incoming.ts'
-import { READ_AHEAD } from './limits.ts'
 import type { CallOptions } from './promises.ts'
+
+/** Messages of a file that are asked for beside the one that is taken: at a gigabit and 30 ms about as much as is on the way. */
+export const READ_AHEAD = 3
 
 export interface ReadOptions extends CallOptions {
   /** The first byte; 0 unless told. */
@@ -39,7 +41,7 @@ export async function* fileParts(
   const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
     const answer = read(first + at, asked)
-    // Whoever takes no more of the file does not hear of it.
+    // Where the reader stops, nobody handles the rejection of what was read ahead.
     answer.catch(() => undefined)
     ahead.push({ length: asked, answer })
   }
@@ -52,7 +54,7 @@ export async function* fileParts(
     if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
     at += data.length
     const isLast = !result.truncated || at >= length
-    // Who gives less than was asked for is asked one by one: nobody knows what comes next.
+    // A server that answers with less than was asked for is read part by part: where the next begins is not known before.
     const goesOn = !isLast && data.length === asked
     if (!goesOn) ahead = []
     const end = goesOn ? Math.min(length, result.size - first) : at

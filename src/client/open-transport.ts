@@ -20,7 +20,7 @@ export class OpenTransport {
   #closing: Promise<void> | null = null
   #over = false
   #loss: { readonly error: Error | null } | null = null
-  /** The transport is behind. */
+  /** What was sent last has not settled: nothing more is sent before it does. */
   #behind = false
 
   constructor(components: { calls: Calls }, init: OpenTransportInit) {
@@ -56,7 +56,7 @@ export class OpenTransport {
     else this.#transport?.resume()
   }
 
-  /** Nothing is said on it any more. */
+  /** It was lost or closed: nothing is sent or taken any more. */
   get over(): boolean {
     return this.#over
   }

@@ -1,7 +1,16 @@
 import { toText } from './data.ts'
-import { CHUNK_COST, OUTPUT_LIMIT, OUTPUT_HIGH_WATER } from './limits.ts'
 import { deferred, whenAborted, type CallOptions, type Deferred } from './promises.ts'
 import type { Fullness } from './read-gate.ts'
+
+/** Unread output of one process, both streams: from here on nothing more is read from the connection, so that the program is held. */
+const OUTPUT_HIGH_WATER = 1024 * 1024
+/**
+ * … and from here on not even to find the answer to a call, which stands behind output that is on its way: what the
+ * server lets wait (1 MiB), and the buffers between, which for TCP on one host are up to 10 MiB (Linux).
+ */
+export const OUTPUT_LIMIT = 16 * 1024 * 1024
+/** What a chunk counts beside its data, so that a flood of tiny ones is bounded too. */
+const CHUNK_COST = 256
 
 export type OutputName = 'stdout' | 'stderr'
 

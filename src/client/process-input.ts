@@ -3,9 +3,16 @@ import type { Connection } from './connection.ts'
 import { untilAborted, toBytes, type Data, type DataSource } from './data.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
 import { resultOf } from './incoming.ts'
-import { INPUT_CHUNK, INPUT_PAUSE_MS, INPUT_PROBE, MAX_INPUT_PAUSE_MS } from './limits.ts'
 import type { ProcessRecord } from './process-record.ts'
 import { orAborted, pause, type CallOptions } from './promises.ts'
+
+/** One `exec.input`: half of what the server takes ahead of the program, so that there is seldom anything to send again. */
+export const INPUT_CHUNK = 512 * 1024
+/** … and to a program that took nothing of the last: it tells whether there is room again, and costs little to send again. */
+export const INPUT_PROBE = 1024
+/** A program that does not read: the first pause before it is asked again, and the longest. Nothing tells when it goes on. */
+const INPUT_PAUSE_MS = 5
+const MAX_INPUT_PAUSE_MS = 200
 
 /** The program has closed its stdin, or is over. */
 const STDIN_CLOSED = ['conflict', 'unknown_process']
@@ -15,7 +22,7 @@ export class ProcessInput {
   readonly #connection: Connection
   readonly #record: ProcessRecord
   #turn: Promise<unknown> = Promise.resolve()
-  /** How far the program has got is not known any more. */
+  /** A write failed part way: how much of it the program took is not known, and no other may follow. */
   #broken: { readonly error: unknown } | null = null
 
   constructor(components: { connection: Connection; record: ProcessRecord }) {
@@ -67,7 +74,7 @@ export class ProcessInput {
     try {
       await work()
     } catch (error) {
-      // Whoever sits at a terminal sees what has come of what was typed; a stream with a hole looks whole.
+      // Who types on a terminal sees what has arrived; on a pipe a later write would hide the hole.
       if (this.#record.init.pty_id === null) this.#broken = { error }
       throw error
     }

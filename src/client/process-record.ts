@@ -4,10 +4,12 @@ import type { Connection } from './connection.ts'
 import { RexdError, RexdProtocolError, type RexdGap } from './errors.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
 import { bytesOf, resultOf } from './incoming.ts'
-import { KILL_GRACE_MS } from './limits.ts'
 import { OutputQueue, type OutputName } from './output.ts'
 import { deferred, pause, type CallOptions } from './promises.ts'
 import type { ProcessListener, SessionLink } from './session-link.ts'
+
+/** SIGKILL for a program that SIGTERM did not end: what the server grants too. */
+const KILL_GRACE_MS = 5_000
 
 /** How a process ended. */
 export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
@@ -17,7 +19,7 @@ export interface ProcessRecordInit extends Result<'exec.start'> {
   readonly pty_id: string | null
 }
 
-/** What is known of one process: it hears its events, checks that none is missing, and keeps its output until it is read. */
+/** One process of a session: takes its events, checks that none is missing, and keeps its output until it is read. */
 export class ProcessRecord implements ProcessListener {
   readonly queue: OutputQueue
   readonly init: ProcessRecordInit
@@ -40,7 +42,7 @@ export class ProcessRecord implements ProcessListener {
     this.#connection = components.connection
     this.link = components.link
     this.queue = new OutputQueue({ onFullness: (fullness) => this.#connection.gate.set(this, fullness) })
-    // Not everybody wants to know.
+    // It may have no other handler.
     this.#exited.promise.catch(() => undefined)
     this.link.add(init.process_id, this)
   }
@@ -56,7 +58,7 @@ export class ProcessRecord implements ProcessListener {
     return this.#connection.request({ method: 'exec.kill', params, scope: this.link, signal: options.signal, accept })
   }
 
-  /** Its caller has no use for it any more: it hears this, and the process is ended. */
+  /** Rejects what its caller waits for, and ends the process. */
   abandon(reason: unknown): void {
     if (this.over.aborted) return
     this.queue.fail(reason)
@@ -64,13 +66,13 @@ export class ProcessRecord implements ProcessListener {
     void this.#putDown()
   }
 
-  /** Its session is being closed, and it with it: what was read of it until now is what there is. */
+  /** Its session is being closed, and it with it: readers get what came until now, then the error. */
   cut(error: Error): void {
     this.#cut = true
     this.queue.end(error)
   }
 
-  /** What came before is given out, and the error behind it; the program itself goes on. */
+  /** Readers get what came before, then the error; the program goes on. */
   onGap(error: RexdGap): void {
     this.queue.end(error)
     this.#finish(error)
@@ -94,7 +96,7 @@ export class ProcessRecord implements ProcessListener {
         return this.#ended(params)
       case 'exec.error':
         return this.#failed(params)
-      // Of the session, which tells it by itself.
+      // `SessionLink` handles it.
       case 'session.gap':
         return undefined
     }
@@ -136,7 +138,7 @@ export class ProcessRecord implements ProcessListener {
     this.#leave()
   }
 
-  /** What came is given out, and the error behind it. */
+  /** Readers get what came, then the error; the process is ended. */
   #broken(error: RexdProtocolError): void {
     this.queue.end(error)
     this.#finish(error)
@@ -154,11 +156,11 @@ export class ProcessRecord implements ProcessListener {
     this.link.remove(this.init.process_id, this)
   }
 
-  /** SIGTERM, and SIGKILL after a grace. Whoever cannot be told is gone, or told by the end of the connection. */
+  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. Where neither can be sent the process is gone, or ends with its connection. */
   async #putDown(): Promise<void> {
     for (const name of ['TERM', 'KILL']) {
       if (this.gone.aborted) return
-      // Its answer may stand behind output that nobody reads.
+      // Not waited for: its answer may stand behind output that nobody reads.
       this.kill(name, {}).catch(() => undefined)
       await pause(KILL_GRACE_MS, this.gone)
     }

@@ -8,9 +8,11 @@ import { contentChunks, toText, type DataSource } from './data.ts'
 import { camelCase, present, type CamelCase } from './fields.ts'
 import { fileParts, type FilePart, type ReadOptions } from './file-parts.ts'
 import { resultOf } from './incoming.ts'
-import { MAX_READ_ALL } from './limits.ts'
 import type { CallOptions } from './promises.ts'
 import type { SessionLink } from './session-link.ts'
+
+/** What `readAll` reads unless told. */
+const MAX_READ_ALL = 64 * 1024 * 1024
 
 export type WriteMode = NonNullable<Params<'fs.write'>['mode']>
 export type FileWritten = CamelCase<Result<'fs.write'>>

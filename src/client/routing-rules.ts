@@ -3,9 +3,10 @@ import { open } from 'node:fs/promises'
 import { dirname, join, posix, resolve } from 'node:path'
 
 import { textOf } from './errors.ts'
-import { MAX_PROJECT_FILE } from './limits.ts'
 
-export const PROJECT_FILE = '.rexd.json'
+const PROJECT_FILE = '.rexd.json'
+/** It names one target. */
+const MAX_PROJECT_FILE = 16 * 1024
 
 /** What a project says of itself. */
 export interface Project {

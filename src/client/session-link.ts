@@ -69,7 +69,7 @@ export class SessionLink implements CallScope {
     }
     const { cursor, process_id } = event.params
     if (cursor !== undefined && this.#token !== null) {
-      // Told by the transport before, too.
+      // It came over the transport before, too.
       if (cursor <= this.#cursor) return true
       if (cursor > this.#cursor + 1) this.#miss(this.#cursor + 1, cursor - 1)
       this.#cursor = cursor

@@ -16,13 +16,17 @@ import type { Connection } from './connection.ts'
 import { RexdDisconnected } from './errors.ts'
 import { camelCase, type CamelCase } from './fields.ts'
 import { resultOf } from './incoming.ts'
-import { FILE_CHUNK, MAX_COLLECTED } from './limits.ts'
 import { ProcessInput } from './process-input.ts'
 import { ProcessRecord } from './process-record.ts'
 import { orAborted, whenAborted, type CallOptions } from './promises.ts'
 import { RemoteFiles } from './remote-files.ts'
 import { RemoteProcess, RemoteTerminal, type ProgramComponents } from './remote-process.ts'
 import type { SessionLink } from './session-link.ts'
+
+/** What one message carries of a file, where the session may have that much: half of what the server takes. */
+const FILE_CHUNK = 1024 * 1024
+/** What `run` collects of each stream unless told. */
+const MAX_COLLECTED = 64 * 1024 * 1024
 
 export interface RunOptions extends ExecOptions {
   /** Bytes of each stream that are too many; 64 MiB unless told. */

@@ -3,9 +3,11 @@ import { once } from 'node:events'
 
 import { ByteTransport } from './byte-transport.ts'
 import { quote, textOf } from './errors.ts'
-import { CLOSE_GRACE_MS, CLOSE_KILL_MS, DRAIN_MS, MAX_STDERR_KEPT } from './limits.ts'
 import { pause } from './promises.ts'
-import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
+import { CLOSE_GRACE_MS, CLOSE_KILL_MS, DRAIN_MS, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
+
+/** The end of what a child says on stderr, for the text of an error. */
+const MAX_STDERR_KEPT = 8 * 1024
 
 export interface StdioOptions {
   /** The program and its arguments, as `['ssh', '-T', 'host', 'rexd', '--stdio']`; no shell looks at them here. */
@@ -48,7 +50,7 @@ class ChildTransport implements Transport {
     this.#options = options
     child.once('exit', () => this.#exited.abort())
     child.once('close', () => this.#closed.abort())
-    // It could not be told something: it is gone, which is told anyhow.
+    // A write or a signal failed: the child is gone, which its exit reports.
     child.on('error', () => undefined)
     child.stderr.on('error', () => undefined)
     child.stderr.on('data', (chunk: Buffer) => {

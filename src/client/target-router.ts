@@ -174,7 +174,7 @@ export class TargetRouter {
     const before = this.#opened.get(name)
     const opened = await before
     if (opened !== undefined && !opened.session.ended) return opened.session
-    // Somebody else was faster.
+    // Another call has opened it meanwhile.
     if (this.#opened.get(name) !== before) return this.#session(name, target)
     if (this.#closed) throw new RexdDisconnected('the router is closed', { sent: false })
     const opening = this.#open(target, opened?.client)

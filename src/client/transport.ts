@@ -1,3 +1,14 @@
+import { MAX_FILE_CHUNK } from '../protocol/rexd-limits.ts'
+
+/** One message of the server: a chunk of a file as text with six characters for each byte (`\u0001`), and room around it. */
+export const MAX_INCOMING_MESSAGE = 6 * MAX_FILE_CHUNK + 1024 * 1024
+/** For a server to end what runs and go: it takes 10 s to do so at the most. */
+export const CLOSE_GRACE_MS = 12_000
+/** Between SIGTERM and SIGKILL for a child process, and for the other end of a WebSocket to answer Close. */
+export const CLOSE_KILL_MS = 2_000
+/** Between the end of one stream of a connection and that of the rest of it. */
+export const DRAIN_MS = 1_000
+
 /** What a transport tells. */
 export interface TransportEvents {
   /** One whole message. */

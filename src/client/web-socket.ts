@@ -3,10 +3,16 @@ import { connect as connectSocket } from 'node:net'
 
 import { WebSocket, type ClientOptions } from 'ws'
 
-import { quote, RexdProtocolError, textOf } from './errors.ts'
-import { CLOSE_KILL_MS, HANDSHAKE_MS, MAX_INCOMING_MESSAGE, MAX_QUOTED, MAX_UNSENT, SILENCE_MS } from './limits.ts'
+import { MAX_QUOTED, quote, RexdProtocolError, textOf } from './errors.ts'
 import { deferred, pause, whenAborted, type Deferred } from './promises.ts'
-import type { Transport, TransportEvents, TransportFactory } from './transport.ts'
+import { CLOSE_KILL_MS, MAX_INCOMING_MESSAGE, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
+
+/** From the dialling to the end of the handshake: three tries of TCP, and a slow server. */
+const HANDSHAKE_MS = 10_000
+/** A server that lives says something in so long: it is asked every time, and `rexd` asks of itself every 15 s. */
+const SILENCE_MS = 20_000
+/** Bytes that wait to be sent, from where on no more are given to the socket. */
+export const MAX_UNSENT = 1024 * 1024
 
 export interface WebSocketOptions {
   /**
@@ -51,7 +57,7 @@ const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
   if (parsed.username !== '' || parsed.password !== '') throw new TypeError('url: who asks is said by the token')
   parsed.protocol = parsed.protocol.replace('http', 'ws')
   if (parsed.pathname === '/') parsed.pathname = '/ws'
-  // On one host it costs more than it saves.
+  // Compression costs more than it saves on one host.
   return { name: quote(parsed.href), url: parsed.href, options: { ...tls, perMessageDeflate: !isLoopback(parsed.hostname) } }
 }
 
@@ -76,7 +82,7 @@ class SocketTransport implements Transport {
     for (const name of ['ping', 'pong'] as const) socket.on(name, () => void (this.#heard = true))
     socket.on('error', (error: Error) => this.#fail(error))
     socket.on('close', (code: number, reason: Buffer) => this.#end(code, reason.toString('utf8')))
-    // Where this process was held up, what has come meanwhile is read before it is missed.
+    // By `setImmediate`: where this process was held up, what has arrived meanwhile is read before silence is judged.
     this.#timer = setInterval(() => setImmediate(() => this.#look(init.silenceMs)), init.silenceMs)
     this.#timer.unref()
   }
@@ -98,7 +104,7 @@ class SocketTransport implements Transport {
     this.#socket.resume()
   }
 
-  /** Says goodbye behind what was sent, and passes over what still comes; without an answer it hangs up. */
+  /** Sends Close behind what was sent, drops what still comes, and destroys the socket where no answer comes. */
   async close(): Promise<void> {
     this.#over = true
     this.#socket.resume()
@@ -116,7 +122,7 @@ class SocketTransport implements Transport {
     this.#socket.terminate()
   }
 
-  /** While we read nothing, nothing can be heard; what we say may still find out that nobody is there. */
+  /** While reading is paused, silence says nothing; the ping still fails where the connection is dead. */
   #look(silenceMs: number): void {
     if (this.#over) return
     if (this.#heard || this.#socket.isPaused) {
@@ -151,7 +157,7 @@ class SocketTransport implements Transport {
   }
 }
 
-/** What a server says that lets nobody in, in one line. */
+/** The error of an answer that refuses the handshake, with the beginning of its body. */
 const refusalOf = async (response: IncomingMessage): Promise<Error> => {
   let text = ''
   for await (const part of response as AsyncIterable<Buffer>) {
@@ -169,7 +175,7 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
   const address = addressOf(options)
   const { name, url } = address
   const { token, silenceMs = SILENCE_MS } = options
-  // What the compiler would have said.
+  // For callers that no compiler checks.
   if (typeof token !== 'string' && typeof token !== 'function')
     throw new TypeError("token: what is in the server's token_file, or what asks for it")
   const open = async (events: TransportEvents, signal: AbortSignal): Promise<Transport> => {
@@ -190,7 +196,7 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
             .finally(() => socket.terminate())
         })
         socket.once('error', reject)
-        // What comes behind the handshake comes at once.
+        // In this very call: messages may stand behind the handshake in what was read.
         socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs })))
       })
     } catch (error) {

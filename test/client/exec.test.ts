@@ -8,7 +8,7 @@ import { test } from 'node:test'
 
 import { OutputCut } from '../../src/client/commands.ts'
 import { RexdError } from '../../src/client/errors.ts'
-import { OUTPUT_LIMIT } from '../../src/client/limits.ts'
+import { OUTPUT_LIMIT } from '../../src/client/output.ts'
 import { connected, watch, type Watched } from './real-server.ts'
 import { isAlive, until } from '../support/processes.ts'
 

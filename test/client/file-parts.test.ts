@@ -4,8 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { RexdError } from '../../src/client/errors.ts'
-import { fileParts, type ReadOptions } from '../../src/client/file-parts.ts'
-import { READ_AHEAD } from '../../src/client/limits.ts'
+import { fileParts, READ_AHEAD, type ReadOptions } from '../../src/client/file-parts.ts'
 import type { Result } from '../../src/protocol/rexd-answers.ts'
 import { SEED } from './pieces.ts'
 
