@@ -29,6 +29,9 @@ import { Base64 } from './written.ts'
 /** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
 export const MAX_COMMAND_JSON = 192 * 1024
 
+/** How long a program is held, and `exec.wait` without a time goes on, while nobody asks over HTTP for what it wrote. */
+export const UNREAD_MS = 60_000
+
 /** What a terminal has in place of the pipes of a process. */
 const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
 
@@ -170,7 +173,9 @@ export class Methods {
   ): Promise<Answered> {
     const process = this.#process(session_id, process_id)
     this.#session(session_id).events.waitedFor()
-    return { result: await place.outside(async () => process.wait(timeout_ms ?? null, left)) }
+    // Whoever has a connection is sent events; others may have stopped asking for them, and would wait for themselves.
+    const unreadMs = this.#components.send === null ? UNREAD_MS : null
+    return { result: await place.outside(async () => process.wait({ timeoutMs: timeout_ms ?? null, unreadMs, signal: left })) }
   }
 
   async #start(params: Params<'exec.start'>): Promise<Answered> {

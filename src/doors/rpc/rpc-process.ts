@@ -21,6 +21,15 @@ export interface RpcProcessInit {
   readonly detached: boolean
 }
 
+/** How long somebody waits for a process. */
+export interface WaitInit {
+  /** Null: until it has ended. */
+  readonly timeoutMs: number | null
+  readonly unreadMs: number | null
+  /** Aborted when the caller is gone. */
+  readonly signal: AbortSignal
+}
+
 const signalName = (number: number | null): string | null =>
   number === null ? null : (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`)
 
@@ -38,7 +47,8 @@ export class RpcProcess implements LocalRunSink {
   readonly #released = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<void>()
   readonly #waiters = new Waiters()
-  #held = false
+  /** What it wrote last waits for its reader until this settles. */
+  #behind: Promise<void> | null = null
   #run: LocalRun | null = null
   #outcome: LocalOutcome | null = null
   #over = false
@@ -125,16 +135,30 @@ export class RpcProcess implements LocalRunSink {
       signal,
       bytes_stdout: outcome?.stdout_bytes_total ?? stdout.bytes,
       bytes_stderr: outcome?.stderr_bytes_total ?? stderr.bytes,
-      held: this.#held,
+      held: this.#behind !== null,
     }
   }
 
-  /** Its status when it has ended, or when the time is up. Throws `output_limit_exceeded` where it was ended for that. */
-  async wait(timeoutMs: number | null, signal: AbortSignal): Promise<ProcessStatus> {
-    if (!this.#over) await this.#waiters.wait({ clock: this.#clock, timeoutMs, signal })
+  /**
+   * Its status when it has ended, or when the time is up. Throws `output_limit_exceeded` where it was ended for that; and
+   * without a time, `resource_limit` where it has been held for all of `unreadMs` (null: its reader is known to be there).
+   */
+  async wait({ timeoutMs, unreadMs, signal }: WaitInit): Promise<ProcessStatus> {
+    let behind: Promise<void> | null
+    do {
+      behind = this.#behind
+      if (!this.#over) await this.#waiters.wait({ clock: this.#clock, timeoutMs: timeoutMs ?? unreadMs, signal })
+      if (timeoutMs !== null || unreadMs === null || signal.aborted) break
+      if (behind !== null && behind === this.#behind) throw this.#unreadFor(unreadMs)
+    } while (!this.#over)
     if (this.#over && this.#limitExceeded)
       throw new AppError('output_limit_exceeded', undefined, { data: { process_id: this.id, ...this.status } })
     return this.status
+  }
+
+  #unreadFor(unreadMs: number): AppError {
+    const why = `what it wrote has waited ${unreadMs / 1_000} s for its reader, and it goes on when the events of its session are read`
+    return new AppError('resource_limit', why, { data: { process_id: this.id, ...this.status } })
   }
 
   get #limitExceeded(): boolean {
@@ -159,9 +183,9 @@ export class RpcProcess implements LocalRunSink {
     const seq = ++this.#streams[name].seq
     const behind = this.#emit(this.#init.terminal ? 'pty.output' : `exec.${name}`, { ...this.#ids, seq, data, encoding })
     if (behind === undefined) return
-    this.#held = true
+    this.#behind = behind
     await behind
-    this.#held = false
+    this.#behind = null
   }
 
   async #finish(outcome: LocalOutcome | null): Promise<void> {

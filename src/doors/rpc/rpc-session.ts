@@ -34,7 +34,10 @@ export class RpcSession {
     return this.init.grant.capabilities.includes('exec.detach')
   }
 
-  /** Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread. */
+  /**
+   * Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread;
+   * those that run by then may all end so too.
+   */
   requireRead(): void {
     const { max_processes_per_session: max } = this.init.grant.limits
     if (this.processes.all.filter(({ unread }) => unread).length < max) return

@@ -11,6 +11,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startRexd } from '../../../src/programs/rexd/compose.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
+import { UNREAD_MS } from '../../../src/doors/rpc/methods.ts'
 import { MAX_EVENT_LOG_BYTES } from '../../../src/doors/rpc/session-events.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts'
@@ -259,6 +260,33 @@ test('as many programs as may run may have ended unread; beyond that none is sta
   await readAll()
   assert.equal((await post(host, 'exec.wait', { session_id, process_id })).status, 'exited')
   await start('true')
+})
+
+test('whoever has read events and only waits from then on is told why a program does not end', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
+  await post(host, 'session.events', { session_id, cursor: 0 })
+  const argv = ['head', '-c', String(2 * MAX_EVENT_LOG_BYTES), '/dev/zero']
+  const { process_id } = await post(host, 'exec.start', { session_id, argv })
+  const status = async (): Promise<Json> => post(host, 'exec.wait', { session_id, process_id, timeout_ms: 0 })
+  while (!(await status()).held) await new Promise((resolve) => setTimeout(resolve, 20))
+  const waiting = post(host, 'exec.wait', { session_id, process_id })
+  const refused = waiting.catch((error: unknown) => error)
+  let answer: unknown = null
+  while (answer === null) {
+    answer = await Promise.race([refused, new Promise((resolve) => setTimeout(resolve, 300, null))])
+    await host.clock.advance(UNREAD_MS)
+  }
+  const { code, message, data } = answer as { code: number; message: string; data: Json }
+  assert.deepEqual([code, data.code, data.status, data.held], [-32008, 'resource_limit', 'running', true])
+  assert.match(message, /has waited 60 s for its reader/)
+  const waitingAgain = post(host, 'exec.wait', { session_id, process_id })
+  for (let [cursor, more] = [0, true]; more;) {
+    const answer = await post(host, 'session.events', { session_id, cursor, timeout_ms: 0 })
+    more = answer.events.at(-1)?.method !== 'exec.exit'
+    cursor = answer.cursor
+  }
+  assert.equal((await waitingAgain).status, 'exited')
 })
 
 test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {
