@@ -63,7 +63,7 @@ export const endLeftovers = async (
 ): Promise<string[]> => {
   const bases = parents.map((path) => dirname(path)).flatMap((base) => [base, ...groupsBelow(dirname(base))])
   const found = [...new Set([...new Set(bases)].flatMap(groupsBelow))]
-  const left = found.filter((path) => isApart(path, places) && isLeftover(path, prefix))
+  const left = found.filter((path) => isLeftover(path, prefix) && isApart(path, places))
   const ended = await Promise.all(left.map(endGroup))
   return left.filter((_path, index) => !ended[index])
 }
