@@ -6,7 +6,7 @@ import { writableByOthers } from '../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../base/toml-file.ts'
 import { didYouMean } from '../base/nearest.ts'
 import type { Environment } from '../base/environment.ts'
-import { checkInstanceName, dataDirOf, defaultAclPath, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
+import { dataDirOf, defaultAclPath, instanceChoice, pathsIn, socketPathProblem, type DataPaths } from '../local-api/paths.ts'
 import { OTHER_VARIABLES, SETTING_KEYS, SETTINGS, variableOf, type SettingKey, type Settings } from './settings.ts'
 
 /** Everything the daemon was told, checked, with where it came from. */
@@ -142,9 +142,8 @@ export interface ConfigReading {
 
 /** Which instance is meant, and where its files are. Throws `bad_config`. */
 export const instanceOf = (flags: ConfigFlags, env: Environment): { readonly name: string | null; readonly paths: DataPaths } => {
-  const named = flags.name ?? env['X0X_NAME'] ?? null
-  const name = named === null ? null : checkInstanceName(named, flags.name === null ? 'X0X_NAME' : '--name')
-  return { name, paths: pathsIn(dataDirOf({ name, dataDir: flags.dataDir ?? env['X0X_DATA_DIR'] ?? null })) }
+  const choice = instanceChoice(flags, env)
+  return { name: choice.name, paths: pathsIn(dataDirOf(choice)) }
 }
 
 /** Flags over environment over file over defaults. Throws `bad_config` only where not even the data directory is known. */

@@ -6,38 +6,6 @@ import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
 import { CONTAINMENT_CHOICES, type ContainmentChoice } from '../protocol/reasons.ts'
 
-/** What `config.toml`, the environment and flags may set. The names are those of the file. */
-export interface Settings {
-  /** The name in our card; others see it. */
-  readonly display_name: string
-  readonly exec_acl: string
-  /** TCP port on 127.0.0.1; 0 = any free one. */
-  readonly api_port: number
-  /** Addresses the mesh listens on. */
-  readonly listen: readonly string[]
-  /** Addresses to tell others beside those, such as that of a port forward. */
-  readonly announce: readonly string[]
-  /** Peers to dial at start. */
-  readonly bootstrap: readonly string[]
-  /** Find peers on the local network. */
-  readonly mdns: boolean
-  /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */
-  readonly strangers: boolean
-  /** What holds a run's processes together. */
-  readonly containment: ContainmentChoice
-  readonly log_level: LogLevel
-  /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
-  readonly share_with_group: boolean
-  /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
-  readonly network_user: string | null
-  /** Who has no operator's proof may ask no other agent to run anything. */
-  readonly require_operator_proof: boolean
-  /** Configuration of the REXD that is served beside the daemon; null: none is. */
-  readonly rexd_config: string | null
-}
-
-export type SettingKey = keyof Settings
-
 /** Either the value or what a right one looks like. */
 export type Parsed<T> = { readonly value: T } | { readonly problem: string }
 
@@ -110,23 +78,39 @@ const port = (value: unknown): Parsed<number> =>
 const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
 
 /** Every setting, once: how each is read wherever it comes from. `docs/config.md` has a line for each. */
-export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
+export const SETTINGS = {
+  /** The name in our card; others see it. */
   display_name: {
     parse: string((text) => DISPLAY_NAME.test(text), '1 to 64 letters, digits, "." "_" or "-"'),
     fromText: same,
     flag: null,
   },
   exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
+  /** TCP port on 127.0.0.1; 0 = any free one. */
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
+  /** Addresses the mesh listens on. */
   listen: { parse: addresses, fromText: list, flag: 'listen' },
+  /** Addresses to tell others beside those, such as that of a port forward. */
   announce: { parse: addresses, fromText: list, flag: null },
+  /** Peers to dial at start. */
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
+  /** Find peers on the local network. */
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */
   strangers: { parse: boolean, fromText: asBoolean, flag: null },
-  network_user: { parse: string((text) => USER_NAME.test(text), 'the name of a user'), fromText: same, flag: null },
+  /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
+  network_user: {
+    parse: string((text) => USER_NAME.test(text), 'the name of a user'),
+    fromText: same,
+    flag: null,
+  },
+  /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Who has no operator's proof may ask no other agent to run anything. */
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
+  /** Configuration of the REXD that is served beside the daemon; null: none is. */
   rexd_config: { parse: path, fromText: same, flag: null },
+  /** What holds a run's processes together. */
   containment: {
     parse: string<ContainmentChoice>(
       (text) => (CONTAINMENT_CHOICES as readonly string[]).includes(text),
@@ -140,6 +124,16 @@ export const SETTINGS: { readonly [K in SettingKey]: Setting<Settings[K]> } = {
     fromText: same,
     flag: null,
   },
+} satisfies Readonly<Record<string, Setting<unknown>>>
+
+export type SettingKey = keyof typeof SETTINGS
+
+/** Those whose default is null. */
+type Nullable = 'network_user' | 'rexd_config'
+
+/** What `config.toml`, the environment and flags may set. The names are those of the file. */
+export type Settings = {
+  readonly [K in SettingKey]: ((typeof SETTINGS)[K] extends Setting<infer T> ? T : never) | (K extends Nullable ? null : never)
 }
 
 export const SETTING_KEYS = Object.keys(SETTINGS) as SettingKey[]

@@ -79,7 +79,7 @@ export interface ExecState {
   readonly enabled: boolean
   readonly acl_summary: {
     /** Where it was looked for, where `disabled_reason` is `acl_missing`. */
-    readonly loaded_from: string | null
+    readonly loaded_from: string
     readonly loaded_at: string | null
     /** SHA-256 of the file as it was read. */
     readonly sha256: string | null

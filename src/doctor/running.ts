@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises'
 
 import { errorText } from '../base/errors.ts'
 import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
+import type { ExecDiagnostics } from '../diagnostics/exec-counters.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { shortId } from '../protocol/ids.ts'
 import { aclCounts, aclDoubts } from './check.ts'
@@ -19,16 +20,8 @@ import { holderText } from '../supervision/lock.ts'
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
   readonly peers: { readonly peers: readonly { readonly connected?: boolean }[] }
-  readonly exec: {
-    readonly acl_summary: {
-      readonly loaded_from: string
-      readonly loaded_at: string | null
-      readonly sha256: string | null
-      readonly allow_entry_count: number
-      readonly command_entry_count: number
-      readonly disabled_reason: string | null
-    }
-    readonly journal?: { readonly path: string | null; readonly writable: boolean } | null
+  readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
+    readonly journal?: ExecDiagnostics['journal']
     readonly outgoing_journal: { readonly path: string; readonly writable: boolean }
   }
 }

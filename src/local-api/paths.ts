@@ -1,6 +1,7 @@
 import { homedir } from 'node:os'
 import { join, resolve, sep } from 'node:path'
 
+import type { Environment } from '../base/environment.ts'
 import { AppError } from '../base/errors.ts'
 import { MAX_SOCKET_PATH } from '../base/unix-socket.ts'
 
@@ -10,43 +11,22 @@ export interface InstanceChoice {
   readonly dataDir: string | null
 }
 
-/** The files of one data directory. People and scripts depend on these names. */
-export interface DataPaths {
-  readonly dir: string
-  readonly agentKey: string
-  readonly machineKey: string
-  readonly operatorKey: string
-  readonly contacts: string
-  readonly revocations: string
-  readonly apiToken: string
-  readonly apiSocket: string
-  readonly apiPort: string
-  readonly config: string
-  readonly execAcl: string
-  /** Locked while a daemon has the directory; empty, and there for ever. */
-  readonly lock: string
-  /** Which process has it. */
-  readonly pid: string
-  /** Which process the network's half is. */
-  readonly networkPid: string
-  /** Which process REXD is. */
-  readonly rexdPid: string
-  /** Marks of the runs that are going on, read after a crash. */
-  readonly runs: string
-  /** Journal of the Requests that this agent signs. */
-  readonly outgoing: string
-}
-
 /** An instance's name is part of a directory's name and of a socket's path, which the kernel keeps short. */
 const INSTANCE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$/
 
-/** Throws `bad_config` for a name that could not be a directory's. */
-export const checkInstanceName = (name: string, from: string): string => {
-  if (INSTANCE_NAME.test(name)) return name
+const checkInstanceName = (name: string, from: string): void => {
+  if (INSTANCE_NAME.test(name)) return
   throw new AppError(
     'bad_config',
     `${from}: an instance's name has 1 to 32 letters, digits, "." "_" or "-", and begins with a letter or digit`,
   )
+}
+
+/** What was said of the instance, or else what the environment says. Throws `bad_config` for a name that can be no daemon's. */
+export const instanceChoice = (said: InstanceChoice, env: Environment): InstanceChoice => {
+  const name = said.name ?? env['X0X_NAME'] ?? null
+  if (name !== null) checkInstanceName(name, said.name === null ? 'X0X_NAME' : '--name')
+  return { name, dataDir: said.dataDir ?? env['X0X_DATA_DIR'] ?? null }
 }
 
 /** `~/.x0x`, `~/.x0x-NAME`, or what was asked for. Throws `bad_config` for no path at all, which would be wherever we happen to be. */
@@ -56,7 +36,8 @@ export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
   return dataDir !== null ? resolve(dataDir) : join(homedir(), name === null ? '.x0x' : `.x0x-${name}`)
 }
 
-export const pathsIn = (dir: string): DataPaths => {
+/** The files of one data directory. People and scripts depend on these names. */
+export const pathsIn = (dir: string) => {
   const inside = join(dir, sep)
   return {
     dir,
@@ -70,14 +51,22 @@ export const pathsIn = (dir: string): DataPaths => {
     apiPort: `${inside}api.port`,
     config: `${inside}config.toml`,
     execAcl: `${inside}exec-acl.toml`,
+    /** Locked while a daemon has the directory; empty, and there for ever. */
     lock: `${inside}daemon.lock`,
+    /** Which process has it. */
     pid: `${inside}x0xd.pid`,
+    /** Which process the network's half is. */
     networkPid: `${inside}network.pid`,
+    /** Which process REXD is. */
     rexdPid: `${inside}rexd.pid`,
+    /** Marks of the runs that are going on, read after a crash. */
     runs: `${inside}runs`,
+    /** Journal of the Requests that this agent signs. */
     outgoing: `${inside}requests.jsonl`,
-  }
+  } as const
 }
+
+export type DataPaths = ReturnType<typeof pathsIn>
 
 /** Says what is wrong with a data directory whose socket the kernel could not bind, or null. */
 export const socketPathProblem = (paths: DataPaths): string | null =>

@@ -204,7 +204,7 @@ export class ExecutorHost {
   /** What `/diagnostics/exec` counts. */
   totals(): ExecTotals {
     const acl_summary = {
-      loaded_from: null,
+      loaded_from: '',
       loaded_at: null,
       sha256: null,
       allow_entry_count: 0,

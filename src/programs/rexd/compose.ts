@@ -12,6 +12,7 @@ import { Cells } from '../../process/cells.ts'
 import { Guardian } from '../../process/guardian.ts'
 import type { Environment } from '../../base/environment.ts'
 import { LocalApi } from '../../local-api/local-api.ts'
+import { instanceChoice } from '../../local-api/paths.ts'
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import { DaemonTargets } from './targets.ts'
 
@@ -29,7 +30,7 @@ const ENGINE_STOP_MS = 10_000
 
 /** The daemon of this host that is meant, as `x0x` finds it. */
 const daemonApi = (env: Environment): LocalApi => {
-  const instance = { name: env['X0X_NAME'] ?? null, dataDir: env['X0X_DATA_DIR'] ?? null }
+  const instance = instanceChoice({ name: null, dataDir: null }, env)
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }
 

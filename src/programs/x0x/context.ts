@@ -3,7 +3,7 @@ import type { Readable, Writable } from 'node:stream'
 import type { Environment } from '../../base/environment.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
 import { LocalApi } from '../../local-api/local-api.ts'
-import { checkInstanceName, type InstanceChoice } from '../../local-api/paths.ts'
+import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
 
 /** A stream that may be a terminal. */
 export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number }
@@ -34,9 +34,7 @@ export interface CliContext extends CliIo {
 
 /** Throws `bad_config` for a name that can be no daemon's. */
 export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliContext => {
-  const name = line.value('name') ?? env['X0X_NAME'] ?? null
-  if (name !== null) checkInstanceName(name, line.has('name') ? '--name' : 'X0X_NAME')
-  const instance = { name, dataDir: line.value('data-dir') ?? env['X0X_DATA_DIR'] ?? null }
+  const instance = instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env)
   const api = new LocalApi({ instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
   const { stdout, stderr } = io
   return {

@@ -1,3 +1,4 @@
+import type { Route } from '../../../doors/rest/routes.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printJson, printTable } from '../print.ts'
 
@@ -5,13 +6,6 @@ import { printAnswer, printJson, printTable } from '../print.ts'
 export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 'mesh'): Promise<number> => {
   await printJson(context, await context.api.json({ method: 'GET', path: `/diagnostics/${what}` }))
   return 0
-}
-
-interface Route {
-  readonly method: string
-  readonly path: string
-  readonly cli: string | null
-  readonly description: string
 }
 
 /** `x0x routes`: what the API offers and which command uses it. */

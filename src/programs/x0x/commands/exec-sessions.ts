@@ -1,17 +1,10 @@
+import type { RunSession } from '../../../exec/run-spec.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine, printTable, shellWords } from '../print.ts'
 
-interface Session {
-  readonly request_id: string
-  readonly agent_id: string
-  readonly argv: readonly string[]
-  readonly started_at: string
-  readonly state: string
-}
-
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
-  const answer = await context.api.json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions' })
+  const answer = await context.api.json<{ sessions: readonly RunSession[] }>({ method: 'GET', path: '/exec/sessions' })
   const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
   return printAnswer(context, answer, async () =>
     rows.length === 0

@@ -1,35 +1,24 @@
+import type { PeerJson } from '../../../mesh/view.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
-
-interface Peer {
-  readonly agent_id: string | null
-  readonly machine_id: string
-  /** What it calls itself; no proof. */
-  readonly name: string | null
-  readonly addresses: readonly string[]
-  readonly connected: boolean
-  readonly linked: boolean
-  readonly rtt_ms: number | null
-  readonly last_seen: string | null
-}
 
 interface Contacts {
   readonly contacts: readonly { readonly name: string; readonly agent_id: string }[]
 }
 
-const stateOf = (peer: Peer): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
+const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 
 /** Our own name for it; what a stranger calls itself stands in quotes. */
-const nameOf = (peer: Peer, { contacts }: Contacts): string =>
+const nameOf = (peer: PeerJson, { contacts }: Contacts): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
 /** `x0x peers`: who is connected and who was discovered. */
 export const runPeers = async (context: CliContext): Promise<number> => {
-  const answer = await context.api.json<{ peers: readonly Peer[] }>({ method: 'GET', path: '/peers' })
+  const answer = await context.api.json<{ peers: readonly PeerJson[] }>({ method: 'GET', path: '/peers' })
   return printAnswer(context, answer, async () => printPeers(context, answer.peers))
 }
 
-const printPeers = async (context: CliContext, peers: readonly Peer[]): Promise<unknown> => {
+const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
   if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
   const contacts = await context.api.json<Contacts>({ method: 'GET', path: '/contacts' })
   const rows = peers.map((peer) => [
