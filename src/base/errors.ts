@@ -80,5 +80,14 @@ export const isAppError = (error: unknown, code?: ErrorCode): error is AppError 
 export const isMissing = (error: unknown): boolean =>
   ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException | undefined)?.code ?? '')
 
+/** What `work` answers; null where it throws: for questions to which "that is not known here" is an answer. */
+export const attempt = <T>(work: () => T): T | null => {
+  try {
+    return work()
+  } catch {
+    return null
+  }
+}
+
 /** The text of anything thrown, for a log line or a user. */
 export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))

@@ -1,5 +1,7 @@
 import { readFileSync } from 'node:fs'
 
+import { attempt } from './errors.ts'
+
 /** The fields of proc_pid_stat(5) behind the name; empty when the process is gone, hidden, or this system has no /proc. */
 export const statOf = (pid: number, proc = '/proc'): string[] => {
   try {
@@ -25,10 +27,4 @@ export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: s
 }
 
 /** Another one at each start of the system (random(4)); null where there is no /proc. */
-export const bootId = (): string | null => {
-  try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
-  } catch {
-    return null
-  }
-}
+export const bootId = (): string | null => attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim())

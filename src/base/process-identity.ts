@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 
+import { attempt } from './errors.ts'
 import { birthOf, bootId, isLiving } from './proc-stat.ts'
 
 /** One process, also when it is gone: a pid alone is given to another some day, and each host has its own. `0` where something is not known. */
@@ -20,29 +21,11 @@ export interface ProcessIdentity {
 const UNKNOWN = '0'
 
 /** A `/proc` of another PID namespace has other processes under our pids. */
-const procIsOurs = (): boolean => {
-  try {
-    return readlinkSync('/proc/self') === String(process.pid)
-  } catch {
-    return false
-  }
-}
+const procIsOurs = (): boolean => attempt(() => readlinkSync('/proc/self')) === String(process.pid)
 
-const namespaceOf = (): string => {
-  try {
-    return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? UNKNOWN
-  } catch {
-    return UNKNOWN
-  }
-}
+const namespaceOf = (): string => /\d+/.exec(attempt(() => readlinkSync('/proc/self/ns/pid')) ?? '')?.[0] ?? UNKNOWN
 
-const machineId = (): string | null => {
-  try {
-    return readFileSync('/etc/machine-id', 'latin1').trim()
-  } catch {
-    return null
-  }
-}
+const machineId = (): string | null => attempt(() => readFileSync('/etc/machine-id', 'latin1').trim())
 
 const digestOf = (text: string): string => createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16)
 

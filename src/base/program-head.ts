@@ -1,5 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs'
 
+import { attempt } from './errors.ts'
+
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
 const HEAD_BYTES = 4_096
 const PT_INTERP = 3
@@ -56,13 +58,7 @@ const MACHINES: Readonly<Record<string, readonly number[]>> = { x64: [62, 3], ar
 /** Where the kernel lists further formats (binfmt_misc), such as those of emulated machines, beside two files of its own. */
 const FURTHER_FORMATS = '/proc/sys/fs/binfmt_misc'
 
-const hasFurtherFormats = (): boolean => {
-  try {
-    return readdirSync(FURTHER_FORMATS).length > 2
-  } catch {
-    return false
-  }
-}
+const hasFurtherFormats = (): boolean => (attempt(() => readdirSync(FURTHER_FORMATS)) ?? []).length > 2
 
 /** Little-endian, of a machine that runs here, with program headers inside the file: anything else the kernel does not know. */
 const isRunnable = (head: Buffer, size: number): boolean => {

@@ -1,3 +1,5 @@
+import { attempt } from './errors.ts'
+
 /** Where a value stands: keys of tables, indices of arrays (also of arrays of tables). */
 export type KeyPath = readonly (string | number)[]
 
@@ -118,12 +120,8 @@ class TomlLines {
 }
 
 const unquote = (quoted: string): string => {
-  if (quoted.startsWith("'")) return quoted.slice(1, -1)
-  try {
-    return String(JSON.parse(quoted))
-  } catch {
-    return quoted.slice(1, -1)
-  }
+  const value = quoted.startsWith("'") ? null : attempt(() => String(JSON.parse(quoted)))
+  return value ?? quoted.slice(1, -1)
 }
 
 /**

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
-import { AppError, errorCodeOf } from '../base/errors.ts'
+import { AppError, attempt, errorCodeOf } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
 import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
@@ -31,13 +31,7 @@ const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
 
 const errnoOf = (error: unknown): string => (error as NodeJS.ErrnoException | undefined)?.code ?? ''
 
-const readSmall = (path: string): string | null => {
-  try {
-    return readFileSync(path, 'utf8').trim()
-  } catch {
-    return null
-  }
-}
+const readSmall = (path: string): string | null => attempt(() => readFileSync(path, 'utf8').trim())
 
 /** Talks to one daemon, over its unix socket unless a URL was given. */
 export class LocalApi {
@@ -140,12 +134,7 @@ interface ErrorBody {
 
 /** The error that a body `{ok: false, error, message, data}` describes. */
 const errorOf = (status: number, text: string): AppError => {
-  let body: ErrorBody | null = null
-  try {
-    body = JSON.parse(text) as ErrorBody | null
-  } catch {
-    body = null
-  }
+  const body = attempt(() => JSON.parse(text) as ErrorBody | null)
   const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
   const data = typeof body?.data === 'object' && body.data !== null ? (body.data as Record<string, unknown>) : {}
   return new AppError(errorCodeOf(body?.error), message, { data })

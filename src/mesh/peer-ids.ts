@@ -1,6 +1,7 @@
 import type { PeerId } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
 
+import { attempt } from '../base/errors.ts'
 import { toHex, type MachineId } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES } from '../protocol/limits.ts'
 
@@ -11,10 +12,4 @@ export const machineIdOf = (peer: PeerId): MachineId | null => {
 }
 
 /** As `machineIdOf`, from the text behind `/p2p/`. */
-export const machineIdOfText = (text: string): MachineId | null => {
-  try {
-    return machineIdOf(peerIdFromString(text))
-  } catch {
-    return null
-  }
-}
+export const machineIdOfText = (text: string): MachineId | null => attempt(() => machineIdOf(peerIdFromString(text)))

@@ -1,7 +1,7 @@
 import { homedir } from 'node:os'
 import { isAbsolute } from 'node:path'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, attempt } from '../base/errors.ts'
 
 /** Where programs are looked for, whatever the daemon's own PATH says. */
 export const SCRUBBED_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -12,16 +12,8 @@ export const scrubbedEnvironment = (home: string = homeOfUser()): Readonly<Recor
 
 /** The daemon's own home, where its data directory is by default: `x0x` in a child finds the daemon that runs it. Throws `bad_config`. */
 const homeOfUser = (): string => {
-  const home = homeOrRoot()
+  // A container may run us without HOME and under a number that has no entry.
+  const home = attempt(homedir) ?? '/'
   if (!isAbsolute(home)) throw new AppError('bad_config', `HOME: ${JSON.stringify(home)} is not an absolute path`)
   return home
-}
-
-const homeOrRoot = (): string => {
-  try {
-    return homedir()
-  } catch {
-    // A container may run us without HOME and under a number that has no entry.
-    return '/'
-  }
 }

@@ -1,7 +1,7 @@
-import { accessSync, constants, realpathSync, statSync, type BigIntStats } from 'node:fs'
+import { accessSync, constants, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 
-import { errorText } from '../base/errors.ts'
+import { attempt, errorText } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-rights.ts'
 import { SCRUBBED_PATH } from './environment.ts'
 import { interpreterProblems, type FindProgram } from './interpreters.ts'
@@ -29,18 +29,10 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
 }
 
-const fileAt = (path: string): BigIntStats | undefined => {
-  try {
-    return statSync(path, { bigint: true, throwIfNoEntry: false })
-  } catch {
-    return undefined
-  }
-}
-
 /** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */
 export const isCalled = (executable: Executable, name: string, path = SCRUBBED_PATH): boolean =>
   (isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))).some((candidate) => {
-    const info = fileAt(candidate)
+    const info = attempt(() => statSync(candidate, { bigint: true, throwIfNoEntry: false }))
     return info?.dev === executable.dev && info.ino === executable.ino
   })
 
@@ -56,16 +48,13 @@ export const isApplet = (executable: Executable, path = SCRUBBED_PATH): boolean 
   )
 }
 
-const executableAt = (path: string): Executable | undefined => {
-  try {
+const executableAt = (path: string): Executable | null =>
+  attempt(() => {
     const info = statSync(path, { bigint: true, throwIfNoEntry: false })
-    if (!info?.isFile()) return undefined
+    if (!info?.isFile()) return null
     accessSync(path, constants.X_OK)
     return { path, dev: info.dev, ino: info.ino }
-  } catch {
-    return undefined
-  }
-}
+  })
 
 const judged = (executable: Executable, path: string): ExecutableLookup => {
   try {
@@ -83,4 +72,4 @@ export const finderIn =
     path
       .split(':')
       .map((directory) => executableAt(join(directory, name)))
-      .find((found) => found !== undefined)?.path ?? null
+      .find((found) => found !== null)?.path ?? null

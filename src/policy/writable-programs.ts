@@ -1,6 +1,7 @@
 import { accessSync, constants } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 
+import { attempt } from '../base/errors.ts'
 import type { TomlPath, TomlReader } from '../base/toml-reader.ts'
 import { wayTo } from '../base/way.ts'
 import { interpreterName, startsOthers } from './escapes.ts'
@@ -98,11 +99,5 @@ const placesOf = (path: string): string[] => {
   return places
 }
 
-const isWritable = (path: string): boolean => {
-  try {
-    accessSync(path, constants.W_OK)
-    return true
-  } catch {
-    return false
-  }
-}
+/** access(2) says nothing where it allows. */
+const isWritable = (path: string): boolean => attempt(() => accessSync(path, constants.W_OK)) === undefined

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
+import { attempt } from '../base/errors.ts'
+
 /** Where this process lives in one hierarchy of control groups. */
 export interface CgroupPlace {
   readonly version: 1 | 2
@@ -22,13 +24,7 @@ export interface CgroupFacts {
 
 /** Our own facts; empty on a system without /proc. */
 export const readCgroupFacts = (): CgroupFacts => {
-  const read = (path: string): string => {
-    try {
-      return readFileSync(path, 'utf8')
-    } catch {
-      return ''
-    }
-  }
+  const read = (path: string): string => attempt(() => readFileSync(path, 'utf8')) ?? ''
   return { mountinfo: read('/proc/self/mountinfo'), cgroup: read('/proc/self/cgroup') }
 }
 

@@ -104,8 +104,8 @@ export class PidNamespace {
   /** The init's child is bwrap until it has become the program. */
   #isExecuted(): boolean {
     const [program] = this.#init === null ? [] : childrenOf(this.#init.pid)
-    const name = program === undefined ? undefined : nameOf(program)
-    return name !== undefined && name !== WRAPPER_NAME
+    const name = program === undefined ? null : nameOf(program)
+    return name !== null && name !== WRAPPER_NAME
   }
 
   /** One JSON object a line: `child-pid` first, `exit-code` when there is one. */

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
+import { attempt } from '../base/errors.ts'
+
 /** What the kernel says of the numbers that it has given to processes and threads. */
 export interface PidNumbers {
   /** The number that was given last, in our PID namespace (proc_loadavg(5)). */
@@ -23,25 +25,18 @@ const count = (text: string | undefined): number => {
 }
 
 /** Processes and threads that were started since boot; null where it is not told. */
-export const readForks = (proc = '/proc'): number | null => {
-  try {
-    return count(/^processes (\d+)$/m.exec(readFileSync(join(proc, 'stat'), 'latin1'))?.[1])
-  } catch {
-    return null
-  }
-}
+export const readForks = (proc = '/proc'): number | null =>
+  attempt(() => count(/^processes (\d+)$/m.exec(readFileSync(join(proc, 'stat'), 'latin1'))?.[1]))
 
 /** Null where this system does not say it. */
 export const readPidNumbers = (proc = '/proc'): PidNumbers | null => {
   const forks = readForks(proc)
   if (forks === null) return null
-  try {
+  return attempt(() => {
     const [, , , entities, last] = readFileSync(join(proc, 'loadavg'), 'latin1').trim().split(' ')
     const max = readFileSync(join(proc, 'sys/kernel/pid_max'), 'latin1').trim()
     return { last: count(last), living: count(entities?.split('/')[1]), forks, max: count(max) }
-  } catch {
-    return null
-  }
+  })
 }
 
 /**

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
+import { attempt } from '../base/errors.ts'
 import { birthOf, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 
@@ -60,21 +61,13 @@ export const mayNotSignal = (target: number): boolean => {
 /** True for a child of this process, and for one whose PID namespace has this number. */
 export const isChildOrIn = (pid: number, parent: number, namespace: string | undefined): boolean => {
   if (Number(statOf(pid)[1]) === parent) return true
-  try {
-    return namespace !== undefined && readlinkSync(`/proc/${pid}/ns/pid`) === `pid:[${namespace}]`
-  } catch {
-    return false
-  }
+  return namespace !== undefined && attempt(() => readlinkSync(`/proc/${pid}/ns/pid`)) === `pid:[${namespace}]`
 }
 
 /** The number in a line of proc_pid_status(5); undefined when the process is gone or hidden. */
 const statusNumber = (pid: number, line: RegExp, proc = '/proc'): number | undefined => {
-  try {
-    const [, digits] = line.exec(readFileSync(`${proc}/${pid}/status`, 'latin1')) ?? []
-    return digits === undefined ? undefined : Number(digits)
-  } catch {
-    return undefined
-  }
+  const [, digits] = line.exec(attempt(() => readFileSync(`${proc}/${pid}/status`, 'latin1')) ?? '') ?? []
+  return digits === undefined ? undefined : Number(digits)
 }
 
 /** True for a process of our own user; false where it is gone. */
@@ -87,20 +80,11 @@ export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
 export const processOf = (thread: number): number => statusNumber(thread, /^Tgid:\s*(\d+)$/m) ?? thread
 
 /** The name of a process as the kernel keeps it: at most 15 bytes. */
-export const nameOf = (pid: number): string | undefined => {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, 'latin1').trimEnd()
-  } catch {
-    return undefined
-  }
-}
+export const nameOf = (pid: number): string | null => attempt(() => readFileSync(`/proc/${pid}/comm`, 'latin1').trimEnd())
 
-export const childrenOf = (pid: number): number[] => {
-  try {
-    return readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+export const childrenOf = (pid: number): number[] =>
+  attempt(() =>
+    readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
       readFileSync(`/proc/${pid}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
-    )
-  } catch {
-    return []
-  }
-}
+    ),
+  ) ?? []

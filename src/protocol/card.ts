@@ -1,3 +1,4 @@
+import { attempt } from '../base/errors.ts'
 import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_CARD_BYTES, MAX_NAME } from './limits.ts'
 import { decodeCbor } from './cbor.ts'
 import { bytes, id32, list, literal, record, text, uint, type ValueOf } from './schema.ts'
@@ -37,10 +38,6 @@ export type SignedCard = ValueOf<typeof signedCard>
 
 /** Whether this is an encoded signed card whose body is of a later version than ours. */
 export const isOfLaterVersion = (encoded: Uint8Array): boolean => {
-  try {
-    const body = decodeCbor(signedCard.decode(encoded).body)
-    return Array.isArray(body) && typeof body[0] === 'number' && body[0] > CARD_VERSION
-  } catch {
-    return false
-  }
+  const body = attempt(() => decodeCbor(signedCard.decode(encoded).body))
+  return Array.isArray(body) && typeof body[0] === 'number' && body[0] > CARD_VERSION
 }

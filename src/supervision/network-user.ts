@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, attempt, errorText } from '../base/errors.ts'
 import { readPasswd, type PasswdEntry } from '../base/passwd.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'
@@ -24,13 +24,7 @@ const SPARE_COUNT = 606
 export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
 
 /** Nobody where there is no such file. */
-const users = (): PasswdEntry[] => {
-  try {
-    return readPasswd()
-  } catch {
-    return []
-  }
-}
+const users = (): PasswdEntry[] => attempt(readPasswd) ?? []
 
 /** The name of a number, or the number itself. */
 export const userNameOf = (uid: number): string => users().find((user) => user.uid === uid)?.name ?? String(uid)
@@ -42,13 +36,7 @@ const spareUser = (dataDir: string): NetworkUser => {
 }
 
 /** Of the user that we are; its number where it has none. */
-export const ownName = (): string => {
-  try {
-    return userInfo().username
-  } catch {
-    return String(process.geteuid?.())
-  }
-}
+export const ownName = (): string => attempt(() => userInfo().username) ?? String(process.geteuid?.())
 
 /**
  * Null: it runs as we do, because we are no root, or because `network_user = "root"` says so. Without the

@@ -2,7 +2,7 @@ import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 
 import { systemClock, type Clock } from '../../base/clock.ts'
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
 import { journalPlaceProblems, writableByOthers } from '../../base/file-rights.ts'
 import { readToml, tomlError, type TomlDocument } from '../../base/toml-file.ts'
 import { closedAcl, type Acl } from './acl.ts'
@@ -100,13 +100,8 @@ const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] =
 }
 
 /** Of the directory of a file, where it is to be seen. */
-const ownerOf = (path: string | null): number | undefined => {
-  try {
-    return path === null ? undefined : statSync(dirname(path)).uid
-  } catch {
-    return undefined
-  }
-}
+const ownerOf = (path: string | null): number | undefined =>
+  path === null ? undefined : (attempt(() => statSync(dirname(path)).uid) ?? undefined)
 
 /** The daemon's user may look where this one may not. */
 const isHidden = (problem: string): boolean => problem.includes('EACCES: ')

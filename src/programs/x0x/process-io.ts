@@ -1,17 +1,12 @@
 import { fstatSync } from 'node:fs'
 import { isatty } from 'node:tty'
 
+import { attempt } from '../../base/errors.ts'
 import { onStopSignal } from '../../supervision/program-exit.ts'
 import type { CliIo } from './context.ts'
 
 /** Open, and no terminal any more. */
-const hungUp = (fd: number): boolean => {
-  try {
-    return fstatSync(fd).isCharacterDevice() && !isatty(fd)
-  } catch {
-    return false
-  }
-}
+const hungUp = (fd: number): boolean => attempt(() => fstatSync(fd).isCharacterDevice()) === true && !isatty(fd)
 
 /** The real streams and signals of this process. */
 export const processIo = (): CliIo => {
