@@ -35,7 +35,7 @@ test('lines may come in any pieces, end in CRLF, be blank, and be no UTF-8', asy
     await sleep(0)
   }
   assert.equal((await peer.answerTo('grün 😀')).error?.code, -32601)
-  stdin.write(' \n\n\r\n\t\n')
+  stdin.write(` \n\n\r\n\t\n\u00a0\u2003\ufeff\n${' '.repeat(128 * 1024)}\n`)
   for (const bytes of [[0xff], [0xc3], [0xed, 0xa0, 0x80], [0x22, 0xf8, 0x22], [0xef, 0xbb, 0xbf, 0x7b, 0x7d]]) {
     peer.raw(Buffer.from(bytes))
     await expectNext(peer, -32700)

@@ -19,7 +19,7 @@ export interface Place {
 export class CallPlaces {
   /** Characters of the answers to batches that are not said yet. */
   readonly batches: BatchRoom = { taken: 0 }
-  readonly #pipelinedtile = new Turnstile({ limit: MAX_RPC_PENDING })
+  readonly #turnstile = new Turnstile({ limit: MAX_RPC_PENDING })
   /** Calls that have a place, or want one. */
   #asked = 0
   #outside = 0
@@ -46,7 +46,7 @@ export class CallPlaces {
 
   /** Nobody would have to wait for a place. */
   get free(): boolean {
-    return this.#pipelinedtile.free
+    return this.#turnstile.free
   }
 
   /** Resolves when a place is free. */
@@ -66,7 +66,7 @@ export class CallPlaces {
       this.#changed.wake()
     }
     try {
-      const leave = await this.#pipelinedtile.enter(signal)
+      const leave = await this.#turnstile.enter(signal)
       let inside = true
       return () => {
         if (!inside) return

@@ -2,7 +2,7 @@ import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerMessage } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
-import { parseMessage, type RpcMessage } from './message.ts'
+import type { RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
 import type { MethodsComponents, MethodsInit } from './session-methods.ts'
 import type { Send } from './session-events.ts'
@@ -25,11 +25,7 @@ export class RpcConnection {
     this.#methods = new Methods(components, init)
   }
 
-  /** Takes one message. A promise: no more may be given before it settles. */
-  receive(text: string): void | Promise<void> {
-    return this.take(parseMessage(text))
-  }
-
+  /** A promise: no more may be given before it settles. */
   take(message: RpcMessage): void | Promise<void> {
     const work = this.#answer(message).catch((error: unknown) => {
       this.#components.log.error({ err: errorText(error) }, 'a message could not be answered')

@@ -37,6 +37,17 @@ export interface EventsSince {
 
 const notification = (method: string, params: Readonly<Record<string, unknown>>): Notification => ({ jsonrpc: '2.0', method, params })
 
+interface ReaderComponents {
+  readonly send: Send
+  readonly arrived: Arrived | undefined
+  /** The first event behind a cursor. */
+  next(position: number): Logged | undefined
+  /** What is said in place of events that are not kept any more. */
+  gap(from: number, to: number): Notification
+  /** There may be room for more events. */
+  onTaken(): void
+}
+
 /** One connection that is told what the log holds, at its own speed, until it is left. */
 class Reader {
   /** Everything up to here has come to the other side, as far as one knows. */
@@ -45,28 +56,12 @@ class Reader {
   #position: number
   /** Bytes behind those whose arrival was asked for. */
   #unasked = 0
-  readonly #send: Send
-  readonly #arrived: Arrived | undefined
-  readonly #next: (position: number) => Logged | undefined
-  readonly #onTaken: () => void
-  readonly #gap: (from: number, to: number) => Notification
+  readonly #components: ReaderComponents
   #left = false
   #running = false
 
-  constructor(
-    components: {
-      send: Send
-      arrived: Arrived | undefined
-      next: (position: number) => Logged | undefined
-      gap: (from: number, to: number) => Notification
-    },
-    init: { position: number; onTaken: () => void },
-  ) {
-    this.#send = components.send
-    this.#arrived = components.arrived
-    this.#next = components.next
-    this.#gap = components.gap
-    this.#onTaken = init.onTaken
+  constructor(components: ReaderComponents, init: { position: number }) {
+    this.#components = components
     this.#position = init.position
     this.arrived = init.position
   }
@@ -82,13 +77,14 @@ class Reader {
 
   async #run(): Promise<void> {
     this.#running = true
-    for (let next = this.#next(this.#position); next !== undefined && !this.#left; next = this.#next(this.#position)) {
-      const missing = next.cursor > this.#position + 1 ? this.#gap(this.#position + 1, next.cursor - 1) : null
+    const { send, next: nextBehind, gap, onTaken } = this.#components
+    for (let next = nextBehind(this.#position); next !== undefined && !this.#left; next = nextBehind(this.#position)) {
+      const missing = next.cursor > this.#position + 1 ? gap(this.#position + 1, next.cursor - 1) : null
       this.#position = missing === null ? next.cursor : next.cursor - 1
-      const behind = this.#send(missing ?? next.event)
+      const behind = send(missing ?? next.event)
       this.#sent(next.size)
       if (behind !== undefined) await behind
-      if (!this.#left) this.#onTaken()
+      if (!this.#left) onTaken()
     }
     // In the same turn as the last look, so that nothing comes between.
     this.#running = false
@@ -96,21 +92,21 @@ class Reader {
 
   /** Asks now and then how far the other side is: what was sent may die with the connection. */
   #sent(size: number): void {
-    const position = this.#position
-    if (this.#arrived === undefined) {
-      this.arrived = position
+    const { arrived } = this.#components
+    if (arrived === undefined) {
+      this.arrived = this.#position
       return
     }
     this.#unasked += size
     if (this.#unasked < CONFIRM_EVERY_BYTES) return
     this.#unasked = 0
-    void this.#confirm(position, this.#arrived)
+    void this.#confirm(this.#position, arrived)
   }
 
   async #confirm(position: number, arrived: Arrived): Promise<void> {
     await arrived()
     this.arrived = position
-    if (!this.#left) this.#onTaken()
+    if (!this.#left) this.#components.onTaken()
   }
 }
 
@@ -168,9 +164,14 @@ export class SessionEvents {
     this.#watched = true
     const position = Math.min(cursor, this.#last)
     this.#had = Math.max(this.#had, position)
-    const next = (at: number): Logged | undefined => this.#log?.[this.#indexBehind(at)]
-    const gap = (from: number, to: number): Notification => this.#gap(from, to)
-    this.#reader = new Reader({ send, arrived, next, gap }, { position, onTaken: () => this.#makeRoom() })
+    const components: ReaderComponents = {
+      send,
+      arrived,
+      next: (at) => this.#log?.[this.#indexBehind(at)],
+      gap: (from, to) => notification('session.gap', { session_id: this.#sessionId, from, to }),
+      onTaken: () => this.#makeRoom(),
+    }
+    this.#reader = new Reader(components, { position })
     this.#reader.wake()
     this.#makeRoom()
   }
@@ -235,9 +236,5 @@ export class SessionEvents {
   /** Cursors follow one another without holes. */
   #indexBehind(cursor: number): number {
     return Math.max(0, cursor + 1 - (this.#log?.[0]?.cursor ?? 0))
-  }
-
-  #gap(from: number, to: number): Notification {
-    return notification('session.gap', { session_id: this.#sessionId, from, to })
   }
 }

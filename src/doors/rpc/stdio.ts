@@ -5,9 +5,10 @@ import { giveBack } from '../../base/give-back.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
+import { utf8Text } from '../../protocol/text.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
 import { tooLong } from './message.ts'
-import { parseLine } from './parse-line.ts'
+import { parseBytes } from './parse-bytes.ts'
 import type { MethodsInit } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { inOneWrite, written } from './written.ts'
@@ -90,7 +91,15 @@ const readLines = async (input: Readable, connection: RpcConnection): Promise<vo
 }
 
 const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> => {
-  const message = line === 'too_long' ? tooLong(MAX_RPC_MESSAGE) : parseLine(line)
-  if (line !== 'too_long') giveBack(line)
-  return message === null ? undefined : connection.take(message)
+  if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
+  if (isBlank(line)) return undefined
+  const message = parseBytes(line)
+  giveBack(line)
+  return connection.take(message)
+}
+
+/** Such a line says nothing. One that begins with a visible character of ASCII, as JSON does, is not decoded to find out. */
+const isBlank = (line: Buffer): boolean => {
+  const [first = 0] = line
+  return (first <= 0x20 || first >= 0x80) && utf8Text(line)?.trim() === ''
 }

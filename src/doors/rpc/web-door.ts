@@ -10,14 +10,14 @@ import type { Startable } from '../../base/startable.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_MESSAGE, MAX_RPC_PENDING } from '../../protocol/rexd-limits.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { utf8Text } from '../../protocol/text.ts'
 import { checkHost, httpRefusalOf, TokenCheck, type AllowedNames, type HttpRefusal } from '../access.ts'
 import { closeServer, listenerOf, makeServer, urlOf, type Tls } from '../http-server.ts'
 import { answerMessage, type MessageAnswer } from './answer.ts'
 import { CallPlaces } from './call-places.ts'
-import { failure, parseFailure, parseMessage, tooLong } from './message.ts'
+import { failure, tooLong } from './message.ts'
 import { Methods } from './methods.ts'
 import { METRICS_TYPE, RpcMetrics } from './metrics.ts'
+import { parseBytes } from './parse-bytes.ts'
 import type { MethodsComponents } from './session-methods.ts'
 import { Sessions } from './sessions.ts'
 import { PipelinedRequests } from './pipelined-requests.ts'
@@ -149,7 +149,7 @@ export class RpcWebDoor implements Startable {
         () => request.destroy(),
         async () => bodyOf(request),
       )
-      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : messageOf(body)
+      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : parseBytes(body)
       const [methods, places, metrics] = [this.#methods, this.#places, this.#metrics]
       answer = answerMessage(message, { methods, places, metrics, gone, log: this.#components.log })
     } finally {
@@ -218,11 +218,6 @@ const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
     else body.add(part)
   }
   return isTooLong ? null : body.take()
-}
-
-const messageOf = (body: Buffer): ReturnType<typeof parseMessage> => {
-  const text = utf8Text(body)
-  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
 }
 
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }

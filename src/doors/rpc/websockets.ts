@@ -7,6 +7,7 @@ import type { Timer } from '../../base/clock.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import { RpcConnection, type ConnectionComponents } from './connection.ts'
+import { parseBytes } from './parse-bytes.ts'
 import type { Arrived } from './session-events.ts'
 import { inOneWrite, written } from './written.ts'
 
@@ -112,7 +113,7 @@ const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) 
     if (!full) socket.resume()
   }
   const give = (data: Buffer): void => {
-    const room = connection.receive(data.toString('utf8'))
+    const room = connection.take(parseBytes(data))
     if (room === undefined) return
     full = true
     socket.pause()

@@ -3,8 +3,8 @@ import { RexdDisconnected } from '../../client/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../client/remote-process.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 
-/** It could not be run, or nobody knows how it ended. */
-const EXIT_NOT_RUN = 255
+/** It could not be run, or what came of it is not known, or not all of it came. */
+export const EXIT_FAILED = 255
 
 /** Ctrl-C, as a terminal in raw mode says it. */
 const INTERRUPT = 0x03
@@ -22,7 +22,7 @@ export class Interrupts {
 
   /** 128+n where we were told to end; else what cannot be run has a status of its own. */
   get failure(): number {
-    return this.#first === null ? EXIT_NOT_RUN : exitOfSignal(this.#first)
+    return this.#first === null ? EXIT_FAILED : exitOfSignal(this.#first)
   }
 
   /** From now on there may be a command. */

@@ -11,13 +11,11 @@ import type { RexdSession } from '../../client/session.ts'
 import { stdio } from '../../client/stdio.ts'
 import type { TransportFactory } from '../../client/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
-import { Interrupts } from './exec-interrupts.ts'
+import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
 
 /** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
 const EXIT_NOT_READ = 141
-/** It could not be run, or what came of it is not known, or not all of it came. */
-const EXIT_FAILED = 255
 
 /** Bytes that were typed and are on their way. */
 const MAX_TYPED = 64 * 1024

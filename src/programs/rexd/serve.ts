@@ -23,16 +23,12 @@ const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
   const controller = new AbortController()
   let status: number | null = null
-  onStopSignal((signal) => {
-    status ??= exitOfSignal(signal)
-    controller.abort()
-  })
-  const afterCrash = async (): Promise<void> => {
-    await firstCrash(log, { unhandledRejections: 'stop' })
-    status ??= EXIT_FAILURE
+  const end = (as: number): void => {
+    status ??= as
     controller.abort()
   }
-  void afterCrash()
+  onStopSignal((signal) => end(exitOfSignal(signal)))
+  void firstCrash(log, { unhandledRejections: 'stop' }).then(() => end(EXIT_FAILURE))
   if (untilEof) {
     const over = (): void => controller.abort()
     process.stdin.on('end', over).on('close', over).on('error', over).resume()

@@ -113,7 +113,7 @@ test('a session that was opened for a caller who has left meanwhile is not there
       { door: 'websocket', available: ['exec'], resumes: true },
     )
     const params = { client_name: 'a', resumable }
-    void connection.receive(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.open', params }))
+    void connection.take({ batch: false, parts: [{ id: 1, method: 'session.open', params }] })
     await connection.close()
     await connection.idle()
     await clock.advance(RESUME_WINDOW_MS)
@@ -155,8 +155,8 @@ test('what outlives its session is found again, also where that was closed befor
     },
     { door: 'websocket', available: ['exec', 'exec.shell', 'exec.detach', 'events'], resumes: true },
   )
-  const call = (id: number, method: string, params: object): void =>
-    void connection.receive(JSON.stringify({ jsonrpc: '2.0', id, method, params }))
+  const call = (id: number, method: string, params: Readonly<Record<string, unknown>>): void =>
+    void connection.take({ batch: false, parts: [{ id, method, params }] })
   const answered = async (id: number): Promise<void> => until(() => answers.some((one) => one.id === id))
   call(1, 'session.open', { client_name: 'a' })
   await answered(1)

@@ -4,8 +4,8 @@ import { giveBack } from '../../base/give-back.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
 import { isCall, parseFailure, parseMessage, type RpcMessage } from './message.ts'
 
-/** A shorter line is parsed whole sooner than anything is looked for in it. */
-const LONG_LINE = 64 * 1024
+/** A shorter message is parsed whole sooner than anything is looked for in it. */
+const LONG = 64 * 1024
 const CONTENT = Buffer.from('"content":"')
 const QUOTE = 0x22
 const BEGINNING = 64
@@ -15,19 +15,19 @@ const BEGINNING = 64
  * that nobody can know in place of the content. Where the token is the content of the one request, the text between those
  * quotes stood in that very place, and base64 means in JSON what it is. Null: parse all of it.
  */
-const parseAround = (line: Buffer): RpcMessage | null => {
-  const start = line.indexOf(CONTENT) + CONTENT.length
-  const end = start < CONTENT.length ? -1 : line.indexOf(QUOTE, start)
+const parseAround = (message: Buffer): RpcMessage | null => {
+  const start = message.indexOf(CONTENT) + CONTENT.length
+  const end = start < CONTENT.length ? -1 : message.indexOf(QUOTE, start)
   if (end === -1 || (end - start) % 4 !== 0) return null
   // Any other text, as most files in UTF-8 are, is known by its beginning.
-  if (!/^[A-Za-z0-9+/=]*$/.test(line.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
-  const content = line.toString('latin1', start, end)
+  if (!/^[A-Za-z0-9+/=]*$/.test(message.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
+  const content = message.toString('latin1', start, end)
   // Nothing looks at each character sooner than the decoder. The method, which knows what the content is, decodes it again.
   const bytes = fromBase64(content)
   if (bytes === null) return null
   giveBack(bytes)
   const token = randomUUID()
-  const text = utf8Text(Buffer.concat([line.subarray(0, start), Buffer.from(token), line.subarray(end)]))
+  const text = utf8Text(Buffer.concat([message.subarray(0, start), Buffer.from(token), message.subarray(end)]))
   if (text === null) return null
   const { batch, parts } = parseMessage(text)
   const [call] = parts
@@ -35,11 +35,10 @@ const parseAround = (line: Buffer): RpcMessage | null => {
   return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
 }
 
-/** What a line says; null: it is blank, and says nothing. */
-export const parseLine = (line: Buffer): RpcMessage | null => {
-  const large = line.length < LONG_LINE ? null : parseAround(line)
-  if (large !== null) return large
-  const text = utf8Text(line)
-  if (text === null) return parseFailure('not valid UTF-8')
-  return text.trim() === '' ? null : parseMessage(text)
+/** What the bytes of one message say; whatever they are, there is an answer to them. */
+export const parseBytes = (bytes: Buffer): RpcMessage => {
+  const around = bytes.length < LONG ? null : parseAround(bytes)
+  if (around !== null) return around
+  const text = utf8Text(bytes)
+  return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
 }
