@@ -1,22 +1,24 @@
-/** Edits (insert, delete, replace) between two short words. */
-const distance = (a: string, b: string): number => {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i)
+/** How many letters were left out, added, changed or swapped with their neighbour (optimal string alignment). */
+export const edits = (a: string, b: string): number => {
+  const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)]
   for (let i = 1; i <= a.length; i++) {
-    const next = [i]
+    const row = [i]
     for (let j = 1; j <= b.length; j++) {
-      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)))
+      const changed = rows[i - 1]![j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? rows[i - 2]![j - 2]! + 1 : Infinity
+      row.push(Math.min(rows[i - 1]![j]! + 1, row[j - 1]! + 1, changed, swapped))
     }
-    row = next
+    rows.push(row)
   }
-  return row[b.length]!
+  return rows[a.length]![b.length]!
 }
 
 /** The word that was probably meant, or null: at most a third of its letters differ. */
 export const nearest = (word: string, words: readonly string[]): string | null => {
   const [best] = words
-    .map((candidate) => ({ candidate, edits: distance(word, candidate) }))
-    .filter(({ candidate, edits }) => edits <= Math.max(1, Math.floor(candidate.length / 3)))
-    .toSorted((a, b) => a.edits - b.edits)
+    .map((candidate) => ({ candidate, distance: edits(word, candidate) }))
+    .filter(({ candidate, distance }) => distance <= Math.max(1, Math.floor(candidate.length / 3)))
+    .toSorted((a, b) => a.distance - b.distance)
   return best?.candidate ?? null
 }
 

@@ -15,7 +15,7 @@ const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 export class OperatorGate {
   readonly #clock: Clock
   readonly #key: Uint8Array
-  /** Proofs of before our time may have been used with the executor before us. */
+  /** When we began: older proofs may have been used with the executor before us. */
   readonly #since: number
   /** Nonces that were used, the oldest first, and until when (monotonic) each is remembered. Only genuine ones get here. */
   readonly #used = new Map<string, number>()

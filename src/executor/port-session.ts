@@ -228,7 +228,7 @@ export class PortSession {
     else if (!UNANSWERED_TAGS.includes(tag)) this.#fail(number, new AppError('bad_request', errorText(error)))
   }
 
-  /** An error that a message causes must not reach the channel, which would end of it. */
+  /** An error that a message causes must not reach the channel, which it would end. */
   #guard(work: () => void): void {
     try {
       work()
@@ -240,7 +240,7 @@ export class PortSession {
   }
 
   #end(error: Error | null): void {
-    // Another network half may come, and the requesters with it.
+    // Its runs wait as long as their lease: another network half may carry them on.
     for (const open of this.#runs.values()) open?.run.lost(open.outlet)
     this.#runs.clear()
     this.#closed.resolve(error)

@@ -21,7 +21,7 @@ export interface HttpAnswer {
   readonly body: AsyncIterable<Uint8Array>
 }
 
-/** What has come and nobody took yet; above it the other side waits. */
+/** Bytes that were received and not taken; above it the socket is paused. */
 const MAX_HELD = 256 * 1024
 /** Of one line, and of all headers or trailers together. Node's own parser has the same bound. */
 const MAX_HEAD = 16 * 1024
@@ -125,7 +125,7 @@ const readHeaders = async (incoming: Incoming): Promise<Headers> => {
   return headers
 }
 
-/** The head of the final answer; those before it (RFC 9110, 15.2) say nothing to us. */
+/** The head of the final answer; interim answers (RFC 9110, 15.2) are passed over. */
 const readHead = async (incoming: Incoming): Promise<{ status: number; headers: Headers }> => {
   for (;;) {
     const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(await incoming.line())?.[1] ?? 0)
@@ -151,7 +151,7 @@ async function* untilEnd(incoming: Incoming): AsyncGenerator<Buffer, void, undef
   for (let part = await incoming.take(MAX_HELD); part !== null; part = await incoming.take(MAX_HELD)) yield part
 }
 
-/** How long the body is (RFC 9112, 6.3); two answers to that are none. */
+/** The body, by the length that the headers give it (RFC 9112, 6.3). Throws where they give two. */
 const bodyOf = (incoming: Incoming, status: number, headers: Headers): AsyncGenerator<Buffer, void, undefined> => {
   const coding = headers.get('transfer-encoding')
   const length = headers.get('content-length')
@@ -213,8 +213,8 @@ const send = (socket: Socket, call: HttpCall): void => {
 }
 
 /**
- * One request over a connection of its own, strictly HTTP/1.1 (RFC 9112): of a whole `x0x exec`, Node's own client
- * would be the greatest part. Answers when the head has come. Throws what the connection throws, `EPROTO` for an
+ * One request over a connection of its own, strictly HTTP/1.1 (RFC 9112). Not by Node's own client, which alone takes
+ * longer to load than the rest of `x0x exec`. Answers when the head has come. Throws what the connection throws, `EPROTO` for an
  * answer that is no HTTP, `ECONNRESET` for one that is cut short (also while its body is read).
  */
 export const httpCall = async (to: NetConnectOpts, call: HttpCall): Promise<HttpAnswer> => {

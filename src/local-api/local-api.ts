@@ -73,7 +73,7 @@ export class LocalApi {
   }
 
   #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
-    // What the user names goes where the user says; what lies in our directory stays on this machine.
+    // X0X_API_TOKEN goes wherever `--api` leads; the token of our data directory is sent to this machine alone.
     const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
     return {
       method,

@@ -210,7 +210,7 @@ export class Cells implements Startable {
     if (left.length > 0) this.#components.log.warn({ left }, 'a process of an earlier daemon could not be killed')
   }
 
-  /** Before the first leaf is made. */
+  /** Tells the guardian where runs will be, before the first leaf is made. */
   #watch(): void {
     this.#components.guardian?.watchCells(this.#cgroups.parents)
     this.#components.guardian?.watchMarks(this.#markPrefix)

@@ -8,7 +8,7 @@ import { givenSince, readForks, readPidNumbers } from './pid-numbers.ts'
 import { marksIn } from './run-mark.ts'
 import { isOurUsers, type Member } from './signals.ts'
 
-/** One look through all processes of the host; 10,000 new ones take about as long. */
+/** How long one look through all processes of the host may take: enough for some 10,000 new ones. */
 const MARK_LOOK_MS = 1_000
 /** Environments that are read at the same time: one that hangs in the kernel holds one of the four threads that also write the journal. */
 const MAX_READS = 2
@@ -151,7 +151,7 @@ export class MarkSearch {
   }
 }
 
-/** In few steps, of which each waits for its turn where the machine is busy. */
+/** In few reads, because each waits for a thread of the pool; so would the close, which is not waited for. */
 const readWhole = async (path: string): Promise<string> => {
   const file = await open(path)
   try {

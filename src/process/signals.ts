@@ -33,7 +33,7 @@ export const send = (target: number, signal: NodeJS.Signals): boolean => {
   }
 }
 
-/** The same, and the event loop goes round where the time of this turn is used up. */
+/** Yields all of them, and gives the event loop a turn whenever the time of this one is used up. */
 export async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGenerator<T> {
   for (const one of all) {
     if (share.due) await share.turn()

@@ -17,7 +17,7 @@ const EXIT_FAILURE = 126
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
 const LINE_FEED = 10
-/** Sent to everything that runs here; it is the program whose answer counts. */
+/** Signals that are sent to this process and to the program: what they do is for the program to decide. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 
 /** What is asked of the kernel at once. */
@@ -111,7 +111,7 @@ const passInput = async (fd: number, terminal: ReadStream): Promise<void> => {
     last = chunk.at(-1) ?? last
     await type(fd, chunk, terminal)
   }
-  // Behind a line that is not finished the first only hands that over.
+  // Behind an unfinished line the first end of file only hands the line over.
   await type(fd, Buffer.from(last === LINE_FEED ? END_OF_FILE : END_OF_FILE.repeat(2)), terminal)
 }
 
@@ -154,7 +154,7 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
   const held = openSync(name, files.O_RDWR | files.O_NOCTTY)
   const terminal = new ReadStream(fd)
   const screen = show(terminal, fd)
-  // Nobody types any more, or there is no terminal to type on.
+  // It fails where standard input or the terminal is gone: nothing more is typed.
   void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))
   const end = await ended

@@ -45,15 +45,15 @@ export class HandedSocket {
   }
 
   /**
-   * In the very turn in which the other half was started: from now on the path is its, and we accept
-   * nobody. The runtime removes the name under which it bound, which is another by then.
+   * Called in the turn in which the network's half was started: from now on the path is its, and we accept nobody.
+   * `close` removes the name that was bound, which the rename has taken away.
    */
   handOver(): void {
     renameSync(this.#draft, this.#path)
     this.#server.close()
   }
 
-  /** Nobody came to take it. */
+  /** The network's half was not started. */
   giveUp(): void {
     this.#server.close()
   }

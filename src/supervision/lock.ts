@@ -8,7 +8,7 @@ import { answers } from '../base/unix-socket.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { readPidFile, writePidFile } from './pid-file.ts'
 
-/** Whoever only looks holds it for a moment, in which a start must not give up. */
+/** `lookAtLock` holds the lock for a moment: a start waits so long for it. */
 const LOOK_MS = 500
 
 /** SQLITE_BUSY of sqlite3(3). */
@@ -109,7 +109,7 @@ const take = (path: string): DatabaseSync | null => {
   }
 }
 
-/** What to call it here, where its pid may be another's or nobody's. */
+/** The holder, for a message: of a daemon in another PID namespace the pid means nothing here. */
 export const holderText = (holder: ProcessIdentity | null): string =>
   holder !== null && lifeOf(holder) === 'alive' ? `the daemon with pid ${holder.pid}` : 'a daemon of another container or host'
 

@@ -30,7 +30,7 @@ export const fromSources = import.meta.url.endsWith('.ts')
 export const ownProgram = (name: 'x0xd-network' | 'rexd'): string =>
   fileURLToPath(new URL(fromSources ? `../programs/${name}/main.ts` : `./${name}.mjs`, import.meta.url))
 
-/** What starts it behind the runtime. A main module does nothing when it is imported; a bundle calls its own. */
+/** The words behind the runtime that run a program: a bundle calls its own `main`, that of a source has to be called. */
 export const programArguments = (program: string): string[] => {
   if (!fromSources) return [program]
   const text = `import { main } from ${JSON.stringify(program)}; process.exit(await main(process.argv.slice(1), process.env))`

@@ -41,12 +41,12 @@ export class RexdSupervisor implements Startable {
     return this.#url ?? 'not running'
   }
 
-  /** Also when it cannot be started: then it is tried again. */
+  /** Resolves also where it cannot be started: it is tried again. */
   async start(): Promise<void> {
     await this.#supervisor.start()
   }
 
-  /** To end its programs and itself, while others do the same. */
+  /** Asks it to end its programs and itself, and does not wait for that. */
   askToStop(): void {
     this.#supervisor.askToStop()
   }
@@ -80,7 +80,7 @@ export class RexdSupervisor implements Startable {
       const url = READY.exec(text)?.[1]
       if (url === undefined) return
       resolve(url)
-      // There is nothing more to hear.
+      // Nothing else is expected there; it is drained.
       stdout.off('data', listen).resume()
     }
     stdout.setEncoding('utf8').on('data', listen)

@@ -2,5 +2,5 @@
 const LISTEN_FDS_START = 3
 
 /** The listening socket that systemd handed to this very process, or null. */
-export const activatedSocket = (env: Readonly<Record<string, string | undefined>> = process.env): number | null =>
-  env['LISTEN_PID'] === String(process.pid) && Number(env['LISTEN_FDS']) === 1 ? LISTEN_FDS_START : null
+export const activatedSocket = (): number | null =>
+  process.env['LISTEN_PID'] === String(process.pid) && Number(process.env['LISTEN_FDS']) === 1 ? LISTEN_FDS_START : null

@@ -89,7 +89,7 @@ export class Supervisor implements Startable {
     if (this.#child !== null) await rm(this.#init.pidFile, { force: true })
   }
 
-  /** What a daemon that was killed may have left for a moment: it must not hold the ports that the next one needs. */
+  /** Ends the child that a killed daemon has left: it would hold the ports that the next one needs. */
   async #endOrphan(): Promise<void> {
     const orphan = await readPidFile(this.#init.pidFile)
     // Where the system does not tell when a process began, it may be any.
@@ -148,7 +148,7 @@ export class Supervisor implements Startable {
     }
   }
 
-  /** Until the time is up, that has happened, or we stop. */
+  /** Waits until the time is up, `something` has settled, or we stop. */
   async #wait(ms: number, something?: Promise<unknown>): Promise<void> {
     const others = something === undefined ? [] : [something.catch(() => undefined)]
     await within(this.#clock, ms, Promise.race([this.#stopping.promise, ...others]))

@@ -6,11 +6,14 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { loadConfig, readConfig } from '../../src/config/config.ts'
-import { parseDaemonFlags } from '../../src/programs/x0xd/flags.ts'
+import { parseDaemonFlags, type DaemonFlags } from '../../src/programs/x0xd/flags.ts'
 import { SETTING_KEYS } from '../../src/config/settings.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const flags = (...argv: string[]) => parseDaemonFlags(argv, '0.0.0')
+const flags = (...argv: string[]): DaemonFlags => {
+  const parsed = parseDaemonFlags(argv)
+  return typeof parsed === 'string' ? assert.fail(parsed) : parsed
+}
 
 const problemsOf = async (argv: string[], env: Record<string, string> = {}): Promise<readonly string[]> =>
   (await readConfig(flags(...argv), env)).problems
@@ -176,7 +179,7 @@ test('an empty data directory is no directory, and not where we happen to be', a
     [['--data-dir', ''], {}],
     [[], { X0X_DATA_DIR: '' }],
   ] as const)
-    await assert.rejects(readConfig(parseDaemonFlags(argv, '1'), env), { code: 'bad_config', message: /is empty; leave it out/ })
+    await assert.rejects(readConfig(flags(...argv), env), { code: 'bad_config', message: /is empty; leave it out/ })
 })
 
 test('a file that is no TOML is refused with its line and column', async (t) => {

@@ -60,7 +60,7 @@ export class HeldBodies {
 /** So much is passed on at once: however short the pieces are that it comes in, each costs who keeps it a few hundred bytes. */
 const PASSED_BYTES = 64 * 1024
 
-/** Counts what passes. */
+/** Counts the bytes of a body, and passes them on `PASSED_BYTES` at a time. */
 export const counted = (held: HeldBody): Transform => {
   const gathered = new Gathered({ max: 2 * PASSED_BYTES })
   return new Transform({

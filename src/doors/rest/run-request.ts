@@ -14,7 +14,7 @@ import { bodyLines, decodeBase64, parseJson } from './ndjson.ts'
 import { parseWith } from '../check-with.ts'
 import { stdinLine, type RunRequest } from './schemas.ts'
 
-/** A caller who is still writing after this has had time to read. */
+/** How long what a caller still sends is read and dropped, so that it gets to read its answer. */
 const DISCARD_MS = 2_000
 
 /** A body in lines: the request object, then stdin. */

@@ -167,7 +167,7 @@ export class Execution<P extends Program, Last> {
     report.started(process)
     output.started(process)
     if (timeoutClamped) this.#warn('timeout_clamped', null)
-    // It was given up while it was being started.
+    // The run was ended while its program was being started.
     if (this.#killed) process.kill()
     else if (this.#cause !== null) process.terminate()
     if (process.stdin !== null) stdin?.attach(process.stdin)

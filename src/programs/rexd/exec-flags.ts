@@ -1,6 +1,5 @@
-import { badFlags } from '../../command-line/bad-flags.ts'
-import { helpText } from '../../command-line/help.ts'
-import { millisecondsOf, parseCommandLine } from '../../command-line/parse.ts'
+import { millisecondsOf } from '../../command-line/parse.ts'
+import { badFlags, programLine } from '../../command-line/program-line.ts'
 import { REXD_EXEC } from '../../command-line/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
 
@@ -31,9 +30,8 @@ const seconds = (text: string | null): number | null => {
 
 /** What is behind `rexd exec`; a text where help was asked for. Throws `bad_config` naming what is wrong. */
 export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | string => {
-  const parsed = parseCommandLine(REXD_EXEC, argv, badFlags)
-  if (parsed.kind !== 'line') return helpText([REXD_EXEC], process.stdout.columns)
-  const { line } = parsed
+  const line = programLine(REXD_EXEC, argv)
+  if (typeof line === 'string') return line
   if (line.has('url') !== line.has('token-file')) throw usage('--url and --token-file belong together')
   return {
     ssh: line.value('ssh'),

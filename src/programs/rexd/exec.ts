@@ -43,7 +43,7 @@ const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Prom
   return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })
 }
 
-/** Each in its turn, at the speed of who reads it. */
+/** Resolves when the stream has taken the bytes: at the speed of its reader. */
 const write = async (to: NodeJS.WriteStream, bytes: Uint8Array): Promise<void> =>
   new Promise((resolve, reject) => {
     to.write(bytes, (error) => (error ? reject(error) : resolve()))
@@ -64,7 +64,7 @@ const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<numb
 
 const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: RexdExecFlags): void => {
   interrupts.connection(state)
-  // Ctrl-C is heard, however much was typed before it.
+  // Reading goes on, so that a Ctrl-C is seen however much was typed before it.
   if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
 }
 

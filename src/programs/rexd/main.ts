@@ -1,14 +1,13 @@
 import type { Environment } from '../../base/environment.ts'
-import { VERSION } from '../../base/version.ts'
 import { reportFailure } from '../../supervision/program-exit.ts'
 import { parseRexdFlags } from './flags.ts'
 
 /** Loads what one of its words asks for: a caller, a server, or neither. */
 const dispatch = async ([word, ...rest]: readonly string[], env: Environment): Promise<number> => {
   if (word === 'exec') return (await import('./exec.ts')).rexdExec(rest)
-  const { mode, ...flags } = parseRexdFlags(word === undefined ? [] : [word, ...rest], VERSION)
-  if (mode !== 'help' && mode !== 'version') return (await import('./serve.ts')).serveRexd({ mode, ...flags }, env)
-  process.stdout.write(flags.text)
+  const flags = parseRexdFlags(word === undefined ? [] : [word, ...rest])
+  if (typeof flags !== 'string') return (await import('./serve.ts')).serveRexd(flags, env)
+  process.stdout.write(flags)
   return 0
 }
 

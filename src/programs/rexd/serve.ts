@@ -83,7 +83,7 @@ const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
 }
 
 /** Does what the flags say and answers the exit status. */
-export const serveRexd = async (flags: RexdFlags & { readonly mode: 'check' | 'stdio' | 'http' }, env: Environment): Promise<number> => {
+export const serveRexd = async (flags: RexdFlags, env: Environment): Promise<number> => {
   switch (flags.mode) {
     case 'check':
       return check(flags, env)

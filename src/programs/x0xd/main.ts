@@ -61,10 +61,6 @@ const run = async (config: DaemonConfig): Promise<number> => {
 
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
   switch (flags.mode) {
-    case 'help':
-    case 'version':
-      process.stdout.write(flags.text)
-      return 0
     case 'check':
       return reportFindings(await check(await readConfig(flags, env)), flags)
     case 'doctor': {
@@ -79,7 +75,10 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
 /** Runs `x0xd` with the words behind its name and answers the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
-    return await dispatch(parseDaemonFlags(argv, VERSION), env)
+    const flags = parseDaemonFlags(argv)
+    if (typeof flags !== 'string') return await dispatch(flags, env)
+    process.stdout.write(flags)
+    return 0
   } catch (error) {
     return reportFailure('x0xd', error)
   }
