@@ -2,14 +2,14 @@ import type { Connection, Libp2p } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
 import type { Clock } from '../base/clock.ts'
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STREAMS_PER_CONNECTION } from '../protocol/limits.ts'
 import type { Metered, Standing } from '../protocol/meter-limits.ts'
-import { MeshConnection } from './connection.ts'
+import type { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './libp2p/forget-peers.ts'
 import { addressesTo } from './addresses.ts'
 import { Dialler } from './dialler.ts'
@@ -17,6 +17,7 @@ import { Gate } from './gater.ts'
 import { joinTopic, watchGossip, type TopicValidator } from './libp2p/gossip.ts'
 import { libp2pOptions, type MeshServices } from './libp2p/options.ts'
 import { listenError } from './libp2p/listen-error.ts'
+import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
 import { machineIdOf } from './peer-ids.ts'
 import type { Offence } from './penalties.ts'
@@ -44,6 +45,7 @@ export interface MeshNodeInit {
 }
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
+
 /**
  * This machine on the mesh: listens, dials, carries streams and announcements. Everything above speaks
  * of machines and streams; libp2p stays in this folder.
@@ -51,16 +53,13 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
 export class MeshNode implements Startable {
   /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
   standing: (machineId: MachineId) => Standing = () => 'stranger'
-  readonly #clock: Pick<Clock, 'monotonic'>
   readonly #machineKey: MachineKey
   readonly #sources: Sources
   readonly #limits: PeerLimits
   readonly #gate: Gate
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
-  readonly #connections = new Map<Connection, MeshConnection>()
-  readonly #byMachine = new Map<MachineId, readonly MeshConnection[]>()
-  readonly #onDisconnected = new Set<(connection: MeshConnection) => void>()
+  readonly #connections: OpenConnections
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
   #libp2p: Libp2p<MeshServices> | null = null
   #dialler: Dialler | null = null
@@ -68,14 +67,16 @@ export class MeshNode implements Startable {
   #sweep: NodeJS.Timeout | undefined
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
-    this.#clock = components.clock
     this.#machineKey = components.machineKey
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
     this.#gate = new Gate({ view: this.#gateView() }, { strangers: this.strangersMayCome })
-    const connections = { all: () => this.connections(), to: (machineId: MachineId) => this.connectionsTo(machineId) }
-    this.#limits = new PeerLimits({ sources: this.#sources, connections, log: components.log })
+    this.#connections = new OpenConnections(components, {
+      maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
+      onOpened: ({ timeline }, connection) => this.#gate.opened(timeline, connection),
+    })
+    this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
   get strangersMayCome(): boolean {
@@ -123,7 +124,7 @@ export class MeshNode implements Startable {
     this.#dialler = null
     clearInterval(this.#sweep)
     this.#sources.stop()
-    for (const connection of this.#connections.keys()) connection.abort(new AppError('shutting_down'))
+    this.#connections.abort(new AppError('shutting_down'))
     await libp2p?.stop()
   }
 
@@ -133,11 +134,11 @@ export class MeshNode implements Startable {
   }
 
   connections(): MeshConnection[] {
-    return [...this.#connections.values()].filter((connection) => connection.open)
+    return this.#connections.all()
   }
 
   connectionsTo(machineId: MachineId): MeshConnection[] {
-    return (this.#byMachine.get(machineId) ?? []).filter((connection) => connection.open)
+    return this.#connections.to(machineId)
   }
 
   isKnown(machineId: MachineId): boolean {
@@ -186,7 +187,7 @@ export class MeshNode implements Startable {
   }
 
   onDisconnected(listener: (connection: MeshConnection) => void): void {
-    this.#onDisconnected.add(listener)
+    this.#connections.onDisconnected(listener)
   }
 
   /** A machine was found on the local network, or has connected from anywhere for the first time. Nothing of it is proven. */
@@ -209,7 +210,7 @@ export class MeshNode implements Startable {
     if (existing !== undefined) return existing
     const dialler = this.#dialler
     if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
-    const connection = this.#wrap(await dialler.dial(machineId, addresses, signal, othersMs))
+    const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, othersMs))
     if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return connection
   }
@@ -230,7 +231,7 @@ export class MeshNode implements Startable {
 
   #watch(libp2p: Libp2p<MeshServices>): void {
     libp2p.addEventListener('connection:open', (event) => {
-      const connection = this.#wrap(event.detail)
+      const connection = this.#connections.wrap(event.detail)
       if (connection === null) return
       if (this.isKnown(connection.machineId)) this.#gate.remember(connection.host, connection.machineId)
     })
@@ -242,40 +243,9 @@ export class MeshNode implements Startable {
     })
   }
 
-  /** Null for a peer without a MachineId, whose connection is ended. */
-  #wrap(connection: Connection): MeshConnection | null {
-    const known = this.#connections.get(connection)
-    if (known !== undefined) return known
-    const machineId = machineIdOf(connection.remotePeer)
-    if (machineId === null) {
-      connection.abort(new AppError('peer_rejected', 'only Ed25519 machines'))
-      return null
-    }
-    const wrapped = new MeshConnection({ connection, clock: this.#clock }, { machineId })
-    wrapped.meter((traffic) => this.#limits.maySend(wrapped, traffic))
-    if (connection.status !== 'open') return wrapped
-    this.#gate.opened(connection.timeline, wrapped)
-    this.#connections.set(connection, wrapped)
-    this.#byMachine.set(machineId, [...(this.#byMachine.get(machineId) ?? []), wrapped])
-    connection.addEventListener('close', ({ error }) => {
-      wrapped.ended ??= error === undefined ? 'ended by the other side' : `lost: ${errorText(error)}`
-      this.#forget(connection, wrapped)
-    })
-    return wrapped
-  }
-
-  #forget(connection: Connection, wrapped: MeshConnection): void {
-    const { machineId } = wrapped
-    this.#connections.delete(connection)
-    const others = (this.#byMachine.get(machineId) ?? []).filter((one) => one !== wrapped)
-    if (others.length === 0) this.#byMachine.delete(machineId)
-    else this.#byMachine.set(machineId, others)
-    for (const listener of this.#onDisconnected) listener(wrapped)
-  }
-
   async #register(libp2p: Libp2p<MeshServices>, protocol: string, handler: StreamHandler): Promise<void> {
     const answer = (stream: Parameters<Parameters<Libp2p['handle']>[1]>[0], connection: Connection): void => {
-      const wrapped = this.#wrap(connection)
+      const wrapped = this.#connections.wrap(connection)
       if (wrapped !== null) handler(wrapped, new MeshStream({ stream, connection: wrapped }, { early: false }))
     }
     await libp2p.handle(protocol, answer, { maxInboundStreams: MAX_STREAMS_PER_CONNECTION, maxOutboundStreams: MAX_STREAMS_PER_CONNECTION })
