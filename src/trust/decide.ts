@@ -1,16 +1,10 @@
 import type { MachineId } from '../protocol/ids.ts'
-import type { TrustDecision, TrustLevel } from '../protocol/reasons.ts'
-
-/** What the operator has said about one agent, as far as the decision needs it. */
-export interface Standing {
-  readonly trust: TrustLevel
-  /** Pinned machines; empty = the agent may come from any. */
-  readonly machines: readonly MachineId[]
-}
+import type { TrustDecision } from '../protocol/reasons.ts'
+import type { Contact } from './contact.ts'
 
 export interface TrustQuestion {
   /** Null: the agent is no contact. */
-  readonly contact: Standing | null
+  readonly contact: Pick<Contact, 'trust' | 'machines'> | null
   /** The machine as the connection itself proved it. */
   readonly machineId: MachineId
   /** The agent has revoked its key, or its presence on this machine. */

@@ -53,29 +53,21 @@ const verified = (statement: Statement): Statement => {
   throw new AppError('malformed', 'a revocation that its agent did not sign')
 }
 
-/** The statements of one agent, as few as say it all. */
-interface Revoked {
-  /** The word about the key itself; it makes those about machines superfluous. */
-  everywhere: Statement | null
-  readonly machines: Map<MachineId, Statement>
-}
+/** The statements of one agent, as few as say it all: that about the key itself (null) makes those about machines superfluous. */
+type Revoked = ReadonlyMap<MachineId | null, Statement>
 
-const isWhole = ({ everywhere, machines }: Revoked): boolean => everywhere !== null || machines.size > MAX_REVOKED_MACHINES
+const isWhole = (revoked: Revoked): boolean => revoked.has(null) || revoked.size > MAX_REVOKED_MACHINES
 
 /** The table with this statement's agent last, or null when the statement says nothing new. */
 const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): Map<AgentId, Revoked> | null => {
   const { agentId, machineId } = statement
-  const known = table.get(agentId) ?? { everywhere: null, machines: new Map<MachineId, Statement>() }
-  if (known.everywhere !== null || (machineId !== null && (isWhole(known) || known.machines.has(machineId)))) return null
-  const revoked: Revoked =
-    machineId === null
-      ? { everywhere: statement, machines: new Map() }
-      : { everywhere: null, machines: new Map([...known.machines, [machineId, statement]]) }
+  const known: Revoked = table.get(agentId) ?? new Map()
+  if (known.has(machineId) || (machineId !== null && isWhole(known))) return null
+  const revoked: Revoked = new Map([...(machineId === null ? [] : known), [machineId, statement]])
   return new Map([...[...table].filter(([other]) => other !== agentId), [agentId, revoked]])
 }
 
-const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Statement[] =>
-  [...table.values()].flatMap(({ everywhere, machines }) => (everywhere ? [everywhere] : [...machines.values()]))
+const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Statement[] => [...table.values()].flatMap((revoked) => [...revoked.values()])
 
 /** The revocations that are known here, each signed by the agent it is about. Grows only: there is no un-revoke. */
 export class Revocations {
@@ -121,13 +113,13 @@ export class Revocations {
 
   isRevoked(agentId: AgentId, machineId: MachineId): boolean {
     const revoked = this.#table.get(agentId)
-    return revoked !== undefined && (isWhole(revoked) || revoked.machines.has(machineId))
+    return revoked !== undefined && (isWhole(revoked) || revoked.has(machineId))
   }
 
   /** Whether the agent's key itself is revoked, and else on which machines the agent is. */
   of(agentId: AgentId): { revoked: boolean; machines: MachineId[] } {
-    const revoked = this.#table.get(agentId)
-    return revoked === undefined ? { revoked: false, machines: [] } : { revoked: isWhole(revoked), machines: [...revoked.machines.keys()] }
+    const revoked: Revoked = this.#table.get(agentId) ?? new Map()
+    return { revoked: isWhole(revoked), machines: [...revoked.keys()].filter((machineId) => machineId !== null) }
   }
 
   /** Agents whose key itself is revoked. */

@@ -1,5 +1,6 @@
-import { AppError } from '../../base/errors.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import { agentIdOf } from '../../identity/agent-id.ts'
 import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
@@ -10,7 +11,6 @@ import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
 import type { Signatures } from './signatures.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
 import type { Statement } from '../../trust/revocations.ts'
 import type { TrustJudge } from './trust-judge.ts'
 
@@ -30,7 +30,7 @@ export interface PeerLink {
   readonly agentPublicKey: Uint8Array
   /** `pairKey` of the two. */
   readonly pair: string
-  /** How fast it may ask for runs while it is not accepted: each answer costs a signature and a line of the journal. */
+  /** How often it may ask for runs while it is not accepted. */
   readonly strangersRequests: TokenBucket
   /** Revocations that its peer was sent over this link; null until the network's half knows of the link. */
   sentRevocations: Set<Statement> | null

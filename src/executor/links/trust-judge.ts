@@ -11,19 +11,18 @@ export interface TrustJudgeComponents {
 
 /** What the trust rules say of a pair right now. Ourselves on this machine we trust; the ACL still decides. */
 export class TrustJudge {
-  readonly #contacts: Contacts
-  readonly #revocations: Revocations
+  readonly #components: TrustJudgeComponents
   readonly #own: { agentId: AgentId; machineId: MachineId }
 
   constructor(components: TrustJudgeComponents, init: { agentId: AgentId; machineId: MachineId }) {
-    this.#contacts = components.contacts
-    this.#revocations = components.revocations
+    this.#components = components
     this.#own = init
   }
 
   decide(agentId: AgentId, machineId: MachineId): TrustDecision {
-    const revoked = this.#revocations.isRevoked(agentId, machineId)
+    const { contacts, revocations } = this.#components
+    const revoked = revocations.isRevoked(agentId, machineId)
     if (!revoked && agentId === this.#own.agentId && machineId === this.#own.machineId) return 'accept'
-    return decideTrust({ contact: this.#contacts.byAgent(agentId), machineId, revoked })
+    return decideTrust({ contact: contacts.byAgent(agentId), machineId, revoked })
   }
 }
