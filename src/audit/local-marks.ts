@@ -1,7 +1,7 @@
 import { readdir, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { errorText } from '../base/errors.ts'
+import { errnoOf, errorText } from '../base/errors.ts'
 import { ensurePrivateDir } from '../base/file-rights.ts'
 import { lifeOf, ownIdentity, type ProcessIdentity } from '../base/process-identity.ts'
 import { isRequestId } from '../protocol/ids.ts'
@@ -84,7 +84,7 @@ export class LocalMarks extends RunMarks {
       this.ours.add(ours)
       return true
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') this.#warn(error, 'a run of a process that is gone could not be taken over')
+      if (errnoOf(error) !== 'ENOENT') this.#warn(error, 'a run of a process that is gone could not be taken over')
       return false
     }
   }

@@ -2,6 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { link, open, rename, rm } from 'node:fs/promises'
 import { dirname, join, parse } from 'node:path'
 
+import { errnoOf } from './errors.ts'
+
 /** Writes a file of a name of its own beside `path`, with its mode from the first byte, as it is to survive a power cut. Where that fails there is none. */
 const writeBeside = async (path: string, data: string | Uint8Array, mode: number): Promise<string> => {
   const temporary = join(dirname(path), `.${parse(path).base}.${randomBytes(6).toString('hex')}.tmp`)
@@ -41,7 +43,7 @@ export const createFileAtomic = async (path: string, data: string | Uint8Array, 
     // Unlike rename(2), link(2) fails when the name is taken.
     await link(temporary, path)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    if (errnoOf(error) !== 'EEXIST') throw error
   } finally {
     await rm(temporary, { force: true })
   }

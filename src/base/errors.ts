@@ -76,9 +76,11 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof AppError && (code === undefined || error.code === code)
 
+/** The name of the system's error, as `ENOENT`; undefined for any other error. */
+export const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
+
 /** The system says that nothing stands at a path. */
-export const isMissing = (error: unknown): boolean =>
-  ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException | undefined)?.code ?? '')
+export const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? '')
 
 /** What `work` answers; null where it throws: for questions to which "that is not known here" is an answer. */
 export const attempt = <T>(work: () => T): T | null => {

@@ -2,7 +2,7 @@ import { constants, type Stats } from 'node:fs'
 import { mkdir, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-import { AppError, errorText, isMissing } from './errors.ts'
+import { AppError, errnoOf, errorText, isMissing } from './errors.ts'
 import { wayTo } from './way.ts'
 
 export const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
@@ -43,7 +43,7 @@ export const readPrivateFile = async (
   // Not blocking, so that a named pipe put in the file's place cannot hold us here.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
-    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error
+    if (errnoOf(error) !== 'EACCES') throw error
     throw new AppError('loose_permissions', `${path} may not be read by uid ${ourUid()}`, { cause: error, data: { file: path } })
   })
   try {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 
-import { attempt } from './errors.ts'
+import { attempt, errnoOf } from './errors.ts'
 import { birthOf, bootId, isLiving } from './proc-stat.ts'
 
 /** One process, also when it is gone: a pid alone is given to another some day, and each host has its own. `0` where something is not known. */
@@ -60,6 +60,6 @@ const exists = (pid: number): boolean => {
     process.kill(pid, 0)
     return true
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code !== 'ESRCH'
+    return errnoOf(error) !== 'ESRCH'
   }
 }

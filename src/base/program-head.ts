@@ -1,6 +1,6 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs'
 
-import { attempt } from './errors.ts'
+import { attempt, errnoOf } from './errors.ts'
 
 /** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
 const HEAD_BYTES = 4_096
@@ -39,7 +39,7 @@ const beginningOf = (path: string): Beginning | null => {
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EACCES') return null
+    if (errnoOf(error) === 'EACCES') return null
     throw error
   }
   try {

@@ -37,7 +37,8 @@ export function* wayTo(path: string): Generator<WayPoint, void, undefined> {
   }
 }
 
-const namesOf = (path: string): string[] => path.split('/').filter((name) => name !== '' && name !== '.')
+/** Empty names and `.` lead nowhere. */
+export const namesOf = (path: string): string[] => path.split('/').filter((name) => name !== '' && name !== '.')
 
 const standingAt = (path: string): Stats | undefined => {
   try {

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FileAccess, FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd-answers.ts'
@@ -11,7 +11,7 @@ import type { Standing } from './held.ts'
 import { carryOut, type Effect } from './patch-effects.ts'
 import { applyHunks } from './patch-hunks.ts'
 import type { Hunk, PatchChange } from './patch-text.ts'
-import { namingPath, conflict, errnoOf, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
+import { namingPath, conflict, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
 /** Files that one patch names. */

@@ -1,10 +1,10 @@
 import { mkdir, readlink, rmdir } from 'node:fs/promises'
 
-import { AppError } from '../base/errors.ts'
-import { MAX_PATH_LINKS } from '../base/way.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
+import { MAX_PATH_LINKS, namesOf } from '../base/way.ts'
 import type { FilePermit, Root } from '../policy/local/file-permit.ts'
 import { holdRoot, type Found, type Held } from './held.ts'
-import { errnoOf, forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
+import { forbidden, pathOf, systemError, tooMuch } from './refusals.ts'
 import { utf8Text } from '../protocol/text.ts'
 
 /** Directories below a root that one walk holds open, to go back to on `..`. */
@@ -51,9 +51,6 @@ export class Place implements Disposable {
   }
 }
 
-/** As a path is split, empty names and `.` lead nowhere. */
-const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.')
-
 /** What the walk takes for a name must be one for the system too: nothing in it may lead further. */
 const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
 
@@ -74,7 +71,7 @@ const linkText = async (path: string): Promise<string | null> => {
 /** The root that an absolute path is below, and the rest of the way from there. */
 const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root; rest: string[] } | null => {
   for (const root of roots) {
-    for (const way of [partsOf(root.path), partsOf(root.real)])
+    for (const way of [namesOf(root.path), namesOf(root.real)])
       if (way.every((part, i) => parts[i] === part)) return { root, rest: parts.slice(way.length) }
   }
   return null
@@ -169,7 +166,7 @@ class Walk {
     if (++this.#links > MAX_PATH_LINKS) throw systemError('ELOOP')
     const target = await linkText(this.#here.at(name))
     if (target === null) return false
-    const parts = partsOf(target)
+    const parts = namesOf(target)
     if (!target.startsWith('/')) {
       this.#ahead.push(...parts.reverse())
       return true

@@ -1,5 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
+import { namesOf } from '../base/way.ts'
 import { expandBraces } from './braces.ts'
 import { tooMuch } from './refusals.ts'
 
@@ -167,10 +168,7 @@ const isParent = (tokens: readonly Token[]): boolean => tokens.length === 2 && t
 const stepsOf = (pattern: string): Step | 'none' | null => {
   if (pattern.startsWith('/')) return null
   let next: Step | null = null
-  for (const segment of pattern
-    .split('/')
-    .filter((part) => part !== '' && part !== '.')
-    .reverse()) {
+  for (const segment of namesOf(pattern).reverse()) {
     const tokens = segment === '**' ? null : tokensOf(segment)
     if (tokens !== null && isParent(tokens)) return null
     next = { tokens, next, onlyDirectory: next === null && pattern.endsWith('/') }

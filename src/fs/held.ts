@@ -2,10 +2,10 @@ import { closeSync, constants, fstat, lstatSync, open, stat, type BigIntStats } 
 import { open as openHandle, readlink, type FileHandle } from 'node:fs/promises'
 import { promisify } from 'node:util'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 import type { Root } from '../policy/local/file-permit.ts'
 import { mtimeText } from './mtime.ts'
-import { conflict, errnoOf } from './refusals.ts'
+import { conflict } from './refusals.ts'
 
 /** Why there are no files here; null: there are. A path is walked by descriptors of directories, which Linux alone lets be walked from. */
 export const filesProblem = (): string | null =>

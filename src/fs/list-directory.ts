@@ -1,13 +1,14 @@
 import { lstat } from 'node:fs/promises'
 import { posix } from 'node:path'
 
+import { errnoOf } from '../base/errors.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { FsEntry, Result } from '../protocol/rexd-answers.ts'
 import { MAX_LISTED } from '../protocol/rexd-limits.ts'
 import { beneath } from './beneath.ts'
 import { mtimeOf } from './mtime.ts'
-import { namingPath, errnoOf, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
+import { namingPath, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { BoundedEntries, entriesBelow, entryTypeOf, type TreeEntry } from './tree.ts'
 
 export interface ListOptions {

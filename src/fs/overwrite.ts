@@ -1,9 +1,9 @@
 import { constants, fchmodSync, fstatSync, ftruncateSync, writeSync, type BigIntStats } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { requireSame, type Standing } from './held.ts'
-import { errnoOf, refusalOf } from './refusals.ts'
+import { refusalOf } from './refusals.ts'
 
 /** What is written in one step with the look at the file: no more than a moment's work. */
 const FIRST_BYTES = 64 * 1024

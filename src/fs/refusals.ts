@@ -31,9 +31,6 @@ export const requireCount = (name: string, value: number): void => {
 export const systemError = (code: keyof typeof constants.errno): NodeJS.ErrnoException =>
   Object.assign(new Error(code), { code, errno: -constants.errno[code] })
 
-/** The name of the system's error, as `ENOENT`. */
-export const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
-
 /** Only regular files have content for us: reading a device or a pipe takes something away from others, or waits. */
 export const requireRegular = (info: BigIntStats, path: string): void => {
   if (info.isFile()) return

@@ -2,8 +2,9 @@ import { randomBytes } from 'node:crypto'
 import { constants, renameSync, type BigIntStats } from 'node:fs'
 import { link, lstat, open, unlink, type FileHandle } from 'node:fs/promises'
 
+import { errnoOf } from '../base/errors.ts'
 import { isAt, requireSame, type Found, type Held, type Standing } from './held.ts'
-import { errnoOf, systemError } from './refusals.ts'
+import { systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 /** What file systems without hard links say to one (link(2)): vfat, exFAT, many in user space. */

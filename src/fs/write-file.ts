@@ -1,6 +1,6 @@
 import type { BigIntStats } from 'node:fs'
 
-import { isAppError } from '../base/errors.ts'
+import { errnoOf, isAppError } from '../base/errors.ts'
 import { NEVER } from '../base/abortable.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd-answers.ts'
@@ -9,7 +9,7 @@ import { exclusively } from './exclusive.ts'
 import type { Held, Standing } from './held.ts'
 import { mtimeOf, statBehind } from './mtime.ts'
 import { append, overwrite } from './overwrite.ts'
-import { namingPath, errnoOf, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
+import { namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { requireWritable, stage, type Staged } from './staged.ts'
 
 /** Times that a file which comes and goes is looked for again before a write gives up. */

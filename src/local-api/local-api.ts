@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
 
-import { AppError, attempt, errorCodeOf } from '../base/errors.ts'
+import { AppError, attempt, errnoOf, errorCodeOf } from '../base/errors.ts'
 import type { Environment } from '../base/environment.ts'
 import { httpCall, type HttpAnswer, type HttpCall } from './http-call.ts'
 import { dataDirOf, pathsIn, type DataPaths, type InstanceChoice } from './paths.ts'
@@ -28,8 +28,6 @@ export interface ApiCall {
 const MAX_ANSWER = 256 * 1024 * 1024
 
 const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
-
-const errnoOf = (error: unknown): string => (error as NodeJS.ErrnoException | undefined)?.code ?? ''
 
 const readSmall = (path: string): string | null => attempt(() => readFileSync(path, 'utf8').trim())
 
@@ -57,7 +55,7 @@ export class LocalApi {
     try {
       return await bodyOf(call, await httpCall(to, this.#request(call, url)))
     } catch (error) {
-      throw NO_DAEMON.has(errnoOf(error)) ? this.#notRunning() : asUnreachable(error, call.signal)
+      throw NO_DAEMON.has(errnoOf(error) ?? '') ? this.#notRunning() : asUnreachable(error, call.signal)
     }
   }
 
@@ -141,7 +139,7 @@ const errorOf = (status: number, text: string): AppError => {
 }
 
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
-  if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === '') return error
+  if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === undefined) return error
   const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
   return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error })
 }

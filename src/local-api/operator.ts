@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation, RUN_OPERATION } from '../identity/operator-proof.ts'
 import type { LocalApi } from './local-api.ts'
 
@@ -19,7 +19,7 @@ const operatorKey = (path: string): Uint8Array => {
   try {
     text = readFileSync(path, 'utf8')
   } catch (error) {
-    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    const missing = errnoOf(error) === 'ENOENT'
     throw new AppError('operator_proof_required', `${path} ${missing ? 'is missing' : 'may not be read by this user'}`, { cause: error })
   }
   const key = decodeOperatorKey(text)

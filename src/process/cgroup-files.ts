@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileS
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
+import { errnoOf } from '../base/errors.ts'
 import { processOf, send } from './signals.ts'
 import { CELL_END_MS, CELL_LOOK_MS } from './process-tree.ts'
 
@@ -97,7 +98,7 @@ export const makeGroup = (directory: string): boolean => {
     mkdirSync(directory)
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
+    if (errnoOf(error) === 'EEXIST') return false
     throw error
   }
 }

@@ -1,5 +1,6 @@
 import { rmdirSync } from 'node:fs'
 
+import { errnoOf } from '../base/errors.ts'
 import { statOf } from '../base/proc-stat.ts'
 import { endGroup, hasControl, killGroup, readControl, walkMembers, writeControl } from './cgroup-files.ts'
 import type { Hierarchy } from './cgroup-hierarchy.ts'
@@ -102,7 +103,7 @@ export class CgroupLeaf {
     try {
       setMemory(directory, bytes)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EBUSY') throw error
+      if (errnoOf(error) !== 'EBUSY') throw error
       this.kill()
     }
   }

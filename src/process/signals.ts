@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
-import { attempt } from '../base/errors.ts'
+import { attempt, errnoOf } from '../base/errors.ts'
 import { birthOf, statOf } from '../base/proc-stat.ts'
 import type { TimeShare } from '../base/time-sharing.ts'
 
@@ -54,7 +54,7 @@ export const mayNotSignal = (target: number): boolean => {
     process.kill(target, 0)
     return false
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
+    return errnoOf(error) === 'EPERM'
   }
 }
 

@@ -5,6 +5,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { ReadStream } from 'node:tty'
 import { promisify } from 'node:util'
 
+import { errnoOf } from '../base/errors.ts'
 import { loadPty, type NativePty } from './native-pty.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
@@ -97,7 +98,7 @@ const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promis
       at += (await writeTo(fd, bytes, at)).bytesWritten
       pause = TYPE_PAUSE_MS
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
+      if (errnoOf(error) !== 'EAGAIN') throw error
       // The terminal is full while its program does not read.
       await sleep(pause)
       pause = Math.min(2 * pause, MAX_TYPE_PAUSE_MS)

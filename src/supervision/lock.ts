@@ -1,7 +1,7 @@
 import { open, rm, stat } from 'node:fs/promises'
 import { DatabaseSync } from 'node:sqlite'
 
-import { AppError, errorText } from '../base/errors.ts'
+import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
 import { answers } from '../base/unix-socket.ts'
@@ -31,7 +31,7 @@ export const lookAtLock = async ({ lock, pid }: LockPaths): Promise<Held> => {
   try {
     await stat(lock)
   } catch (error) {
-    return { kind: (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'free' : 'unknown' }
+    return { kind: errnoOf(error) === 'ENOENT' ? 'free' : 'unknown' }
   }
   try {
     const database = new DatabaseSync(lock, { readOnly: true, timeout: 0 })

@@ -2,7 +2,7 @@ import { lstatSync, realpathSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 
 import type { Environment } from '../../base/environment.ts'
-import { errorText } from '../../base/errors.ts'
+import { errnoOf, errorText } from '../../base/errors.ts'
 import type { TomlReader, TomlPath, TomlTable } from '../../base/toml-reader.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK } from '../../protocol/rexd-limits.ts'
@@ -131,7 +131,7 @@ const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
     if (lstatSync(path).isSymbolicLink()) toml.warning(place, `is a link; what it leads to now stays the root: ${JSON.stringify(real)}`)
     return [Object.freeze({ path, real, dev: info.dev, ino: info.ino })]
   } catch (error) {
-    const missing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    const missing = errnoOf(error) === 'ENOENT'
     toml.problem(place, missing ? `${JSON.stringify(path)} is not there: make the directory, or name another` : errorText(error))
     return []
   }

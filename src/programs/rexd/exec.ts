@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 import { buffer } from 'node:stream/consumers'
 
-import { errorText } from '../../base/errors.ts'
+import { errnoOf, errorText } from '../../base/errors.ts'
 import { connect } from '../../client/client.ts'
 import type { ConnectionState } from '../../client/connection.ts'
 import { RexdDisconnected } from '../../client/errors.ts'
@@ -157,7 +157,7 @@ export const rexdExec = async (argv: readonly string[]): Promise<number> => {
       await client.close()
     }
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EPIPE') return EXIT_NOT_READ
+    if (errnoOf(error) === 'EPIPE') return EXIT_NOT_READ
     process.stderr.write(`rexd: ${errorText(error)}\n`)
     return interrupts.failure
   } finally {
