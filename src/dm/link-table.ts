@@ -17,7 +17,7 @@ import type { LinkPort } from './link-port.ts'
 import { NonceSupply } from './nonce-supply.ts'
 import { StreamPool } from './stream-pool.ts'
 
-/** Links that one connection carries: two that crossed, and the successors of both. The oldest makes room. */
+/** Links that one connection carries: two that crossed, and those that follow them. The oldest makes room. */
 export const MAX_LINKS_PER_CONNECTION = 4
 
 /** A link, and everything that is closed with it. */

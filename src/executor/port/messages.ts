@@ -201,7 +201,7 @@ export const toNetwork = union('to-network', {
   snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
   /** A link's standing changed; anything but accept, accept_with_flag or unknown means: close it now. */
   link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
-  /** Revocations of ours and of those we know, to hand to the peer of a link that just opened. */
+  /** Revocations of ours and of those we know, to hand to the peer of a link. */
   link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
   /** The settings of docs/config.md by their names, and the two secrets that this half needs: Noise's and the API's. */
   settings: [
