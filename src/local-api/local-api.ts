@@ -41,9 +41,15 @@ export class LocalApi {
     this.paths = pathsIn(dataDirOf(init.instance))
   }
 
-  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`. */
+  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`, also for what is no answer of a daemon. */
   async json<T>(call: ApiCall): Promise<T> {
-    return JSON.parse(await readAll(await this.open(call))) as T
+    const body = await this.open(call)
+    try {
+      return JSON.parse(await readAll(body)) as T
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw asUnreachable(error, call.signal)
+      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer is no JSON', { cause: error })
+    }
   }
 
   /** The body of a 2xx answer, unread. Throws as `json` does. */

@@ -98,12 +98,13 @@ const makeFile = async (path: string): Promise<void> => {
 
 /** Null where another has it. Throws where this file system has no locks. */
 const take = (path: string): DatabaseSync | null => {
-  const database = new DatabaseSync(path, { timeout: LOOK_MS })
+  let database: DatabaseSync | null = null
   try {
+    database = new DatabaseSync(path, { timeout: LOOK_MS })
     database.exec('BEGIN EXCLUSIVE')
     return database
   } catch (error) {
-    database.close()
+    database?.close()
     if (isBusy(error)) return null
     throw new AppError('conflict', `${path} cannot be locked: ${errorText(error)}`, { cause: error, data: { file: path } })
   }

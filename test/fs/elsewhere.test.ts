@@ -48,11 +48,11 @@ test('where no directory can be held, a session has no files and says so, and co
   await writeFile(join(host.root, 'file'), 'old')
   const session = await host.open()
   const path = { session, path: 'file' }
-  await refuses(host.executor.file({ type: 'file_read', ...path, offset: 0, length: null }), 'unsupported_capability', { capability: 'fs' })
+  await refuses(host.executor.file({ method: 'fs.read', ...path, offset: 0, length: null }), 'unsupported_capability', { capability: 'fs' })
   const write = { mode: 'replace', mkdir_parents: false, atomic: false, expected_mtime: null, data: Buffer.from('new') } as const
-  await refuses(host.executor.file({ type: 'file_write', ...path, ...write }), 'unsupported_capability', { capability: 'fs' })
+  await refuses(host.executor.file({ method: 'fs.write', ...path, ...write }), 'unsupported_capability', { capability: 'fs' })
   await refuses(
-    host.open({ capabilities: ['fs'] }).then(async (one) => host.executor.file({ type: 'file_stat', session: one, path: 'file' })),
+    host.open({ capabilities: ['fs'] }).then(async (one) => host.executor.file({ method: 'fs.stat', session: one, path: 'file' })),
     'unsupported_capability',
   )
   const run = await host.run(session, ['pwd'])

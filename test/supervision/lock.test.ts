@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -193,4 +193,11 @@ test('whoever removes the lock’s file lets no second daemon in beside one that
   first.give()
   await until('its pid is gone', async () => !(await readdir(dir)).includes('x0xd.pid'))
   assert.equal(await second.take(), 'held')
+})
+
+test('what stands in the place of the lock and is no file is named', async (t) => {
+  const paths = pathsIn(await tempDir(t))
+  await mkdir(paths.lock)
+  const refused = new DataDirLock({ ...paths, apiSocket: null }).start()
+  await assert.rejects(refused, (error) => isAppError(error, 'conflict') && error.message.startsWith(`${paths.lock} cannot be locked: `))
 })

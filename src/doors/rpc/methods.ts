@@ -118,19 +118,19 @@ export class Methods {
     'fs.read': async (params) => this.#read(params),
     'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
       const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
-      const call = { type: 'file_write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data } as const
+      const call = { method: 'fs.write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data } as const
       const written = await this.#file(call)
       giveBack(data)
       return written
     },
     'fs.list': async ({ session_id, path, recursive, max_entries = null }) =>
-      this.#file({ type: 'file_list', session: session_id, path, recursive, max_entries }),
+      this.#file({ method: 'fs.list', session: session_id, path, recursive, max_entries }),
     'fs.glob': async ({ session_id, pattern, cwd = '.', max_matches = null }) =>
-      this.#file({ type: 'file_glob', session: session_id, path: cwd, pattern, max_matches }),
-    'fs.stat': async ({ session_id, path }) => this.#file({ type: 'file_stat', session: session_id, path }),
+      this.#file({ method: 'fs.glob', session: session_id, path: cwd, pattern, max_matches }),
+    'fs.stat': async ({ session_id, path }) => this.#file({ method: 'fs.stat', session: session_id, path }),
     'fs.edit': async ({ session_id, path, old_string, new_string, replace_all, expected_mtime }) =>
       this.#file({
-        type: 'file_edit',
+        method: 'fs.edit',
         session: session_id,
         path,
         old_string: decode(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
@@ -140,7 +140,7 @@ export class Methods {
       }),
     'fs.patch': async ({ session_id, patch_text, cwd = '.' }) =>
       this.#file({
-        type: 'file_patch',
+        method: 'fs.patch',
         session: session_id,
         path: cwd,
         patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK),
@@ -222,7 +222,7 @@ export class Methods {
   }
 
   async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
-    const call = { type: 'file_read', session: this.#session(session_id).id, path, offset, length: asked ?? null } as const
+    const call = { method: 'fs.read', session: this.#session(session_id).id, path, offset, length: asked ?? null } as const
     const { result, data } = await this.#components.executor.file(call)
     const { truncated, ...rest } = result as { size: number; mtime: string; mtime_ms: number; truncated: boolean }
     // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.

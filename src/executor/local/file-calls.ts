@@ -22,31 +22,21 @@ import type { FileAnswer, FileCall } from '../port/local-executor.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
 
-const METHODS = {
-  file_read: 'fs.read',
-  file_write: 'fs.write',
-  file_list: 'fs.list',
-  file_glob: 'fs.glob',
-  file_stat: 'fs.stat',
-  file_edit: 'fs.edit',
-  file_patch: 'fs.patch',
-} as const satisfies Record<FileCall['type'], string>
+const CHANGES: readonly FileCall['method'][] = ['fs.write', 'fs.edit', 'fs.patch']
 
-const CHANGES: readonly FileCall['type'][] = ['file_write', 'file_edit', 'file_patch']
-
-const placesOf = ({ type }: FileCall): number => (type === 'file_read' || type === 'file_stat' ? FILE_LOOK_PLACES : FILE_CALL_PLACES)
+const placesOf = ({ method }: FileCall): number => (method === 'fs.read' || method === 'fs.stat' ? FILE_LOOK_PLACES : FILE_CALL_PLACES)
 
 /** Bytes that go into files. */
 const contentOf = (call: FileCall): number | null => {
-  if (call.type === 'file_write') return call.data.length
-  if (call.type === 'file_edit') return call.new_string.length
-  return call.type === 'file_patch' ? call.patch_text.length : null
+  if (call.method === 'fs.write') return call.data.length
+  if (call.method === 'fs.edit') return call.new_string.length
+  return call.method === 'fs.patch' ? call.patch_text.length : null
 }
 
 /** What a look into a directory asks for. */
 const lookedFor = (call: FileCall): { readonly pattern?: string; readonly recursive?: boolean } => {
-  if (call.type === 'file_glob') return { pattern: call.pattern.slice(0, MAX_JOURNALLED_PATTERN) }
-  return call.type === 'file_list' ? { recursive: call.recursive } : {}
+  if (call.method === 'fs.glob') return { pattern: call.pattern.slice(0, MAX_JOURNALLED_PATTERN) }
+  return call.method === 'fs.list' ? { recursive: call.recursive } : {}
 }
 
 const text = (bytes: Uint8Array, name: string): string => {
@@ -64,13 +54,13 @@ interface Asking {
 
 /** Divides an absolute pattern into the directory that its first names spell and the pattern from there. */
 const placed = (call: FileCall): FileCall =>
-  call.type === 'file_glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
+  call.method === 'fs.glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
 
 /** Looks at files, or changes them, within the rights of the session; in the journal first. */
 export const answerFileCall = async (engine: LocalEngine, session: LocalSession, asked: FileCall): Promise<FileAnswer> => {
   const { key, rights } = session
   const call = placed(asked)
-  const access: FileAccess = CHANGES.includes(call.type) ? 'write' : 'read'
+  const access: FileAccess = CHANGES.includes(call.method) ? 'write' : 'read'
   const permitFor = (path: string, wanted: FileAccess): FilePermit => {
     const problem = filesProblem()
     if (problem !== null) throw new AppError('unsupported_capability', problem, { data: { capability: 'fs' } })
@@ -80,7 +70,7 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   }
   const event = access === 'write' ? 'file_write' : 'file_read'
   const record = async (path: string, bytes: number | null): Promise<void> =>
-    engine.components.journal.record({ event, ...key, method: METHODS[call.type], path, bytes, ...lookedFor(call) })
+    engine.components.journal.record({ event, ...key, method: call.method, path, bytes, ...lookedFor(call) })
   // What a patch changes is known when it is read.
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
@@ -92,14 +82,14 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
     })
   } catch (error) {
     // A file's line without a `refused` line behind it says that it was done.
-    if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: METHODS[call.type], argv: null }, error)
+    if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: call.method, argv: null }, error)
     throw error
   }
 }
 
 const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce, share }: Asking): Promise<FileAnswer> => {
-  switch (call.type) {
-    case 'file_read': {
+  switch (call.method) {
+    case 'fs.read': {
       const { data, ...result } = await readFile(
         permit,
         { offset: call.offset, ...(call.length === null ? {} : { length: call.length }) },
@@ -107,23 +97,23 @@ const perform = async (call: FileCall, permit: FilePermit, { permitFor, announce
       )
       return { result, data }
     }
-    case 'file_write':
+    case 'fs.write':
       return plain(await writeFile(permit, call, share.signal))
-    case 'file_list': {
+    case 'fs.list': {
       const maxEntries = Math.min(call.max_entries ?? MAX_LISTED, MAX_LISTED)
       return plain(await listDirectory(permit, { recursive: call.recursive, maxEntries }, share))
     }
-    case 'file_glob': {
+    case 'fs.glob': {
       const maxMatches = Math.min(call.max_matches ?? MAX_LISTED, MAX_LISTED)
       return plain(await globFiles(permit, { pattern: call.pattern, maxMatches }, share))
     }
-    case 'file_stat':
+    case 'fs.stat':
       return plain(await statPath(permit))
-    case 'file_edit': {
+    case 'fs.edit': {
       const [old_string, new_string] = [text(call.old_string, 'old_string'), text(call.new_string, 'new_string')]
       return plain(await editFile(permit, { ...call, old_string, new_string }, share))
     }
-    case 'file_patch': {
+    case 'fs.patch': {
       const base = call.path
       const from = (path: string): string => (path.startsWith('/') ? path : `${base}/${path}`)
       const changes = parsePatch(text(call.patch_text, 'patch_text'))

@@ -24,27 +24,27 @@ interface OfFile {
   readonly path: string
 }
 export type FileCall =
-  | (OfFile & { readonly type: 'file_read'; readonly offset: number; readonly length: number | null })
+  | (OfFile & { readonly method: 'fs.read'; readonly offset: number; readonly length: number | null })
   | (OfFile & {
-      readonly type: 'file_write'
+      readonly method: 'fs.write'
       readonly mode: 'create' | 'replace' | 'append'
       readonly mkdir_parents: boolean
       readonly atomic: boolean
       readonly expected_mtime: string | null
       readonly data: Uint8Array
     })
-  | (OfFile & { readonly type: 'file_list'; readonly recursive: boolean; readonly max_entries: number | null })
-  | (OfFile & { readonly type: 'file_glob'; readonly pattern: string; readonly max_matches: number | null })
-  | (OfFile & { readonly type: 'file_stat' })
+  | (OfFile & { readonly method: 'fs.list'; readonly recursive: boolean; readonly max_entries: number | null })
+  | (OfFile & { readonly method: 'fs.glob'; readonly pattern: string; readonly max_matches: number | null })
+  | (OfFile & { readonly method: 'fs.stat' })
   | (OfFile & {
-      readonly type: 'file_edit'
+      readonly method: 'fs.edit'
       readonly old_string: Uint8Array
       readonly new_string: Uint8Array
       readonly replace_all: boolean
       readonly expected_mtime: string | null
     })
   /** `path`: what relative paths of the patch go on from. */
-  | (OfFile & { readonly type: 'file_patch'; readonly patch_text: Uint8Array })
+  | (OfFile & { readonly method: 'fs.patch'; readonly patch_text: Uint8Array })
 
 /** The object of the protocol without its content, and the content. */
 export interface FileAnswer {

@@ -45,7 +45,7 @@ const countReads = (executor: LocalExecutor): { count: number } => {
   const reads = { count: 0 }
   const file = executor.file.bind(executor)
   executor.file = async (call) => {
-    if (call.type === 'file_read') reads.count += 1
+    if (call.method === 'fs.read') reads.count += 1
     return file(call)
   }
   return reads

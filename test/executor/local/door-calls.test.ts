@@ -20,7 +20,7 @@ test('so many calls are answered at once; what is beyond is refused, and the nex
   const host = await LocalHost.start(t)
   const session = await host.open()
   const beyond = 10
-  const stat = async (): Promise<object> => host.executor.file({ type: 'file_stat', session, path: '.' })
+  const stat = async (): Promise<object> => host.executor.file({ method: 'fs.stat', session, path: '.' })
   const answers = await Promise.allSettled(Array.from({ length: MAX_PORT_CALLS + beyond }, stat))
   const refused = answers.filter((answer) => answer.status === 'rejected')
   assert.equal(refused.length, beyond)
@@ -33,7 +33,7 @@ test('who closes a session is not refused for the calls of others', async (t) =>
   const host = await LocalHost.start(t)
   const [session, other] = [await host.open(), await host.open()]
   const { run } = await host.run(other, ['sleep', '1000'])
-  const stat = async (): Promise<object> => host.executor.file({ type: 'file_stat', session, path: '.' })
+  const stat = async (): Promise<object> => host.executor.file({ method: 'fs.stat', session, path: '.' })
   const calls = Array.from({ length: MAX_PORT_CALLS }, stat)
   assert.equal(await host.executor.close(other), 1)
   await run.ended

@@ -99,7 +99,7 @@ test('a session that is being closed takes no command and no file', async (t) =>
   const run = await running(host, session, 'deaf')
   const closing = host.close(session)
   await refuses(host.run(session, ['true']), 'unknown_session')
-  await refuses(host.executor.file({ type: 'file_stat', session, path: '.' }), 'unknown_session')
+  await refuses(host.executor.file({ method: 'fs.stat', session, path: '.' }), 'unknown_session')
   await until(() => run.warnings.includes('cancelled'))
   await clock.advance(KILL_GRACE_MS)
   await Promise.all([closing, run.outcome()])

@@ -8,32 +8,23 @@ import { FILE_LOOK_PLACES, MAX_FILE_PLACES } from '../../../src/protocol/rexd-li
 import { everythingIn, refuses } from '../../support/file-permit.ts'
 import { LocalHost, type LocalHostOptions, type Opening } from '../../support/local-engine.ts'
 
-type FileMethod = FileCall['type']
+type FileMethod = FileCall['method']
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 
 /** One call of each kind, on a path. */
 const CALLS: { readonly [M in FileMethod]: (path: string) => object } = {
-  file_read: (path) => ({ path, offset: 0, length: null }),
-  file_write: (path) => ({ path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data: bytes('old') }),
-  file_list: (path) => ({ path, recursive: false, max_entries: null }),
-  file_glob: (path) => ({ path, pattern: '*', max_matches: null }),
-  file_stat: (path) => ({ path }),
-  file_edit: (path) => ({ path, old_string: bytes('old'), new_string: bytes('fresh'), replace_all: false, expected_mtime: null }),
-  file_patch: (path) => ({ path, patch_text: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch') }),
-}
-const NAMES: Readonly<Record<FileMethod, string>> = {
-  file_read: 'fs.read',
-  file_write: 'fs.write',
-  file_list: 'fs.list',
-  file_glob: 'fs.glob',
-  file_stat: 'fs.stat',
-  file_edit: 'fs.edit',
-  file_patch: 'fs.patch',
+  'fs.read': (path) => ({ path, offset: 0, length: null }),
+  'fs.write': (path) => ({ path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data: bytes('old') }),
+  'fs.list': (path) => ({ path, recursive: false, max_entries: null }),
+  'fs.glob': (path) => ({ path, pattern: '*', max_matches: null }),
+  'fs.stat': (path) => ({ path }),
+  'fs.edit': (path) => ({ path, old_string: bytes('old'), new_string: bytes('fresh'), replace_all: false, expected_mtime: null }),
+  'fs.patch': (path) => ({ path, patch_text: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch') }),
 }
 const methods = Object.keys(CALLS) as FileMethod[]
-const CHANGES: readonly FileMethod[] = ['file_write', 'file_edit', 'file_patch']
-const ON_DIRECTORIES: readonly FileMethod[] = ['file_list', 'file_glob', 'file_patch']
+const CHANGES: readonly FileMethod[] = ['fs.write', 'fs.edit', 'fs.patch']
+const ON_DIRECTORIES: readonly FileMethod[] = ['fs.list', 'fs.glob', 'fs.patch']
 
 const hostWith = async (t: TestContext, opening: Opening = {}, options: LocalHostOptions = {}) => {
   const host = await LocalHost.start(t, options)
@@ -41,28 +32,28 @@ const hostWith = async (t: TestContext, opening: Opening = {}, options: LocalHos
   await writeFile(join(host.root, 'file'), 'old')
   const session = await host.open(opening)
   const call = (method: FileMethod, path: string, more: object = {}): Promise<FileAnswer> =>
-    host.executor.file({ type: method, session, ...CALLS[method](path), ...more } as FileCall)
+    host.executor.file({ method, session, ...CALLS[method](path), ...more } as FileCall)
   return { host, session, call }
 }
 
 const pathFor = (method: FileMethod): string => (ON_DIRECTORIES.includes(method) ? 'dir' : 'file')
 
 for (const method of methods)
-  test(`${NAMES[method]} is answered, and has its line before`, async (t) => {
+  test(`${method} is answered, and has its line before`, async (t) => {
     const { host, session, call } = await hostWith(t)
     const { result } = await call(method, pathFor(method))
     assert.equal(typeof result, 'object')
     const { ts: _ts, chain: _chain, n: _n, prev: _prev, ...line } = (await host.lines()).find(({ event }) => event.startsWith('file_'))!
     const changes = CHANGES.includes(method)
-    const content = { file_write: 3, file_edit: 5, file_patch: bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch').length }
+    const content = { 'fs.write': 3, 'fs.edit': 5, 'fs.patch': bytes('*** Begin Patch\n*** Add File: added\n+x\n*** End Patch').length }
     assert.deepEqual(line, {
       event: changes ? 'file_write' : 'file_read',
       door: 'stdio',
       session_id: session,
       client_name: 'a test',
-      method: NAMES[method],
+      method,
       path: join(host.root, pathFor(method)),
-      ...(method === 'file_glob' ? { pattern: '*' } : method === 'file_list' ? { recursive: false } : {}),
+      ...(method === 'fs.glob' ? { pattern: '*' } : method === 'fs.list' ? { recursive: false } : {}),
       bytes: changes ? content[method as keyof typeof content] : null,
     })
   })
@@ -72,7 +63,7 @@ test('every path that a patch changes has its line before', async (t) => {
   const patch = ['*** Add File: new', '+x', `*** Update File: ${host.root}/file`, '*** Move to: dir/moved', '*** Delete File: dir/gone']
   await writeFile(join(host.root, 'dir/gone'), '')
   const patch_text = bytes(['*** Begin Patch', ...patch, '*** End Patch'].join('\n'))
-  await call('file_patch', '.', { patch_text })
+  await call('fs.patch', '.', { patch_text })
   const lines = (await host.lines()).filter(({ event }) => event === 'file_write')
   const paths = ['new', 'file', 'dir/moved', 'dir/gone'].map((path) => ({ path: join(host.root, path), bytes: null }))
   assert.deepEqual(
@@ -90,7 +81,7 @@ test('what is outside the roots is refused to every method, and what was tried i
   const paths = ['/etc', '..', '../app2', `${host.root}2`, `${host.root}/../app2`, 'dir/../../app2', 'out', 'out/file', '/proc/1/root/etc']
   for (const method of methods)
     for (const path of paths) {
-      if (method === 'file_stat' && path === 'out') continue
+      if (method === 'fs.stat' && path === 'out') continue
       await refuses(call(method, path), 'forbidden_path', { allowed_roots: [host.root] })
     }
   assert.deepEqual([await everythingIn(host.dir), await readFile(join(host.dir, 'app2/file'), 'utf8')], [before, 'theirs'])
@@ -107,7 +98,7 @@ test('who may only look may not change, and who may only change may not look', a
     const capability = CHANGES.includes(method) ? 'fs.write' : 'fs.read'
     await refuses(mayNot.call(method, pathFor(method)), 'unsupported_capability', { capability })
     const line = (await mayNot.host.lines()).at(-1)!
-    assert.deepEqual(line.event === 'refused' && [line.method, line.code], [NAMES[method], 'unsupported_capability'])
+    assert.deepEqual(line.event === 'refused' && [line.method, line.code], [method, 'unsupported_capability'])
   }
   assert.equal(await readFile(join(looking.host.root, 'file'), 'utf8'), 'old')
 })
@@ -130,7 +121,7 @@ test('a patch is refused as a whole where one of its files is outside, whatever 
       `*** Update File: file\n*** Move to: ${name}\n@@\n-old\n+new`,
     ]) {
       const patch_text = bytes(`*** Begin Patch\n*** Add File: added\n+x\n${change}\n*** End Patch`)
-      await refuses(call('file_patch', '.', { patch_text }), 'forbidden_path')
+      await refuses(call('fs.patch', '.', { patch_text }), 'forbidden_path')
     }
   assert.deepEqual(await everythingIn(host.root), before)
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
@@ -138,14 +129,14 @@ test('a patch is refused as a whole where one of its files is outside, whatever 
 
 test('relative paths of a patch go on from its own path', async (t) => {
   const { host, call } = await hostWith(t)
-  await call('file_patch', 'dir')
-  await call('file_patch', join(host.root, 'dir'), { patch_text: bytes('*** Begin Patch\n*** Add File: ../beside\n+x\n*** End Patch') })
+  await call('fs.patch', 'dir')
+  await call('fs.patch', join(host.root, 'dir'), { patch_text: bytes('*** Begin Patch\n*** Add File: ../beside\n+x\n*** End Patch') })
   assert.deepEqual(await everythingIn(host.root), ['beside', 'dir', 'dir/added', 'file'])
 })
 
 test('a read gives out no more than the session may, and a session may ask for less', async (t) => {
   const { host, call } = await hostWith(t, { limits: { max_file_read_bytes: 2 } })
-  const { result, data } = await call('file_read', 'file')
+  const { result, data } = await call('fs.read', 'file')
   assert.deepEqual([Buffer.from(data).toString(), (result as { truncated: boolean }).truncated], ['ol', true])
   await refuses(host.open({ limits: { max_file_read_bytes: 1_048_577 } }), 'resource_limit')
 })
@@ -153,26 +144,26 @@ test('a read gives out no more than the session may, and a session may ask for l
 test('content of a text that is no UTF-8 is refused, and nothing is changed', async (t) => {
   const { host, call } = await hostWith(t)
   const wrong = Buffer.from([0xff, 0xfe])
-  await refuses(call('file_edit', 'file', { old_string: wrong }), 'bad_request')
-  await refuses(call('file_edit', 'file', { new_string: wrong }), 'bad_request')
-  await refuses(call('file_patch', '.', { patch_text: wrong }), 'bad_request')
+  await refuses(call('fs.edit', 'file', { old_string: wrong }), 'bad_request')
+  await refuses(call('fs.edit', 'file', { new_string: wrong }), 'bad_request')
+  await refuses(call('fs.patch', '.', { patch_text: wrong }), 'bad_request')
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
 })
 
 test('what is not there, or is in the way, is told with its own code', async (t) => {
   const { call } = await hostWith(t)
-  await refuses(call('file_read', 'gone'), 'file_not_found')
-  await refuses(call('file_read', 'dir'), 'file_error', { errno: 'EISDIR' })
-  await refuses(call('file_list', 'file'), 'file_error', { errno: 'ENOTDIR' })
-  await refuses(call('file_write', 'file', { mode: 'create' }), 'conflict')
+  await refuses(call('fs.read', 'gone'), 'file_not_found')
+  await refuses(call('fs.read', 'dir'), 'file_error', { errno: 'EISDIR' })
+  await refuses(call('fs.list', 'file'), 'file_error', { errno: 'ENOTDIR' })
+  await refuses(call('fs.write', 'file', { mode: 'create' }), 'conflict')
   for (const method of methods) for (const path of ['', 'a\0b']) await refuses(call(method, path), 'bad_request')
 })
 
 test('what was asked of files and not done has a line that says why', async (t) => {
   const { host, call } = await hostWith(t)
-  await refuses(call('file_write', './dir/../file', { mode: 'create' }), 'conflict')
-  await refuses(call('file_edit', 'file', { old_string: bytes('not there') }), 'conflict')
-  await refuses(call('file_read', 'gone'), 'file_not_found')
+  await refuses(call('fs.write', './dir/../file', { mode: 'create' }), 'conflict')
+  await refuses(call('fs.edit', 'file', { old_string: bytes('not there') }), 'conflict')
+  await refuses(call('fs.read', 'gone'), 'file_not_found')
   const lines = (await host.lines()) as unknown as { event: string; method: string; path?: string; code?: string }[]
   assert.deepEqual(
     lines.filter(({ event }) => event !== 'session').map(({ event, method, path, code }) => [event, method, code ?? path]),
@@ -188,15 +179,15 @@ test('what was asked of files and not done has a line that says why', async (t) 
 })
 
 for (const method of methods) {
-  const isLook = method === 'file_read' || method === 'file_stat'
-  test(`${NAMES[method]} ${isLook ? 'needs one place of its session' : 'waits for as many places of its session as a patch needs'}`, async (t) => {
+  const isLook = method === 'fs.read' || method === 'fs.stat'
+  test(`${method} ${isLook ? 'needs one place of its session' : 'waits for as many places of its session as a patch needs'}`, async (t) => {
     const { host, session, call } = await hostWith(t)
     const other = await host.open()
     const over = Promise.withResolvers<void>()
     const holding = host.engine.session(session).aboutFiles(MAX_FILE_PLACES - FILE_LOOK_PLACES, () => over.promise)
     const asked = call(method, pathFor(method))
     // Its line stands before that of this one, where it did not have to wait.
-    await call('file_read', 'file', { session: other })
+    await call('fs.read', 'file', { session: other })
     const begun = (await host.lines()).filter((line) => 'path' in line && 'session_id' in line && line.session_id === session)
     assert.equal(begun.length, isLook ? 1 : 0)
     over.resolve()

@@ -16,10 +16,10 @@ import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ruleText } from '../../support/local-policy.ts'
 
 const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<FileAnswer> =>
-  host.executor.file({ type: 'file_write', session, path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data })
+  host.executor.file({ method: 'fs.write', session, path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data })
 
 const read = (host: LocalHost, session: string, path: string): Promise<FileAnswer> =>
-  host.executor.file({ type: 'file_read', session, path, offset: 0, length: null })
+  host.executor.file({ method: 'fs.read', session, path, offset: 0, length: null })
 
 /** Nothing may be done for which there is no line. */
 const isRefused = async (host: LocalHost, session: string): Promise<void> => {
@@ -182,7 +182,7 @@ test('no secret is in the journal: no value, no input, no output, no content of 
   await read(host, session, 'file')
   await write(host, session, 'other', bytes)
   await host.executor.file({
-    type: 'file_edit',
+    method: 'fs.edit',
     ...at,
     old_string: bytes,
     new_string: Buffer.from(`${SECRET}2`),
@@ -190,12 +190,12 @@ test('no secret is in the journal: no value, no input, no output, no content of 
     expected_mtime: null,
   })
   const patch = `*** Begin Patch\n*** Add File: new\n+${SECRET}\n*** End Patch`
-  await host.executor.file({ type: 'file_patch', session, path: '.', patch_text: Buffer.from(patch) })
+  await host.executor.file({ method: 'fs.patch', session, path: '.', patch_text: Buffer.from(patch) })
   const old_string = Buffer.from(`${SECRET}-x`)
   await assert.rejects(
-    host.executor.file({ type: 'file_edit', ...at, old_string, new_string: bytes, replace_all: false, expected_mtime: null }),
+    host.executor.file({ method: 'fs.edit', ...at, old_string, new_string: bytes, replace_all: false, expected_mtime: null }),
   )
-  await assert.rejects(host.executor.file({ type: 'file_patch', session, path: '.', patch_text: bytes }))
+  await assert.rejects(host.executor.file({ method: 'fs.patch', session, path: '.', patch_text: bytes }))
   await assert.rejects(host.run(session, ['true'], { env: { OTHER: SECRET } }))
   await assert.rejects(write(host, session, '/outside', bytes))
   await host.close(session)

@@ -55,11 +55,11 @@ test('a narrower session stays in its directory, whatever it was told before', a
   await mkdir(join(host.root, 'sub'))
   await writeFile(join(host.root, 'secret'), 'x')
   const session = await host.open({ roots: ['sub'] })
-  const stat = (path: string) => host.executor.file({ type: 'file_stat', session, path })
+  const stat = (path: string) => host.executor.file({ method: 'fs.stat', session, path })
   const outside = { allowed_roots: [join(host.root, 'sub')] }
   for (const path of [join(host.root, 'secret'), '../secret', host.root, '/']) await refuses(stat(path), 'forbidden_path', outside)
   await symlink('../secret', join(host.root, 'sub/link'))
-  await refuses(host.executor.file({ type: 'file_read', session, path: 'link', offset: 0, length: null }), 'forbidden_path')
+  await refuses(host.executor.file({ method: 'fs.read', session, path: 'link', offset: 0, length: null }), 'forbidden_path')
   await refuses(host.run(session, ['true'], { cwd: host.root }), 'forbidden_path', outside)
   assert.equal((await host.run(session, ['pwd'])).run.cwd, join(host.root, 'sub'))
 })
@@ -88,7 +88,7 @@ test('a root that another directory was put in the place of is no root any more'
   await rename(join(host.root, 'sub'), join(host.root, 'was'))
   await mkdir(join(host.root, 'sub'))
   const message = /in whose place something else was put/
-  await assert.rejects(host.executor.file({ type: 'file_stat', session, path: '.' }), { code: 'forbidden_path', message })
+  await assert.rejects(host.executor.file({ method: 'fs.stat', session, path: '.' }), { code: 'forbidden_path', message })
   await assert.rejects(host.run(session, ['true']), { code: 'forbidden_path', message })
   await rm(join(host.root, 'sub'), { recursive: true })
   await assert.rejects(host.run(session, ['true']))
@@ -125,12 +125,12 @@ test('a session that was closed or never was is none', async (t) => {
   const closed = await host.open()
   await host.close(closed)
   for (const session of [closed, 's_AAAAAAAAAAAAAAAAAAAAAA', '', '__proto__']) {
-    await refuses(host.executor.file({ type: 'file_stat', session, path: '.' }), 'unknown_session')
-    await refuses(host.executor.file({ type: 'file_list', session, path: '.', recursive: false, max_entries: null }), 'unknown_session')
+    await refuses(host.executor.file({ method: 'fs.stat', session, path: '.' }), 'unknown_session')
+    await refuses(host.executor.file({ method: 'fs.list', session, path: '.', recursive: false, max_entries: null }), 'unknown_session')
     await refuses(host.run(session, ['true']), 'unknown_session')
     await refuses(host.close(session), 'unknown_session')
   }
-  await host.executor.file({ type: 'file_stat', session: mine, path: '.' })
+  await host.executor.file({ method: 'fs.stat', session: mine, path: '.' })
 })
 
 test('the journal has each session from its first line to its last, and what it was refused', async (t) => {
