@@ -35,10 +35,14 @@ const parseAround = (message: Buffer): RpcMessage | null => {
   return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
 }
 
-/** What the bytes of one message say; whatever they are, there is an answer to them. */
-export const parseBytes = (bytes: Buffer): RpcMessage => {
-  const around = bytes.length < LONG ? null : parseAround(bytes)
-  if (around !== null) return around
-  const text = utf8Text(bytes)
+const parseWhole = (message: Buffer): RpcMessage => {
+  const text = utf8Text(message)
   return text === null ? parseFailure('not valid UTF-8') : parseMessage(text)
+}
+
+/** What the bytes of a message say; whatever they are, there is an answer to them. Their memory is given back: nobody reads them afterwards. */
+export const parseBytes = (bytes: Buffer): RpcMessage => {
+  const message = (bytes.length < LONG ? null : parseAround(bytes)) ?? parseWhole(bytes)
+  giveBack(bytes)
+  return message
 }

@@ -1,7 +1,6 @@
 import type { Readable, Writable } from 'node:stream'
 
 import { aborted } from '../../base/abortable.ts'
-import { giveBack } from '../../base/give-back.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/rexd-limits.ts'
@@ -93,9 +92,7 @@ const readLines = async (input: Readable, connection: RpcConnection): Promise<vo
 const takeLine = (line: Line, connection: RpcConnection): void | Promise<void> => {
   if (line === 'too_long') return connection.take(tooLong(MAX_RPC_MESSAGE))
   if (isBlank(line)) return undefined
-  const message = parseBytes(line)
-  giveBack(line)
-  return connection.take(message)
+  return connection.take(parseBytes(line))
 }
 
 /** Such a line says nothing. One that begins with a visible character of ASCII, as JSON does, is not decoded to find out. */
