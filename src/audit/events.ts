@@ -158,7 +158,7 @@ export interface SessionEvent extends LocalKey {
   readonly target: string | null
 }
 
-/** Something was looked at, or is about to be changed. */
+/** A file operation that reads, or that is about to change something. */
 export interface FileEvent extends LocalKey {
   readonly event: 'file_read' | 'file_write'
   readonly method: string
@@ -172,7 +172,7 @@ export interface FileEvent extends LocalKey {
   readonly bytes: number | null
 }
 
-/** Something that a session may not do was asked of it. */
+/** A call of a session that was refused. */
 export interface RefusedEvent extends LocalKey {
   readonly event: 'refused'
   /** Of the run that did not come to be; absent where none was asked for, or it was not requested yet. */
@@ -187,7 +187,7 @@ export interface RefusedEvent extends LocalKey {
   readonly detail: string
 }
 
-/** What an operator changes in whom this agent trusts, or what was to be one's word and is not. */
+/** An operator's change of whom this agent trusts, or a request that claimed to be an operator's and proved nothing. */
 export interface AuthorityEvent {
   readonly event: 'authority'
   /** As `Operation` of the executor's port, or `exec_run`. */
@@ -201,7 +201,7 @@ export interface AuthorityEvent {
   readonly detail: string | null
 }
 
-/** A request that came to a listener without its token, or by another name or from another site. What it says of itself is cut. */
+/** A request to a listener with a missing or wrong token, Host or Origin. Its own texts are cut. */
 export interface HttpRefusedEvent {
   readonly event: 'http_refused'
   /** A code of the error table. */
@@ -215,7 +215,7 @@ export interface HttpRefusedEvent {
   readonly detail: null
 }
 
-/** What may be asked without end, and is written as far as a meter allows. */
+/** A refusal: its caller can cause any number, so a meter says how many are written. */
 export type RefusalEvent = DenialEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent
 
 /** Refusals that were counted instead of written. */

@@ -1,10 +1,10 @@
 import { readLines } from './read-lines.ts'
 
-/** What of each chain stands in one file. */
+/** One file of a journal: which lines of which chains stand in it. */
 export interface JournalPart {
   readonly path: string
   readonly chains: ReadonlyMap<string, { first: number; last: number }>
-  /** Chains that those which begin here name as standing before them. */
+  /** Chains that a chain which begins in this file names as the one before it. */
   readonly follows: ReadonlySet<string>
 }
 
@@ -32,7 +32,7 @@ export const partOf = async (path: string, signal?: AbortSignal): Promise<Journa
 
 type Before = Map<JournalPart, Set<JournalPart>>
 
-/** What the chains say stands before each. */
+/** For each file the files that stand before it, by what the chains in them say. */
 const saidBefore = (parts: readonly JournalPart[]): Before => {
   const holders = new Map<string, JournalPart[]>()
   for (const part of parts)
@@ -53,8 +53,8 @@ const saidBefore = (parts: readonly JournalPart[]): Before => {
 }
 
 /**
- * Oldest first, as the chains say: by their own count, and by the line that each names before its first. The clock
- * is not asked, for it may be set back. Files of which nothing is said stay in the order in which they were given.
+ * Sorts the files, oldest first: by the numbers of the lines of each chain, and by the line that each chain names as the
+ * one before its first. Clocks decide nothing, since they may be set back. Files that no chain orders keep their order.
  */
 export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   const said = saidBefore(parts)

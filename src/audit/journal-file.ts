@@ -6,7 +6,7 @@ import { syncDirectory } from '../base/atomic-file.ts'
 import { AppError } from '../base/errors.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 
-/** Free space, in bytes and as a part of the disk, below which a journal takes nothing but the ends of what runs. */
+/** The floor of free space, in bytes and as a share of the disk: below it a journal takes only the ends of runs. */
 const MIN_FREE_BYTES = 64 * 1024 * 1024
 const MIN_FREE_SHARE = 0.05
 
@@ -41,7 +41,7 @@ export class JournalFile {
   #handle: FileHandle | null = null
   #device = 0
   #inode = 0
-  /** Where our last look saw the end: when it is elsewhere, another process has written. */
+  /** The size at our last look, in bytes: where it differs from the file's, another process has written. */
   #size = 0
   /** The file does not end with a line feed: a line was torn by a full disk or a crash. */
   #torn = false

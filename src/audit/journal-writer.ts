@@ -75,7 +75,7 @@ export class JournalWriter {
     })
   }
 
-  /** To be called before a batch is chosen: opens the file and knows whether there is room for so many bytes, as of a second ago where there was. */
+  /** Call it before a batch is chosen. Opens the file, and sets `low` and `spare`; where there was room for so many bytes it looks at the disk once a second. */
   async ready(bytes: number): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
@@ -84,7 +84,7 @@ export class JournalWriter {
     })
   }
 
-  /** How many of the lines went in, and are safe where one of them announces an effect. Fewer than all: the disk is full. */
+  /** Answers how many of the lines went in; where one of them announces an effect all of these are synced. Fewer than all: the disk is full. */
   async write(batch: readonly PreparedLine[]): Promise<number> {
     return this.#orClose(async () => {
       const opening = await this.#life.opening()
@@ -177,7 +177,7 @@ export class JournalWriter {
     return whole
   }
 
-  /** Lines may be in the file and yet not be safe: they keep their place in the chain, and count as not written. */
+  /** Closes the file where `work` fails. Lines of it may be in the file and not synced: they keep their place in the chain, and count as not written. */
   async #orClose<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work()

@@ -49,9 +49,9 @@ export class Lives {
   readonly #newest = new Map<string, ChainState>()
   /** Each key once, however many lives have it. */
   readonly #signers = new Map<string, JournalSigner>()
-  /** Chains of which the first line that was given stands in the middle, while somebody must have signed. */
+  /** Chains whose beginning is not in the files, where `agentId` must have signed; with the place of their first line here. */
   readonly #headless = new Map<string, Place>()
-  /** The chain before those that were given, which a file may go on from. */
+  /** The chain from which the first of these files goes on, and which is in none of them. */
   #outside: string | null = null
   #begun = 0
   #unlinked = 0
@@ -165,7 +165,10 @@ export class Lives {
     return []
   }
 
-  /** Once all is read: what a later life named is signed by it. A chain that begins in its middle, and of which nothing is signed, may be anybody's. */
+  /**
+   * Once all is read. The signature of a life covers the line that its `began` names in an earlier life. A chain that
+   * begins here in its middle may be anybody's where nothing of it is signed.
+   */
   finish(): { place: Place; finding: Finding }[] {
     for (const state of [...this.#chains.values()].toReversed()) {
       const before = state.signedTo >= 0 && state.after ? this.#chains.get(state.after.chain) : undefined

@@ -37,7 +37,7 @@ export const localMarksOf = (journal: string): string => `${journal}.running`
 
 const listMarks = async (directory: string): Promise<LocalMark[]> => (await readdir(directory)).flatMap((name) => parseName(name) ?? [])
 
-/** Those that run now, and those of which nobody can know from here. */
+/** The runs that go on now, and those whose process cannot be looked at from here. */
 export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
   (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
 
@@ -49,7 +49,7 @@ export class LocalMarks extends RunMarks {
   readonly #us = ownIdentity()
   #usable = false
 
-  /** Where no marks can be made there are none, and that is said. */
+  /** Where no marks can be made there are none, and a warning says so. */
   protected override async find(): Promise<readonly LocalRunKey[]> {
     try {
       await ensurePrivateDir(this.directory)
@@ -76,7 +76,7 @@ export class LocalMarks extends RunMarks {
     return 'session_id' in key ? nameOf(key, this.#us) : null
   }
 
-  /** False: another was faster, or it cannot be, and the next start tries again. */
+  /** Renames the mark to ours. False: another process was faster, or the system refused, and the next start tries again. */
   async #take({ name, key }: LocalMark): Promise<boolean> {
     const ours = nameOf(key, this.#us)
     try {

@@ -22,8 +22,8 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
 }
 
 /**
- * Of the runs of other agents. A crash of ours does not lose a mark. For a power cut the journal's own sync covers it,
- * which follows on the same file system; on another the directory is synced for each.
+ * The marks of other agents' runs. A crash of ours loses none. So that a power cut loses none either, the directory is
+ * synced for each, except where the journal is on the same file system, whose sync follows and covers it.
  */
 export class RunningMarks extends RunMarks {
   readonly #journal: string

@@ -5,16 +5,16 @@ import { hostname } from 'node:os'
 import { attempt, errnoOf } from './errors.ts'
 import { birthOf, bootId, isLiving } from './proc-stat.ts'
 
-/** One process, also when it is gone: a pid alone is given to another some day, and each host has its own. `0` where something is not known. */
+/** Names one process for good, also when it has ended: a pid alone is given again, and every host has it. `0` stands for what is not known. */
 export interface ProcessIdentity {
   readonly pid: number
   /** Clock ticks between the start of the system and its own. */
   readonly started: string
   /** The PID namespace that the pid is one of. */
   readonly namespace: string
-  /** The life of the kernel that it runs on, which containers share, or the name of the host where that has no name; 16 digits. */
+  /** The boot of the kernel that it runs on, which containers share; where there is no boot id, the host's name. 16 hex digits. */
   readonly boot: string
-  /** The installation, which stays the same when the system is started again; 16 digits. */
+  /** The installation, which stays the same over restarts of the system. 16 hex digits. */
   readonly machine: string
 }
 
@@ -46,7 +46,7 @@ export const identityOf = (pid: number): ProcessIdentity => ({
 /** `unknown`: it is of another host or of another PID namespace, into which we do not see, or it hides from us. */
 export const lifeOf = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
   const us = ownIdentity()
-  // On an installation that was started again nothing of before is left.
+  // No process outlives a restart of the installation that it ran on.
   if (other.boot !== us.boot) return other.machine === us.machine && us.machine !== UNKNOWN ? 'gone' : 'unknown'
   if (other.namespace !== us.namespace) return 'unknown'
   if (!exists(other.pid)) return 'gone'

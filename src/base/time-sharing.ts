@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts'
 
-/** How long long works may compute, all of them together, before the event loop does what else there is to do. */
+/** How long all long computations together may run before the event loop goes round. */
 const SLICE_MS = 10
 
 interface Waiter {

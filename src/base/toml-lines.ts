@@ -22,7 +22,7 @@ class TomlLines {
   #at = 0
   #countedTo = 0
   #line = 1
-  /** Elements seen so far of each array of tables. */
+  /** How many elements of each array of tables were read so far, by its path. */
   readonly #elements = new Map<string, number>()
 
   constructor(text: string) {
@@ -125,8 +125,8 @@ const unquote = (quoted: string): string => {
 }
 
 /**
- * Answers the line, from 1, where the value at a path begins; where that is not in the text (a missing
- * key), the line of the nearest thing around it. The text is read at the first question, and once.
+ * Answers for a path the line, from 1, on which its value begins; for a path that the text does not have (a missing key),
+ * the line of the innermost table or array around it. Reads the text once, at the first call.
  */
 export const linesOf = (text: string): ((path: KeyPath) => number) => {
   let lines: ReadonlyMap<string, number> | null = null

@@ -51,7 +51,7 @@ export class Place implements Disposable {
   }
 }
 
-/** What the walk takes for a name must be one for the system too: nothing in it may lead further. */
+/** One name for the system as well: no slash and no NUL, not empty, not `.` or `..`. */
 const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
 
 /** What a link says, null when what stands there is none. */
@@ -133,7 +133,7 @@ class Walk {
     return null
   }
 
-  /** Back to where we came from, which need not be what the system has for `..` by now. */
+  /** Back to the directory from which this one was entered; after a rename the system's `..` may be another. */
   #up(): void {
     if (this.#stack.length === 1) throw this.#forbidden('leads out of the allowed roots')
     this.#stack.pop()?.[Symbol.dispose]()

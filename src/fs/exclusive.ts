@@ -3,15 +3,16 @@ import type { BigIntStats } from 'node:fs'
 import { Turnstile } from '../base/turnstile.ts'
 import type { Found } from './held.ts'
 
-/** Files that are being read or changed here. */
+/** A turnstile for each file that is being read or changed in this process. */
 const busy = new Map<string, Turnstile>()
 
 const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
 /**
- * Does work on these files while nothing else of ours does on any of them; who comes first goes first. What is taken in one
- * order cannot deadlock. By `infoOf` the work learns what is so of one of them in its turn: something of ours may have changed it
- * since it was found. Throws the signal's reason where that aborts the wait; work that has begun is not called off.
+ * Does `work` while no other operation of this process works on any of these files; who comes first goes first. Every
+ * operation takes its files in the same order, so that two cannot wait for one another. `infoOf` answers the status of a file
+ * in its turn, since another operation may have changed it after it was found. Throws the signal's reason while it waits;
+ * work that has begun is not stopped.
  */
 export const exclusively = async <T>(
   files: readonly BigIntStats[],

@@ -36,9 +36,9 @@ export const isTime = (expected: string, nanoseconds: bigint): boolean =>
   expected === mtimeText(nanoseconds) || expected === String(mtimeMs(nanoseconds))
 
 /**
- * Waits until a file that is changed now has another time in milliseconds than it has: clocks of file systems are coarse,
- * and who expects a time would miss a second change within one beat. Before the change, for nothing but a change moves
- * the time on, and what another program writes meanwhile must not be touched. True: it did wait, and the file may be another by now.
+ * Waits until a change made now gives the file a later `mtime_ms` than it has. Clocks of file systems are coarse, and a caller
+ * who expects a time would miss a second change within one tick. The wait comes before the change, since only a change moves
+ * the time on and what another program writes meanwhile must not be touched. True: it did wait, and the file may differ by now.
  */
 export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Promise<boolean> => {
   const before = mtimeMs(mtimeNs)
@@ -51,7 +51,7 @@ export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Pro
   return waited
 }
 
-/** What a file is when it may be changed. It waits once: of one that other programs change all the time there is no better moment. */
+/** The status of a file at a moment when it may be changed (`timeBehind`). It waits once: a file that other programs change all the time has no better moment. */
 export const statBehind = async (file: { stat(): Promise<BigIntStats> }): Promise<BigIntStats> => {
   const info = await file.stat()
   return (await timeBehind(info)) ? file.stat() : info

@@ -5,7 +5,7 @@ import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { requireSame, type Standing } from './held.ts'
 import { refusalOf } from './refusals.ts'
 
-/** What is written in one step with the look at the file: no more than a moment's work. */
+/** As much is written synchronously, right behind the check that the file is unchanged. */
 const FIRST_BYTES = 64 * 1024
 
 const SET_ID_BITS = 0o6000n
@@ -90,7 +90,7 @@ const fill = async (file: FileHandle, data: Uint8Array, progress: Progress): Pro
   if (data.length < size) await file.truncate(data.length)
 }
 
-/** The first of it at once, so that of two servers hardly ever both find the file unchanged. */
+/** Writes the first FIRST_BYTES synchronously, so that two servers hardly ever both find the file unchanged. */
 const writeAll = async (file: FileHandle, data: Uint8Array, position: number, progress: Progress): Promise<void> => {
   for (let done = 0; done < data.length;) {
     if (done === 0) done = writeSync(file.fd, data, 0, Math.min(data.length, FIRST_BYTES), position)
@@ -99,7 +99,7 @@ const writeAll = async (file: FileHandle, data: Uint8Array, position: number, pr
   }
 }
 
-/** Takes away what was written behind an end, at once and only where nobody else has written there since. */
+/** Cuts the file back to `end`, synchronously, and only where nobody else has written behind it since. */
 const isCut = (file: FileHandle, progress: Progress, end: number): boolean => {
   if (progress.end <= end) return true
   try {
@@ -121,7 +121,10 @@ const isRestored = async (file: FileHandle, old: Uint8Array | null, progress: Pr
   }
 }
 
-/** The system does it for everybody but root, who writes. At once, behind the look: a file that is not written keeps them. */
+/**
+ * Takes the set-id bits away, as the system does where anybody but root writes. Synchronously, right behind the check: a file
+ * that is not written keeps them.
+ */
 const isStripped = (file: FileHandle, mode: bigint): boolean => {
   if ((mode & SET_ID_BITS) === 0n) return false
   try {

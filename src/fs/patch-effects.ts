@@ -29,7 +29,7 @@ export type Effect =
   | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
   | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: Standing }
 
-/** Done, and not yet for good. */
+/** A step that is done and can still be undone. */
 interface Done {
   readonly path: string
   undo(): void | Promise<void>
@@ -43,7 +43,7 @@ interface Step {
   perform(): Done | Promise<Done>
 }
 
-/** Everything that a patch does: names first, which can be given back as they were, then contents in their places. */
+/** All steps of a patch. Those that only change names come first, since they can be undone exactly; then contents. */
 class Plan {
   readonly #places = new DisposableStack()
   readonly #made: Made[] = []
@@ -68,7 +68,7 @@ class Plan {
     }
   }
 
-  /** The last done is the first undone. Answers the paths that could not be brought back. */
+  /** Does all steps; where one fails, undoes the others, the last first, and names in the error what could not be undone. */
   async carryOut(signal: AbortSignal): Promise<void> {
     const done: Done[] = []
     await exclusively(
@@ -120,7 +120,7 @@ const put = async ({ directory, name }: { directory: Held; name: string }, stage
   return {
     path,
     undo: () => {
-      // One name of several is nothing that somebody could lose.
+      // With further names its content is not lost: then it need not be unchanged.
       if (staged.info.nlink === 1n) requireSame(directory, name, staged.info, path)
       else if (!isAt(directory, name, staged.info)) throw systemError('ESTALE')
       unlinkSync(directory.at(name))

@@ -27,7 +27,7 @@ export const requireCount = (name: string, value: number): void => {
   if (!Number.isSafeInteger(value) || value < 0) throw new AppError('bad_request', `${name}: a whole number, 0 or more`)
 }
 
-/** An error as the system gives them, for what we find out ourselves. */
+/** An error like the system's, for what the walk finds out itself. */
 export const systemError = (code: keyof typeof constants.errno): NodeJS.ErrnoException =>
   Object.assign(new Error(code), { code, errno: -constants.errno[code] })
 
@@ -49,7 +49,7 @@ export const requireUnchangedSince = (expected: string | null, actual: bigint | 
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
 }
 
-/** What the system says about a path becomes an error of ours; everything else stays what it is. */
+/** Turns the system's error about a path into one of the error table; any other error stays as it is. */
 export const refusalOf = (error: unknown, path: string): unknown => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (error instanceof AppError || typeof errno !== 'number') return error
@@ -59,7 +59,7 @@ export const refusalOf = (error: unknown, path: string): unknown => {
   return new AppError('file_error', withPath(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }
 
-/** Does the work of an operation. Its errors name the permitted path, whatever path the failing call was given. */
+/** Does the work of an operation; its errors name the permitted path, and not the path under /proc of the failing call. */
 export const namingPath = async <T>(permit: FilePermit, work: () => Promise<T>): Promise<T> => {
   try {
     return await work()

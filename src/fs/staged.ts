@@ -19,10 +19,10 @@ const openNew = (directory: Held, name: string, mode = 0o666): Promise<FileHandl
 /** Leaves the owner as it is, chown(2). */
 const SAME_OWNER = -1
 
-/** Where the group would get more than all others have, it gets that: the bits may have been the mask of an ACL, which nobody has any more. */
+/** The group's bits, cut to those of all others: they may have been the mask of an ACL, which the new file does not have. */
 const narrowed = (mode: bigint): bigint => (mode & 0o707n) | (mode & 0o070n & ((mode & 0o007n) << 3n))
 
-/** Owner and group as far as we may give files away, then the permission bits, as far as nobody can do more by them than before. */
+/** Gives the file the old one's owner and group as far as we may, then its permission bits, so that nobody can do more than before. */
 const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   const { uid, gid } = await file.stat({ bigint: true })
   if (uid !== old.uid || gid !== old.gid) {
@@ -117,7 +117,7 @@ export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats 
   }
 }
 
-/** The very file that is to be moved, under one more name; null where the file system cannot give it one there. */
+/** The file that is to be moved, under one more name in this directory; null where the file system cannot link it there. */
 export const stageMove = async (directory: Held, { directory: from, name, found }: Standing): Promise<Staged | null> => {
   const temporary = temporaryName()
   try {

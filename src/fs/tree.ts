@@ -13,7 +13,7 @@ const MAX_TREE_DEPTH = 64
 
 /** Entries that are read from the system at once. */
 const READ_AHEAD = 256
-/** What makes a directory one that is not looked into: it may not be read, or is none any more. */
+/** Errors for which a directory is passed by: it may not be read, or it is no directory any more. */
 const PASSED_BY: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENOENT', 'ENOTDIR', 'ELOOP']
 
 /** `other`: a device, a pipe or a socket. */

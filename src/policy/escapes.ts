@@ -214,7 +214,7 @@ export const ESCAPES: readonly Escape[] = [
 ]
 
 const KNOWN: ReadonlySet<string> = new Set(ESCAPES.flatMap((escape) => escape.programs))
-/** One file under many names: what it does depends on the name that it was called by. */
+/** Files that act by the name they are called by, so that the file's own name says nothing. */
 const MANY_NAMES: readonly string[] = [...MULTI_CALL, 'systemctl']
 
 /** The name that a program is known by: `/usr/bin/python3.12` is python, `nc.openbsd` is nc. */
@@ -227,7 +227,7 @@ export const programName = (argv0: string): string => {
   return plain === '' ? base : plain
 }
 
-/** The same of the file that it leads to here; null where that says nothing more. */
+/** The known name of the file that argv[0] leads to on this host; null where that is no other name. */
 const resolvedName = (argv0: string): string | null => {
   const lookup = findExecutable(argv0)
   if (lookup.kind !== 'found') return null
@@ -238,7 +238,7 @@ const resolvedName = (argv0: string): string | null => {
 /** The usual name of an interpreter of scripts; null for what is none. One file that is many is none by itself. */
 export const interpreterName = (argv0: string): string | null => knownName(argv0, ({ scripts }) => scripts === true)
 
-/** Is it one of those whose words are another program and its words? */
+/** Is it a program that starts another, which its arguments name? */
 export const startsOthers = (argv0: string): boolean => knownName(argv0, ({ remedy }) => remedy === ITSELF) !== null
 
 const knownName = (argv0: string, isMeant: (escape: Escape) => boolean): string | null =>

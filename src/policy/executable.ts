@@ -36,10 +36,10 @@ export const isCalled = (executable: Executable, name: string, path = SCRUBBED_P
     return info?.dev === executable.dev && info.ino === executable.ino
   })
 
-/** Programs that are many, told apart by the name that they are called by. */
+/** Programs that are many in one file, and act by the name that they are called by. */
 export const MULTI_CALL: readonly string[] = ['busybox', 'toybox', 'coreutils']
 
-/** True when this file is one of those under another name, which says what it does. */
+/** True when this file is such a program under another name, and acts by that name. */
 export const isApplet = (executable: Executable, path = SCRUBBED_PATH): boolean => {
   if (MULTI_CALL.includes(basename(executable.path))) return false
   return (

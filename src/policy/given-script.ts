@@ -4,7 +4,7 @@ import { isAbsolute } from 'node:path'
 export type Given =
   /** The file that this word names. */
   | { readonly kind: 'script'; readonly word: string }
-  /** Perhaps the file that this word names: there is an option before it that we do not know. */
+  /** Perhaps the file that this word names: an unknown option stands before it. */
   | { readonly kind: 'unsure'; readonly word: string }
   /** A module, which is looked for first where the program starts. */
   | { readonly kind: 'module'; readonly word: string }

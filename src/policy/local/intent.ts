@@ -4,8 +4,6 @@ import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
 import type { RunCaps, TerminalSize } from '../permit.ts'
 
-// What callers of this host's own doors ask for, and what every gate looks at first.
-
 /** What a caller asks of a session; null = all that there is. */
 export interface SessionIntent {
   /** As they were found below the policy's own, with a permit of `authorizeFile`. */
@@ -68,7 +66,7 @@ const KEYS: Readonly<Partial<Record<Capability, string>>> = {
   target: '; security.allow_targets grants it',
 }
 
-/** As many run as may. */
+/** Refuses because all slots are taken. */
 export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   const limit = detach ? 'max_detached_processes' : 'max_processes_per_session'
   const max = limits[limit]
@@ -76,13 +74,13 @@ export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   return refused('resource_limit', `${whose}, which is all that may`, { limit, max })
 }
 
-/** The system ends every text at its first NUL: what would run is not what was written down. */
+/** The system ends every text at its first NUL, so what would run is not what the journal says. */
 export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
   [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0'))
     ? refused('bad_request', 'argv, env: a text with a NUL character')
     : null
 
-/** What the session was not granted. */
+/** Refuses for a capability that the intent needs and the session does not have. */
 export const missingCapability = (intent: LocalRunIntent, { capabilities, target }: SessionRights): Refused | null => {
   const wanted: readonly [boolean, Capability][] = [
     [true, 'exec'],

@@ -99,7 +99,7 @@ const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => [
   ...lintSlots(command),
 ]
 
-/** It allows what it says byte for byte, which is not what its reader sees. */
+/** Tokens are compared byte for byte: one with invisible characters allows something else than its reader sees. */
 const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
   tokens
     .flatMap((token) => (token.kind === 'literal' ? [token.text] : 'prefix' in token ? [token.prefix] : []))

@@ -92,18 +92,18 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
   return { acl, status: acl.enabled ? 'enabled' : 'exec_disabled', loaded_from: path, sha256, loaded_at, warnings: all }
 }
 
-/** Programs that no `default_cwd` sends elsewhere start where we stand, which the file does not show. */
+/** Without `default_cwd` programs start in the daemon's own directory, which the file does not show. */
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
   const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
   return writableByOthers(process.cwd()).map((problem) => place + problem)
 }
 
-/** Of the directory of a file, where it is to be seen. */
+/** Who owns the directory of a file; undefined where it cannot be looked at. */
 const ownerOf = (path: string | null): number | undefined =>
   path === null ? undefined : (attempt(() => statSync(dirname(path)).uid) ?? undefined)
 
-/** The daemon's user may look where this one may not. */
+/** It is this user who may not look there; the daemon's user may. */
 const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 
 /** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
@@ -113,7 +113,7 @@ const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): 
   return journalPlaceProblems(acl.audit_log_path, owner).map(asProblem)
 }
 
-/** What no run may begin without and what cannot be had, each `file:line: key: why`. */
+/** Keys of entries that this host cannot enforce, without which their runs may not begin: each `file:line: key: why`. */
 const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementJudge): Promise<string[]> => {
   const problems: string[] = []
   for (const [index, { confinement, description }] of acl.allow.entries()) {
