@@ -1,10 +1,10 @@
 import { isIPv4, isIPv6 } from 'node:net'
 import { isAbsolute, resolve } from 'node:path'
 
-import { LOG_LEVELS, type LogLevel } from '../base/log.ts'
+import { LOG_LEVELS } from '../base/log.ts'
 import { MAX_ADDRESS_TEXT } from '../protocol/limits.ts'
 import { MAX_CONFIG_ADDRESSES } from '../protocol/local-limits.ts'
-import { CONTAINMENT_CHOICES, type ContainmentChoice } from '../protocol/reasons.ts'
+import { CONTAINMENT_CHOICES } from '../protocol/reasons.ts'
 
 /** Either the value or what a right one looks like. */
 export type Parsed<T> = { readonly value: T } | { readonly problem: string }
@@ -27,6 +27,9 @@ const string =
   <T extends string>(test: (text: string) => boolean, expected: string) =>
   (value: unknown): Parsed<T> =>
     typeof value === 'string' && test(value) ? { value: value as T } : { problem: `must be ${expected}` }
+
+const oneOf = <T extends string>(choices: readonly T[]) =>
+  string<T>((text) => (choices as readonly string[]).includes(text), `one of ${choices.join(', ')}`)
 
 /** What the host of an address must be, by its first word; `net` knows which numbers are addresses. */
 const HOSTS: Readonly<Record<string, (host: string) => boolean>> = { ip4: isIPv4, ip6: isIPv6 }
@@ -111,19 +114,8 @@ export const SETTINGS = {
   /** Configuration of the REXD that is served beside the daemon; null: none is. */
   rexd_config: { parse: path, fromText: same, flag: null },
   /** What holds a run's processes together. */
-  containment: {
-    parse: string<ContainmentChoice>(
-      (text) => (CONTAINMENT_CHOICES as readonly string[]).includes(text),
-      `one of ${CONTAINMENT_CHOICES.join(', ')}`,
-    ),
-    fromText: same,
-    flag: null,
-  },
-  log_level: {
-    parse: string<LogLevel>((text) => (LOG_LEVELS as readonly string[]).includes(text), `one of ${LOG_LEVELS.join(', ')}`),
-    fromText: same,
-    flag: null,
-  },
+  containment: { parse: oneOf(CONTAINMENT_CHOICES), fromText: same, flag: null },
+  log_level: { parse: oneOf(LOG_LEVELS), fromText: same, flag: null },
 } satisfies Readonly<Record<string, Setting<unknown>>>
 
 export type SettingKey = keyof typeof SETTINGS

@@ -38,9 +38,8 @@ const CELLS_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 export class Guardian implements Startable {
   readonly #log: Logger
   readonly #init: Required<GuardianInit>
-  readonly #groups = new Set<number>()
-  readonly #cells = new Set<string>()
-  readonly #marks = new Set<string>()
+  /** What it ends when we die, a line of the script's input for each. */
+  readonly #watched = new Set<string>()
   #helper: ChildProcess | null = null
   #launchedAt = 0
   #running = false
@@ -80,34 +79,36 @@ export class Guardian implements Startable {
     // It goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
     if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     this.ensure()
-    this.#groups.add(group)
-    this.#send('+', group)
+    this.#watch(`+ ${group}`)
   }
 
   /** When we die, the guardian ends every process whose mark begins so. */
   watchMarks(prefix: string): void {
     if (!/^[0-9a-f]+$/.test(prefix)) throw new RangeError(`not the beginning of a mark: ${prefix}`)
-    this.#marks.add(prefix)
-    this.#send('?', prefix)
+    this.#watch(`? ${prefix}`)
   }
 
   /** When we die, the guardian ends every process in the groups below these. */
   watchCells(parents: readonly string[]): void {
     for (const path of parents) {
       if (!CELLS_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
-      if (this.#cells.has(path)) continue
-      this.#cells.add(path)
-      this.#send('=', path)
+      this.#watch(`= ${path}`)
     }
   }
 
   /** The group's leader was reaped and the rest of it killed. */
   release(group: number): void {
-    if (this.#groups.delete(group)) this.#send('-', group)
+    if (this.#watched.delete(`+ ${group}`)) this.#send(`- ${group}`)
   }
 
-  #send(change: '+' | '-' | '=' | '?', group: number | string): void {
-    this.#helper?.stdin?.write(`${change} ${group}\n`)
+  #watch(line: string): void {
+    if (this.#watched.has(line)) return
+    this.#watched.add(line)
+    this.#send(line)
+  }
+
+  #send(line: string): void {
+    this.#helper?.stdin?.write(`${line}\n`)
   }
 
   #launch(): void {
@@ -130,9 +131,7 @@ export class Guardian implements Startable {
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
-    for (const path of this.#cells) this.#send('=', path)
-    for (const prefix of this.#marks) this.#send('?', prefix)
-    for (const group of this.#groups) this.#send('+', group)
+    for (const line of this.#watched) this.#send(line)
   }
 
   /** Starts another guardian at once, which is sent all that runs. Where this one ended within GUARDIAN_LIVED_MS the next run does. */
