@@ -2,12 +2,10 @@ import { constants, lstatSync } from 'node:fs'
 import { open, readdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
-import type { Line } from '../protocol/lines.ts'
 import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 import type { LineRef } from './life-events.ts'
 import { hashLine } from './line.ts'
 import { parseLine } from './parse-line.ts'
-import { LineReader } from './read-lines.ts'
 
 /** The longest line behind which the longest torn one stands. */
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
@@ -19,12 +17,16 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
   if (file === null) return null
   try {
     const { size } = await file.stat()
-    // What stands behind the last line feed is torn, and is none of these.
-    let lines: Line[] = []
-    for await (const more of new LineReader(file, Math.max(0, size - WINDOW_BYTES)).lines()) lines = lines.concat(more)
-    for (const bytes of lines.filter((line) => line !== 'too_long').toReversed()) {
+    const from = Math.max(0, size - WINDOW_BYTES)
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(size - from), 0, size - from, from)
+    // What stands behind the last line feed is torn.
+    let end = buffer.subarray(0, bytesRead).lastIndexOf(0x0a)
+    while (end > 0) {
+      const before = buffer.lastIndexOf(0x0a, end - 1)
+      const bytes = buffer.subarray(before + 1, end)
       const line = parseLine(bytes)
       if (line !== null) return { chain: line.chain, n: line.n, sha256: hashLine(bytes) }
+      end = before
     }
     return null
   } finally {
