@@ -116,13 +116,10 @@ export class PortSession {
         const open = this.#runs.get(message.run)
         return open?.run.receive(message.frame)
       }
-      case 'run_lost': {
-        const open = this.#runs.get(message.run)
-        return open?.run.lost(open.outlet)
-      }
+      case 'run_lost':
       case 'run_over': {
         const open = this.#runs.get(message.run)
-        return open?.run.over(open.outlet)
+        return message.type === 'run_lost' ? open?.run.lost(open.outlet) : open?.run.over(open.outlet)
       }
       case 'network_ready':
         return this.#components.host?.onReady(message.api_port)

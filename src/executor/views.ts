@@ -16,19 +16,6 @@ export interface ViewsComponents {
   readonly revocations: Revocations
 }
 
-/** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
-export interface AclStatusView {
-  readonly status: LoadedAcl['status']
-  readonly loaded_from: string
-  readonly loaded_at: string
-  readonly sha256: string | null
-  readonly allow_entry_count: number
-  readonly command_entry_count: number
-  readonly journal: JournalStatus | null
-  /** Of what this agent asks of others. */
-  readonly outgoing_journal: JournalStatus
-}
-
 export interface ViewsInit {
   readonly agentId: AgentId
   readonly machineId: MachineId
@@ -91,7 +78,8 @@ export class Views {
     return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal) }
   }
 
-  async #aclStatus(): Promise<AclStatusView> {
+  /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
+  async #aclStatus() {
     const { acl, journal, outgoing } = this.#components
     const { allow } = acl.acl
     return {
@@ -102,6 +90,7 @@ export class Views {
       allow_entry_count: allow.length,
       command_entry_count: allow.reduce((sum, entry) => sum + entry.commands.length, 0),
       journal: journal && (await journal.status()),
+      /** Of what this agent asks of others. */
       outgoing_journal: await outgoing.status(),
     }
   }
