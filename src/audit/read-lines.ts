@@ -5,28 +5,31 @@ import { MAX_JOURNAL_LINE } from '../protocol/local-limits.ts'
 
 const CHUNK_BYTES = 256 * 1024
 
-/** Reads on from a position, as often as it is asked; keeps no more than one line. */
+/** Reads on, as often as it is asked; keeps no more than one line. */
 export class LineReader {
   readonly #file: FileHandle
   readonly #lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
-  #position: number
+  readonly #begin: number | null
+  #bytes = 0
 
-  constructor(file: FileHandle, position: number) {
+  /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. */
+  constructor(file: FileHandle, begin: number | null) {
     this.#file = file
-    this.#position = position
+    this.#begin = begin
   }
 
   get position(): number {
-    return this.#position
+    return (this.#begin ?? 0) + this.#bytes
   }
 
   /** The lines that end before the end that the file has now, in handfuls. */
   async *lines(): AsyncGenerator<Line[]> {
     for (;;) {
+      const at = this.#begin === null ? null : this.position
       // A fresh buffer each time: lines are views of it.
-      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, this.#position)
+      const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, at)
       if (bytesRead === 0) return
-      this.#position += bytesRead
+      this.#bytes += bytesRead
       yield [...this.#lines.push(buffer.subarray(0, bytesRead))]
     }
   }
@@ -53,7 +56,7 @@ export interface RawLine {
  */
 export async function* readLines(path: string, signal?: AbortSignal, atEnd?: () => Promise<void>): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
-  const reader = new LineReader(file, 0)
+  const reader = new LineReader(file, null)
   let count = 0
   const numbered = (line: Line, complete: boolean): RawLine => ({ number: ++count, bytes: line === 'too_long' ? null : line, complete })
   try {

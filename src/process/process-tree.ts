@@ -22,6 +22,8 @@ export const HIDDEN_LOOKS = 4
 const HIDDEN_LOOK_MS = 100
 /** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
 const MAX_DESCENDANTS = 1_024
+/** Signals by which somebody asks for the end of a run. */
+const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
 
 /** What descends from a process while its ancestors live, itself left out; at most `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
@@ -74,6 +76,7 @@ export class ProcessTree {
   #unseen = false
   /** At the last look a process did not show its environment. */
   #hidden = false
+  /** Somebody waits for its end. */
   #asked = false
   #over = false
 
@@ -89,9 +92,9 @@ export class ProcessTree {
     return !this.#over && this.#born !== undefined && isLiving({ pid: this.#pid, born: this.#born })
   }
 
-  /** Signals the group, and then every descendant that has left it. After `end` it only says that somebody waits. */
+  /** Signals the group, and then every descendant that has left it. After `end` one that ends programs only says that somebody waits. */
   signal(signal: NodeJS.Signals): void {
-    this.#asked = true
+    if (ENDS.includes(signal)) this.#asked = true
     if (this.#over) return
     // SIGSTOP before SIGKILL: a stopped process forks nothing while the others are looked for.
     if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)

@@ -24,7 +24,7 @@ export interface Child {
   readonly stdin: Writable | null
   readonly stdout: Readable
   readonly stderr: Readable
-  /** Signals everything in its cell; does nothing once the process was reaped. */
+  /** As `Cell.signal`. */
   signal(signal: ProcessSignal): void
   /** Null: it has no terminal. */
   readonly resize: ((size: TerminalSize) => void) | null

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -44,6 +45,14 @@ const check = async (t: TestContext, lines: readonly string[], options?: VerifyO
 }
 
 const kinds = ({ problems }: VerifyReport): [string, number][] => problems.map(({ kind, line }) => [kind, line])
+
+test('a journal that comes through a pipe is verified as it is in a file', async (t) => {
+  const path = join(await temporaryDirectory(t), 'pipe')
+  execFileSync('mkfifo', [path])
+  const lines = chainOf(4_000)
+  const [report] = await Promise.all([verifyJournal([path]), writeFile(path, lines.map((line) => `${line}\n`).join(''))])
+  assert.deepEqual([report.ok, report.lines], [true, 4_000])
+})
 
 test('a whole chain is in order', async (t) => {
   const lines = chainOf(10)
