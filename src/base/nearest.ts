@@ -1,16 +1,18 @@
 /** How many letters were left out, added, changed or swapped with their neighbour (optimal string alignment). */
 export const edits = (a: string, b: string): number => {
-  const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)]
+  let before: number[] = []
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j)
   for (let i = 1; i <= a.length; i++) {
     const row = [i]
     for (let j = 1; j <= b.length; j++) {
-      const changed = rows[i - 1]![j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)
-      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? rows[i - 2]![j - 2]! + 1 : Infinity
-      row.push(Math.min(rows[i - 1]![j]! + 1, row[j - 1]! + 1, changed, swapped))
+      const changed = last[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1] ? before[j - 2]! + 1 : Infinity
+      row.push(Math.min(last[j]! + 1, row[j - 1]! + 1, changed, swapped))
     }
-    rows.push(row)
+    before = last
+    last = row
   }
-  return rows[a.length]![b.length]!
+  return last[b.length]!
 }
 
 /** The word that was probably meant, or null: at most a third of its letters differ. */

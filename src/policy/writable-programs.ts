@@ -99,5 +99,4 @@ const placesOf = (path: string): string[] => {
   return places
 }
 
-/** access(2) says nothing where it allows. */
-const isWritable = (path: string): boolean => attempt(() => accessSync(path, constants.W_OK)) === undefined
+const isWritable = (path: string): boolean => attempt(() => accessSync(path, constants.W_OK)) !== null

@@ -32,12 +32,18 @@ export interface Child {
   readonly exited: Promise<ProcessExit>
 }
 
+/** A program that was started. */
+export interface ProgramStart {
+  readonly pid: number
+  readonly containment: Containment
+}
+
 /** A failure to start is a value: the requester is denied `spawn_failed`, `detail` stays here. */
 export interface SpawnFailure {
   readonly kind: 'spawn_failed'
   readonly detail: string
   /** What ran for a moment all the same, until it was killed; null: nothing. */
-  readonly ran: { readonly pid: number; readonly containment: Containment } | null
+  readonly ran: ProgramStart | null
 }
 
 export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | SpawnFailure
@@ -47,7 +53,7 @@ export interface SpawnComponents {
   readonly guardian: Guardian
 }
 
-const failed = (detail: string, ran: SpawnFailure['ran'] = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
+const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
 
 /** What stands at the path now must be the very file that was permitted. */
 const launchProblem = (permit: Permit): string | null => {

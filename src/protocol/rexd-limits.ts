@@ -14,9 +14,9 @@ export const MAX_ROOTS = 64
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
 /**
- * Places of one session's calls about files, which work at once; the others wait. A call takes four, of which there are twice as
- * many as a client reads ahead, and may hold some 700 descriptors: of a patch three for each file, one for each directory that it
- * makes, and those of a walk. A look at one file takes one place, and holds those of a walk alone, some 130.
+ * Places of one session's calls about files: 32 looks at one file or 8 other calls work at once, and the others wait. A call may
+ * hold some 700 descriptors, of a patch three for each file, one for each directory that it makes, and those of a walk; a look
+ * holds those of a walk alone, at most 130.
  */
 export const MAX_FILE_PLACES = 32
 export const FILE_CALL_PLACES = 4

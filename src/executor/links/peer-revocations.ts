@@ -61,12 +61,13 @@ export class PeerRevocations {
       if (agentId !== self) return isFriend(link) ? MAX_REVOCATIONS_PER_LINK - ROOM_FOR_OURS : 0
       return machineId === null ? MAX_REVOCATIONS_PER_LINK : MAX_REVOCATIONS_PER_LINK - 1
     }
-    const taken = inTurns(this.#components.revocations.list().toReversed(), self).filter((statement) => {
-      if (sent.has(statement) || sent.size >= placesFor(statement)) return false
+    const taken: Uint8Array[] = []
+    for (const statement of roundRobin(this.#components.revocations.list().toReversed(), self)) {
+      if (sent.has(statement) || sent.size >= placesFor(statement)) continue
       sent.add(statement)
-      return true
-    })
-    return taken.map(({ bytes }) => bytes)
+      taken.push(statement.bytes)
+    }
+    return taken
   }
 
   #concernsUs(agentId: AgentId): boolean {
@@ -82,7 +83,7 @@ export class PeerRevocations {
 }
 
 /** Our own, then other keys, then a machine of each agent, a second of each, and so on: an agent's many machines keep out no word of another. */
-const inTurns = (statements: readonly Statement[], self: AgentId): Statement[] => {
+const roundRobin = (statements: readonly Statement[], self: AgentId): Statement[] => {
   const machines = new Map<AgentId, number>()
   const turnOf = ({ agentId, machineId }: Statement): number => {
     if (agentId === self || machineId === null) return agentId === self ? -1 : 0

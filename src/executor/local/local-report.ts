@@ -1,11 +1,12 @@
 import type { LocalRequestEvent, LocalRunKey } from '../../audit/events.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
+import type { ProgramStart } from '../../process/spawn.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { LocalOutcome } from '../port/local-executor.ts'
 import { endOf, neverRan, type ExitFacts } from '../runs/run-facts.ts'
-import type { ProgramStart, RunReport } from '../runs/execution.ts'
+import type { RunReport } from '../runs/execution.ts'
 import type { LocalJournal } from './local-journal.ts'
 import type { TargetProgram } from './target-program.ts'
 

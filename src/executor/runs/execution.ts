@@ -7,7 +7,7 @@ import {
   type ProcessHandlers,
   type RunningProcess,
 } from '../../process/running-process.ts'
-import type { SpawnFailure } from '../../process/spawn.ts'
+import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/stdin.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import { factsOf, neverRan, type ExitFacts } from './run-facts.ts'
@@ -25,9 +25,6 @@ export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'han
   /** See `RunningProcess.dead`. */
   readonly dead: Promise<unknown> | null
 }
-
-/** A program that was started. */
-export type ProgramStart = NonNullable<SpawnFailure['ran']>
 
 /** What is told of one run, in the right places and the right order: journal, counters, log, and its last frame. */
 export interface RunReport<Started, Last> {

@@ -9,7 +9,8 @@ import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecRequest } from '../../p
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Signatures } from '../links/signatures.ts'
-import type { ProgramStart, RunReport } from './execution.ts'
+import type { ProgramStart } from '../../process/spawn.ts'
+import type { RunReport } from './execution.ts'
 import { endOf, evidenceOf, neverRan, type ExitFacts } from './run-facts.ts'
 
 /** Which request it is about: the requester as the link proved it, and what it asked. */
