@@ -1,3 +1,5 @@
+import { stat } from 'node:fs/promises'
+
 import { AppError, errorText } from '../base/errors.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import { keyOf, type AnyRunKey, type JournalLine } from './events.ts'
@@ -202,18 +204,25 @@ class Verifier {
   }
 }
 
+/** What can be read once only would be empty the second time. */
+const regular = async (path: string): Promise<string> => {
+  if ((await stat(path)).isFile()) return path
+  throw new Error('it is no regular file, and several are read twice: verify it alone, or unpack it first')
+}
+
 /**
  * Checks a journal, given all its files in any order. Finds what was altered, taken out, doubled or moved inside a
  * life, and lives that were taken out, shortened or moved; and says what a signature covers. Its memory grows with the
  * lives and the runs without an end, not with the lines. What it cannot see: that the end of all was cut off. What no signature covers, whoever may write the file may have
- * written anew. Throws `not_found` for a file that cannot be read.
+ * written anew. One file may be a pipe; several are read twice, first to put them in order. Throws `not_found` for a file that
+ * cannot be read.
  */
 export const verifyJournal = async (paths: readonly string[], options: VerifyOptions = {}, signal?: AbortSignal): Promise<VerifyReport> => {
   const verifier = new Verifier(options)
   let path = ''
   try {
     const parts: JournalPart[] = []
-    if (paths.length > 1) for (path of paths) parts.push(await partOf(path, signal))
+    if (paths.length > 1) for (path of paths) parts.push(await partOf(await regular(path), signal))
     const ordered = paths.length > 1 ? inOrder(parts).map((part) => part.path) : paths
     for (path of ordered) {
       verifier.nextFile()

@@ -54,6 +54,24 @@ test('a journal that comes through a pipe is verified as it is in a file', async
   assert.deepEqual([report.ok, report.lines], [true, 4_000])
 })
 
+test('of several files none may be a pipe, which would be empty the second time', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const [path, pipe] = [join(directory, 'exec.log'), join(directory, 'pipe')]
+  await writeFile(
+    path,
+    chainOf(3)
+      .map((line) => `${line}\n`)
+      .join(''),
+  )
+  execFileSync('mkfifo', [pipe])
+  for (const paths of [
+    [path, pipe],
+    [pipe, path],
+    [pipe, pipe],
+  ])
+    await assert.rejects(verifyJournal(paths), { code: 'not_found', message: /pipe cannot be read: it is no regular file/ })
+})
+
 test('a whole chain is in order', async (t) => {
   const lines = chainOf(10)
   const report = await check(t, lines)
