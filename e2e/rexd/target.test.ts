@@ -236,6 +236,15 @@ test('what had come when it is lost how a command ends is there, and counted', a
   await peer.close()
 })
 
+test('a daemon whose name is none keeps no command from running on this host', async (t) => {
+  const peer = await overStdio.open(t, TARGETS, { X0X_NAME: 'a/b' })
+  const here = String((await peer.call('session.open', { client_name: 'test' }))['session_id'])
+  assert.equal((await run(peer, here, ['true'])).status['exit_code'], 0)
+  const started = peer.call('exec.start', { session_id: await sessionFor(peer), argv: ['echo', '1'] })
+  await assert.rejects(started, /X0X_NAME: an instance's name has/)
+  await peer.close()
+})
+
 test('where no daemon answers, the command is refused with what to start', async (t) => {
   const peer = await overStdio.open(t, TARGETS, { X0X_DATA_DIR: '/nonexistent/x0x' })
   const session_id = await sessionFor(peer)

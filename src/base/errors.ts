@@ -76,7 +76,7 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof AppError && (code === undefined || error.code === code)
 
-/** The name of the system's error, as `ENOENT`; undefined for any other error. */
+/** The code of an error, as `ENOENT` is one of the system's; undefined where it has none. */
 export const errnoOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | undefined)?.code
 
 /** The system says that nothing stands at a path. */

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import { open, stat } from 'node:fs/promises'
 
-import { AppError } from '../base/errors.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import type { Settings } from './settings.ts'
 
@@ -22,29 +22,44 @@ export const closedToGroup = async (paths: DataPaths): Promise<[path: string, mo
   return (await Promise.all(all)).flat()
 }
 
-const refused = (path: string, mode: number, why: string, cause?: unknown): AppError => {
-  const remedy = `chmod ${mode.toString(8)} ${path}`
-  return new AppError('loose_permissions', `${path} is not opened to the group: ${why}; where that is meant, do it yourself: ${remedy}`, {
+const refused = (path: string, why: string, next: string, remedy: string, cause?: unknown): AppError =>
+  new AppError('loose_permissions', `${path} is not opened to the group: ${why}; ${next}: ${remedy}`, {
     cause,
     data: { file: path, remedy },
   })
-}
 
-const UNOPENED: Readonly<Record<string, string>> = { ELOOP: 'it is a symbolic link', EACCES: 'we may not read it' }
+/** Not made by us as it stands there: chmod(1) would open what it leads to. */
+const isNotOurs = (path: string, why: string, cause?: unknown): AppError =>
+  refused(path, why, 'move it away, and the next start makes one', `mv ${path} ${path}.old`, cause)
+
+const isAnothers = (path: string, mode: number, why: string, cause?: unknown): AppError =>
+  refused(path, why, 'where that is meant, do it yourself', `chmod ${mode.toString(8)} ${path}`, cause)
+
+const unopened = (path: string, mode: number, cause: unknown): unknown => {
+  switch (errnoOf(cause)) {
+    case 'ELOOP':
+      return isNotOurs(path, 'it is a symbolic link', cause)
+    case 'ENXIO':
+      return isNotOurs(path, 'it is not a regular file', cause)
+    case 'EACCES':
+      return isAnothers(path, mode, 'we may not read it', cause)
+    default:
+      return cause
+  }
+}
 
 /** Changes the mode of the file that it looked at, by its descriptor: a name may lead to another file by then, a link to one of anybody's. */
 const openToGroup = async (path: string, mode: number, dir: string): Promise<void> => {
   // The operator chose the directory, perhaps by a link to it; what is in it we made.
   const flags = path === dir ? constants.O_DIRECTORY : constants.O_NOFOLLOW | constants.O_NONBLOCK
-  const file = await open(path, constants.O_RDONLY | flags).catch((error: NodeJS.ErrnoException) => {
-    const why = UNOPENED[error.code ?? '']
-    throw why === undefined ? error : refused(path, mode, why, error)
+  const file = await open(path, constants.O_RDONLY | flags).catch((error: unknown) => {
+    throw unopened(path, mode, error)
   })
   try {
     const info = await file.stat()
-    if (info.uid !== process.geteuid?.()) throw refused(path, mode, `it belongs to uid ${info.uid}, not to us`)
-    if (path !== dir && !info.isFile()) throw refused(path, mode, 'it is not a regular file')
-    if (path !== dir && info.nlink > 1) throw refused(path, mode, 'it has another name, as a hard link')
+    if (info.uid !== process.geteuid?.()) throw isAnothers(path, mode, `it belongs to uid ${info.uid}, not to us`)
+    if (path !== dir && !info.isFile()) throw isNotOurs(path, 'it is not a regular file')
+    if (path !== dir && info.nlink > 1) throw isNotOurs(path, 'it has another name, as a hard link')
     await file.chmod(mode)
   } finally {
     await file.close()

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { chmod, chown, link, mkdir, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
@@ -42,7 +44,7 @@ test('a link in the place of a key opens nothing that it leads to', async (t) =>
   for (const path of [paths.apiToken, paths.operatorKey]) {
     await rename(path, `${path}.old`)
     await symlink(secret, path)
-    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is a symbolic link; .*chmod 640 / })
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is a symbolic link; .*: mv / })
     assert.equal(await modeOf(secret), '600', path)
     await rename(`${path}.old`, path)
   }
@@ -53,18 +55,24 @@ test('a link in the place of a key opens nothing that it leads to', async (t) =>
   await share(paths)
 })
 
-test('a hard link or a directory in the place of a key is not opened', async (t) => {
+test('a hard link, a directory or a socket in the place of a key is not opened', async (t) => {
   const { paths, secret } = await madePrivate(t)
   for (const path of [paths.apiToken, paths.operatorKey]) {
     await rename(path, `${path}.old`)
     await link(secret, path)
-    await assert.rejects(share(paths), { code: 'loose_permissions', message: /has another name, as a hard link; .*chmod 640 / })
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /has another name, as a hard link; .*: mv / })
     assert.equal(await modeOf(secret), '600', path)
     await rm(path)
     await mkdir(path, { mode: 0o700 })
     await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
     assert.equal(await modeOf(path), '700')
     await rm(path, { recursive: true })
+    const socket = createServer().listen(path)
+    await once(socket, 'listening')
+    await chmod(path, 0o600)
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
+    socket.close()
+    await once(socket, 'close')
     await rename(`${path}.old`, path)
   }
   await share(paths)

@@ -51,7 +51,9 @@ export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env:
     journal: new LocalJournal({ journal, log }),
     log,
     policy,
-    targets: policy.granted.has('target') ? new DaemonTargets({ api: daemonApi(env) }, { asOperator: policy.targets_as_operator }) : null,
+    targets: policy.granted.has('target')
+      ? new DaemonTargets({ daemon: () => daemonApi(env) }, { asOperator: policy.targets_as_operator })
+      : null,
   })
   const entries: StartableEntry[] = [
     { name: 'cells', startable: cells },

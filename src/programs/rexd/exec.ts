@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises'
 import { constants } from 'node:os'
-import { buffer } from 'node:stream/consumers'
 
 import { errnoOf, errorText } from '../../base/errors.ts'
 import { connect } from '../../client/client.ts'
@@ -73,7 +72,7 @@ const onPipes = async (session: RexdSession, { argv, cwd, timeoutMs, stdin, targ
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
     // The mesh wants all of it with the command.
-    ...(stdin ? { stdin: target === null ? process.stdin : await buffer(process.stdin) } : {}),
+    ...(stdin ? { stdin: target === null ? process.stdin : Buffer.concat(await process.stdin.toArray()) } : {}),
   }
   return session.exec(argv, options)
 }

@@ -7,11 +7,12 @@ import { runProver } from '../../local-api/operator.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
-  readonly #api: LocalApi
+  readonly #daemon: () => LocalApi
   readonly #asOperator: boolean
 
-  constructor(components: { api: LocalApi }, init: { asOperator: boolean }) {
-    this.#api = components.api
+  /** `daemon` is asked when there is something to run there: which one is meant may be said wrongly, and concerns no run of this host. */
+  constructor(components: { daemon: () => LocalApi }, init: { asOperator: boolean }) {
+    this.#daemon = components.daemon
     this.#asOperator = init.asOperator
   }
 
@@ -26,13 +27,16 @@ export class DaemonTargets implements TargetRunner {
 
   async cancel(id: RequestId): Promise<void> {
     // It may be over, or the daemon gone: what becomes of it is told by the run itself.
-    await this.#api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: id } }).catch(() => undefined)
+    await this.#daemon()
+      .json({ method: 'POST', path: '/exec/cancel', body: { request_id: id } })
+      .catch(() => undefined)
   }
 
   async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
-    const proof = this.#asOperator ? runProver({ api: this.#api })(body) : {}
+    const api = this.#daemon()
+    const proof = this.#asOperator ? runProver({ api })(body) : {}
     try {
-      return await this.#api.open({ method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal })
+      return await api.open({ method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal })
     } catch (error) {
       const next = isAppError(error) ? REMEDIES[error.code] : undefined
       if (!isAppError(error) || next === undefined) throw error

@@ -26,16 +26,16 @@ const pinShown = ({ revoked_machines = [] }: Contact, machine: string, digits = 
 /** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
-  const rows = answer.contacts.map((contact) => [
-    contact.name,
-    levelShown(contact),
-    contact.agent_id,
-    contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
-  ])
-  const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
-  return printAnswer(context, answer, async () =>
-    rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows),
-  )
+  return printAnswer(context, answer, async () => {
+    const rows = answer.contacts.map((contact) => [
+      contact.name,
+      levelShown(contact),
+      contact.agent_id,
+      contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
+    ])
+    const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
+    return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO'], rows)
+  })
 }
 
 /** A card is longer than the line that a terminal takes at once: 4,095 bytes on Linux, 1,024 on macOS; it drops the rest. */

@@ -11,6 +11,8 @@ export const runDiagnostics = async (context: CliContext, what: 'exec' | 'dm' | 
 /** `x0x routes`: what the API offers and which command uses it. */
 export const runRoutes = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ routes: readonly Route[] }>({ method: 'GET', path: '/routes' })
-  const rows = answer.routes.map((route) => [route.method, route.path, route.cli ?? '', route.description])
-  return printAnswer(context, answer, async () => printTable(context, ['METHOD', 'PATH', 'COMMAND', 'DOES'], rows))
+  return printAnswer(context, answer, async () => {
+    const rows = answer.routes.map((route) => [route.method, route.path, route.cli ?? '', route.description])
+    return printTable(context, ['METHOD', 'PATH', 'COMMAND', 'DOES'], rows)
+  })
 }

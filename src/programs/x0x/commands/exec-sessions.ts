@@ -5,12 +5,11 @@ import { printAnswer, printLine, printTable, shellWords } from '../print.ts'
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ sessions: readonly RunSession[] }>({ method: 'GET', path: '/exec/sessions' })
-  const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
-  return printAnswer(context, answer, async () =>
-    rows.length === 0
-      ? printLine(context, 'no command is running')
-      : printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows),
-  )
+  return printAnswer(context, answer, async () => {
+    const rows = answer.sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
+    if (rows.length === 0) return printLine(context, 'no command is running')
+    return printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
+  })
 }
 
 /** `x0x exec cancel ID`. Whether the command ended is told to whoever waits for it. */
