@@ -51,7 +51,8 @@ const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran
   const warnings: [string, number | null][] = []
   const handlers = {
     onOutput: (stream: 'stdout' | 'stderr', data: Uint8Array) => void output[stream].push(Buffer.from(data)),
-    onWarning: (kind: string, total: number | null) => void warnings.push([kind, total]),
+    // Another program of this user that hides its environment meanwhile has an ordinary user warned of it.
+    onWarning: (kind: string, total: number | null) => void (kind !== 'descendants_may_survive' && warnings.push([kind, total])),
   }
   const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(t), handlers }
   const started = await startProcess(permit, components, { stdin: false })
