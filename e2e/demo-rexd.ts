@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 
-import { shellWords } from '../src/programs/x0x/print.ts'
+import { shellWords } from '../src/base/shell-word.ts'
 import { connect } from '../src/client/client.ts'
 import { RexdError } from '../src/client/errors.ts'
 import { stdio } from '../src/client/stdio.ts'

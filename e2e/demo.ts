@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-import { shellWords } from '../src/programs/x0x/print.ts'
+import { shellWords } from '../src/base/shell-word.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'

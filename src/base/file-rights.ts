@@ -3,11 +3,10 @@ import { mkdir, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { AppError, errnoOf, errorText, isMissing } from './errors.ts'
+import { shellWord } from './shell-word.ts'
 import { wayTo } from './way.ts'
 
 export const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
-
-const quoted = (path: string): string => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`)
 
 const ourUid = (): number => process.geteuid?.() ?? 0
 
@@ -16,7 +15,7 @@ const loose = (path: string, problem: string, remedy: string): AppError =>
 
 const assertPrivate = (path: string, info: Stats, allowed: number): void => {
   if ((info.mode & 0o777 & ~allowed) === 0) return
-  throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${quoted(path)}`)
+  throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${shellWord(path)}`)
 }
 
 /** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
@@ -48,9 +47,9 @@ export const readPrivateFile = async (
   })
   try {
     const info = await file.stat()
-    if (!info.isFile()) throw loose(path, 'is not a regular file', `mv ${quoted(path)} ${quoted(`${path}.old`)}`)
+    if (!info.isFile()) throw loose(path, 'is not a regular file', `mv ${shellWord(path)} ${shellWord(`${path}.old`)}`)
     if (!groupMayRead && info.uid !== ourUid())
-      throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${quoted(path)}`)
+      throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${shellWord(path)}`)
     assertPrivate(path, info, groupMayRead ? 0o740 : 0o700)
     return await file.readFile()
   } finally {
@@ -59,11 +58,11 @@ export const readPrivateFile = async (
 }
 
 const problemOf = (path: string, info: Stats, owner: number): string | undefined => {
-  if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${quoted(path)}`
+  if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${shellWord(path)}`
   if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
   // Sticky: others may add entries, but may not replace one that belongs to root or to us.
   if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
-  return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${quoted(path)}`
+  return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${shellWord(path)}`
 }
 
 /**

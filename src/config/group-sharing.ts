@@ -1,7 +1,8 @@
 import { constants } from 'node:fs'
-import { open, stat } from 'node:fs/promises'
+import { open, stat, type FileHandle } from 'node:fs/promises'
 
-import { AppError, errnoOf } from '../base/errors.ts'
+import { AppError, errnoOf, isAppError } from '../base/errors.ts'
+import { shellWord } from '../base/shell-word.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import type { Settings } from './settings.ts'
 
@@ -14,7 +15,7 @@ const sharedModes = ({ dir, apiToken, operatorKey }: DataPaths): ReadonlyMap<str
   ])
 
 /** Those that are there and are closed to their group. */
-export const closedToGroup = async (paths: DataPaths): Promise<[path: string, mode: number][]> => {
+const closedToGroup = async (paths: DataPaths): Promise<[path: string, mode: number][]> => {
   const all = [...sharedModes(paths)].map(async ([path, mode]): Promise<[string, number][]> => {
     const info = await stat(path).catch(() => null)
     return info === null || (info.mode & mode) === mode ? [] : [[path, mode]]
@@ -22,34 +23,47 @@ export const closedToGroup = async (paths: DataPaths): Promise<[path: string, mo
   return (await Promise.all(all)).flat()
 }
 
-const refused = (path: string, why: string, next: string, remedy: string, cause?: unknown): AppError =>
+interface Advice {
+  readonly next: string
+  readonly remedy: string
+}
+
+/** For what we did not make as it stands there: chmod(1) would open what it leads to. */
+const moveAway = (path: string): Advice => ({
+  next: 'move it away, and the next start makes one',
+  remedy: `mv ${shellWord(path)} ${shellWord(`${path}.old`)}`,
+})
+
+/** For what another user has there. */
+const byHand = (path: string, mode: number): Advice => ({
+  next: 'where that is meant, do it yourself',
+  remedy: `chmod ${mode.toString(8)} ${shellWord(path)}`,
+})
+
+const refused = (path: string, why: string, { next, remedy }: Advice, cause?: unknown): AppError =>
   new AppError('loose_permissions', `${path} is not opened to the group: ${why}; ${next}: ${remedy}`, {
     cause,
     data: { file: path, remedy },
   })
 
-/** Not made by us as it stands there: chmod(1) would open what it leads to. */
-const isNotOurs = (path: string, why: string, cause?: unknown): AppError =>
-  refused(path, why, 'move it away, and the next start makes one', `mv ${path} ${path}.old`, cause)
-
-const isAnothers = (path: string, mode: number, why: string, cause?: unknown): AppError =>
-  refused(path, why, 'where that is meant, do it yourself', `chmod ${mode.toString(8)} ${path}`, cause)
-
 const unopened = (path: string, mode: number, cause: unknown): unknown => {
   switch (errnoOf(cause)) {
     case 'ELOOP':
-      return isNotOurs(path, 'it is a symbolic link', cause)
+      return refused(path, 'it is a symbolic link', moveAway(path), cause)
     case 'ENXIO':
-      return isNotOurs(path, 'it is not a regular file', cause)
+      return refused(path, 'it is not a regular file', moveAway(path), cause)
     case 'EACCES':
-      return isAnothers(path, mode, 'we may not read it', cause)
+      return refused(path, 'we may not read it', byHand(path, mode), cause)
     default:
       return cause
   }
 }
 
-/** Changes the mode of the file that it looked at, by its descriptor: a name may lead to another file by then, a link to one of anybody's. */
-const openToGroup = async (path: string, mode: number, dir: string): Promise<void> => {
+/**
+ * Opens what may be opened to the group, so that its mode is changed by its descriptor: a name may lead to another file by
+ * then, a link to one of anybody's. Throws `loose_permissions` for a link of either kind, what is no file, or what is another's.
+ */
+const openOwn = async (path: string, mode: number, dir: string): Promise<FileHandle> => {
   // The operator chose the directory, perhaps by a link to it; what is in it we made.
   const flags = path === dir ? constants.O_DIRECTORY : constants.O_NOFOLLOW | constants.O_NONBLOCK
   const file = await open(path, constants.O_RDONLY | flags).catch((error: unknown) => {
@@ -57,20 +71,34 @@ const openToGroup = async (path: string, mode: number, dir: string): Promise<voi
   })
   try {
     const info = await file.stat()
-    if (info.uid !== process.geteuid?.()) throw isAnothers(path, mode, `it belongs to uid ${info.uid}, not to us`)
-    if (path !== dir && !info.isFile()) throw isNotOurs(path, 'it is not a regular file')
-    if (path !== dir && info.nlink > 1) throw isNotOurs(path, 'it has another name, as a hard link')
-    await file.chmod(mode)
-  } finally {
+    if (info.uid !== process.geteuid?.()) throw refused(path, `it belongs to uid ${info.uid}, not to us`, byHand(path, mode))
+    if (path !== dir && !info.isFile()) throw refused(path, 'it is not a regular file', moveAway(path))
+    if (path !== dir && info.nlink > 1) throw refused(path, 'it has another name, as a hard link', moveAway(path))
+    return file
+  } catch (error) {
     await file.close()
+    throw error
   }
 }
 
-/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions` for a link of either kind, what is no file, or what is another's. */
-export const shareWithGroup = async ({
-  share_with_group,
-  paths,
-}: Pick<Settings, 'share_with_group'> & { readonly paths: DataPaths }): Promise<void> => {
+type Sharing = Pick<Settings, 'share_with_group'> & { readonly paths: DataPaths }
+
+/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions`. */
+export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Promise<void> => {
   if (!share_with_group) return
-  for (const [path, mode] of await closedToGroup(paths)) await openToGroup(path, mode, paths.dir)
+  for (const [path, mode] of await closedToGroup(paths)) {
+    await using file = await openOwn(path, mode, paths.dir)
+    await file.chmod(mode)
+  }
+}
+
+/** What a start would open to the group, and why it would refuse to. Changes nothing. */
+export const judgeSharing = async ({ share_with_group, paths }: Sharing): Promise<{ closed: string[]; problems: AppError[] }> => {
+  const closed = share_with_group ? await closedToGroup(paths) : []
+  const judged = closed.map(async ([path, mode]) => {
+    await using _file = await openOwn(path, mode, paths.dir)
+  })
+  const outcomes = await Promise.allSettled(judged)
+  const reasons = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []))
+  return { closed: closed.map(([path]) => path), problems: reasons.filter((reason) => isAppError(reason)) }
 }

@@ -1,11 +1,13 @@
 import { stat } from 'node:fs/promises'
 
+import { shellWord } from '../base/shell-word.ts'
 import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
 import { inspectAcl, type AclInspection } from '../policy/mesh/load-acl.ts'
 import { tryContainment } from './check-containment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { userNameOf } from '../supervision/network-user.ts'
+import { judgeSharing } from '../config/group-sharing.ts'
 import { dataDirMode } from '../config/settings.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
 import { checkServedRexd } from './rexd-check.ts'
@@ -48,7 +50,9 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
       `run this as ${userNameOf(info.uid)}, or choose another directory`,
     )
   const loose = info.mode & 0o777 & ~mode
-  return loose === 0 ? ok('data', dir) : fail('data', `${dir} lets others in (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${dir}`)
+  return loose === 0
+    ? ok('data', dir)
+    : fail('data', `${dir} lets others in (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${shellWord(dir)}`)
 }
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
@@ -63,10 +67,19 @@ export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
   tryContainment(config, async (finding, judge) => [finding, ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge))])
 
+/** What `share_with_group` would open, or refuses to. */
+export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => {
+  const { closed, problems } = await judgeSharing(config)
+  if (problems.length > 0) return problems.map(({ message }) => fail('group', message, null))
+  if (closed.length === 0) return []
+  return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
+}
+
 /** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts nothing and leaves nothing behind. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
+  ...(await checkSharing(config)).filter(({ standing }) => standing === 'fail'),
   ...(await checkRuns(config)),
   ...(await checkServedRexd(config, { strict: false })),
   // A start goes through all the same: runs are denied until it is mended.

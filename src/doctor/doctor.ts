@@ -9,14 +9,13 @@ import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { checkConfig, checkDataDir, checkRuns } from './check.ts'
+import { checkConfig, checkDataDir, checkRuns, checkSharing } from './check.ts'
 import { runningContainment } from './check-containment.ts'
 import type { Environment } from '../base/environment.ts'
 import type { ConfigReading, DaemonConfig } from '../config/config.ts'
 import type { Examiner } from './examiner.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { fail, ok, warn, type Finding } from './findings.ts'
-import { closedToGroup } from '../config/group-sharing.ts'
 import { lookAtLock } from '../supervision/lock.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
@@ -50,13 +49,6 @@ const checkKeys = async ({ paths, share_with_group }: DaemonConfig): Promise<Fin
     checkKey('operator key', paths.operatorKey, null, share_with_group),
     checkKey('api token', paths.apiToken, null, share_with_group),
   ])
-
-const checkSharing = async ({ share_with_group, paths }: DaemonConfig): Promise<Finding[]> => {
-  if (!share_with_group) return []
-  const closed = (await closedToGroup(paths)).map(([path]) => path)
-  if (closed.length === 0) return []
-  return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
-}
 
 const checkContacts = async (path: string): Promise<Finding> => {
   try {

@@ -3,6 +3,7 @@ import { access, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { errorText } from '../base/errors.ts'
+import { shellWord } from '../base/shell-word.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { fail, ok, type Finding } from './findings.ts'
 import { ownName } from '../supervision/network-user.ts'
@@ -13,7 +14,7 @@ const isThere = async (path: string): Promise<boolean> => (await stat(path).catc
 const nearestExisting = async (directory: string): Promise<string> =>
   (await isThere(directory)) || dirname(directory) === directory ? directory : nearestExisting(dirname(directory))
 
-const makeDirectory = (directory: string): string => `sudo install -d -o ${ownName()} -m 0700 ${directory}`
+const makeDirectory = (directory: string): string => `sudo install -d -o ${ownName()} -m 0700 ${shellWord(directory)}`
 
 /** Whether this user could enter the directory, or make something in it. */
 const mayUse = async (directory: string, mode: number): Promise<string | null> => {
@@ -59,9 +60,9 @@ const checkJournal = async (path: string, { topic, loss, elsewhere }: JournalKin
   const info = await stat(path).catch(() => null)
   if (info !== null) {
     if (!info.isFile()) return fail(topic, why('it is no regular file'), elsewhere)
-    if ((info.mode & OTHERS_MAY_WRITE) !== 0) return fail(topic, why('others may write it'), `chmod go-w ${path}`)
+    if ((info.mode & OTHERS_MAY_WRITE) !== 0) return fail(topic, why('others may write it'), `chmod go-w ${shellWord(path)}`)
     const reason = await access(path, constants.W_OK).then(() => null, errorText)
-    return reason === null ? ok(topic, path) : fail(topic, why(reason), `sudo chown ${ownName()} ${path}`)
+    return reason === null ? ok(topic, path) : fail(topic, why(reason), `sudo chown ${ownName()} ${shellWord(path)}`)
   }
   const directory = dirname(path)
   const existing = await nearestExisting(directory)

@@ -42,7 +42,7 @@ export interface Primitives {
   aeadOpen(key: OpaqueSecret<'aead'>, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
 }
 
-/** An implementation that is given nothing of a wrong length, and whose errors about what a peer sent are `malformed`. */
+/** An implementation that is given no key, signature or ciphertext of a wrong length, and whose errors about those are `malformed`. */
 export const guarded = (raw: Primitives): Primitives => ({
   ...raw,
   dsaVerify: (publicKey, message, signature) =>

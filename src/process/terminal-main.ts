@@ -1,11 +1,11 @@
 import { closeSync, constants as files, openSync, readSync, write } from 'node:fs'
 import { Socket } from 'node:net'
-import { constants } from 'node:os'
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { ReadStream } from 'node:tty'
 import { promisify } from 'node:util'
 
 import { errnoOf } from '../base/errors.ts'
+import { signalName } from '../base/signal-name.ts'
 import { loadPty, type NativePty } from './native-pty.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
@@ -132,8 +132,8 @@ const fork = (native: NativePty, helper: string, words: readonly string[], cols:
 /** Ends as the program has: with its status, or by the signal that ended it. */
 const endAs = ({ code, signal }: Ended): number => {
   if (signal === 0) return code
-  const name = Object.entries(constants.signals).find(([, number]) => number === signal)?.[0] as NodeJS.Signals | undefined
-  if (name !== undefined) {
+  const name = signalName(signal)
+  if (name !== null) {
     process.removeAllListeners(name)
     process.kill(process.pid, name)
   }

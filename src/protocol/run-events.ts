@@ -16,9 +16,9 @@ type Checked<F> = { -readonly [K in keyof F]: F[K] extends Check<infer T> ? T : 
 const check = <T>(fits: (value: unknown) => boolean): Check<T> => fits as Check<T>
 const text = check<string>((value) => typeof value === 'string')
 const flag = check<boolean>((value) => typeof value === 'boolean')
-const within = (low: number, high: number): Check<number> =>
+const inRange = (low: number, high: number): Check<number> =>
   check((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high)
-const count = within(0, Number.MAX_SAFE_INTEGER)
+const count = inRange(0, Number.MAX_SAFE_INTEGER)
 const orNull = <T>(fits: Check<T>): Check<T | null> => check((value) => value === null || fits(value))
 const listOf = <T>(fits: Check<T>): Check<T[]> => check((value) => Array.isArray(value) && value.every(fits))
 const id = check<string>((value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value))
@@ -40,8 +40,8 @@ const OUTCOME = {
   request_id: id,
   agent_id: id,
   machine_id: id,
-  code: orNull(within(0, MAX_EXIT_STATUS)),
-  signal: orNull(within(1, MAX_SIGNAL)),
+  code: orNull(inRange(0, MAX_EXIT_STATUS)),
+  signal: orNull(inRange(1, MAX_SIGNAL)),
   duration_ms: count,
   stdout_bytes_total: count,
   stderr_bytes_total: count,

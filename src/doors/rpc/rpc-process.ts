@@ -1,7 +1,6 @@
-import { constants } from 'node:os'
-
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
+import { signalName } from '../../base/signal-name.ts'
 import { Waiters } from '../../base/waiters.ts'
 import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
 import type { ProcessStatus } from '../../protocol/rexd-answers.ts'
@@ -29,9 +28,6 @@ export interface WaitInit {
   /** Aborted when the caller is gone. */
   readonly signal: AbortSignal
 }
-
-const signalName = (number: number | null): string | null =>
-  number === null ? null : (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `SIG${number}`)
 
 /** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
 export class RpcProcess implements LocalRunSink {
@@ -128,7 +124,8 @@ export class RpcProcess implements LocalRunSink {
   get status(): ProcessStatus {
     const { stdout, stderr } = this.#streams
     const outcome = this.#over ? this.#outcome : null
-    const signal = signalName(outcome?.signal ?? null)
+    const number = outcome?.signal ?? null
+    const signal = number === null ? null : (signalName(number) ?? `SIG${number}`)
     return {
       status: !this.#over ? 'running' : this.#timedOut ? 'timed_out' : signal === null ? 'exited' : 'killed',
       exit_code: outcome?.code ?? null,

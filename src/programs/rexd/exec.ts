@@ -10,11 +10,12 @@ import type { RexdSession } from '../../client/session.ts'
 import { stdio } from '../../client/stdio.ts'
 import type { TransportFactory } from '../../client/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
+import { exitOfSignal } from '../../supervision/program-exit.ts'
 import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
 import { parseRexdExecFlags, type RexdExecFlags } from './exec-flags.ts'
 
-/** What a shell reports of a program that wrote to nobody (128 + SIGPIPE). */
-const EXIT_NOT_READ = 141
+/** What a shell reports of a program that wrote to nobody. */
+const EXIT_NOT_READ = exitOfSignal('SIGPIPE')
 
 /** Bytes that were typed and are on their way. */
 const MAX_TYPED = 64 * 1024

@@ -1,8 +1,7 @@
-import { constants } from 'node:os'
-
+import { shellWord, shellWords } from '../../base/shell-word.ts'
+import { signalName } from '../../base/signal-name.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { RunEventJson } from '../../protocol/run-events.ts'
-import { shellWord, shellWords } from './print.ts'
 
 export type ExitEvent = Extract<RunEventJson, { type: 'exit' }>
 
@@ -30,9 +29,6 @@ export const statusOf = (exit: ExitEvent): number => {
   if (exit.signal !== null) return 128 + exit.signal
   return exit.warnings.includes('cancelled') && exit.code === 0 ? EXIT_NOT_RUN : (exit.code ?? EXIT_NOT_RUN)
 }
-
-const signalName = (number: number): string =>
-  Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `signal ${number}`
 
 /** What a denial's explanation is filled in with. */
 export interface RunFacts {
@@ -132,7 +128,7 @@ export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
     return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]
   }
   const by = killedBy(exit)
-  const end = exit.signal === null ? `exit status ${exit.code}` : signalName(exit.signal)
+  const end = exit.signal === null ? `exit status ${exit.code}` : (signalName(exit.signal) ?? `signal ${exit.signal}`)
   if (by !== null) return [`${by}: ${killedText(by, exit, facts)} (${end})`]
   if (exit.warnings.includes('cancelled')) return [`cancelled: the command ended with ${end}`]
   return exit.signal === null ? [] : [`${end} ended the command`]

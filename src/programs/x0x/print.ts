@@ -84,10 +84,5 @@ export const printTable = async (context: CliContext, header: readonly string[],
   await write(context.stdout, `${[paint('dim', first), ...rest].join('\n')}\n`)
 }
 
-/** A word for a POSIX shell, quoted where it must be: what is printed can be pasted. */
-export const shellWord = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)
-
-export const shellWords = (words: readonly string[]): string => words.map(shellWord).join(' ')
-
 /** `1 line`, `2 lines`. */
 export const counted = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`

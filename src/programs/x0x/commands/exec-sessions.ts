@@ -1,6 +1,7 @@
+import { shellWords } from '../../../base/shell-word.ts'
 import type { RunSession } from '../../../exec/run-spec.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printLine, printTable, shellWords } from '../print.ts'
+import { printAnswer, printLine, printTable } from '../print.ts'
 
 /** `x0x exec sessions`: what this daemon asked for and what has not ended. */
 export const runSessions = async (context: CliContext): Promise<number> => {
