@@ -7,6 +7,7 @@ import { createLogger } from '../../base/log.ts'
 import { logStages } from '../../base/stages.ts'
 import { systemClock } from '../../base/clock.ts'
 import { startAll, stopAll } from '../../base/startable.ts'
+import { loadPrimitives } from '../../identity/primitives.ts'
 import type { ApiSocket } from '../../doors/rest/components.ts'
 import { ExecutorClient } from '../../executor/port/client.ts'
 import { machineKeyOf } from '../../identity/machine-key.ts'
@@ -93,6 +94,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
 /** Runs the network's half of the daemon until its executor says stop, or is gone. */
 export const main = async (argv: readonly string[]): Promise<number> => {
   try {
+    await loadPrimitives()
     const status = await serve(await placeOf(argv))
     // All is stopped; a library's idle timer must not keep the process.
     process.exit(status)

@@ -4,6 +4,7 @@ import { VERSION } from '../../base/version.ts'
 import { check } from '../../doctor/check.ts'
 import { startDaemon, type Daemon } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
+import { loadPrimitives } from '../../identity/primitives.ts'
 import { instanceOf, loadConfig, readConfig, type DaemonConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
@@ -76,6 +77,7 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
     const flags = parseDaemonFlags(argv)
+    await loadPrimitives()
     if (typeof flags !== 'string') return await dispatch(flags, env)
     process.stdout.write(flags)
     return 0

@@ -7,6 +7,7 @@ import { AppError } from '../../../base/errors.ts'
 import { visibleJson } from '../../../base/visible-text.ts'
 import { isHexId, shortId, type AgentId } from '../../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../../audit/events.ts'
+import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, untilEnded, write, type Paint } from '../print.ts'
@@ -109,6 +110,7 @@ const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId 
 export const runAuditVerify = async (context: CliContext, options: VerifyOptions): Promise<number> => {
   if (options.outgoing && options.files.length > 0) throw oneJournal()
   const agentId = await signerOf(context, options)
+  await loadPrimitives()
   const paths = options.files.length > 0 ? options.files : [await runningJournal(context, 'x0x audit verify', options.outgoing)]
   // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
   const running = async (): Promise<AnyRunKey[]> => {
