@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, mkdir, readdir, writeFile } from 'node:fs/promises'
+import { chmod, chown, link, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -28,6 +28,21 @@ test('a good ACL and no configuration are well, and nothing is made', async (t) 
   assert.equal(status, 0, stdout)
   assert.match(stdout, /ok {4}acl .*: exec enabled, 1 allow entry, 1 command/)
   assert.deepEqual(await readdir(dir), ['acl.toml'])
+})
+
+test('what share_with_group would refuse to open speaks against a start, and what it opens does not', async (t) => {
+  const dir = await tempDir(t)
+  const [data, config, token] = [join(dir, 'data'), join(dir, 'config.toml'), join(dir, 'data', 'api-token')]
+  await mkdir(data, { mode: 0o700 })
+  await writeFile(config, 'share_with_group = true\n', { mode: 0o600 })
+  const checked = async () => runDaemonCommand(['--check', '--data-dir', data, '--config', config])
+  await writeFile(token, 'x', { mode: 0o600 })
+  const opened = await checked()
+  assert.doesNotMatch(opened.stdout, /(ok|warn|fail) +group /)
+  await link(token, join(dir, 'other'))
+  const refused = await checked()
+  assert.deepEqual([opened.status, refused.status], [0, 2])
+  assert.match(refused.stdout, /fail {2}group .*api-token is not opened to the group: it has another name, as a hard link; .*: mv /)
 })
 
 test('a bad ACL file is refused with its place and reason: missing key, bad hex, unknown template', async (t) => {
