@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { isVisible, replaceInvisible, visibleJson } from '../../src/base/visible-text.ts'
-import { shown, shownLine } from '../../src/programs/x0x/terminal-text.ts'
+import { isVisible, replaceInvisible, shown, shownLine, visibleJson } from '../../src/base/visible-text.ts'
 import { quote as clientQuote } from '../../src/client/errors.ts'
 import { argvSummary } from '../../src/diagnostics/exec-counters.ts'
 import { quote } from '../../src/policy/quote.ts'

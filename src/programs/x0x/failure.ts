@@ -1,9 +1,8 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { CliIo } from './context.ts'
-import { visibleJson } from '../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
 import { write } from './print.ts'
-import { shownLine } from './terminal-text.ts'
 
 /** A command line that makes no sense: exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>

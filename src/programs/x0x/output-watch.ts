@@ -1,7 +1,7 @@
 import { exitOfSignal } from '../../supervision/program-exit.ts'
 import type { CliIo } from './context.ts'
 import { flush, write } from './print.ts'
-import { shownLine } from './terminal-text.ts'
+import { shownLine } from '../../base/visible-text.ts'
 
 /** A reader that went away (`| head`) is no failure of the command; a shell reports it like this. */
 const EXIT_READER_GONE = exitOfSignal('SIGPIPE')

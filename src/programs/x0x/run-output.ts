@@ -3,7 +3,8 @@ import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import { write } from './print.ts'
-import { shownLine, TerminalText } from './terminal-text.ts'
+import { shownLine } from '../../base/visible-text.ts'
+import { TerminalText } from './terminal-text.ts'
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 

@@ -3,7 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { shown, shownLine, TerminalText } from '../../../src/programs/x0x/terminal-text.ts'
+import { shown, shownLine } from '../../../src/base/visible-text.ts'
+import { TerminalText } from '../../../src/programs/x0x/terminal-text.ts'
 
 test('text that only shows itself stays as it is', () => {
   for (const text of ['plain', 'tab\tand\nline', 'Grüße, 世界, 👩‍💻', '']) assert.equal(shown(text), text)

@@ -7,7 +7,7 @@ import { isHexId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine } from '../print.ts'
-import { shown, shownLine } from '../terminal-text.ts'
+import { shown, shownLine } from '../../../base/visible-text.ts'
 
 /** Tries what entries ask of this host, when one does. */
 const checkHere = async (file: string): Promise<AclCheck> => {

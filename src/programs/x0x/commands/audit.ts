@@ -11,7 +11,7 @@ import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, untilEnded, write, type Paint } from '../print.ts'
-import { shownLine } from '../terminal-text.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 
 interface JournalPlaces {
   readonly journal?: { readonly path?: string | null } | null

@@ -6,7 +6,7 @@ import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
-import { shownLine } from '../terminal-text.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 
 interface Contact {
   readonly name: string

@@ -4,7 +4,7 @@ import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine, untilEnded, write } from '../print.ts'
-import { shown, shownLine } from '../terminal-text.ts'
+import { shown, shownLine } from '../../../base/visible-text.ts'
 
 /** What to do where a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {

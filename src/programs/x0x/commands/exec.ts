@@ -15,7 +15,7 @@ import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } f
 import { write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
-import { shownLine } from '../terminal-text.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 
 export interface ExecOptions {
   readonly agent: string

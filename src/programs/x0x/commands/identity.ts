@@ -2,7 +2,7 @@ import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { operate } from '../../../local-api/operator.ts'
 import { painter, printAnswer, printLine } from '../print.ts'
-import { shownLine } from '../terminal-text.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 
 interface AgentAnswer {
   readonly agent_id: string
