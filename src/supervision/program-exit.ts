@@ -50,3 +50,23 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
     process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
     process.on('uncaughtException', stop)
   })
+
+/** Aborts at the first stop signal, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. `status`: the exit status that follows; null: nothing asked it to end. */
+export const stopConditions = (
+  log: Logger,
+  { untilEof }: { readonly untilEof: boolean },
+): { readonly signal: AbortSignal; status(): number | null } => {
+  const controller = new AbortController()
+  let status: number | null = null
+  const end = (as: number): void => {
+    status ??= as
+    controller.abort()
+  }
+  onStopSignal((signal) => end(exitOfSignal(signal)))
+  void firstCrash(log, { unhandledRejections: 'stop' }).then(() => end(EXIT_FAILURE))
+  if (untilEof) {
+    const over = (): void => controller.abort()
+    process.stdin.on('end', over).on('close', over).on('error', over).resume()
+  }
+  return { signal: controller.signal, status: () => status }
+}

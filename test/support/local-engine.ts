@@ -128,7 +128,7 @@ export const soon = async (condition: () => boolean | Promise<boolean>): Promise
   return true
 }
 
-/** A LocalEngine with real cells, guardian and journal, put together as `programs/rexd/compose` does, in a directory of its own. */
+/** A LocalEngine with real cells, guardian and journal, put together as `supervision/local-executor` does, in a directory of its own. */
 export class LocalHost {
   readonly dir: string
   /** The one root. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 
 import { silentLogger, type Logger } from '../../src/base/log.ts'
-import { startRexd } from '../../src/programs/rexd/compose.ts'
+import { startLocalExecutor } from '../../src/supervision/local-executor.ts'
 import { loadRexdConfig } from '../../src/config/rexd-config.ts'
 import { RpcWebDoor } from '../../src/doors/rpc/web-door.ts'
 import type { LocalExecutor } from '../../src/executor/port/local-executor.ts'
@@ -25,7 +25,7 @@ export const startRpcHost = async (
 ): Promise<RpcHost> => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
-  const rexd = await startRexd(config, {}, silentLogger)
+  const rexd = await startLocalExecutor(config, {}, silentLogger)
   const { executor } = rexd
   const clock = new ManualClock()
   const token = 'f'.repeat(64)

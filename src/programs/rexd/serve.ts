@@ -7,10 +7,10 @@ import { serveLines } from '../../doors/rpc/stdio.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
-import { startRexd, type Rexd } from './compose.ts'
 import type { Environment } from '../../base/environment.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { EXIT_FAILURE, exitOfSignal, firstCrash, logStopFailures, onStopSignal } from '../../supervision/program-exit.ts'
+import { startLocalExecutor, type RunningExecutor } from '../../supervision/local-executor.ts'
+import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import { loadRexdConfig, withoutHttp, type RexdConfig } from '../../config/rexd-config.ts'
 import type { RexdFlags } from './flags.ts'
@@ -19,24 +19,10 @@ import { readTlsMaterial } from '../../config/rexd-http-config.ts'
 /** What standard input and output can carry: nothing outlives them. */
 const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 
-/** Aborts at the first stop signal, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. */
-const stopping = (log: Logger, untilEof: boolean): { readonly signal: AbortSignal; status(): number | null } => {
-  const controller = new AbortController()
-  let status: number | null = null
-  const end = (as: number): void => {
-    status ??= as
-    controller.abort()
-  }
-  onStopSignal((signal) => end(exitOfSignal(signal)))
-  void firstCrash(log, { unhandledRejections: 'stop' }).then(() => end(EXIT_FAILURE))
-  if (untilEof) {
-    const over = (): void => controller.abort()
-    process.stdin.on('end', over).on('close', over).on('error', over).resume()
-  }
-  return { signal: controller.signal, status: () => status }
-}
-
-type Serve = (door: { readonly config: RexdConfig; readonly log: Logger; readonly rexd: Rexd }, signal: AbortSignal) => Promise<void>
+type Serve = (
+  door: { readonly config: RexdConfig; readonly log: Logger; readonly rexd: RunningExecutor },
+  signal: AbortSignal,
+) => Promise<void>
 
 const overStdio: Serve = async ({ config, log, rexd }, signal) => {
   if (!config.stdio) throw new AppError('bad_config', `${config.path}: server.stdio is false: this rexd does not serve standard input`)
@@ -65,8 +51,8 @@ const run = async (flags: RexdFlags, env: Environment, serve: Serve): Promise<nu
   const { config, warnings } = await loadRexdConfig(flags.config, env)
   const log = createLogger({ name: 'rexd', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
-  const stop = stopping(log, flags.exitOnEof)
-  const rexd = await startRexd(config, env, log)
+  const stop = stopConditions(log, { untilEof: flags.exitOnEof })
+  const rexd = await startLocalExecutor(config, env, log)
   try {
     await serve({ config, log, rexd }, stop.signal)
   } finally {

@@ -9,7 +9,7 @@ import type { ClientOptions } from 'ws'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { startRexd } from '../../../src/programs/rexd/compose.ts'
+import { startLocalExecutor } from '../../../src/supervision/local-executor.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
 import { UNREAD_MS } from '../../../src/doors/rpc/methods.ts'
 import { MAX_EVENT_LOG_BYTES } from '../../../src/doors/rpc/session-events.ts'
@@ -55,7 +55,7 @@ const countReads = (executor: LocalExecutor): { count: number } => {
 const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
-  const rexd = await startRexd(config, {}, silentLogger)
+  const rexd = await startLocalExecutor(config, {}, silentLogger)
   const { executor } = rexd
   const [input, output, stopping] = [new PassThrough({ highWaterMark: 8 * MIB }), new PassThrough(), new AbortController()]
   const components = { input, output, executor, clock: systemClock, log: silentLogger }

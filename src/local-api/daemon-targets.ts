@@ -1,9 +1,9 @@
-import { AppError, isAppError, type ErrorCode } from '../../base/errors.ts'
-import type { TargetRequest, TargetRunner } from '../../executor/local/target-program.ts'
-import type { RequestId } from '../../protocol/ids.ts'
-import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../../protocol/run-events.ts'
-import type { LocalApi } from '../../local-api/local-api.ts'
-import { runProver } from '../../local-api/operator.ts'
+import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
+import type { TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
+import type { RequestId } from '../protocol/ids.ts'
+import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'
+import type { LocalApi } from './local-api.ts'
+import { runProver } from './operator.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {

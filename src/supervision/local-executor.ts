@@ -1,24 +1,24 @@
-import { Journal } from '../../audit/journal.ts'
-import { LocalMarks, localMarksOf } from '../../audit/local-marks.ts'
-import { systemClock, type Clock } from '../../base/clock.ts'
-import type { Logger } from '../../base/log.ts'
-import { startAll, stopAll, type StartableEntry, type StopFailure } from '../../base/startable.ts'
-import type { HttpRefusal } from '../../doors/access.ts'
-import { LocalEngine } from '../../executor/local/local-engine.ts'
-import { LocalJournal } from '../../executor/local/local-journal.ts'
-import { DoorCalls } from '../../executor/local/door-calls.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
-import { Cells } from '../../process/cells.ts'
-import { Guardian } from '../../process/guardian.ts'
-import type { Environment } from '../../base/environment.ts'
-import { LocalApi } from '../../local-api/local-api.ts'
-import { instanceChoice } from '../../local-api/paths.ts'
-import type { RexdConfig } from '../../config/rexd-config.ts'
-import { DaemonTargets } from './targets.ts'
+import { Journal } from '../audit/journal.ts'
+import { LocalMarks, localMarksOf } from '../audit/local-marks.ts'
+import { systemClock, type Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { startAll, stopAll, type StartableEntry, type StopFailure } from '../base/startable.ts'
+import type { HttpRefusal } from '../doors/access.ts'
+import { LocalEngine } from '../executor/local/local-engine.ts'
+import { LocalJournal } from '../executor/local/local-journal.ts'
+import { DoorCalls } from '../executor/local/door-calls.ts'
+import type { LocalExecutor } from '../executor/port/local-executor.ts'
+import { Cells } from '../process/cells.ts'
+import { Guardian } from '../process/guardian.ts'
+import type { Environment } from '../base/environment.ts'
+import { LocalApi } from '../local-api/local-api.ts'
+import { instanceChoice } from '../local-api/paths.ts'
+import type { RexdConfig } from '../config/rexd-config.ts'
+import { DaemonTargets } from '../local-api/daemon-targets.ts'
 
-/** Runs what its callers ask for; no mesh, no identity, no port of the network. */
-export interface Rexd {
-  /** What its doors call. */
+/** An engine for the doors of one process: no mesh, no identity, no port of the network. */
+export interface RunningExecutor {
+  /** What these doors call. */
   readonly executor: LocalExecutor
   /** In the journal: a request over HTTP that was refused before it could ask anything. */
   refused(refusal: HttpRefusal): void
@@ -34,12 +34,16 @@ const daemonApi = (env: Environment): LocalApi => {
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }
 
-/** Every rexd of a user writes the same file, and none has a key to sign with. */
+/** Several processes of a user write the same file, and none has a key to sign with. */
 const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
   new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256, shared: true })
 
-/** The executor of the doors of this process, which call it by its interface. */
-export const startRexd = async ({ policy, audit_path, sha256 }: RexdConfig, env: Environment, log: Logger): Promise<Rexd> => {
+/** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
+export const startLocalExecutor = async (
+  { policy, audit_path, sha256 }: Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256'>,
+  env: Environment,
+  log: Logger,
+): Promise<RunningExecutor> => {
   const clock = systemClock
   const guardian = new Guardian({ log })
   const cells = await Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true })
