@@ -17,7 +17,7 @@ import type { LinkEntry, LinkTable } from './link-table.ts'
 
 /** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
 export const RESUME_OTHER_ADDRESS_MS = 500
-/** When a machine fell silent, connections to it that are younger than this are kept. */
+/** When a machine fell silent, connections to it that are younger than this are not taken for dead. */
 export const FRESH_CONNECTION_MS = 1_000
 
 export interface LinkDiallerComponents {
@@ -27,6 +27,12 @@ export interface LinkDiallerComponents {
   readonly table: LinkTable
   readonly counters: DmCounters
   readonly clock: Clock
+}
+
+/** How a run that waits is reached again: within so many milliseconds, and not on these connections. */
+interface Hurry {
+  readonly withinMs: number
+  readonly besides: readonly MeshConnection[]
 }
 
 /** Links and channels that we ask for: those that there are, or new ones. */
@@ -63,19 +69,24 @@ export class LinkDialler {
   }
 
   /**
-   * A channel to this agent on this machine, quickly: a run there waits for it. `silent`: connections to the
-   * machine that are not fresh are given up. One try; throws as `link`, and `timeout`.
+   * A channel to this agent on this machine, quickly: a run there waits for it. `silent`: another connection is made beside
+   * those on which nothing comes, and they are given up when it stands: a machine that was only slow may be heard on them first.
+   * One try; throws as `link`, and `timeout`.
    */
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
     signal.throwIfAborted()
     const { agentId, machineId } = to
-    if (silent) this.#giveUpOn(machineId)
+    const dead = silent ? this.#silentTo(machineId) : []
     const rejoin = async (wanted: AbortSignal): Promise<LinkEntry> => {
       const addresses = this.#parts.book.addressesOf(machineId)
-      return this.#linkTo(agentId, { machineId, addresses }, wanted, RESUME_ATTEMPT_MS)
+      return this.#linkTo(agentId, { machineId, addresses }, wanted, { withinMs: RESUME_ATTEMPT_MS, besides: dead })
     }
     const existing = this.#parts.table.between(agentId, machineId)
-    return this.#channelOn(existing ?? (await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal)), signal)
+    const usable = existing !== undefined && !dead.includes(existing.link.connection)
+    const entry = usable ? existing : await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal)
+    for (const connection of dead)
+      if (connection.quiet) this.#parts.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
+    return this.#channelOn(entry, signal)
   }
 
   /**
@@ -90,11 +101,9 @@ export class LinkDialler {
     }
   }
 
-  #giveUpOn(machineId: MachineId): void {
+  #silentTo(machineId: MachineId): MeshConnection[] {
     const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
-    for (const connection of this.#parts.node.connectionsTo(machineId))
-      if (connection.openedAtMs < before && connection.quiet)
-        this.#parts.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
+    return this.#parts.node.connectionsTo(machineId).filter(({ openedAtMs, quiet }) => openedAtMs < before && quiet)
   }
 
   /** On the handshake's own stream when that is free. */
@@ -133,10 +142,11 @@ export class LinkDialler {
    * Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once.
    * A handshake that has begun is finished, wanted or not: to begin and leave it would be an offence.
    */
-  async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, withinMs: number | null = null): Promise<LinkEntry> {
+  async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, hurry: Hurry | null = null): Promise<LinkEntry> {
+    const withinMs = hurry?.withinMs ?? null
     const limit = AbortSignal.any([wanted, this.#stopping, ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])])
-    const othersMs = withinMs === null ? undefined : RESUME_OTHER_ADDRESS_MS
-    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit, othersMs)
+    const how = hurry === null ? {} : { othersMs: RESUME_OTHER_ADDRESS_MS, besides: hurry.besides }
+    const connection = await this.#parts.node.dial(candidate.machineId, candidate.addresses, limit, how)
     const entry = await this.#initiate(connection, Math.min(withinMs ?? LINK_HANDSHAKE_MS, LINK_HANDSHAKE_MS))
     if (entry.link.agentId === agentId) return entry
     throw new AppError(

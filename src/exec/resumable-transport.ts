@@ -2,13 +2,10 @@ import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
+import { LEASE_EXPIRES_MS, RESUME_ATTEMPT_MS } from '../protocol/limits.ts'
+import { Liveness, LIVENESS_CHECK_MS } from './liveness.ts'
 import type { RunPeer, RunTransport } from './transport.ts'
 
-/** The requester checks for signs of life at this interval. Silence is counted in checks and not in time, so that a machine that slept counts one. */
-export const LIVENESS_CHECK_MS = 500
-/** Checks without any byte after an unanswered renewal before the transport counts as silent: 1.5 s, which leaves 1.5 s of the lease to dial again. */
-export const SILENT_CHECKS = 3
 /** Between the beginnings of two attempts, so that a path that is cut again and again costs little. */
 export const RESUME_PAUSE_MS = 200
 /** How long a requester goes on trying beyond the lease: the last frame that renewed it may have been on its way for so long. */
@@ -53,7 +50,9 @@ export class ResumableTransport {
   readonly #timers = new Map<TimerName, Timer>()
   /** The transport that carries the run, or the one on which Resume was sent; null while there is neither. */
   #transport: RunTransport | null
-  /** False from the loss of a transport until the run is resumed on another. */
+  /** Fell silent but is not lost: frames still go there, and whatever comes first on its connection ends the search for another. */
+  #silentOne: RunTransport | null = null
+  /** False from the loss of a transport until the run is resumed on another, or the silent one is heard again. */
   #attached = true
   #peer: RunPeer
   /** The stream nonce that the Request quotes. */
@@ -63,11 +62,7 @@ export class ResumableTransport {
   #attempt: AbortController | null = null
   #attemptedAt = Number.NEGATIVE_INFINITY
   #sentAt: number
-  /** 0: every renewal was answered; n: the first unanswered one was sent n - 1 checks ago. */
-  #unanswered = 0
-  /** `RunTransport.heard` at the last check. */
-  #heard = 0
-  #checks = 0
+  readonly #liveness = new Liveness()
   #resumes = 0
   #silent = false
   /** Why the last transport was lost, or the last attempt failed. */
@@ -104,13 +99,14 @@ export class ResumableTransport {
 
   /** False = wait for `drained()`. */
   send(frame: ExecFrame): boolean {
-    if (!this.#attached || this.#transport === null) return true
+    const carrier = this.#carrier
+    if (carrier === null) return true
     this.#sentAt = this.#clock.monotonic()
-    return this.#transport.send(frame)
+    return carrier.send(frame)
   }
 
   async drained(): Promise<void> {
-    if (this.#attached) await this.#transport?.drained()
+    await this.#carrier?.drained()
   }
 
   /** Ends in peace: frames sent before still arrive. */
@@ -126,8 +122,13 @@ export class ResumableTransport {
     this.#transport?.abort()
   }
 
+  get #carrier(): RunTransport | null {
+    return this.#attached ? this.#transport : this.#silentOne
+  }
+
   #end(): void {
     this.#over = true
+    this.#leaveSilentOne()
     for (const timer of this.#timers.values()) timer.cancel()
     this.#attempt?.abort(new AppError('conflict', 'the run is over'))
   }
@@ -145,8 +146,10 @@ export class ResumableTransport {
   }
 
   #receive(transport: RunTransport, frame: ExecFrame): void {
-    if (this.#over || transport !== this.#transport) return
-    this.#unanswered = 0
+    if (this.#over) return
+    if (transport === this.#silentOne) this.#heardAgain(transport)
+    if (transport !== this.#transport) return
+    this.#liveness.answered()
     if (this.#attached) return this.#init.onFrame(frame)
     if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#goOn(frame.stdin)
     if (frame.type === 'gone' && frame.request_id === this.#init.requestId) return this.#onGone(frame.unseen)
@@ -161,7 +164,22 @@ export class ResumableTransport {
 
   #reached(): void {
     this.#attached = true
-    for (const name of ['deadline', 'attempt'] as const) this.#timers.get(name)?.cancel()
+    for (const name of ['deadline', 'attempt', 'pause'] as const) this.#timers.get(name)?.cancel()
+  }
+
+  /** Nothing of the stream was lost, so there is nothing to resume. */
+  #heardAgain(transport: RunTransport): void {
+    this.#silentOne = null
+    this.#transport = transport
+    this.#liveness.answered()
+    this.#attempt?.abort(new AppError('conflict', 'the connection was heard again'))
+    this.#attempt = null
+    this.#reached()
+  }
+
+  #leaveSilentOne(): void {
+    this.#silentOne?.abort()
+    this.#silentOne = null
   }
 
   #onGone(unseen: boolean): void {
@@ -191,6 +209,7 @@ export class ResumableTransport {
   }
 
   #closed(transport: RunTransport, error: Error | null): void {
+    if (transport === this.#silentOne) this.#silentOne = null
     if (this.#over || transport !== this.#transport) return
     if (error === null) return this.#giveUp('the agent ended the stream before the Exit')
     const foreign = isAppError(error, 'malformed')
@@ -204,7 +223,7 @@ export class ResumableTransport {
     this.#transport = null
     this.#cause = cause
     this.#silent = silent
-    this.#unanswered = 0
+    this.#liveness.answered()
     if (this.#attached) {
       this.#attached = false
       const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
@@ -225,7 +244,7 @@ export class ResumableTransport {
     this.#after('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the agent was not reached in time')))
     try {
       const transport = await this.#reopen!(silent, attempt.signal)
-      if (this.#over) return transport.abort()
+      if (this.#attempt !== attempt || this.#over) return transport.abort()
       if (transport.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
       if (this.#again !== 'wanted') return this.#ask(transport)
       await this.#sendAgain(transport).catch((error: unknown) => {
@@ -234,41 +253,38 @@ export class ResumableTransport {
         this.#giveUp(message, isAppError(error, 'malformed'))
       })
     } catch (error) {
-      if (!this.#over) this.#lose(errorText(error), silent)
+      if (this.#attempt === attempt && !this.#over) this.#lose(errorText(error), silent)
     }
   }
 
   #ask(transport: RunTransport): void {
+    this.#leaveSilentOne()
     this.#transport = transport
     this.#peer = transport.peer
     this.#listen(transport)
-    this.#unanswered = 1
+    this.#liveness.asked()
     const { requestId, position } = this.#init
     transport.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
-  /** The other side's network half answers renewals itself, so a transport on which nothing comes for `SILENT_CHECKS` is dead, however quiet the run is. */
+  /** A transport on which nothing comes is looked for elsewhere, and kept until another is there. */
   #check(): void {
-    this.#checks += 1
-    if (this.#hears()) this.#unanswered = Math.min(this.#unanswered, 1)
-    else if (this.#unanswered > 0 && ++this.#unanswered > SILENT_CHECKS) this.#fellSilent()
-    if (this.#checks % RENEW_EVERY_CHECKS === 0 && this.#attached) this.#renew()
+    const silent = this.#silentOne
+    const found = this.#liveness.check((this.#transport ?? silent)?.heard ?? null)
+    if (found === 'heard' && silent !== null) this.#heardAgain(silent)
+    if (found === 'silent') this.#fellSilent()
+    if (this.#liveness.renewalDue) this.#renew()
     this.#checkLater()
   }
 
-  #hears(): boolean {
-    const before = this.#heard
-    this.#heard = this.#transport?.heard ?? 0
-    return this.#heard !== before
-  }
-
   #renew(): void {
-    if (this.#reopen !== null && this.#unanswered === 0) this.#unanswered = 1
+    if (this.#reopen !== null && this.#attached) this.#liveness.asked()
     this.send({ type: 'lease_renew', request_id: this.#init.requestId })
   }
 
   #fellSilent(): void {
-    this.#transport?.abort()
+    if (this.#attached) this.#silentOne = this.#transport
+    else this.#transport?.abort()
     this.#lose('the agent fell silent', true)
   }
 
@@ -281,5 +297,3 @@ export class ResumableTransport {
     this.#timers.set(name, this.#clock.setTimeout(work, ms))
   }
 }
-
-const RENEW_EVERY_CHECKS = LEASE_RENEW_MS / LIVENESS_CHECK_MS

@@ -15,9 +15,17 @@ export interface DialFailure {
   readonly error: string
 }
 
+/** How addresses are tried. */
+export interface DialOptions {
+  /** How long each may take that is not the one which answered last, or the last of all where none has. */
+  readonly othersMs?: number | undefined
+  /** A connection besides those that there are. */
+  readonly force?: boolean
+}
+
 export interface DiallerComponents {
   /** Of libp2p. */
-  dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
+  dial(address: Multiaddr, options: { signal: AbortSignal; force: boolean }): Promise<Connection>
   /** Of `MeshNode`. */
   isKnown(machineId: MachineId): boolean
 }
@@ -34,20 +42,18 @@ export class Dialler {
     this.#components = components
   }
 
-  /**
-   * The first address at which this very machine answers. `othersMs`: how long each may take that is not the one which
-   * answered last, or the last of all where none has. Throws `peer_unreachable` with what came of each.
-   */
-  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs = ADDRESS_DIAL_MS): Promise<Connection> {
+  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each. */
+  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
     const leave = await this.#dialling.enter(signal)
     try {
-      return await this.#dialAny(machineId, addresses, signal, othersMs)
+      return await this.#dialAny(machineId, addresses, signal, options)
     } finally {
       leave()
     }
   }
 
-  async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs: number): Promise<Connection> {
+  async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions): Promise<Connection> {
+    const { othersMs = ADDRESS_DIAL_MS, force = false } = options
     const failures: DialFailure[] = []
     const limit = AbortSignal.any([signal, AbortSignal.timeout(DIAL_MS)])
     const ordered = this.#ordered(machineId, addresses)
@@ -56,7 +62,7 @@ export class Dialler {
     for (const address of ordered) {
       if (limit.aborted) break
       try {
-        return await this.#dialOne(machineId, address, limit, address === mainly ? ADDRESS_DIAL_MS : othersMs)
+        return await this.#dialOne(machineId, address, limit, { withinMs: address === mainly ? ADDRESS_DIAL_MS : othersMs, force })
       } catch (error) {
         failures.push({ address, error: errorText(error) })
       }
@@ -73,10 +79,15 @@ export class Dialler {
     return [...ordered].slice(0, MAX_DIAL_ADDRESSES)
   }
 
-  async #dialOne(machineId: MachineId, address: string, limit: AbortSignal, withinMs: number): Promise<Connection> {
+  async #dialOne(
+    machineId: MachineId,
+    address: string,
+    limit: AbortSignal,
+    how: { readonly withinMs: number; readonly force: boolean },
+  ): Promise<Connection> {
     if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    const signal = AbortSignal.any([limit, AbortSignal.timeout(withinMs)])
-    const connection = await this.#components.dial(multiaddr(address), { signal })
+    const signal = AbortSignal.any([limit, AbortSignal.timeout(how.withinMs)])
+    const connection = await this.#components.dial(multiaddr(address), { signal, force: how.force })
     if (machineIdOf(connection.remotePeer) !== machineId) {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')

@@ -12,7 +12,7 @@ import type { Metered, Standing } from '../protocol/meter-limits.ts'
 import type { MeshConnection } from './connection.ts'
 import { forgetGonePeers } from './libp2p/forget-peers.ts'
 import { addressesTo } from './addresses.ts'
-import { Dialler } from './dialler.ts'
+import { Dialler, type DialOptions } from './dialler.ts'
 import { Gate } from './gater.ts'
 import { joinTopic, watchGossip, type TopicValidator } from './libp2p/gossip.ts'
 import { libp2pOptions, type MeshServices } from './libp2p/options.ts'
@@ -200,17 +200,22 @@ export class MeshNode implements Startable {
   }
 
   /**
-   * A connection to this machine: the one there is, or the first address that answers, beginning with the one that
-   * did the last time; each other may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: every address
-   * tried and what came of it.
+   * A connection to this machine: one there is that is not among `besides`, or the first address that answers, beginning
+   * with the one that did the last time; each other may take `othersMs`. Throws `peer_unreachable` with `data.addresses`:
+   * every address tried and what came of it.
    */
-  async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, othersMs?: number): Promise<MeshConnection> {
+  async dial(
+    machineId: MachineId,
+    addresses: readonly string[],
+    signal: AbortSignal,
+    { besides = [], othersMs }: Omit<DialOptions, 'force'> & { readonly besides?: readonly MeshConnection[] } = {},
+  ): Promise<MeshConnection> {
     // The newest: an older one may be what is left of a peer that has restarted.
-    const existing = this.connectionsTo(machineId).at(-1)
+    const existing = this.connectionsTo(machineId).findLast((one) => !besides.includes(one))
     if (existing !== undefined) return existing
     const dialler = this.#dialler
     if (dialler === null) throw new AppError('shutting_down', 'the mesh is not running')
-    const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, othersMs))
+    const connection = this.#connections.wrap(await dialler.dial(machineId, addresses, signal, { othersMs, force: besides.length > 0 }))
     if (connection === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return connection
   }

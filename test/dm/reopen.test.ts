@@ -62,6 +62,18 @@ test('a connection that fell silent is given up for a new one; a fresh one is be
   assert.equal(alice.counters.get('links_opened'), 2)
 })
 
+test('a connection that fell silent stays for as long as no other stands', LIMIT, async (t) => {
+  const { alice, to } = await pair(t)
+  const [old] = alice.node.connections()
+  await until(() => old?.quiet === true && Date.now() - old.openedAtMs > FRESH_CONNECTION_MS)
+  const waiting = new AbortController()
+  const late = alice.links.reopenChannel(to, true, waiting.signal)
+  waiting.abort(new Error('enough'))
+  await assert.rejects(late, /enough/)
+  assert.equal(old?.open, true)
+  await answered(await alice.links.reopenChannel(to, false, signalOf()))
+})
+
 test('another machine of the agent, and another agent on the machine, are not reached', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   const elsewhere = alice.links.reopenChannel({ ...to, machineId: 'ab'.repeat(32) }, false, signalOf())

@@ -13,7 +13,8 @@ import {
 } from '../../src/protocol/limits.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '../support/scripted-peer.ts'
-import { LIVENESS_CHECK_MS, SILENT_CHECKS, RESUME_PAUSE_MS, RESUME_SLACK_MS } from '../../src/exec/resumable-transport.ts'
+import { LIVENESS_CHECK_MS, SILENT_CHECKS } from '../../src/exec/liveness.ts'
+import { RESUME_PAUSE_MS, RESUME_SLACK_MS } from '../../src/exec/resumable-transport.ts'
 
 /** When silence is noticed: after the first renewal, which nobody answered. */
 const SILENCE_MS = LEASE_RENEW_MS + SILENT_CHECKS * LIVENESS_CHECK_MS
@@ -199,6 +200,54 @@ test('a silent stream is given up for a new one, with time left of the lease', a
   assert.deepEqual([peer.left, tries], [null, []])
   await clock.advance(1)
   assert.deepEqual([peer.left, tries], ['aborted', [true]])
+  const second = await next()
+  resumed(second)
+  await second.exit()
+  assert.equal((await outcome).ok, true)
+})
+
+test('a stream that was only slow is heard on again before another is there: nothing is resumed', async (t) => {
+  const speak = {
+    'a frame of the run': ({ peer }: Stage) => peer.output('stdout', 0, 'a'),
+    'a byte of another run, and then the frame': async ({ peer, clock }: Stage) => {
+      peer.link.heard += 1
+      await clock.advance(LIVENESS_CHECK_MS)
+      peer.output('stdout', 0, 'a')
+    },
+  }
+  for (const [name, spoke] of Object.entries(speak)) {
+    await t.test(name, async () => {
+      const clock = new ManualClock()
+      const signals: AbortSignal[] = []
+      const run = await scriptedRun(clock, {}, async (_silent, signal) => {
+        signals.push(signal)
+        return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true }))
+      })
+      const { peer, outcome, runner, counters, sink } = run
+      peer.started()
+      await clock.advance(SILENCE_MS + RESUME_ATTEMPT_MS)
+      await settle()
+      // Renewals and what the caller does still go there.
+      const renewals = frames(peer).filter((type) => type === 'lease_renew').length
+      runner.cancel(peer.id)
+      assert.deepEqual([renewals >= 3, frames(peer).at(-1), peer.left], [true, 'cancel', null])
+      await spoke({ ...run, clock, streams: [], tries: [], failures: [], next: async () => peer })
+      await clock.advance(RESUME_PAUSE_MS)
+      await peer.exit('a')
+      const { ok, incomplete } = await outcome
+      assert.deepEqual([ok, incomplete, sink.text('stdout')], [true, false, 'a'])
+      assert.deepEqual([counters.snapshot()['runs_resumed'], signals.at(-1)?.aborted, peer.left, clock.pending], [0, true, 'closed', 0])
+    })
+  }
+})
+
+test('a silent stream that is closed while another is looked for is not waited for', async () => {
+  const { peer, outcome, clock, failures, next } = await stage()
+  failures.push(new AppError('peer_unreachable', 'no address answered'))
+  peer.started()
+  await clock.advance(SILENCE_MS)
+  peer.onClosed(RESET)
+  peer.output('stdout', 0, 'x')
   const second = await next()
   resumed(second)
   await second.exit()

@@ -89,7 +89,8 @@ test('where the address that answered last refuses, one that swallows what comes
       return { remotePeer: peerIdFromString(address.split('/p2p/')[1]!) } as Connection
     },
   })
-  const dial = async () => dialler.dial(machineId, [swallowing, address], AbortSignal.timeout(ADDRESS_DIAL_MS), RESUME_OTHER_ADDRESS_MS)
+  const dial = async () =>
+    dialler.dial(machineId, [swallowing, address], AbortSignal.timeout(ADDRESS_DIAL_MS), { othersMs: RESUME_OTHER_ADDRESS_MS })
   await dial()
   refuses = true
   const began = performance.now()
@@ -112,7 +113,7 @@ test('where no address has answered yet, the last of them may take the whole try
     })
   for (const addresses of [[address], [old, address]]) {
     const dialler = new Dialler({ ...everybodyIsKnown, dial: async (to, { signal }) => slow(String(to), signal) })
-    const connection = await dialler.dial(machineId, addresses, AbortSignal.timeout(ADDRESS_DIAL_MS), RESUME_OTHER_ADDRESS_MS)
+    const connection = await dialler.dial(machineId, addresses, AbortSignal.timeout(ADDRESS_DIAL_MS), { othersMs: RESUME_OTHER_ADDRESS_MS })
     assert.equal(connection.remotePeer.toString(), peerIdOf(machineId))
   }
 })
