@@ -1,14 +1,11 @@
 import { constants, lstatSync, type Stats } from 'node:fs'
-import { mkdir, open, statfs, type FileHandle } from 'node:fs/promises'
+import { mkdir, open, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { syncDirectory } from '../base/atomic-file.ts'
 import { AppError } from '../base/errors.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
-
-/** The floor of free space, in bytes and as a share of the disk: below it a journal takes only the ends of runs. */
-const MIN_FREE_BYTES = 64 * 1024 * 1024
-const MIN_FREE_SHARE = 0.05
+import { diskRoom, type Room } from './disk-room.ts'
 
 /** Never through a link that another user put there (O_NOFOLLOW); a named pipe must not block us (O_NONBLOCK). */
 const FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
@@ -23,13 +20,6 @@ const checkTrustworthy = (path: string, info: Stats): void => {
         ? 'is writable by others'
         : null
   if (problem !== null) throw new AppError('journal_unavailable', `${path} ${problem}`)
-}
-
-/** What is free on a disk; bytes. */
-export interface Room {
-  readonly free: number
-  /** Above the floor; below 0: under it. */
-  readonly spare: number
 }
 
 /**
@@ -103,12 +93,7 @@ export class JournalFile {
 
   /** Free space; below the floor only the ends of what runs are written. */
   async room(): Promise<Room> {
-    const { bavail, bfree, blocks, bsize } = await statfs(dirname(this.path))
-    const free = process.geteuid?.() === 0 ? bfree : bavail
-    // File systems without blocks of their own report none at all.
-    if (blocks === 0) return { free: Infinity, spare: Infinity }
-    const floor = this.#floors * Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)
-    return { free: free * bsize, spare: free * bsize - floor }
+    return diskRoom(dirname(this.path), this.#floors)
   }
 
   #opened(): FileHandle {

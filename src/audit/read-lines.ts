@@ -8,12 +8,13 @@ const CHUNK_BYTES = 256 * 1024
 /** Reads on, as often as it is asked; keeps no more than one line. */
 export class LineReader {
   readonly #file: FileHandle
-  readonly #lines = new LineSplitter({ max: MAX_JOURNAL_LINE })
+  readonly #lines: LineSplitter
   readonly #begin: number | null
   #bytes = 0
 
-  /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. */
-  constructor(file: FileHandle, begin: number | null) {
+  /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. `max`: bytes of the longest line. */
+  constructor(file: FileHandle, begin: number | null, max = MAX_JOURNAL_LINE) {
+    this.#lines = new LineSplitter({ max })
     this.#file = file
     this.#begin = begin
   }

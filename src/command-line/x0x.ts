@@ -164,6 +164,34 @@ const audit: CommandSpec = {
   ],
 }
 
+const DIR: OptionSpec = { flags: '--dir <dir>', text: 'where they are (default: ~/.rexec)' }
+
+const transcripts: CommandSpec = {
+  name: 'transcripts',
+  text: 'what ran under a console, with its output',
+  group: true,
+  examples: ['x0x transcripts list', 'x0x transcripts print 2026-05-21-09:42:18', 'x0x transcripts follow'],
+  commands: [
+    {
+      name: 'list',
+      text: 'the newest, newest first, and how many commands each has',
+      options: [{ flags: '-n, --count <count>', text: 'how many', default: '10' }, DIR],
+    },
+    {
+      name: 'print',
+      text: 'print one as its console showed it; with --json each command is an object on a line',
+      arguments: [{ flags: '[name]', text: 'default: the newest' }],
+      options: [{ flags: '-f, --follow', text: 'go on as commands end' }, DIR],
+    },
+    {
+      name: 'follow',
+      text: 'print one and go on as commands end, until Ctrl-C',
+      arguments: [{ flags: '[name]', text: 'default: the newest' }],
+      options: [DIR],
+    },
+  ],
+}
+
 const completion: CommandSpec = {
   name: 'completion',
   text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd and rexd',
@@ -209,6 +237,7 @@ export const X0X: CommandSpec = {
     { name: 'routes', text: 'what the API offers' },
     acl,
     audit,
+    transcripts,
     completion,
     man,
   ],

@@ -20,6 +20,13 @@ const diagnostics =
   async (context) =>
     (await import('./commands/diagnostics.ts')).runDiagnostics(context, what)
 
+const transcriptsPrint: Command = async (context, line) =>
+  (await import('./commands/transcripts.ts')).runTranscriptsPrint(context, {
+    dir: line.value('dir'),
+    name: line.words[0] ?? null,
+    follow: line.command === 'transcripts follow' || line.has('follow'),
+  })
+
 /** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
 export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'exec sessions': async (context) => (await import('./commands/exec-sessions.ts')).runSessions(context),
@@ -72,6 +79,10 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       outgoing: line.has('outgoing'),
       agent: line.value('agent'),
     }),
+  'transcripts list': async (context, line) =>
+    (await import('./commands/transcripts.ts')).runTranscriptsList(context, { dir: line.value('dir'), count: line.value('count') ?? '' }),
+  'transcripts print': transcriptsPrint,
+  'transcripts follow': transcriptsPrint,
   completion: async (context, { words: [what = ''], behindDashes }) =>
     (await import('./commands/manual.ts')).runCompletion(context, what, behindDashes ?? []),
   man: async (context, { words: [program = 'x0x'] }) => (await import('./commands/manual.ts')).runMan(context, program),

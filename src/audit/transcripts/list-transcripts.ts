@@ -1,0 +1,41 @@
+import { MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
+import { LineReader } from '../read-lines.ts'
+import { openTranscript, readTranscript } from './read-transcript.ts'
+import { openTranscriptFile, transcriptNames } from './transcript-directory.ts'
+import { filesOf } from './transcript-names.ts'
+
+export interface TranscriptSummary {
+  readonly name: string
+  readonly commands: number
+  readonly bytes: number
+}
+
+/** Some commands wait for an earlier one, or had moved when their host was killed. */
+const hasWaiting = async (directory: string, name: string): Promise<boolean> => {
+  const file = await openTranscriptFile(directory, filesOf(name).waiting)
+  if (file === null) return false
+  const { size } = await file.stat()
+  await file.close()
+  return size > 0
+}
+
+const summaryOf = async (directory: string, name: string): Promise<TranscriptSummary> => {
+  const file = await openTranscript(directory, name)
+  try {
+    const { size } = await file.stat()
+    let commands = 0
+    if (await hasWaiting(directory, name)) {
+      for await (const line of readTranscript(directory, name)) if ('entry' in line) commands += 1
+    } else for await (const lines of new LineReader(file, 0, MAX_TRANSCRIPT_LINE).lines()) commands += lines.length
+    return { name, commands, bytes: size }
+  } finally {
+    await file.close()
+  }
+}
+
+/** The newest transcripts, newest first. A missing directory has none; throws `loose_permissions`. */
+export const listTranscripts = async (directory: string, count: number): Promise<TranscriptSummary[]> => {
+  const summaries: TranscriptSummary[] = []
+  for (const name of (await transcriptNames(directory)).slice(0, count)) summaries.push(await summaryOf(directory, name))
+  return summaries
+}

@@ -1,0 +1,243 @@
+import { join } from 'node:path'
+
+import type { Clock, Timer } from '../../base/clock.ts'
+import { errorText, isAppError } from '../../base/errors.ts'
+import { MAX_TRANSCRIPT_FILE, MAX_WAITING_BYTES, MAX_WAITING_ENTRIES, TRANSCRIPT_FLOORS } from '../../protocol/transcript-limits.ts'
+import { diskRoom } from '../disk-room.ts'
+import { ArrivalOrder } from './arrival-order.ts'
+import { continuing, encodeEntry, type EndedCommand } from './encode-entry.ts'
+import { removeOldest } from './remove-oldest.ts'
+import { makeTranscriptsDir } from './transcript-directory.ts'
+import { TranscriptFile } from './transcript-file.ts'
+import { filesOf, nameAt } from './transcript-names.ts'
+
+export interface TranscriptWriterInit {
+  readonly directory: string
+  /** Write the values of variables as well. */
+  readonly recordEnv: boolean
+  /** What the human must know: that lines are missing, were removed, or go on in another file. */
+  readonly say: (text: string) => void
+  /** For tests; default MAX_TRANSCRIPT_FILE. */
+  readonly maxFileBytes?: number
+}
+
+/** One ended command on its way to the disk. */
+interface Line {
+  readonly bytes: Buffer
+  /** It is in the file of those that wait. */
+  isKept: boolean
+  readonly settle: (durable: boolean) => void
+}
+
+const BATCH_BYTES = 1024 * 1024
+/** After a failure of the disk. */
+const RETRY_MS = 1_000
+/** Names that are tried for the file in which a transcript goes on. */
+const MAX_NAMES = 60
+
+/**
+ * The transcript of one console. Lines stand in the order in which commands began. One that ended before an earlier one waits in
+ * a file of its own, on the disk at once, and moves when its turn comes; readers put both together.
+ */
+export class TranscriptWriter {
+  readonly #clock: Clock
+  readonly #init: TranscriptWriterInit
+  readonly #order = new ArrivalOrder<Line>({ count: MAX_WAITING_ENTRIES, bytes: MAX_WAITING_BYTES })
+  #name: string
+  #file: TranscriptFile
+  #waitingFile: TranscriptFile | null = null
+  /** Of the file before; its lines are in this one's by the time it is removed. */
+  #oldWaitingFile: TranscriptFile | null = null
+  /** Name of the transcript that the next line goes on from. */
+  #continues: string | null = null
+  #queue: Line[] = []
+  #queueBytes = 0
+  #missing = 0
+  #failing = false
+  #working: Promise<void> | null = null
+  #retry: Timer | null = null
+  #closed = false
+
+  private constructor(clock: Clock, init: TranscriptWriterInit, name: string, file: TranscriptFile) {
+    this.#clock = clock
+    this.#init = init
+    this.#name = name
+    this.#file = file
+  }
+
+  /** Makes the file, and the directory. Throws `conflict` where a transcript of this second is there, `loose_permissions` where others could read it. */
+  static async begin({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
+    await makeTranscriptsDir(init.directory)
+    const name = nameAt(clock.now())
+    const file = await TranscriptFile.create(join(init.directory, filesOf(name).entries))
+    const writer = new TranscriptWriter(clock, init, name, file)
+    await writer.#removeOldest()
+    return writer
+  }
+
+  get name(): string {
+    return this.#name
+  }
+
+  get path(): string {
+    return this.#file.path
+  }
+
+  /** A command begins. Each place must be ended. */
+  arrive(): number {
+    return this.#order.arrive()
+  }
+
+  /**
+   * The command has ended; null: it leaves no entry. Settles when its line is on the disk, or with false when the disk does not take it
+   * now: it is kept and written later, or counted as missing. Never rejects.
+   */
+  async end(place: number, command: EndedCommand | null): Promise<boolean> {
+    const takes = command !== null && !this.#closed && this.#queueBytes <= MAX_WAITING_BYTES
+    if (command !== null && !takes) this.#missing += 1
+    if (!takes) {
+      this.#enqueue(this.#order.end(place, null))
+      return command === null
+    }
+    const missing = this.#missing
+    this.#missing = 0
+    const placing = { arrival: place, ...(missing === 0 ? {} : { missing_before: missing }) }
+    const bytes = encodeEntry(command, placing, this.#init)
+    return new Promise((settle) => this.#enqueue(this.#order.end(place, { bytes, isKept: false, settle })))
+  }
+
+  /** Writes all that has ended, whatever has not, and closes. */
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#enqueue(this.#order.takeAll())
+    this.#closed = true
+    while (this.#working !== null) await this.#working
+    this.#retry?.cancel()
+    const lost = this.#missing + this.#queue.length
+    if (lost > 0) this.#init.say(`${lost} of its commands are missing in the transcript ${this.path}`)
+    await this.#file.close()
+    await this.#oldWaitingFile?.close()
+    // Lines that could not move are still in it.
+    if (this.#queue.length === 0) await this.#waitingFile?.remove()
+    else await this.#waitingFile?.close()
+  }
+
+  #enqueue(lines: readonly Line[]): void {
+    this.#queue.push(...lines)
+    for (const { bytes } of lines) this.#queueBytes += bytes.length
+    if (this.#working === null && this.#retry === null) this.#working = this.#work()
+    else if (this.#failing) for (const line of [...lines, ...this.#order.waiting]) line.settle(false)
+  }
+
+  async #work(): Promise<void> {
+    // What is enqueued in the same turn is written together.
+    await Promise.resolve()
+    try {
+      do {
+        await this.#writeQueue()
+        await this.#writeWaiting()
+      } while (this.#queue.length > 0 || this.#order.waiting.some(({ isKept }) => !isKept))
+      if (this.#failing) this.#init.say(`the transcript ${this.path} is written again`)
+      this.#failing = false
+    } catch (error) {
+      this.#failed(error)
+    }
+    this.#working = null
+  }
+
+  #failed(error: unknown): void {
+    if (!this.#failing) this.#init.say(`the transcript ${this.path} cannot be written: ${errorText(error)}; commands run all the same`)
+    this.#failing = true
+    for (const line of [...this.#queue, ...this.#order.waiting]) line.settle(false)
+    if (this.#closed) return
+    const again = (): void => {
+      this.#retry = null
+      this.#working ??= this.#work()
+    }
+    this.#retry = this.#clock.setTimeout(again, RETRY_MS, { unref: true })
+  }
+
+  async #writeQueue(): Promise<void> {
+    while (this.#queue.length > 0) {
+      let bytes = 0
+      const count = this.#queue.findIndex((line) => (bytes += line.bytes.length) > BATCH_BYTES)
+      const batch = this.#queue.slice(0, count === -1 ? this.#queue.length : Math.max(1, count))
+      await this.#makeReady(bytes)
+      const lines = batch.map((line) => line.bytes)
+      if (this.#continues !== null) lines[0] = continuing(batch[0]!.bytes, this.#continues)
+      await this.#file.append(Buffer.concat(lines))
+      this.#continues = null
+      this.#queue.splice(0, batch.length)
+      for (const line of batch) {
+        this.#queueBytes -= line.bytes.length
+        line.settle(true)
+      }
+    }
+  }
+
+  async #writeWaiting(): Promise<void> {
+    const waiting = this.#order.waiting
+    const fresh = waiting.filter(({ isKept }) => !isKept)
+    if (fresh.length > 0) {
+      const bytes = Buffer.concat(fresh.map((line) => line.bytes))
+      await this.#makeReady(bytes.length)
+      this.#waitingFile ??= await TranscriptFile.create(join(this.#init.directory, filesOf(this.#name).waiting))
+      await this.#waitingFile.append(bytes)
+      for (const line of fresh) {
+        line.isKept = true
+        line.settle(true)
+      }
+    }
+    await this.#oldWaitingFile?.remove()
+    this.#oldWaitingFile = null
+    if (this.#waitingFile === null || this.#waitingFile.size === 0 || this.#queue.length > 0) return
+    if (this.#order.waiting.length === 0) await this.#waitingFile.empty()
+    // It holds what has moved as well, since there was no moment at which nothing waited.
+    else if (this.#waitingFile.size > 4 * MAX_WAITING_BYTES) this.#enqueueAll()
+  }
+
+  /** All that waits goes on now. */
+  #enqueueAll(): void {
+    for (const line of this.#order.takeAll()) {
+      this.#queue.push(line)
+      this.#queueBytes += line.bytes.length
+    }
+  }
+
+  /** Throws where the disk has too little room for so many bytes; goes on in another file where this one is full or gone. */
+  async #makeReady(bytes: number): Promise<void> {
+    const { spare } = await diskRoom(this.#init.directory, TRANSCRIPT_FLOORS)
+    if (spare < bytes) throw new Error('too little space left on the disk')
+    const isFull = this.#file.size >= (this.#init.maxFileBytes ?? MAX_TRANSCRIPT_FILE)
+    if (this.#file.isThere && !isFull) return
+    const [old, oldFile] = [this.#name, this.#file]
+    await this.#goOn()
+    this.#continues = old
+    this.#oldWaitingFile ??= this.#waitingFile
+    this.#waitingFile = null
+    for (const line of this.#order.waiting) line.isKept = false
+    await oldFile.close()
+    this.#init.say(`the transcript ${oldFile.path} ${isFull ? 'is full' : 'was taken away'}; it goes on in ${this.path}`)
+    await this.#removeOldest()
+  }
+
+  async #goOn(): Promise<void> {
+    const after = Date.parse(`${this.#name.slice(0, 10)}T${this.#name.slice(11)}Z`) + 1_000
+    const from = Math.max(this.#clock.now(), after)
+    for (let at = 0; ; at++) {
+      const name = nameAt(from + at * 1_000)
+      try {
+        this.#file = await TranscriptFile.create(join(this.#init.directory, filesOf(name).entries))
+        this.#name = name
+        return
+      } catch (error) {
+        if (!isAppError(error, 'conflict') || at === MAX_NAMES) throw error
+      }
+    }
+  }
+
+  async #removeOldest(): Promise<void> {
+    const removed = await removeOldest(this.#init.directory, this.#name)
+    if (removed.length > 0) this.#init.say(`too many transcripts: the oldest were removed, ${removed.join(', ')}`)
+  }
+}

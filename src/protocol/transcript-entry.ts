@@ -1,0 +1,111 @@
+import { hasShape } from './json-shape.ts'
+
+/** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
+export type OutputTiming = readonly (readonly [ms: number, bytes: number])[]
+
+/** One command of a supervised console, as a line of its transcript says it. What other programs do not write is optional. */
+export interface TranscriptEntry {
+  /** As its caller calls itself. */
+  readonly whoami: string
+  readonly dir: string
+  /** What was added to the environment; values only where they were asked for. */
+  readonly envs: Readonly<Record<string, string>>
+  readonly exec: readonly string[]
+  /** Exit status; 128+n where signal n ended it. */
+  readonly exit: number
+  /** Text, without what a terminal obeys. */
+  readonly output: string
+  /** Why it did not end by itself, such as `aborted`. */
+  readonly error?: string
+  /** When it began, `2026-05-21T09:42:18Z`. */
+  readonly time: string
+  /** The same with milliseconds. */
+  readonly started_at?: string
+  readonly duration_ms?: number
+  /** Of all that it wrote. */
+  readonly output_bytes?: number
+  /** Something of it is not in `output`, which says where. */
+  readonly output_truncated?: boolean
+  readonly timing?: OutputTiming
+  /** `exec` is not all of it. */
+  readonly exec_truncated?: boolean
+  /** Its place in the order in which commands began, from 0. */
+  readonly arrival?: number
+  /** Commands that ended before it, and that could not be written. */
+  readonly missing_before?: number
+  /** Name of the transcript that this one goes on from. */
+  readonly continues?: string
+}
+
+/** What a line of a transcript is; a problem says why it is no entry. */
+export type ParsedEntry = { readonly entry: TranscriptEntry } | { readonly problem: string }
+
+/** An argv, an environment, and a piece of output for each few milliseconds. */
+const SHAPE = { depth: 4, values: 100_000 }
+
+type Fields = Readonly<Record<string, unknown>>
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+
+const isText = (value: unknown): value is string => typeof value === 'string'
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0
+const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isTime = (value: unknown): boolean => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value))
+const isPair = (value: unknown): boolean => Array.isArray(value) && value.length === 2 && value.every(isCount)
+const isFlag = (value: unknown): boolean => typeof value === 'boolean'
+
+interface Field {
+  readonly is: (value: unknown) => boolean
+  readonly what: string
+  readonly optional?: true
+}
+
+const text: Field = { is: isText, what: 'a text' }
+const count: Field = { is: isCount, what: 'a count' }
+const flag: Field = { is: isFlag, what: 'true or false' }
+
+/** In the order in which they are written. */
+const FIELDS: Readonly<Record<keyof TranscriptEntry, Field>> = {
+  whoami: text,
+  dir: text,
+  envs: { is: (value) => isTable(value) && Object.values(value).every(isText), what: 'a table of texts' },
+  exec: { is: (value) => Array.isArray(value) && value.length > 0 && value.every(isText), what: 'a list of texts' },
+  exit: { is: Number.isSafeInteger, what: 'a whole number' },
+  output: text,
+  error: { ...text, optional: true },
+  time: { is: isTime, what: 'a time' },
+  started_at: { is: isTime, what: 'a time', optional: true },
+  duration_ms: { ...count, optional: true },
+  output_bytes: { ...count, optional: true },
+  output_truncated: { ...flag, optional: true },
+  timing: { is: (value) => Array.isArray(value) && value.every(isPair), what: 'a list of pairs of counts', optional: true },
+  exec_truncated: { ...flag, optional: true },
+  arrival: { ...count, optional: true },
+  missing_before: { ...count, optional: true },
+  continues: { ...text, optional: true },
+}
+
+const problemOf = (line: Fields): string | null => {
+  for (const [name, { is, what, optional }] of Object.entries(FIELDS)) {
+    const value = line[name]
+    if (value === undefined ? optional !== true : !is(value)) return `${name} ${value === undefined ? 'is missing' : `is not ${what}`}`
+  }
+  return null
+}
+
+/** Reads one line, without its line feed. Fields of other programs are left out. */
+export const parseEntry = (bytes: Uint8Array): ParsedEntry => {
+  if (!hasShape(bytes, SHAPE)) return { problem: 'it is nested too deeply, or has too many values' }
+  let line: unknown
+  try {
+    line = JSON.parse(new TextDecoder().decode(bytes))
+  } catch {
+    return { problem: 'it is not JSON' }
+  }
+  if (!isTable(line)) return { problem: 'it is not an object' }
+  const problem = problemOf(line)
+  if (problem !== null) return { problem }
+  const fields = line
+  const known = Object.keys(FIELDS).flatMap((name) => (fields[name] === undefined ? [] : [[name, fields[name]] as const]))
+  return { entry: Object.fromEntries(known) as unknown as TranscriptEntry }
+}

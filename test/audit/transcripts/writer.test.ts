@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { HIDDEN_VALUE } from '../../../src/audit/transcripts/encode-entry.ts'
+import { listTranscripts } from '../../../src/audit/transcripts/list-transcripts.ts'
+import { removeOldest } from '../../../src/audit/transcripts/remove-oldest.ts'
+import { TranscriptWriter, type TranscriptWriterInit } from '../../../src/audit/transcripts/transcript-writer.ts'
+import { MAX_TRANSCRIPT_LINE, MAX_WAITING_ENTRIES } from '../../../src/protocol/transcript-limits.ts'
+import { until } from '../../support/processes.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { endedCommand, entriesInFile, linesIn, outputsIn, transcriptOf, transcriptsDirectory } from '../../support/transcripts.ts'
+
+const NAME = '2026-05-21-09:42:18'
+
+const begin = async (t: TestContext, init: Partial<TranscriptWriterInit> = {}) => {
+  const clock = new ManualClock(Date.UTC(2026, 4, 21, 9, 42, 18))
+  const said: string[] = []
+  const directory = init.directory ?? (await transcriptsDirectory(t))
+  const writer = await TranscriptWriter.begin({ clock }, { directory, recordEnv: false, say: (text) => void said.push(text), ...init })
+  t.after(() => writer.close())
+  /** A command that begins and ends. */
+  const run = (text: string): Promise<boolean> => writer.end(writer.arrive(), endedCommand(text))
+  return { writer, directory, clock, said, run }
+}
+
+test('an entry has the fields of the format first, and is on the disk when its end has settled', async (t) => {
+  const { writer, run } = await begin(t)
+  assert.equal(writer.name, NAME)
+  assert.equal(await run('a\n'), true)
+  const [line = '', rest] = (await readFile(writer.path, 'utf8')).split('\n')
+  assert.equal(rest, '')
+  assert.ok(
+    line.startsWith(
+      '{"whoami":"Codex","dir":"/srv","envs":{},"exec":["echo","a\\n"],"exit":0,"output":"a\\n","time":"2026-05-21T09:42:18Z","started_at":"2026-05-21T09:42:18.120Z",',
+    ),
+    line,
+  )
+  assert.equal((await stat(writer.path)).mode & 0o777, 0o600)
+  assert.equal((await stat(join(writer.path, '..'))).mode & 0o777, 0o700)
+})
+
+test('a name that is taken, a directory that others may enter or that is a link, and a link in the place of the file are refused', async (t) => {
+  const { directory } = await begin(t)
+  await assert.rejects(begin(t, { directory }), { code: 'conflict' })
+  for (const mode of [0o755, 0o770, 0o701]) {
+    const open = await transcriptsDirectory(t)
+    await mkdir(open)
+    await chmod(open, mode)
+    await assert.rejects(begin(t, { directory: open }), { code: 'loose_permissions' })
+  }
+  const link = await transcriptsDirectory(t)
+  await symlink(directory, link)
+  await assert.rejects(begin(t, { directory: link }), { code: 'loose_permissions', message: /is a link/ })
+  const other = await transcriptsDirectory(t)
+  await mkdir(other, { mode: 0o700 })
+  await symlink(join(other, 'elsewhere'), join(other, `${NAME}.jsonl`))
+  await assert.rejects(begin(t, { directory: other }), { code: 'conflict' })
+  assert.deepEqual(await readdir(other), [`${NAME}.jsonl`])
+})
+
+test('entries stand in the order of arrival, whichever ends first', async (t) => {
+  const { writer, directory } = await begin(t)
+  const [one, two, three, four] = [writer.arrive(), writer.arrive(), writer.arrive(), writer.arrive()]
+  await Promise.all([writer.end(three, endedCommand('three')), writer.end(two, endedCommand('two'))])
+  assert.deepEqual(await entriesInFile(writer.path), [])
+  assert.deepEqual(
+    (await linesIn(directory, NAME)).map(({ waits }) => waits),
+    [true, true],
+  )
+  assert.deepEqual(await outputsIn(directory, NAME), ['two', 'three'])
+  await writer.end(one, endedCommand('one'))
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output, arrival }) => [output, arrival]),
+    [
+      ['one', 0],
+      ['two', 1],
+      ['three', 2],
+    ],
+  )
+  assert.deepEqual(await outputsIn(directory, NAME), ['one', 'two', 'three'])
+  await writer.end(four, null)
+  await writer.close()
+  assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
+})
+
+test('on a stop in order everything that has ended is written, though an earlier one has not', async (t) => {
+  const { writer, directory } = await begin(t)
+  writer.arrive()
+  await writer.end(writer.arrive(), endedCommand('two'))
+  void writer.end(writer.arrive(), endedCommand('three'))
+  await writer.close()
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output }) => output),
+    ['two', 'three'],
+  )
+  assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
+  assert.equal(await writer.end(0, endedCommand('one')), false)
+})
+
+test('so many wait for an earlier one and no more: then it loses its place, which its number tells', async (t) => {
+  const { writer, run } = await begin(t)
+  const slow = writer.arrive()
+  await Promise.all(Array.from({ length: MAX_WAITING_ENTRIES }, (_item, n) => run(`${n}`)))
+  assert.deepEqual(await entriesInFile(writer.path), [])
+  await run('last')
+  assert.equal((await entriesInFile(writer.path)).length, MAX_WAITING_ENTRIES + 1)
+  await writer.end(slow, endedCommand('slow'))
+  const entries = await entriesInFile(writer.path)
+  assert.deepEqual([entries.at(-1)?.output, entries.at(-1)?.arrival], ['slow', 0])
+})
+
+test('values of variables are not written, their names are; values where they were asked for', async (t) => {
+  const envs = { TOKEN: 's3cret-value', EMPTY: '' }
+  const { writer } = await begin(t)
+  await writer.end(writer.arrive(), endedCommand('x', { envs }))
+  assert.deepEqual((await entriesInFile(writer.path))[0]?.envs, { TOKEN: HIDDEN_VALUE, EMPTY: HIDDEN_VALUE })
+  assert.ok(!(await readFile(writer.path, 'utf8')).includes('s3cret'))
+  const open = await begin(t, { recordEnv: true })
+  await open.writer.end(open.writer.arrive(), endedCommand('x', { envs }))
+  assert.deepEqual((await entriesInFile(open.writer.path))[0]?.envs, envs)
+})
+
+test('a command that fits into no line is written without what is too long', async (t) => {
+  const { writer, directory } = await begin(t)
+  await writer.end(
+    writer.arrive(),
+    endedCommand('x', { exec: ['echo', '\u0001'.repeat(MAX_TRANSCRIPT_LINE / 4)], whoami: 'w'.repeat(100_000) }),
+  )
+  const [line] = await linesIn(directory, NAME)
+  assert.ok(line !== undefined && 'entry' in line)
+  assert.deepEqual([line.entry.exec_truncated, line.entry.output_truncated, line.entry.exec.length], [true, true, 2])
+})
+
+test('a file that is full goes on in another, which names it; what waits comes along', async (t) => {
+  const { writer, directory, said, run } = await begin(t, { maxFileBytes: 400 })
+  for (const text of ['a', 'b']) await run(text)
+  const slow = writer.arrive()
+  await run('d')
+  await run('e'.repeat(400))
+  await writer.end(slow, endedCommand('c'))
+  await run('f')
+  await writer.close()
+  const names = (await listTranscripts(directory, 10)).map(({ name }) => name).reverse()
+  assert.ok(names.length > 1)
+  assert.deepEqual(
+    (await Promise.all(names.map(async (name) => outputsIn(directory, name)))).flat().map((text) => text[0]),
+    [...'abcdef'],
+  )
+  const first = await Promise.all(names.map(async (name) => (await entriesInFile(join(directory, `${name}.jsonl`)))[0]?.continues))
+  assert.deepEqual(first, [undefined, ...names.slice(0, -1)])
+  assert.equal(said.filter((text) => text.includes('is full; it goes on in')).length, names.length - 1)
+  assert.deepEqual(
+    (await readdir(directory)).filter((file) => !file.endsWith('.jsonl')),
+    [],
+  )
+})
+
+test('a file that somebody takes away goes on in another, and the human is told', async (t) => {
+  const { writer, said, run } = await begin(t)
+  await run('a')
+  await rm(writer.path)
+  await run('b')
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output }) => output),
+    ['b'],
+  )
+  assert.match(said.join('\n'), /was taken away; it goes on in/)
+})
+
+test('above the bound of all the oldest are removed, and the human is told', async (t) => {
+  const directory = await transcriptsDirectory(t)
+  for (const year of [2021, 2022, 2023]) await transcriptOf(directory, `${year}-01-01-00:00:00`, ['x'.repeat(1_000)])
+  await writeFile(join(directory, '2021-01-01-00:00:00.waiting'), 'x', { mode: 0o600 })
+  await writeFile(join(directory, 'notes.txt'), 'x')
+  assert.deepEqual(await removeOldest(directory, null, 10_000), [])
+  assert.deepEqual(await removeOldest(directory, '2022-01-01-00:00:00', 1_500), ['2021-01-01-00:00:00'])
+  assert.deepEqual((await readdir(directory)).sort(), ['2022-01-01-00:00:00.jsonl', '2023-01-01-00:00:00.jsonl', 'notes.txt'])
+})
+
+/** A file system of so many KiB; null where we may not mount one. */
+const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
+  const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k,mode=700`, 'tmpfs', directory])
+  t.after(async () => {
+    if (status === 0) assert.equal(spawnSync('umount', ['-l', directory]).status, 0)
+    await rm(directory, { recursive: true })
+  })
+  return status === 0 ? directory : null
+}
+
+test('a full disk is said at once, commands go on, and what ended meanwhile is written when there is room', async (t) => {
+  const directory = await smallDisk(t, 512)
+  if (directory === null) return t.skip('may not mount a file system')
+  const { writer, said, run, clock } = await begin(t, { directory })
+  await run('before')
+  await writeFile(join(directory, 'ballast'), Buffer.alloc(500 * 1024))
+  assert.equal(await run('meanwhile'), false)
+  assert.match(said.join('\n'), /cannot be written: too little space left on the disk; commands run all the same/)
+  assert.equal(await run('and this'), false)
+  assert.equal(said.length, 1)
+  await rm(join(directory, 'ballast'))
+  await clock.advance(1_000)
+  await until(() => said.some((text) => text.includes('is written again')))
+  assert.equal(await run('after'), true)
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output }) => output),
+    ['before', 'meanwhile', 'and this', 'after'],
+  )
+})
+
+test('what no memory is left for while the disk is full is counted, and the next entry says so', async (t) => {
+  const directory = await smallDisk(t, 64 * 1024)
+  if (directory === null) return t.skip('may not mount a file system')
+  const { writer, run, clock, said } = await begin(t, { directory })
+  await writeFile(join(directory, 'ballast'), Buffer.alloc(60 * 1024 * 1024))
+  const large = endedCommand('large', { exec: ['x'.repeat(6 * 1024 * 1024)] })
+  for (let n = 0; n < 5; n++) assert.equal(await writer.end(writer.arrive(), large), false)
+  await rm(join(directory, 'ballast'))
+  await clock.advance(1_000)
+  await until(() => said.length === 2)
+  await run('after')
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map((entry) => entry.missing_before),
+    [undefined, undefined, undefined, 2],
+  )
+  await writeFile(join(directory, 'ballast'), Buffer.alloc(40 * 1024 * 1024))
+  assert.equal(await run('never'), false)
+  await writer.close()
+  assert.match(said.at(-1) ?? '', /^1 of its commands are missing in the transcript/)
+})

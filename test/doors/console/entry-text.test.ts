@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { test } from 'node:test'
+
+import * as fc from 'fast-check'
+
+import { isVisible } from '../../../src/base/visible-text.ts'
+import { bannerText, entryText, noteText, outputText } from '../../../src/doors/console/entry-text.ts'
+import { entry } from '../../support/transcripts.ts'
+
+const first = entry({
+  whoami: 'Claude Code',
+  dir: '/path/to/repo',
+  exec: ['grep', '-v', 'foo', 'bar.txt'],
+  output: 'foobar\n',
+  time: '2026-05-21T09:42:18Z',
+})
+
+test('a command is its banner, its output and a blank line', () => {
+  assert.equal(entryText(first), '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\nfoobar\n\n')
+  assert.equal(
+    entryText({ ...first, output: 'no end' }),
+    '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\nno end\n\n',
+  )
+  assert.match(entryText({ ...first, output: '', exit: 143, error: 'aborted' }), /bar\.txt\n\[… exit 143: aborted\]\n\n$/)
+  assert.match(entryText({ ...first, missing_before: 2 }), /^\[… 2 before this could not be written\]\n\[2026/)
+})
+
+test('whatever a banner is made of, it is one line that reads in one way', () => {
+  const banner = (other: Partial<typeof first>): string => bannerText({ ...first, ...other }).slice('[2026-05-21T09:42:18Z] '.length)
+  assert.equal(banner({ exec: ['echo', 'a b', '', "it's"] }), `Claude Code:/path/to/repo $ echo 'a b' '' 'it'\\''s'`)
+  assert.equal(banner({ whoami: 'x:/ $ ls' }), `'x:/ $ ls':/path/to/repo $ grep -v foo bar.txt`)
+  assert.equal(banner({ dir: '/a $ rm' }), `Claude Code:'/a $ rm' $ grep -v foo bar.txt`)
+  assert.equal(
+    banner({ exec: ['a\nb\\', '\u001b[2J', '\u202e', '\u{e0001}'] }),
+    `Claude Code:/path/to/repo $ $'a\\nb\\\\' $'\\u001b[2J' $'\\u202e' $'\\U000e0001'`,
+  )
+})
+
+test('property: a banner shows itself, and bash reads its argv back', () => {
+  const word = fc.string({ unit: 'grapheme', maxLength: 12 })
+  const written: string[] = []
+  const wanted: string[][] = []
+  fc.assert(
+    fc.property(
+      word,
+      word,
+      fc.array(
+        word.filter((text) => !text.includes('\0')),
+        { minLength: 1, maxLength: 4 },
+      ),
+      (whoami, dir, exec) => {
+        const banner = bannerText({ ...first, whoami, dir, exec })
+        assert.ok(isVisible(banner), banner)
+        written.push(bannerText({ ...first, whoami: 'w', dir: '/', exec }).slice('[2026-05-21T09:42:18Z] w:/ $ '.length))
+        wanted.push([...exec])
+      },
+    ),
+    { numRuns: 200 },
+  )
+  const { stdout } = spawnSync('bash', ['-c', written.map((line) => `printf '%s\\0' ${line}; printf '\\n\\0'`).join('\n')], {
+    encoding: 'utf8',
+    env: { LC_ALL: 'C.UTF-8' },
+  })
+  const read = stdout
+    .split('\n\0')
+    .slice(0, -1)
+    .map((line) => line.split('\0').slice(0, -1))
+  assert.deepEqual(read, wanted)
+})
+
+test('output can fake neither a banner nor a note, and obeys nothing', () => {
+  assert.equal(outputText('\u001b[2J\u0007\u009b1m'), '\\x1b[2J\\x07\\x9b1m\n')
+  for (const ours of [bannerText(first), noteText('exit 1')]) {
+    assert.equal(outputText(`x\n${ours}\n`), `x\n>${ours}\n`)
+    assert.equal(outputText(`>${ours}`), `>>${ours}\n`)
+  }
+  assert.equal(outputText('[info] x\n> quoted\n'), '[info] x\n> quoted\n')
+  assert.equal(outputText(`x\r\n${bannerText(first)}`), `x\n>${bannerText(first)}\n`)
+})

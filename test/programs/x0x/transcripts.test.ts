@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { appendFile, chmod, rename } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { bannerText } from '../../../src/doors/console/entry-text.ts'
+import { runCli } from '../../support/fake-daemon.ts'
+import { until } from '../../support/processes.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+import { entry, transcriptOf, transcriptsDirectory } from '../../support/transcripts.ts'
+
+const NAME = '2026-05-21-09:42:18'
+const LATER = '2026-05-21-09:50:00'
+const MAIN = new URL('../../../src/programs/x0x/main.ts', import.meta.url).href
+
+const transcripts = async (dir: string, ...words: string[]) => runCli(['transcripts', ...words, '--dir', dir])
+
+test('transcripts are listed newest first, as many as were asked for', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  assert.deepEqual(await transcripts(dir, 'list'), { status: 0, stdout: '', stderr: '' })
+  await transcriptOf(dir, NAME, [entry(), entry()])
+  await transcriptOf(dir, LATER, [entry()])
+  assert.equal((await transcripts(dir, 'list')).stdout, `${LATER} commands=1\n${NAME} commands=2\n`)
+  assert.equal((await transcripts(dir, 'list', '-n', '1')).stdout, `${LATER} commands=1\n`)
+  const { stdout } = await transcripts(dir, 'list', '--json')
+  assert.deepEqual(
+    (JSON.parse(stdout) as { transcripts: { name: string; commands: number }[] }).transcripts.map(({ name, commands }) => [name, commands]),
+    [
+      [LATER, 1],
+      [NAME, 2],
+    ],
+  )
+  assert.equal((await transcripts(dir, 'list', '-n', 'all')).status, 2)
+})
+
+test('one is printed as its console showed it; without a name the newest', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  await transcriptOf(dir, NAME, [entry({ output: 'old\n' })])
+  await transcriptOf(dir, LATER, [entry({ output: 'alice\n' }), '{"whoami":1}\n'])
+  const { stdout, status } = await transcripts(dir, 'print')
+  assert.equal(status, 0)
+  assert.equal(stdout, '[2026-05-21T09:42:24Z] Codex:/srv $ id -un\nalice\n\n[… line 2 is no entry: whoami is not a text]\n\n')
+  assert.match((await transcripts(dir, 'print', NAME)).stdout, /^\[.*\nold\n\n$/)
+  const lines = (await transcripts(dir, 'print', '--json')).stdout.split('\n').filter(Boolean)
+  assert.deepEqual(
+    lines.map((line) => JSON.parse(line) as object),
+    [
+      { line: 1, waits: false, ...entry({ output: 'alice\n' }) },
+      { line: 2, problem: 'whoami is not a text' },
+    ],
+  )
+})
+
+test('a name that leads elsewhere is 2, one that there is not is 1, and so is a directory that others may enter', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  const path = await transcriptOf(dir, NAME, [entry()])
+  await rename(path, join(dir, '..', 'secret.jsonl'))
+  for (const words of [
+    ['print', '../secret'],
+    ['follow', '../secret'],
+    ['print', '/etc/passwd'],
+    ['print', `${NAME}\0`],
+  ]) {
+    const { status, stdout, stderr } = await transcripts(dir, ...words)
+    assert.deepEqual([status, stdout], [2, ''])
+    assert.match(stderr, /is no name of a transcript\n.*x0x transcripts list/)
+  }
+  assert.equal((await transcripts(dir, 'print', NAME)).status, 1)
+  assert.equal((await transcripts(dir, 'print')).status, 1)
+  await chmod(dir, 0o755)
+  const open = await transcripts(dir, 'list')
+  assert.equal(open.status, 2)
+  assert.match(open.stderr, /chmod 0700/)
+})
+
+test('a hostile transcript prints nothing that a terminal obeys and nothing that passes for another command', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  const faked = bannerText(entry({ whoami: 'root', exec: ['rm', '-rf', '/'] }))
+  const hostile = {
+    ...entry(),
+    whoami: '\u001b]0;x\u0007\n[2026-01-01T00:00:00Z] root:/ $ ls',
+    dir: '/\u202e\u009b2J',
+    exec: ['a\nb', '\u001b[2J', '$(id)'],
+    output: `x\u001b[2J\r${faked}\n${faked}\n[… exit 0]\n`,
+    error: '\u001b[1m\n[2026-01-01T00:00:00Z] root:/ $ ls',
+    exit: 1,
+  }
+  await transcriptOf(dir, NAME, [`${JSON.stringify(hostile)}\n`, `${'\u001b[2J'.repeat(10)}\n`, `{"whoami":${'['.repeat(1_000_000)}`])
+  for (const words of [['print'], ['print', '--json']]) {
+    const { stdout, status } = await transcripts(dir, ...words)
+    assert.equal(status, 0)
+    // oxlint-disable-next-line no-control-regex
+    assert.doesNotMatch(stdout, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202e]/)
+    if (words.length === 1) assert.equal(stdout.split('\n').filter((line) => line.startsWith('[2')).length, 1)
+  }
+})
+
+test('a transcript is followed until Ctrl-C, which is no failure', async (t) => {
+  const home = await tempDir(t)
+  const dir = join(home, '.rexec')
+  const path = await transcriptOf(dir, NAME, [entry({ output: 'one\n' })])
+  const run = `import { main } from ${JSON.stringify(MAIN)}; process.exitCode = await main(process.argv.slice(1), {})`
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', run, '--', 'transcripts', 'follow'], {
+    env: { HOME: home },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.after(() => child.kill('SIGKILL'))
+  let seen = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (seen += text))
+  await until(() => seen.includes('one\n\n'))
+  await appendFile(path, `${JSON.stringify(entry({ output: 'two\n' }))}\n`)
+  await until(() => seen.includes('two\n\n'))
+  child.kill('SIGINT')
+  assert.deepEqual(await once(child, 'exit'), [0, null])
+})

@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import * as fc from 'fast-check'
+
+import { hasShape } from '../../src/protocol/json-shape.ts'
+import { TranscriptOutput } from '../../src/protocol/transcript-output.ts'
+
+test('output is kept as it came, with its times; what comes close together is one piece', () => {
+  const output = new TranscriptOutput()
+  output.push('a', 3.4)
+  output.push('é', 9)
+  output.push('later\n', 500)
+  assert.deepEqual(output.recorded(), {
+    text: 'aélater\n',
+    bytes: 9,
+    truncated: false,
+    timing: [
+      [3, 3],
+      [500, 6],
+    ],
+  })
+})
+
+test('of too much the beginning and the end are kept, and the place says how much is gone', () => {
+  const output = new TranscriptOutput({ max: 1_000 })
+  for (let n = 0; n < 100; n++) output.push(`${n}`.padEnd(100, '.'), n * 100)
+  const { text, bytes, truncated, timing } = output.recorded()
+  assert.equal(bytes, 10_000)
+  assert.equal(truncated, true)
+  assert.match(text, /^0\.{99}1\.+[^]*\n\[… 9000 bytes are left out here …\]\n95\.+[^]*99\.{98}$/)
+  assert.equal(
+    timing.reduce((sum, [, count]) => sum + count, 0),
+    Buffer.byteLength(text),
+  )
+})
+
+test('property: bytes are those of UTF-8, no character is cut, and what is kept stays within its bound', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.string({ unit: 'grapheme', maxLength: 40 }), { maxLength: 40 }),
+      fc.integer({ min: 2, max: 400 }),
+      (texts, max) => {
+        const output = new TranscriptOutput({ max })
+        for (const [at, text] of texts.entries()) output.push(text, at * 50)
+        const { text, bytes, truncated, timing } = output.recorded()
+        const all = texts.join('')
+        assert.equal(bytes, Buffer.byteLength(all))
+        assert.ok(text.isWellFormed())
+        if (truncated) assert.ok(Buffer.byteLength(text) <= max + 60)
+        else assert.equal(text, all)
+        assert.deepEqual(
+          timing.map(([ms]) => ms),
+          timing.map(([ms]) => ms).toSorted((a, b) => a - b),
+        )
+      },
+    ),
+  )
+})
+
+test('however slowly output drips, the number of its pieces stays small', () => {
+  const output = new TranscriptOutput()
+  for (let ms = 0; ms < 5_000_000; ms += 20) output.push('x', ms)
+  assert.ok(output.recorded().timing.length < 8_000)
+})
+
+test('the shape of JSON is known before it is parsed', () => {
+  const shape = { depth: 2, values: 10 }
+  for (const good of ['{}', '[[]]', '{"a":[1,2]}', '"[[[["', '["\\"[[["]', '']) assert.ok(hasShape(Buffer.from(good), shape), good)
+  for (const bad of ['[[[', '{"a":{"b":{', '[1,2,3,4,5,6,7,8,9,10,11,12]', '[{},{},{},{},{},{}]'])
+    assert.ok(!hasShape(Buffer.from(bad), shape), bad)
+  assert.ok(hasShape(Buffer.from('"unterminated [[[['), shape))
+})
