@@ -189,6 +189,31 @@ const transcripts: CommandSpec = {
       arguments: [{ flags: '[name]', text: 'default: the newest' }],
       options: [DIR],
     },
+    {
+      name: 'search',
+      text: 'every line of every command that holds a text: names, directories, command lines, output; 1 where there is none',
+      arguments: [
+        { flags: '<text>', text: 'plain text; no character of it means anything else' },
+        { flags: '[name]', text: 'default: in all' },
+      ],
+      options: [
+        { flags: '-i, --ignore-case', text: 'find it in upper and lower case' },
+        { flags: '-n, --count <count>', text: 'show so many', default: '1000' },
+        DIR,
+      ],
+    },
+    {
+      name: 'export',
+      text: 'print one in a form for other programs',
+      arguments: [{ flags: '<name>' }],
+      options: [
+        {
+          flags: '--format <format>',
+          text: 'asciicast (version 2, for players of terminal recordings), jsonl or text; default: asciicast',
+        },
+        DIR,
+      ],
+    },
   ],
 }
 

@@ -83,6 +83,20 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     (await import('./commands/transcripts.ts')).runTranscriptsList(context, { dir: line.value('dir'), count: line.value('count') ?? '' }),
   'transcripts print': transcriptsPrint,
   'transcripts follow': transcriptsPrint,
+  'transcripts search': async (context, line) =>
+    (await import('./commands/transcripts.ts')).runTranscriptsSearch(context, {
+      dir: line.value('dir'),
+      text: line.words[0] ?? '',
+      name: line.words[1] ?? null,
+      ignoreCase: line.has('ignore-case'),
+      count: line.value('count') ?? '',
+    }),
+  'transcripts export': async (context, line) =>
+    (await import('./commands/transcripts.ts')).runTranscriptsExport(context, {
+      dir: line.value('dir'),
+      name: line.words[0] ?? '',
+      format: line.value('format'),
+    }),
   completion: async (context, { words: [what = ''], behindDashes }) =>
     (await import('./commands/manual.ts')).runCompletion(context, what, behindDashes ?? []),
   man: async (context, { words: [program = 'x0x'] }) => (await import('./commands/manual.ts')).runMan(context, program),

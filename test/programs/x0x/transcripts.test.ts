@@ -115,3 +115,61 @@ test('a transcript is followed until Ctrl-C, which is no failure', async (t) => 
   child.kill('SIGINT')
   assert.deepEqual(await once(child, 'exit'), [0, null])
 })
+
+test('a text is found wherever it stands, each line once, and the place is told', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  await transcriptOf(dir, NAME, [entry({ whoami: 'Needle' }), entry({ output: 'a\nneedle needle\nb\n\nthe needle' })])
+  await transcriptOf(dir, LATER, ['nonsense\n', entry({ exec: ['find', 'needle'], dir: '/needle', envs: { needle: '' }, error: 'needle' })])
+  const { stdout, status } = await transcripts(dir, 'search', 'needle')
+  assert.equal(status, 0)
+  assert.deepEqual(stdout.trimEnd().split('\n'), [
+    `${LATER}:2 dir:1  Codex  /needle`,
+    `${LATER}:2 exec:1  Codex  find needle`,
+    `${LATER}:2 envs:1  Codex  needle`,
+    `${LATER}:2 error:1  Codex  needle`,
+    `${NAME}:2 output:2  Codex  needle needle`,
+    `${NAME}:2 output:5  Codex  the needle`,
+  ])
+  assert.match((await transcripts(dir, 'search', '-i', 'NEEDLE', NAME)).stdout, new RegExp(`^${NAME}:1 whoami:1`))
+  const json = JSON.parse((await transcripts(dir, 'search', 'needle', '-n', '2', '--json')).stdout) as {
+    matches: object[]
+    truncated: boolean
+  }
+  assert.deepEqual([json.matches.length, json.truncated], [2, true])
+  assert.match((await transcripts(dir, 'search', 'needle', '-n', '2')).stderr, /only the first 2/)
+})
+
+test('what is searched is plain text: no pattern takes long, and what is not there is 1', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  await transcriptOf(dir, NAME, [entry({ output: `${'a'.repeat(500_000)}!\n(a+)+$ .*\n` })])
+  assert.deepEqual(await transcripts(dir, 'search', '.+'), { status: 1, stdout: '', stderr: '' })
+  assert.match((await transcripts(dir, 'search', '(a+)+$')).stdout, /output:2 {2}Codex {2}\(a\+\)\+\$ \.\*\n$/)
+  const { stdout } = await transcripts(dir, 'search', 'aaa')
+  assert.ok(stdout.length < 400, `${stdout.length}`)
+  assert.equal((await transcripts(dir, 'search', '')).status, 2)
+  assert.equal((await transcripts(dir, 'search', 'x', '../x')).status, 2)
+})
+
+test('one is exported as a cast, as JSON lines that are a transcript again, and as text', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  const entries = [entry({ output: 'one\u001b[2J\n' }), entry({ output: 'two\n' })]
+  await transcriptOf(dir, NAME, [...entries, '{"torn'])
+  const cast = (await transcripts(dir, 'export', NAME)).stdout.trimEnd().split('\n')
+  assert.equal((JSON.parse(cast[0]!) as { version: number }).version, 2)
+  assert.equal(cast.filter((line) => line.startsWith('[')).length, 6)
+  for (const words of [['--format', 'jsonl'], ['--json']]) {
+    const { stdout } = await transcripts(dir, 'export', NAME, ...words)
+    assert.deepEqual(
+      stdout
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line) as object),
+      entries,
+    )
+  }
+  assert.equal((await transcripts(dir, 'export', NAME, '--format', 'text')).stdout, (await transcripts(dir, 'print', NAME)).stdout)
+  await transcriptOf(dir, LATER, [])
+  assert.equal((await transcripts(dir, 'export', LATER)).stdout.split('\n').length, 2)
+  assert.equal((await transcripts(dir, 'export', NAME, '--format', 'gif')).status, 2)
+  assert.equal((await transcripts(dir, 'export', '../x')).status, 2)
+})

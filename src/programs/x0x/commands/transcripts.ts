@@ -1,7 +1,9 @@
 import type { TranscriptLine } from '../../../audit/transcripts/read-transcript.ts'
+import type { Match } from '../../../audit/transcripts/search-transcripts.ts'
 import { checkName } from '../../../audit/transcripts/transcript-names.ts'
 import { Transcripts } from '../../../audit/transcripts/transcripts.ts'
-import { visibleJson } from '../../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
+import { Asciicast } from '../../../doors/console/asciicast.ts'
 import { entryText, noteText } from '../../../doors/console/entry-text.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -33,14 +35,87 @@ const jsonOf = (line: TranscriptLine): string => {
   return `${visibleJson(JSON.stringify(fields))}\n`
 }
 
+const textOf = (line: TranscriptLine, paint?: (banner: string) => string): string =>
+  'entry' in line ? entryText(line.entry, paint) : `${noteText(`line ${line.number} is no entry: ${line.problem}`)}\n\n`
+
 /** What is printed of a line: as the console shows it or, with `--json`, an object on a line. */
 const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
   if (context.json) return jsonOf
   const paint = painter(context.stdout, context.env)
-  return (line) =>
-    'entry' in line
-      ? entryText(line.entry, (banner) => paint('bold', banner))
-      : `${noteText(`line ${line.number} is no entry: ${line.problem}`)}\n\n`
+  return (line) => textOf(line, (banner) => paint('bold', banner))
+}
+
+export interface SearchOptions {
+  readonly dir: Directory
+  readonly text: string
+  /** Null: in all. */
+  readonly name: string | null
+  readonly ignoreCase: boolean
+  /** As typed. */
+  readonly count: string
+}
+
+/** `x0x transcripts search`: 0 where something was found, else 1. */
+export const runTranscriptsSearch = async (context: CliContext, options: SearchOptions): Promise<number> => {
+  const { text, name, ignoreCase } = options
+  if (text === '') throw usageError('nothing to search for', 'x0x transcripts search TEXT')
+  if (name !== null) checkName(name)
+  const max = countOf(options.count, '--count')
+  const matches: Match[] = []
+  let truncated = false
+  for await (const match of new Transcripts(options.dir).search({ text, name, ignoreCase })) {
+    truncated = matches.length === max
+    if (truncated) break
+    matches.push(match)
+    if (context.json) continue
+    const { transcript, line, field, text_line, whoami } = match
+    const place = `${transcript}:${line} ${field}:${text_line}`
+    if (!(await printLine(context, shownLine(`${place}  ${whoami}  ${match.text}`)))) break
+  }
+  if (context.json) await printJson(context, { matches, truncated })
+  else if (truncated) await write(context.stderr, `x0x: only the first ${max} are shown; -n COUNT shows more\n`)
+  return matches.length > 0 ? 0 : 1
+}
+
+const FORMATS = ['asciicast', 'jsonl', 'text'] as const
+type Format = (typeof FORMATS)[number]
+
+export interface ExportOptions {
+  readonly dir: Directory
+  readonly name: string
+  /** As typed; null: asciicast, or jsonl with `--json`. */
+  readonly format: string | null
+}
+
+const asciicast = async (context: CliContext, name: string, lines: AsyncIterable<TranscriptLine>): Promise<void> => {
+  const cast = new Asciicast()
+  let isFirst = true
+  for await (const line of lines) {
+    if (!('entry' in line)) continue
+    const text = `${isFirst ? cast.header(name, line.entry) : ''}${cast.events(line.entry)}`
+    isFirst = false
+    if (!(await write(context.stdout, text))) return
+  }
+  if (isFirst) await write(context.stdout, cast.header(name, null))
+}
+
+/** `x0x transcripts export`. */
+export const runTranscriptsExport = async (context: CliContext, options: ExportOptions): Promise<number> => {
+  const { name } = options
+  checkName(name)
+  const asked = options.format ?? (context.json ? 'jsonl' : 'asciicast')
+  const format = FORMATS.find((one) => one === asked)
+  if (format === undefined) throw usageError(`--format: ${JSON.stringify(asked)} is no format`, `one of ${FORMATS.join(', ')}`)
+  const lines = new Transcripts(options.dir).read(name)
+  if (format === 'asciicast') await asciicast(context, name, lines)
+  else for await (const line of lines) if (!(await write(context.stdout, EXPORTED[format](line)))) break
+  return 0
+}
+
+/** What is no entry is in no export of entries; text says where it stood. */
+const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptLine) => string>> = {
+  jsonl: (line) => ('entry' in line ? `${visibleJson(JSON.stringify(line.entry))}\n` : ''),
+  text: (line) => textOf(line),
 }
 
 export interface PrintOptions {

@@ -1,0 +1,58 @@
+import { shown } from '../../base/visible-text.ts'
+import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import { bannerText, noteText } from './entry-text.ts'
+
+/** Of the terminal that each command had. */
+const SIZE = { width: 80, height: 24 }
+/** A player waits no longer than this where nothing happens; seconds. */
+const IDLE_SECONDS = 2
+
+/** Output cannot be bold: escapes in it are shown as text. So it cannot pass for a banner. */
+const bold = (text: string): string => `\u001b[1m${text}\u001b[0m`
+
+const startOf = ({ started_at, time }: TranscriptEntry): number => Date.parse(started_at ?? time)
+
+/** The output in the parts in which it came. */
+const partsOf = ({ output, timing = [], duration_ms = 0 }: TranscriptEntry): { readonly ms: number; readonly text: string }[] => {
+  const bytes = Buffer.from(output)
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  let at = 0
+  const parts = timing.map(([ms, length]) => ({ ms, text: decoder.decode(bytes.subarray(at, (at += length)), { stream: true }) }))
+  return [...parts, { ms: Math.max(duration_ms, parts.at(-1)?.ms ?? 0), text: decoder.decode(bytes.subarray(at)) }]
+}
+
+/**
+ * A transcript as an asciicast of version 2 (docs.asciinema.org/manual/asciicast/v2): lines of JSON, a header and then events.
+ * Commands follow one another as on the console, each with the times that its output had.
+ */
+export class Asciicast {
+  /** Milliseconds since the Unix epoch at which the first command began; null: none was there yet. */
+  #origin: number | null = null
+  /** Milliseconds since then; never goes back. */
+  #now = 0
+
+  /** The first line. `first`: null for a transcript without a command. */
+  header(title: string, first: TranscriptEntry | null): string {
+    const timestamp = first === null ? {} : { timestamp: Math.floor(startOf(first) / 1_000) }
+    return `${JSON.stringify({ version: 2, ...SIZE, ...timestamp, idle_time_limit: IDLE_SECONDS, title, env: { TERM: 'xterm-256color' } })}\n`
+  }
+
+  /** The lines of one command. */
+  events(entry: TranscriptEntry): string {
+    this.#origin ??= startOf(entry)
+    const begun = Math.max(this.#now, startOf(entry) - this.#origin)
+    const lines = [this.#event(begun, `${bold(bannerText(entry))}\n`)]
+    let last = '\n'
+    for (const { ms, text } of partsOf(entry)) {
+      if (text !== '') lines.push(this.#event(begun + ms, shown(text)))
+      last = text.at(-1) ?? last
+    }
+    const end = entry.exit === 0 ? '' : `${bold(noteText(`exit ${entry.exit}`))}\n`
+    return [...lines, this.#event(begun + (entry.duration_ms ?? 0), `${last === '\n' ? '' : '\n'}${end}\n`)].join('')
+  }
+
+  #event(ms: number, text: string): string {
+    this.#now = Math.max(this.#now, ms)
+    return `${JSON.stringify([Math.round(this.#now) / 1_000, 'o', text.replaceAll('\n', '\r\n')])}\n`
+  }
+}
