@@ -23,11 +23,14 @@ interface Document {
 }
 interface Sent {
   readonly body?: string
+  readonly query?: string
   readonly headers?: Readonly<Record<string, string>>
 }
 /** A request that succeeds; `operation`: what an operator proves of it. */
 interface Good {
   readonly body?: object
+  /** Parameters behind the path. */
+  readonly query?: string
   readonly operation?: string
 }
 
@@ -40,10 +43,17 @@ let bob: TestDaemon
 let token: string
 let document: Document
 
-const send = async (route: string, { body, headers = {} }: Sent): Promise<IncomingMessage> => {
+const send = async (route: string, { body, query = '', headers = {} }: Sent): Promise<IncomingMessage> => {
   const [method, path] = route.split(' ')
   const type = body === undefined ? {} : { 'content-type': 'application/json' }
-  const request = httpRequest({ host: '127.0.0.1', port: alice.apiPort, method, path, agent: false, headers: { ...type, ...headers } })
+  const request = httpRequest({
+    host: '127.0.0.1',
+    port: alice.apiPort,
+    method,
+    path: `${path}${query}`,
+    agent: false,
+    headers: { ...type, ...headers },
+  })
   request.end(body)
   return response(request)
 }
@@ -121,6 +131,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /agents/connect': { body: { agent: 'bob' } },
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
+    'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },
     'GET /exec/sessions': {},
     'POST /exec/cancel': { body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' } },
     'GET /diagnostics/exec': {},
@@ -168,11 +179,12 @@ const answers = async (route: string, sent: Sent, status: number): Promise<void>
   fits(route, answer, answer.json)
 }
 
-const refusesAsDocumented = async (route: string, body: string | null, proven: boolean): Promise<void> => {
-  const sent = body === null ? {} : { body }
+const refusesAsDocumented = async (route: string, body: string | null, query: string | undefined, proven: boolean): Promise<void> => {
+  const sent = { ...(body !== null && { body }), ...(query !== undefined && { query }) }
   await answers(route, { ...sent, headers: { ...withToken(), host: 'elsewhere.example' } }, 403)
   if (route !== 'GET /health') await answers(route, sent, 401)
   if (body !== null) await answers(route, { body: '{"no_such_key":1}', headers: withToken() }, 400)
+  if (query !== undefined) await answers(route, { query: `${query}&no_such_key=1`, headers: withToken() }, 400)
   if (proven) await answers(route, { ...sent, headers: withToken() }, 403)
 }
 
@@ -182,14 +194,15 @@ test('every route succeeds and refuses as the document says', async () => {
     Object.keys(methods).map((m) => `${m.toUpperCase()} ${path}`),
   )
   assert.deepEqual(documented.toSorted(), [...Object.keys(all), 'GET /direct/events'].toSorted())
-  await refusesAsDocumented('GET /direct/events', null, false)
-  for (const [route, { body, operation }] of Object.entries(all)) {
+  await refusesAsDocumented('GET /direct/events', null, undefined, false)
+  for (const [route, { body, query, operation }] of Object.entries(all)) {
     const text = body === undefined ? null : JSON.stringify(body)
-    await refusesAsDocumented(route, text, operation !== undefined)
+    await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
     // Of the run there is nothing left to cancel.
     const status = route === 'POST /exec/cancel' ? 404 : 200
-    await answers(route, { ...(text !== null && { body: text }), headers: { ...withToken(), ...proof } }, status)
+    const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
+    await answers(route, { ...sent, headers: { ...withToken(), ...proof } }, status)
   }
 })
 

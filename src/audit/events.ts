@@ -11,6 +11,8 @@ export const JOURNAL_EVENTS = [
   'denial',
   'lost',
   'asked',
+  'rules_asked',
+  'rules',
   'session',
   'file_read',
   'file_write',
@@ -122,6 +124,20 @@ export interface AskedEvent extends RunKey {
   readonly proven: boolean
 }
 
+/** A question of ours that is about to be signed: which commands this agent may run there. The ids are those of whom it is for. */
+export interface RulesAskedEvent extends RunKey {
+  readonly event: 'rules_asked'
+}
+
+/** A pair is about to be told which commands it may run here. */
+export interface RulesEvent extends RunKey {
+  readonly event: 'rules'
+  /** Commands that it is told of, and those that did not fit. */
+  readonly listed: number
+  readonly left_out: number
+  readonly detail: null
+}
+
 /** A session of one of this host's own doors. What its caller says of itself is a label, not an identity. */
 export interface LocalKey {
   readonly door: LocalDoor
@@ -215,8 +231,8 @@ export interface HttpRefusedEvent {
   readonly detail: null
 }
 
-/** A refusal: its caller can cause any number, so a meter says how many are written. */
-export type RefusalEvent = DenialEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent
+/** A refusal, or an answer for which nothing runs: its caller can cause any number, so a meter says how many are written. */
+export type RefusalEvent = DenialEvent | RulesEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent
 
 /** Refusals that were counted instead of written. */
 export interface RefusalsSuppressedEvent {
@@ -226,7 +242,7 @@ export interface RefusalsSuppressedEvent {
   readonly sources: number
   /** The first of them, MAX_NAMED_SOURCES at most and strangers last: an agent's id, `stranger AGENT.MACHINE`, a door, or an event. */
   readonly named: readonly string[]
-  /** How many for each denial reason or error code; beyond MAX_NAMED_REASONS of these as `other`. */
+  /** How many for each denial reason or error code, and for `rules`; beyond MAX_NAMED_REASONS of these as `other`. */
   readonly reasons: Readonly<Record<string, number>>
   /** Of the first and of the last; ISO 8601. */
   readonly from: string
@@ -245,7 +261,16 @@ export type LocalEvent =
   | RefusedEvent
 
 /** What other agents' runs, and our own Requests, leave behind. */
-export type MeshEvent = RequestEvent | StartedEvent | WarningEvent | ExitEvent | DenialEvent | LostEvent | AskedEvent
+export type MeshEvent =
+  | RequestEvent
+  | StartedEvent
+  | WarningEvent
+  | ExitEvent
+  | DenialEvent
+  | LostEvent
+  | AskedEvent
+  | RulesAskedEvent
+  | RulesEvent
 
 /** Metadata only: no output, no stdin, no secret. */
 export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent

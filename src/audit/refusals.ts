@@ -63,12 +63,16 @@ interface Source {
  * it makes keys; a door of this host, whose callers are one principal; whoever speaks for operators.
  */
 const sourceOf = (event: RefusalEvent): Source => {
+  if (event.event === 'rules') return { kind: 'agent', name: event.agent_id }
   if (event.event !== 'denial') return { kind: 'own', name: event.event === 'refused' ? event.door : event.event }
   if (!isOfStranger(event.reason)) return { kind: 'agent', name: event.agent_id }
   return { kind: 'stranger', name: `stranger ${event.agent_id}.${event.machine_id}` }
 }
 
-const reasonOf = (event: RefusalEvent): string => ('reason' in event ? event.reason : (event.code ?? 'other'))
+const reasonOf = (event: RefusalEvent): string => {
+  if (event.event === 'rules') return event.event
+  return 'reason' in event ? event.reason : (event.code ?? 'other')
+}
 
 /** Bounds the lines of each source of one kind, and of all of them together; `total` is null where there are few sources. */
 interface Meter {

@@ -106,9 +106,9 @@ const diagnostics: CommandSpec = {
 
 const acl: CommandSpec = {
   name: 'acl',
-  text: 'examine an ACL file; no daemon is needed',
+  text: 'examine an ACL file, for which no daemon is needed; ask an agent what we may run there',
   group: true,
-  examples: ['x0x acl check /etc/x0x/exec-acl.toml'],
+  examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
   commands: [
     {
       name: 'check',
@@ -126,6 +126,13 @@ const acl: CommandSpec = {
         { flags: '--machine <id>', text: 'from where', required: true },
       ],
       examples: ['x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42'],
+    },
+    {
+      name: 'mine',
+      text: 'which commands this agent may run on another, as that one tells it: those of entries with discoverable = true',
+      arguments: [{ flags: '<agent>', text: 'a contact, an id, or its first 6 or more characters' }],
+      examples: ['x0x acl mine bob', 'x0x acl mine bob --json'],
+      notes: ['Exit status 255: the agent was not reached, or would not say.'],
     },
   ],
 }

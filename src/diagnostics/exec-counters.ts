@@ -11,9 +11,10 @@ export const MAX_SUMMARY_TEXT = 128
 
 /** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */
 export const EXEC_COUNTERS = {
-  requests_received: 'requests that arrived, whatever became of them',
+  requests_received: 'requests that arrived, whatever became of them; also questions for rules',
   requests_allowed: 'requests that policy allowed',
   requests_denied: 'requests that were refused, for any reason',
+  rules_answered: 'trusted agents that asked which commands they may run and were told, also that there are none',
   sessions_started: 'runs whose process was started',
   sessions_completed: 'runs that ended, in whatever way',
   sessions_cancelled: 'runs ended by a Cancel, a requester that is gone, withdrawn access, or a stop of the daemon',

@@ -5,22 +5,15 @@ import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { checkArgvSize } from '../protocol/exec.ts'
-import { isRequestId, type AgentId, type MachineId, type RequestId } from '../protocol/ids.ts'
+import { isRequestId, type RequestId } from '../protocol/ids.ts'
 import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { RequestedRun } from './requested-run.ts'
-import type { Reopen } from './resumable-transport.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import { Sessions, type Session } from './sessions.ts'
-import { ChannelTransport, PortTransport, type RunChannel, type RunTransport } from './transport.ts'
-
-/** Of `Links`. */
-export interface ChannelSource {
-  openChannel(agentId: AgentId, signal: AbortSignal): Promise<RunChannel>
-  /** To this agent on this machine and no other. `silent`: what connects us to the machine now is to be given up first. */
-  reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<RunChannel>
-}
+import type { RunTransport } from './transport.ts'
+import { Transports, type ChannelSource } from './transports.ts'
 
 export interface ExecClientComponents {
   /** Null where there is no mesh: then only this daemon itself can be asked. */
@@ -34,10 +27,12 @@ export interface ExecClientComponents {
 export class ExecClient implements Startable {
   readonly #parts: ExecClientComponents
   readonly #sessions: Sessions
+  readonly #transports: Transports
 
   constructor(components: ExecClientComponents) {
     this.#parts = components
     this.#sessions = new Sessions({ clock: components.clock })
+    this.#transports = new Transports(components)
   }
 
   /**
@@ -89,14 +84,14 @@ export class ExecClient implements Startable {
     const unsent = AbortSignal.any([session.cancelled, left])
     unsent.throwIfAborted()
     reach('asked', requestId)
-    const transport = await this.#open(spec.agent_id, requestId, unsent)
+    const transport = await this.#transports.open(spec.agent_id, requestId, unsent)
     reach('connected', requestId)
     try {
       const sign = async (on: RunTransport): Promise<SignedBody> => this.#sign(on, spec, requestId)
       const request = await sign(transport)
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
-      const reopen = this.#reopenerOf(transport, requestId)
+      const reopen = this.#transports.reopenerOf(transport, requestId)
       const run = new RequestedRun({ transport, reopen, clock, counters, sink, session, sign }, { spec, expected, request })
       session.requested(transport.peer.machineId)
       return await run.run(left)
@@ -104,24 +99,6 @@ export class ExecClient implements Startable {
       transport.abort()
       throw error
     }
-  }
-
-  async #open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
-    const { executor, links } = this.#parts
-    if (agentId !== executor.identity.agentId) {
-      if (links === null) throw new AppError('peer_unreachable', 'there is no mesh here: only this agent itself can be asked')
-      return new ChannelTransport({ channel: await links.openChannel(agentId, signal) }, { requestId })
-    }
-    const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)
-    if (streamNonce === undefined) throw new AppError('internal', 'the executor minted no nonce')
-    return new PortTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
-  }
-
-  /** Null for a run of our own, which has no network in between. */
-  #reopenerOf({ peer }: RunTransport, requestId: RequestId): Reopen | null {
-    const { links } = this.#parts
-    if (links === null || peer.number === OWN_LINK) return null
-    return async (silent, signal) => new ChannelTransport({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
   }
 
   async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedBody> {
@@ -139,9 +116,6 @@ export class ExecClient implements Startable {
     return this.#parts.executor.signRequest(request, proof)
   }
 }
-
-/** The port's link of this daemon to itself. */
-const OWN_LINK = 0
 
 const checkSpec = (spec: RunSpec): void => {
   if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')

@@ -9,8 +9,10 @@ export const REQUESTER_COUNTERS = {
   runs_resumed: 'Times that a run of ours went on over another connection',
   requests_sent_again: 'Requests that had certainly not arrived and were sent a second time, over another connection',
   runs_cancelled: 'Runs that were cancelled here, by request or because the caller left',
+  rules_asked: 'Questions sent which commands this agent may run',
   foreign_frames: 'Messages on the stream of a run that did not belong to it or made no sense',
   peer_runs: 'Runs that peers opened here',
+  peer_rules_asked: 'Questions of peers which commands they may run here',
   peer_malformed: 'Streams of peers that ended because of a malformed message',
 } as const
 

@@ -39,11 +39,18 @@ const answerTo = (frame: SignedBody, expected: Expected): ExecExit | string => {
   if (!verifyAgent(expected.from.agentPublicKey, EXEC_EXIT_DOMAIN, frame.body, frame.signature))
     return 'the Exit is not signed by the agent'
   const exit = execExit.decode(frame.body)
-  if (exit.request_id !== expected.requestId || !same(exit.request_sha256, expected.requestSha256))
-    return 'the Exit answers another request'
-  if (exit.from_agent !== expected.from.agentId || exit.from_machine !== expected.from.machineId) return 'the Exit comes from elsewhere'
-  if (exit.to_agent !== expected.to.agentId || exit.to_machine !== expected.to.machineId) return 'the Exit is meant for somebody else'
-  return exit
+  const problem = partiesProblem(exit, expected)
+  return problem === null ? exit : `the Exit ${problem}`
+}
+
+type Parties = Pick<ExecExit, 'request_id' | 'request_sha256' | 'from_agent' | 'from_machine' | 'to_agent' | 'to_machine'>
+
+/** What keeps signed bytes from being the answer, or null. */
+export const partiesProblem = (answer: Parties, expected: Expected): string | null => {
+  if (answer.request_id !== expected.requestId || !same(answer.request_sha256, expected.requestSha256)) return 'answers another request'
+  if (answer.from_agent !== expected.from.agentId || answer.from_machine !== expected.from.machineId) return 'comes from elsewhere'
+  if (answer.to_agent !== expected.to.agentId || answer.to_machine !== expected.to.machineId) return 'is meant for somebody else'
+  return null
 }
 
 /** Warnings of what a cap has cut: the requester knows, and the rest is whole. */

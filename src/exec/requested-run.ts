@@ -170,7 +170,7 @@ export class RequestedRun {
 
   /** What is wrong with the frame, or null. */
   #handle(frame: ExecFrame): string | null {
-    if (frame.type !== 'exit' && frame.type !== 'request' && frame.request_id !== this.#id) return 'a frame of another run arrived'
+    if (!('body' in frame) && frame.request_id !== this.#id) return 'a frame of another run arrived'
     switch (frame.type) {
       case 'started':
       case 'stdout':

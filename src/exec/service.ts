@@ -183,8 +183,8 @@ class PeerRun implements Keepable {
   #begin(frame: ExecFrame, bytes: Uint8Array): void {
     const { counters, executor, runs } = this.#components
     const { link, streamNonce } = this.#channel
-    if (frame.type === 'request') {
-      counters.add('peer_runs')
+    if (frame.type === 'request' || frame.type === 'rules_request') {
+      counters.add(frame.type === 'request' ? 'peer_runs' : 'peer_rules_asked')
       reach('received', this.#requestId)
       runs.opened(this.#name, this)
       this.#stdinAcked = 0
@@ -193,7 +193,7 @@ class PeerRun implements Keepable {
       runs.resumed(this.#name, this)
       this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
       this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
-    } else throw new AppError('malformed', `the first frame is a ${frame.type}, neither request nor resume`)
+    } else throw new AppError('malformed', `the first frame is a ${frame.type}, neither request, resume nor rules_request`)
   }
 
   #listen(run: RunPort): void {

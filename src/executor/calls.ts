@@ -61,6 +61,8 @@ export class Calls {
         return { type: 'nonces', id, nonces: nonces.mint(links.get(call.link).pair, call.count) }
       case 'sign_request':
         return { type: 'signed', id, ...(await requests.sign(call, links.get(call.link))) }
+      case 'sign_rules_request':
+        return { type: 'signed', id, ...(await requests.signRules(call, links.get(call.link))) }
       case 'sign_card':
         return this.#signCard(call)
       case 'operate':

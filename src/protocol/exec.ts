@@ -3,8 +3,10 @@ import {
   AGENT_SIGNATURE_BYTES,
   MAX_ARGV_BYTES,
   MAX_ARGV_TOKENS,
+  MAX_DESCRIPTION_BYTES,
   MAX_EXIT_STATUS,
   MAX_FRAME_DATA,
+  MAX_RULES,
   MAX_SIGNAL,
   MAX_STDIN_BYTES,
   MAX_STDIN_PIECES,
@@ -58,7 +60,7 @@ export const signedStdin: Field<SignedStdin> = {
   },
 }
 
-/** How what is signed begins: which run it is about, who signs and who is meant. */
+/** How what is signed begins: which request it is about, who signs and who is meant. */
 const PARTIES = { version: literal(1), request_id: requestId, from_agent: id32, from_machine: id32, to_agent: id32, to_machine: id32 }
 
 /**
@@ -104,6 +106,46 @@ export const execExit = record('exec-exit', {
 })
 export type ExecExit = ValueOf<typeof execExit>
 
+/** Domain of the agent key's signature over the exact bytes of an encoded `exec-rules-request`. */
+export const EXEC_RULES_REQUEST_DOMAIN = 'x0x-exec-rules-request-v1'
+/** Domain of the agent key's signature over the exact bytes of an encoded `exec-rules`. */
+export const EXEC_RULES_DOMAIN = 'x0x-exec-rules-v1'
+
+/** Asks which commands its own pair may run. Signed and bound to one stream of one host, as a Request is; nothing runs for it. */
+export const execRulesRequest = record('exec-rules-request', {
+  ...PARTIES,
+  stream_nonce: bytes(NONCE_BYTES),
+  /** Epoch milliseconds; evidence only. */
+  created_at_ms: uint(),
+})
+export type ExecRulesRequest = ValueOf<typeof execRulesRequest>
+
+const rule = record('exec-rule', {
+  /** Of its entry in the ACL; null = the entry has none. */
+  description: nullable(text(MAX_DESCRIPTION_BYTES)),
+  /** Its tokens as in the ACL: literals and templates. */
+  argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+  /** The caps of a run of it; 0 bytes of stdin = it takes none. */
+  timeout_ms: uint(),
+  max_stdout_bytes: uint(),
+  max_stderr_bytes: uint(),
+  max_stdin_bytes: uint(),
+})
+/** One command that a pair may run, as its host tells it. */
+export type ExecRule = ValueOf<typeof rule>
+
+/** Which commands the asking pair may run, signed with the answering agent's key. The same where there is no ACL, no entry, or none that may be told. */
+export const execRules = record('exec-rules', {
+  ...PARTIES,
+  /** SHA-256 of the exact bytes of the question. */
+  request_sha256: sha256,
+  /** In the order of the ACL. */
+  rules: list(rule, MAX_RULES),
+  /** Commands that did not fit. */
+  left_out: uint(),
+})
+export type ExecRules = ValueOf<typeof execRules>
+
 const signed = { body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }
 const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DATA) }
 
@@ -145,6 +187,10 @@ export const execFrame = union('exec-frame', {
    * never was one, since the nonce of its Request was never used, and from now on never will be.
    */
   gone: [12, { request_id: requestId, unseen: bool }],
+  /** Client to server, the first and only frame of a new stream: `body` is an encoded `exec-rules-request`. */
+  rules_request: [13, signed],
+  /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `exec-rules`. */
+  rules: [14, signed],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

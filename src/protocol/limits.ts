@@ -56,6 +56,16 @@ export const MAX_ARGV_BYTES = 32 * 1024
 export const MAX_TEXT = 4096
 /** A human's name for an agent. */
 export const MAX_NAME = 64
+/** What an ACL says of an entry, in bytes: some sentences. It stands in every journal line of a run, and in every rule of `MAX_RULES`. */
+export const MAX_DESCRIPTION_BYTES = 512
+/** Commands in one answer to "which commands may I run": more than a person or a program chooses from. */
+export const MAX_RULES = 256
+/** … and all of them together: they fit one frame beside a signature. What is beyond is counted. */
+export const MAX_RULES_BYTES = 48 * 1024
+/** … and their CBOR items: below MAX_CBOR_ITEMS. */
+export const MAX_RULES_ITEMS = 3584
+/** How long such an answer is awaited on one stream. */
+export const RULES_ANSWER_MS = 5_000
 /** A warning's message. */
 export const MAX_WARNING_TEXT = 512
 /** Payload of one generic direct message: fits one frame. */
@@ -129,7 +139,12 @@ export const MAX_SIGNAL = 127
 export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
+/** Both sides of a link speak it. */
 export const LINK_VERSION = 1
+/** As version 1; and whoever speaks it answers which commands the asker may run (`exec-rules`). */
+export const RULES_VERSION = 2
+/** What M1 and M2 say that we speak. */
+export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION]
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
 /** A link is renewed after this. */

@@ -2,9 +2,18 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isAppError } from '../../src/base/errors.ts'
-import { checkArgvSize, decodeExecBody, EXEC_PREFIX, execExit, execFrame, execRequest } from '../../src/protocol/exec.ts'
+import {
+  checkArgvSize,
+  decodeExecBody,
+  EXEC_PREFIX,
+  execExit,
+  execFrame,
+  execRequest,
+  execRules,
+  execRulesRequest,
+} from '../../src/protocol/exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_FRAME_DATA, MAX_SEALED_FRAME } from '../../src/protocol/limits.ts'
-import { anyExecExit, anyExecFrame, anyExecRequest, encodeExecBody } from '../support/exec-frames.ts'
+import { anyExecExit, anyExecFrame, anyExecRequest, anyExecRules, anyExecRulesRequest, encodeExecBody } from '../support/exec-frames.ts'
 import { plain } from '../support/plain.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
@@ -14,7 +23,7 @@ test('the prefix is the twelve bytes of x0x-exec-v1 and one NUL', () => {
   assert.equal(Buffer.from(EXEC_PREFIX).toString('hex'), '7830782d657865632d763100')
 })
 
-test('every frame, Request and Exit survives its encoding', () => {
+test('every frame, Request, Exit, question and list of rules survives its encoding', () => {
   const same =
     <T>(message: { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }) =>
     (value: T) =>
@@ -23,6 +32,8 @@ test('every frame, Request and Exit survives its encoding', () => {
   fc.assert(fc.property(anyExecFrame, same(execFrame)), options)
   fc.assert(fc.property(anyExecRequest, same(execRequest)), options)
   fc.assert(fc.property(anyExecExit, same(execExit)), options)
+  fc.assert(fc.property(anyExecRulesRequest, same(execRulesRequest)), options)
+  fc.assert(fc.property(anyExecRules, same(execRules)), options)
 })
 
 test('an Exit has a status and a signal that a process can end with, for a larger one would be cut to success', () => {

@@ -1,5 +1,13 @@
 import fc from 'fast-check'
-import { EXEC_PREFIX, execFrame, type ExecExit, type ExecFrame, type ExecRequest } from '../../src/protocol/exec.ts'
+import {
+  EXEC_PREFIX,
+  execFrame,
+  type ExecExit,
+  type ExecFrame,
+  type ExecRequest,
+  type ExecRules,
+  type ExecRulesRequest,
+} from '../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
 import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
 
@@ -34,6 +42,25 @@ export const anyExecExit: fc.Arbitrary<ExecExit> = fc.record({
   denial_reason: fc.option(fc.constantFrom(...DENIAL_REASONS)),
 })
 
+export const anyExecRulesRequest: fc.Arbitrary<ExecRulesRequest> = fc.record({ ...ends, stream_nonce: bytes32, created_at_ms: uint })
+
+export const anyExecRules: fc.Arbitrary<ExecRules> = fc.record({
+  ...ends,
+  request_sha256: bytes32,
+  rules: fc.array(
+    fc.record({
+      description: fc.option(fc.string({ unit: 'grapheme', maxLength: 30 })),
+      argv: fc.array(fc.oneof(fc.constantFrom('<INT>', '<URL_PATH>', 'http://h<URL_PATH>', '<ANY>', ''), fc.string()), { maxLength: 6 }),
+      timeout_ms: uint,
+      max_stdout_bytes: uint,
+      max_stderr_bytes: uint,
+      max_stdin_bytes: uint,
+    }),
+    { maxLength: 5 },
+  ),
+  left_out: uint,
+})
+
 const signed = {
   body: fc.uint8Array({ minLength: 1, maxLength: 600 }),
   signature: fc.uint8Array({ minLength: AGENT_SIGNATURE_BYTES, maxLength: AGENT_SIGNATURE_BYTES }),
@@ -51,7 +78,7 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
     kind: fc.constantFrom(...WARNING_KINDS),
     message: fc.string({ maxLength: 100 }),
   }),
-  fc.record({ type: fc.constant('exit' as const), ...signed }),
+  fc.record({ type: fc.constantFrom('exit' as const, 'rules_request' as const, 'rules' as const), ...signed }),
   fc.record({ type: fc.constant('cancel' as const), request_id }),
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
   fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),

@@ -5,8 +5,10 @@ import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor/port/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecClient } from '../../src/exec/client.ts'
+import { RulesClient } from '../../src/exec/rules-client.ts'
 import { ExecService } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
+import type { ChannelSource } from '../../src/exec/transports.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { ExecutorHost, type HostOptions } from './executor-host.ts'
 import type { FakeNetwork } from './fake-network.ts'
@@ -81,6 +83,7 @@ export interface ExecPair {
   readonly requester: ExecutorHost
   readonly responder: ExecutorHost
   readonly runner: ExecClient
+  readonly rules: RulesClient
   readonly counters: RequesterCounters
   readonly serviceCounters: RequesterCounters
   readonly responderNetwork: FakeNetwork
@@ -94,12 +97,22 @@ export interface ExecPair {
   reopen: (silent: boolean, signal: AbortSignal, openChannel: () => Promise<LocalChannel>) => Promise<LocalChannel>
 }
 
+export interface PairOptions extends HostOptions {
+  /** What the responder says that it speaks. */
+  readonly versions?: readonly number[]
+  /** False: the responder does not know the requester. */
+  readonly befriend?: boolean
+  /** False: the responder's ACL lists another. */
+  readonly listed?: boolean
+}
+
 /** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
-export const execPair = async (t: TestContext, options: HostOptions): Promise<ExecPair> => {
+export const execPair = async (t: TestContext, options: PairOptions): Promise<ExecPair> => {
   const requester = await ExecutorHost.start(t, { acl: false })
-  const responder = await ExecutorHost.start(t, { ...options, peers: [requester.own] })
-  await responder.befriend(requester.own)
+  const responder = await ExecutorHost.start(t, { ...options, ...(options.listed !== false && { peers: [requester.own] }) })
+  if (options.befriend !== false) await responder.befriend(requester.own)
   const [asking, answering] = [await requester.connect(), await responder.connect()]
+  asking.versions = options.versions ?? asking.versions
   const out = await asking.linkOut(responder.own)
   const back = await answering.link(requester.own)
   const peerOf = (party: typeof requester.own, number: number): RunPeer => ({
@@ -130,16 +143,15 @@ export const execPair = async (t: TestContext, options: HostOptions): Promise<Ex
     pair.onIncoming(theirs)
     return ours
   }
-  const runner = new ExecClient({
-    links: { openChannel, reopenChannel: async (_to, silent, signal) => pair.reopen(silent, signal, openChannel) },
-    executor: asking.client,
-    clock: systemClock,
-    counters,
-  })
+  const reopenChannel: ChannelSource['reopenChannel'] = async (_to, silent, signal) => pair.reopen(silent, signal, openChannel)
+  const parts = { links: { openChannel, reopenChannel }, executor: asking.client, clock: systemClock, counters }
+  const runner = new ExecClient(parts)
+  const rules = new RulesClient(parts)
   const pair: ExecPair = {
     requester,
     responder,
     runner,
+    rules,
     counters,
     serviceCounters,
     responderNetwork: answering,

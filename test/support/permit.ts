@@ -16,6 +16,8 @@ export interface PermitOptions {
   readonly confinement?: Partial<Confinement>
 }
 
+const ENTRY = { description: 'a test', described: null, discoverable: false, agent_id: ALICE, machine_id: LAPTOP }
+
 /** A permit for this argv, made by policy itself from an ACL that allows exactly that. */
 export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
   const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
@@ -25,7 +27,7 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     enabled: true,
     caps: DEFAULT_CAPS,
     contain: 'best_effort',
-    allow: [{ description: 'a test', agent_id: ALICE, machine_id: LAPTOP, commands: [command], limits, confinement, line: 1 }],
+    allow: [{ ...ENTRY, commands: [command], limits, confinement, line: 1 }],
     default_cwd: options.cwd ?? '/',
     audit_log_path: '/var/lib/x0x/exec.log',
     audit_tasklist_id: null,

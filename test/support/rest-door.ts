@@ -27,6 +27,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     sessions: () => [],
     diagnostics: () => ({ runs_requested: 0 }),
   },
+  rules: { ask: refuse('a question for rules') },
   directory: { resolve: (agent) => agent },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },

@@ -167,11 +167,15 @@ const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, b
       url: row.path,
       bodyLimit: definition.bodyLimit ?? MAX_SMALL_BODY,
       config: definition.bodyHolds === undefined ? {} : { bodyHolds: definition.bodyHolds },
-      schema: definition.body === undefined ? {} : { body: definition.body },
+      schema: {
+        ...(definition.body && { body: definition.body }),
+        ...(definition.query && { querystring: definition.query }),
+      },
       handler: async (request, reply) =>
         definition.handle(
           {
             body: request.body,
+            query: request.query,
             rawBody: bodies.raw.get(request) ?? new Uint8Array(0),
             streamed: bodies.streamed.get(request) ?? null,
             proof: proofOf(request.headers[OPERATOR_PROOF_HEADER]),

@@ -5,12 +5,14 @@ import type { Links } from '../../dm/links.ts'
 import type { Messages } from '../../dm/messages.ts'
 import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
+import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'diagnostics'>
+export type RestRules = Pick<RulesClient, 'ask'>
 export type RestDirectory = Pick<AgentDirectory, 'resolve'>
 export type RestExecutor = Pick<ExecutorClient, 'identity' | 'snapshot' | 'query' | 'operate' | 'signCard' | 'httpRefused'>
 
@@ -25,6 +27,7 @@ export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
 export interface RestComponents {
   readonly runner: RestRunner
+  readonly rules: RestRules
   readonly directory: RestDirectory
   readonly executor: RestExecutor
   readonly links: RestLinks

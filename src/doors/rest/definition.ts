@@ -5,8 +5,10 @@ import type { RouteKey } from './routes.ts'
 import type { StreamedBody } from './run-request.ts'
 
 /** A request whose body fits its route's schema. */
-export interface RestRequest<B> {
+export interface RestRequest<B, Q = undefined> {
   readonly body: B
+  /** The parameters behind the path. */
+  readonly query: Q
   /** The bytes of the body as they came, of a streamed one its first line without the line feed: what is proven. */
   readonly rawBody: Uint8Array
   /** The rest of a streamed body; null for a plain one. */
@@ -19,6 +21,8 @@ export interface RestRequest<B> {
 /** How one route is answered. What `handle` returns is the JSON of a 200; what it throws, the error. */
 export interface Definition {
   readonly body?: z.ZodType
+  /** An object of the parameters behind the path; without it those are not looked at. */
+  readonly query?: z.ZodObject
   /** The JSON of a 200; absent where that is always a stream. */
   readonly response?: z.ZodType
   /** The JSON of a 503 that is no error of the table. */
@@ -35,16 +39,17 @@ export interface Definition {
   readonly open?: boolean
   /** Carries an operator's proof in its header, or may. */
   readonly proof?: 'needed' | 'taken'
-  handle(request: RestRequest<unknown>, reply: FastifyReply): Promise<unknown>
+  handle(request: RestRequest<unknown, unknown>, reply: FastifyReply): Promise<unknown>
 }
 
-interface TypedDefinition<B> extends Omit<Definition, 'body' | 'handle'> {
+interface TypedDefinition<B, Q> extends Omit<Definition, 'body' | 'query' | 'handle'> {
   readonly body?: z.ZodType<B>
-  handle(request: RestRequest<B>, reply: FastifyReply): Promise<unknown>
+  readonly query?: z.ZodObject & z.ZodType<Q>
+  handle(request: RestRequest<B, Q>, reply: FastifyReply): Promise<unknown>
 }
 
-/** The body was checked against the definition's own schema, which makes its type true. */
-export const define = <B = undefined>(definition: TypedDefinition<B>): Definition => definition
+/** Body and parameters were checked against the definition's own schemas, which makes their types true. */
+export const define = <B = undefined, Q = undefined>(definition: TypedDefinition<B, Q>): Definition => definition
 
 /** Of some of the routes; which file has which is for the compiler to see. */
 export type Definitions = Partial<Record<RouteKey, Definition>>

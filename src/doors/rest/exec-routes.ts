@@ -8,9 +8,9 @@ import type { RestComponents } from './components.ts'
 import { define, type Definitions, type RestRequest } from './definition.ts'
 import { EventStream } from './event-stream.ts'
 import { MAX_JSON_BODY } from './held-bodies.ts'
-import { toRunSpec } from './run-request.ts'
+import { targetOf, toRunSpec } from './run-request.ts'
 import { AggregatedRun, callerGone, StreamedRun, streamFormat } from './run-response.ts'
-import { cancelRequest, okObject, rawRunEvent, runEvent, runRequest, runResult, type RunRequest } from './schemas.ts'
+import { cancelRequest, okObject, rawRunEvent, rules, rulesQuery, runEvent, runRequest, runResult, type RunRequest } from './schemas.ts'
 
 export const execRoutes = (components: RestComponents) =>
   ({
@@ -30,6 +30,11 @@ export const execRoutes = (components: RestComponents) =>
         components.runner.cancel(body.request_id)
         return { ok: true, request_id: body.request_id }
       },
+    }),
+    'GET /exec/rules': define({
+      query: rulesQuery,
+      response: rules,
+      handle: async ({ query }, reply) => components.rules.ask(targetOf(components.directory, query), callerGone(reply)),
     }),
     'GET /exec/sessions': define({ response: okObject, handle: async () => ({ ok: true, sessions: components.runner.sessions() }) }),
     'GET /diagnostics/exec': define({

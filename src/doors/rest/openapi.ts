@@ -13,6 +13,16 @@ class Components {
     return Object.fromEntries(types.map(([type, schema]) => [type, { schema: this.#refer(schema, io) }]))
   }
 
+  /** Each parameter of the query is one of the object's keys. */
+  parameters(query: z.ZodObject): object[] {
+    return Object.entries(query.shape).map(([name, schema]) => ({
+      name,
+      in: 'query',
+      required: !schema.safeParse(undefined).success,
+      schema: this.#refer(schema as z.ZodType, 'input'),
+    }))
+  }
+
   #refer(schema: z.ZodType, io: 'input' | 'output'): object {
     const text = JSON.stringify(z.toJSONSchema(schema, { io })).replaceAll('"#/$defs/', '"#/components/schemas/')
     const { $schema: _dialect, $defs = {}, ...json } = JSON.parse(text) as z.core.JSONSchema.BaseSchema
@@ -28,7 +38,7 @@ const securityOf = ({ open, proof }: Definition): object[] => [
 ]
 
 const operationOf = (row: Route, definition: Definition, components: Components): object => {
-  const { body, response, streams = {}, unavailable } = definition
+  const { body, query, response, streams = {}, unavailable } = definition
   const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
   const answers = Object.entries({ ...(response && { 'application/json': response }), ...streams })
   return {
@@ -36,6 +46,7 @@ const operationOf = (row: Route, definition: Definition, components: Components)
     summary: row.description,
     tags: [row.category],
     security: securityOf(definition),
+    ...(query && { parameters: components.parameters(query) }),
     ...(body !== undefined && {
       requestBody: {
         required: true,

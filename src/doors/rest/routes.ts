@@ -31,6 +31,7 @@ const ROWS = [
   ['GET', '/direct/events', 'direct', 'x0x direct listen', 'Direct messages as they arrive (server-sent events)'],
   ['POST', '/exec/run', 'exec', 'x0x exec', 'Run a command on an agent'],
   ['POST', '/exec/cancel', 'exec', 'x0x exec cancel', 'Cancel a run that this daemon asked for'],
+  ['GET', '/exec/rules', 'exec', 'x0x acl mine', 'Which commands this agent may run on an agent, as that one tells it'],
   ['GET', '/exec/sessions', 'exec', 'x0x exec sessions', 'Runs that this daemon asked for and that have not ended'],
   ['GET', '/diagnostics/exec', 'diagnostics', 'x0x diagnostics exec', 'Counters of the executing side and of the asking side'],
   ['GET', '/diagnostics/dm', 'diagnostics', 'x0x diagnostics dm', 'Counters of links and messages'],

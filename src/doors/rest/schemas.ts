@@ -45,6 +45,11 @@ export type RunRequest = z.infer<typeof runRequest>
 /** Each further line of a streamed body. */
 export const stdinLine = z.strictObject({ stdin_b64: base64 })
 
+export const rulesQuery = z.strictObject({
+  agent_id: hexId.optional(),
+  agent: agentName.optional(),
+})
+
 export const cancelRequest = z.strictObject({ request_id: requestId })
 export const connectRequest = z.strictObject(target)
 export const sendRequest = z.strictObject({
@@ -116,6 +121,28 @@ export const directEvent = z
     z.strictObject({ type: z.literal('lagged') }),
   ])
   .meta({ id: 'DirectEvent' })
+
+/** Limits: docs/rest.md. */
+export const rules = z
+  .strictObject({
+    ok: z.boolean().describe('the agent said which; false for a denial'),
+    request_id: requestId,
+    agent_id: hexId,
+    machine_id: hexId,
+    denial_reason: z.enum(DENIAL_REASONS).nullable(),
+    rules: z.array(
+      z.strictObject({
+        description: z.string().nullable().describe('of the ACL entry, as its operator wrote it: a foreign text'),
+        argv: z.array(z.string()).describe('literals and the templates <INT> and <URL_PATH>'),
+        timeout_ms: z.int(),
+        max_stdout_bytes: z.int(),
+        max_stderr_bytes: z.int(),
+        max_stdin_bytes: z.int().describe('0: it takes no stdin'),
+      }),
+    ),
+    left_out: z.int().describe('commands that did not fit the answer'),
+  })
+  .meta({ id: 'Rules' })
 
 export const failure = z
   .strictObject({ ok: z.literal(false), error: z.string(), message: z.string(), data: z.record(z.string(), z.unknown()).optional() })

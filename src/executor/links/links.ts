@@ -6,7 +6,7 @@ import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_VERSION, NONCE_BYTES } from '../../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, LINK_VERSIONS, NONCE_BYTES, RULES_VERSION } from '../../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
@@ -28,6 +28,8 @@ export interface PeerLink {
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
+  /** Its peer answers which commands may be run there. */
+  readonly answersRules: boolean
   /** `pairKey` of the two. */
   readonly pair: string
   /** How often it may ask for runs while it is not accepted. */
@@ -45,6 +47,12 @@ interface Handshake {
   readonly begunAt: number
   /** The responder's only. */
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
+}
+
+/** What a peer's signatures cover of itself. */
+interface LinkedAgent {
+  readonly agentPublicKey: Uint8Array
+  readonly versions: readonly number[]
 }
 
 export interface LinksComponents {
@@ -66,8 +74,6 @@ export const OWN_LINK = 0
 const rejected = (message: string): AppError => new AppError('peer_rejected', message)
 const badSignature = (whose: 'agent' | 'machine'): AppError =>
   new AppError('peer_rejected', `the ${whose}'s signature is wrong`, { data: { offence: 'bad_signature' } })
-
-const LINK_VERSIONS = [LINK_VERSION]
 
 const checkVersions = (versions: readonly number[]): void => {
   if (!versions.includes(LINK_VERSION))
@@ -95,7 +101,7 @@ export class Links {
     this.#nonces = components.nonces
     this.#clock = components.clock
     this.#own = init
-    this.#add(OWN_LINK, init.machineId, init.agentPublicKey)
+    this.#add(OWN_LINK, init.machineId, { agentPublicKey: init.agentPublicKey, versions: LINK_VERSIONS })
   }
 
   /** Throws `not_found` for a link that is gone. */
@@ -112,7 +118,7 @@ export class Links {
   /** M1 of a link that we begin. */
   open(peerMachine: MachineId, kemPublicKey: Uint8Array): { handle: number; m1: Uint8Array } {
     const m1 = linkM1.encode({
-      versions: LINK_VERSIONS,
+      versions: [...LINK_VERSIONS],
       agent_public_key: this.#own.agentPublicKey,
       kem_public_key: kemPublicKey,
       nonce: randomBytes(NONCE_BYTES),
@@ -132,7 +138,7 @@ export class Links {
     if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature)) throw badSignature('machine')
     this.#checkNotOurselves(peerMachine)
     const agentSignature = await this.#signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
-    return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
+    return { link: this.#admit(peerMachine, { agentPublicKey: agent_public_key, versions }), agentSignature }
   }
 
   /** As responder: writes and signs what M2 carries. */
@@ -146,7 +152,7 @@ export class Links {
     this.#checkNotOurselves(peerMachine)
     const nonce = randomBytes(NONCE_BYTES)
     const core = linkM2Core.encode({
-      versions: LINK_VERSIONS,
+      versions: [...LINK_VERSIONS],
       agent_public_key: this.#own.agentPublicKey,
       kem_ciphertext: kemCiphertext,
       nonce,
@@ -166,7 +172,8 @@ export class Links {
     const theirs = initiatorTranscript(machines, m1, m2)
     if (!verifyAgent(reply.agentPublicKey, LINK_DOMAINS.initiator_agent, theirs, agent_signature)) throw badSignature('agent')
     if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature)) throw badSignature('machine')
-    const link = this.#admit(peerMachine, reply.agentPublicKey)
+    const { versions } = linkM1.decode(m1)
+    const link = this.#admit(peerMachine, { agentPublicKey: reply.agentPublicKey, versions })
     this.#nonces.add(link.pair, reply.nonce)
     return link
   }
@@ -216,12 +223,12 @@ export class Links {
     if (machineId === this.#own.machineId) throw rejected('the peer has our own machine key')
   }
 
-  #admit(machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
+  #admit(machineId: MachineId, peer: LinkedAgent): PeerLink {
     if (this.#links.size >= MAX_LINKS) throw new AppError('rate_limited', 'too many links')
-    return this.#add(++this.#lastLink, machineId, agentPublicKey)
+    return this.#add(++this.#lastLink, machineId, peer)
   }
 
-  #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
+  #add(number: number, machineId: MachineId, { agentPublicKey, versions }: LinkedAgent): PeerLink {
     const agentId = agentIdOf(agentPublicKey)
     const decision = this.#judge.decide(agentId, machineId)
     const strangersRequests = new TokenBucket(
@@ -229,7 +236,17 @@ export class Links {
       { burst: STRANGER_REQUEST_BURST, perSecond: STRANGER_REQUESTS_PER_SECOND },
     )
     const pair = pairKey(agentId, machineId)
-    const link: PeerLink = { number, agentId, machineId, agentPublicKey, pair, strangersRequests, sentRevocations: null, decision }
+    const link: PeerLink = {
+      number,
+      agentId,
+      machineId,
+      agentPublicKey,
+      answersRules: versions.includes(RULES_VERSION),
+      pair,
+      strangersRequests,
+      sentRevocations: null,
+      decision,
+    }
     this.#links.set(number, link)
     return link
   }

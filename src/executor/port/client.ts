@@ -46,6 +46,7 @@ export class ExecutorClient implements Startable {
   readonly linkAccept = this.#caller('link_accept')
   readonly linkFinish = this.#caller('link_finish')
   readonly signCard = this.#caller('sign_card')
+  readonly signRulesRequest = this.#caller('sign_rules_request')
   readonly #channel: PortChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
   readonly #calls = new PendingCalls()
@@ -171,7 +172,7 @@ export class ExecutorClient implements Startable {
     return result.accepted
   }
 
-  /** `frame` is the peer's encoded `request` frame, `streamNonce` ours of the stream it came on. */
+  /** `frame` is the peer's encoded `request` or `rules_request` frame, `streamNonce` ours of the stream it came on. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
     return this.#newRun('run_open', link, streamNonce, frame)
   }

@@ -30,7 +30,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this channel; both halves are one release, so anything else is refused. */
-export const PORT_VERSION = 4
+export const PORT_VERSION = 5
 
 /** Answers carry the `id` of the call they answer. */
 const call = { id: uint() }
@@ -97,7 +97,7 @@ export const toExecutor = union('to-executor', {
       ttl_ms: uint(),
     },
   ],
-  /** A peer's Request arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
+  /** A peer's Request, or its question for its rules, arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Any later frame of the peer for this run. */
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
@@ -131,6 +131,8 @@ export const toExecutor = union('to-executor', {
       remote: nullable(httpText),
     },
   ],
+  /** Sign a question to the peer of a link (link 0: to ourselves): which commands may this agent run there? Answer: signed. */
+  sign_rules_request: [23, { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
 })
 /** Of the messages above, those whose number is a run's, and those that nobody waits for. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
@@ -239,6 +241,7 @@ export const ANSWERS = {
   link_finish: 'link_ready',
   mint_nonces: 'nonces',
   sign_request: 'signed',
+  sign_rules_request: 'signed',
   sign_card: 'signed',
   operate: 'result',
   query: 'result',

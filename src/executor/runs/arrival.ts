@@ -1,29 +1,42 @@
 import { isAppError } from '../../base/errors.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { verifyAgent } from '../../identity/signing.ts'
-import { checkArgvSize, EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../protocol/exec.ts'
+import {
+  checkArgvSize,
+  EXEC_REQUEST_DOMAIN,
+  EXEC_RULES_REQUEST_DOMAIN,
+  execFrame,
+  execRequest,
+  execRulesRequest,
+  type ExecRequest,
+  type ExecRulesRequest,
+} from '../../protocol/exec.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 
-/** A Request as it came, readable but not believed. */
-export interface Arrival {
-  readonly request: ExecRequest
+/** A Request, or a question for rules, as it came, readable but not believed. */
+export type Arrival = ArrivedBytes &
+  ({ readonly asks: 'run'; readonly request: ExecRequest } | { readonly asks: 'rules'; readonly request: ExecRulesRequest })
+
+interface ArrivedBytes {
   /** The exact bytes that are signed. */
   readonly body: Uint8Array
   readonly signature: Uint8Array
   readonly sha256: Uint8Array
 }
 
-/** Null when the bytes are no Request at all: then there is nobody to answer. */
+/** Null when the bytes are neither: then there is nobody to answer. */
 export const readArrival = (frame: Uint8Array): Arrival | null => {
   try {
     const decoded = execFrame.decode(frame)
-    if (decoded.type !== 'request') return null
+    if (decoded.type !== 'request' && decoded.type !== 'rules_request') return null
     const { body, signature } = decoded
+    const bytes = { body, signature, sha256: sha256(body) }
+    if (decoded.type === 'rules_request') return { asks: 'rules', request: execRulesRequest.decode(body), ...bytes }
     const request = execRequest.decode(body)
     checkArgvSize(request.argv)
-    return { request, body, signature, sha256: sha256(body) }
+    return { asks: 'run', request, ...bytes }
   } catch (error) {
     if (isAppError(error, 'malformed')) return null
     throw error
@@ -32,7 +45,7 @@ export const readArrival = (frame: Uint8Array): Arrival | null => {
 
 export interface VerifyContext {
   readonly link: PeerLink
-  /** Ours, of the stream that the Request came on. */
+  /** Ours, of the stream that it came on. */
   readonly streamNonce: Uint8Array
   readonly nonces: Nonces
   readonly own: { readonly agentId: AgentId; readonly machineId: MachineId }
@@ -40,11 +53,12 @@ export interface VerifyContext {
 
 /** What keeps the sender from being who the request says, or null. Uses up the stream's nonce whatever comes of it. */
 export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replayed' | 'wrong_party' | 'wrong_signature' | null => {
-  const { request, body, signature } = arrival
+  const { asks, request, body, signature } = arrival
   const { link, streamNonce, nonces, own } = context
   const fresh = nonces.consume(link.pair, streamNonce)
   if (!fresh || !equalBytes(request.stream_nonce, streamNonce)) return 'replayed'
   if (request.from_agent !== link.agentId || request.from_machine !== link.machineId) return 'wrong_party'
   if (request.to_agent !== own.agentId || request.to_machine !== own.machineId) return 'wrong_party'
-  return verifyAgent(link.agentPublicKey, EXEC_REQUEST_DOMAIN, body, signature) ? null : 'wrong_signature'
+  const domain = asks === 'run' ? EXEC_REQUEST_DOMAIN : EXEC_RULES_REQUEST_DOMAIN
+  return verifyAgent(link.agentPublicKey, domain, body, signature) ? null : 'wrong_signature'
 }

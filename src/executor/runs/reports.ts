@@ -4,8 +4,9 @@ import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
+import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
-import { EXEC_EXIT_DOMAIN, execExit, execFrame, type ExecRequest } from '../../protocol/exec.ts'
+import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, execExit, execFrame, execRules, type ExecRequest } from '../../protocol/exec.ts'
 import { shortId, toHex, type AgentId, type MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { Signatures } from '../links/signatures.ts'
@@ -71,6 +72,19 @@ export class Reports {
     return frame
   }
 
+  /** Answers the encoded Rules when the line is on disk; an encoded Exit where the journal cannot be written. */
+  async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
+    const { counters, journal, signatures } = this.#components
+    const { key, requestSha256 } = subject
+    const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
+    // Where there is no journal nothing can run, and there is nothing to tell.
+    if (journal !== null && !(await this.#record(async () => journal.refuse(event))))
+      return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
+    counters.count('rules_answered')
+    const body = execRules.encode({ ...this.#from(subject), request_sha256: requestSha256, rules: [...rules], left_out })
+    return execFrame.encode({ type: 'rules', body, signature: await signatures.sign(EXEC_RULES_DOMAIN, body) })
+  }
+
   async #requested({ key, argv, requestSha256 }: RunSubject, permit: Permit, stdin: ExecRequest['stdin']): Promise<boolean> {
     reach('permitted', key.request_id)
     const facts = { argv, stdin_bytes: stdin?.len ?? 0, request_sha256: toHex(requestSha256), ...evidenceOf(permit, stdin?.pieces ?? []) }
@@ -97,18 +111,21 @@ export class Reports {
   }
 
   /** The last frame of a run, signed and encoded. */
-  async #exit({ key, requestSha256 }: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
-    const body = execExit.encode({
-      version: 1,
+  async #exit(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+    const body = execExit.encode({ ...this.#from(subject), request_sha256: subject.requestSha256, ...facts })
+    return execFrame.encode({ type: 'exit', body, signature: await this.#components.signatures.sign(EXEC_EXIT_DOMAIN, body) })
+  }
+
+  /** How what we sign for a requester begins. */
+  #from({ key }: RunSubject) {
+    return {
+      version: 1 as const,
       request_id: key.request_id,
       from_agent: this.#own.agentId,
       from_machine: this.#own.machineId,
       to_agent: key.agent_id,
       to_machine: key.machine_id,
-      request_sha256: requestSha256,
-      ...facts,
-    })
-    return execFrame.encode({ type: 'exit', body, signature: await this.#components.signatures.sign(EXEC_EXIT_DOMAIN, body) })
+    }
   }
 
   /** Every failure is counted, unless there is no journal by intent. */

@@ -1,11 +1,18 @@
-import type { AskedEvent } from '../../audit/events.ts'
+import type { AskedEvent, RulesAskedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { reach } from '../../base/stages.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { RUN_OPERATION } from '../../identity/operator-proof.ts'
-import { checkArgvSize, EXEC_REQUEST_DOMAIN, execRequest, type ExecRequest } from '../../protocol/exec.ts'
+import {
+  checkArgvSize,
+  EXEC_REQUEST_DOMAIN,
+  EXEC_RULES_REQUEST_DOMAIN,
+  execRequest,
+  execRulesRequest,
+  type ExecRequest,
+} from '../../protocol/exec.ts'
 import { sha256 } from '../../identity/hash.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
 import { NONCE_BYTES } from '../../protocol/limits.ts'
@@ -88,6 +95,33 @@ export class Requests {
     return { body, signature }
   }
 
+  /**
+   * Signs the question which commands this agent may run there. It runs nothing, so no operator has to prove it. Answers
+   * when the line is on the disk. Throws `not_offered`, `rate_limited`, `journal_unavailable`.
+   */
+  async signRules(
+    { request_id, stream_nonce }: Extract<ToExecutor, { type: 'sign_rules_request' }>,
+    peer: PeerLink,
+  ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
+    const { clock, signatures } = this.#components
+    if (!peer.answersRules)
+      throw new AppError('not_offered', 'the agent does not tell which commands it allows: its x0xd is of a version before that')
+    signatures.admit()
+    const body = execRulesRequest.encode({
+      version: 1,
+      request_id,
+      from_agent: signatures.agentId,
+      from_machine: this.#init.machineId,
+      to_agent: peer.agentId,
+      to_machine: peer.machineId,
+      stream_nonce,
+      created_at_ms: clock.now(),
+    })
+    const event = { event: 'rules_asked', request_id, agent_id: peer.agentId, machine_id: peer.machineId } as const
+    const [signature] = await Promise.all([signatures.sign(EXEC_RULES_REQUEST_DOMAIN, body), this.#append(event)])
+    return { body, signature }
+  }
+
   /** As `#check`; a proof that is none leaves a line. */
   async #believed(request: ExecRequest, proof: RequestProof): Promise<boolean> {
     try {
@@ -121,9 +155,12 @@ export class Requests {
   }
 
   async #record({ to_agent, to_machine, request_id, argv, stdin, timeout_ms }: ExecRequest, proven: boolean): Promise<void> {
-    const { counters, outgoing } = this.#components
     const key = { request_id, agent_id: to_agent, machine_id: to_machine }
-    const event: AskedEvent = { event: 'asked', ...key, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven }
+    return this.#append({ event: 'asked', ...key, argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven })
+  }
+
+  async #append(event: AskedEvent | RulesAskedEvent): Promise<void> {
+    const { counters, outgoing } = this.#components
     try {
       await outgoing.append(event)
     } catch (error) {

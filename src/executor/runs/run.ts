@@ -171,7 +171,7 @@ export class Run {
     this.#lease.renew()
     try {
       const frame = execFrame.decode(bytes)
-      if (frame.type === 'request' || frame.type === 'exit') return this.violated(`a second ${frame.type}`)
+      if ('body' in frame) return this.violated(`a second ${frame.type}`)
       // Another run's frame on this run's stream touches neither.
       if (frame.request_id !== this.requestId) return this.#components.counters.count('malformed_frames')
       switch (frame.type) {

@@ -4,23 +4,15 @@ import { Keeping } from '../../base/keeping.ts'
 import { errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { authorize, type PolicyContext } from '../../policy/mesh/authorize.ts'
+import { authorize, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
+import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
-import {
-  DENIAL_BURST,
-  DENIALS_PER_SECOND,
-  MAX_PORT_RUNS,
-  MAX_RECENT_RUNS,
-  MAX_RUNS_PER_PEER,
-  MAX_UNACKED_TOTAL,
-  SHUTDOWN_KILL_MS,
-  STRANGERS_REQUEST_BURST,
-  STRANGERS_REQUESTS_PER_SECOND,
-} from '../../protocol/limits.ts'
+import { MAX_PORT_RUNS, MAX_RECENT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
+import { AnswerMeters } from './answer-meters.ts'
 import { readArrival, senderProblem, type Arrival } from './arrival.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
@@ -28,7 +20,6 @@ import type { UnackedTotal } from './outbox.ts'
 import type { Reports, RunSubject } from './reports.ts'
 import { Run, type RunInit } from './run.ts'
 import type { RunOutlet } from './outlet.ts'
-import { TokenBucket } from '../../base/token-bucket.ts'
 import type { TrustJudge } from '../links/trust-judge.ts'
 
 /**
@@ -55,7 +46,7 @@ export interface RunsInit {
   readonly machineId: MachineId
 }
 
-/** A Request, or a Resume, that came on a stream of a link. */
+/** A Request, a question for rules, or a Resume, that came on a stream of a link. */
 export interface RunArrival {
   readonly link: PeerLink
   readonly nonces: Nonces
@@ -71,12 +62,18 @@ interface Denial {
   readonly detail: string
 }
 
+/** A question for rules that is answered. */
+interface Told {
+  readonly subject: RunSubject
+  readonly rules: TellableRules
+}
+
 /** Not answered at all; the counter says why. */
 interface Dropped {
   readonly dropped: 'malformed_frames' | 'requests_ignored'
 }
 
-/** A request that is being answered: denied (no run) or running. */
+/** A request that is being answered: denied or told its rules (no run), or running. */
 interface Active {
   readonly link: PeerLink
   readonly run: Run | null
@@ -97,21 +94,17 @@ export class Runs {
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, Run>()
   readonly #lingering = new Keeping(LINGERING)
+  readonly #ruleBook: RuleBook
   /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
   readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
-  /** For all links together, because anybody can make another link. */
-  readonly #strangersRequests: TokenBucket
-  /** How many refusals each accepted agent is still told of: as many entries as contacts at most. */
-  readonly #denials = new Map<AgentId, TokenBucket>()
+  readonly #meters: AnswerMeters
   #stopping = false
 
   constructor(components: RunsComponents, init: RunsInit) {
     this.#components = components
     this.#own = init
-    this.#strangersRequests = new TokenBucket(components, {
-      burst: STRANGERS_REQUEST_BURST,
-      perSecond: STRANGERS_REQUESTS_PER_SECOND,
-    })
+    this.#ruleBook = new RuleBook(components.policy.acl)
+    this.#meters = new AnswerMeters(components)
   }
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
@@ -129,7 +122,7 @@ export class Runs {
       outlet.close()
       return null
     }
-    this.#track({ link, run: null }, this.#deny(verdict, outlet))
+    this.#track({ link, run: null }, this.#answer(verdict, outlet))
     return null
   }
 
@@ -189,32 +182,37 @@ export class Runs {
     )
   }
 
-  async #deny({ subject, reason, detail }: Denial, outlet: RunOutlet): Promise<void> {
+  async #answer(answer: Denial | Told, outlet: RunOutlet): Promise<void> {
+    const { log, reports } = this.#components
+    const { subject } = answer
     try {
-      outlet.send(await this.#components.reports.denied(subject, reason, detail))
+      const frame = 'rules' in answer ? reports.told(subject, answer.rules) : reports.denied(subject, answer.reason, answer.detail)
+      outlet.send(await frame)
     } catch (error) {
-      this.#components.log.error({ error: errorText(error) }, 'a denial could not be answered')
+      log.error({ error: errorText(error) }, 'a request could not be answered')
     } finally {
       outlet.close()
     }
   }
 
-  #decide(arrival: RunArrival): { run: Run } | Denial | Dropped {
+  #decide(arrival: RunArrival): { run: Run } | Denial | Told | Dropped {
     const { judge, policy } = this.#components
     const { link } = arrival
     if (this.#stopping || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
     const trust = judge.decide(link.agentId, link.machineId)
-    if (trust !== 'accept' && !(link.strangersRequests.take() && this.#strangersRequests.take())) return { dropped: 'requests_ignored' }
+    if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
-    const { request } = read
     const problem = this.#senderProblem(read, arrival, trust === 'accept')
     const { agentId: agent_id, machineId: machine_id } = link
-    const key = { agent_id, machine_id, request_id: request.request_id }
+    const key = { agent_id, machine_id, request_id: read.request.request_id }
+    const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }
+    if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
+    const { request } = read
     const subject: RunSubject = { key, argv: request.argv, requestSha256: read.sha256 }
     const { argv, cwd, timeout_ms, clamp } = request
     const intent = { argv, cwd, stdin_len: request.stdin?.len ?? null, timeout_ms, clamp }
-    const verdict = authorize(intent, { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust }, policy)
+    const verdict = authorize(intent, principal, policy)
     if (verdict.kind === 'denied') {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
       return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
@@ -223,6 +221,14 @@ export class Runs {
     const { request_id: requestId, stdin } = request
     const report = this.#components.reports.of(subject, permit, stdin)
     return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
+  }
+
+  /** Each costs a signature and a line of the journal, as a denial does, and is metered with those. */
+  #decideRules(subject: RunSubject, principal: Principal): Denial | Told | Dropped {
+    const rules = this.#ruleBook.rulesOf(principal)
+    if (principal.trust === 'accept' && !this.#meters.admits(principal.agent_id)) return { dropped: 'requests_ignored' }
+    if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
+    return { subject, rules }
   }
 
   #makeRun(init: Omit<RunInit, 'resumable' | 'onForgotten'>, link: PeerLink): Run {
@@ -238,10 +244,7 @@ export class Runs {
 
   /** A denial for `concurrency_limit_reached` takes no token: the requester did nothing wrong. */
   #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
-    if (reason === 'concurrency_limit_reached') return true
-    const bucket = this.#denials.get(agentId) ?? new TokenBucket(this.#components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
-    this.#denials.set(agentId, bucket)
-    return bucket.take()
+    return reason === 'concurrency_limit_reached' || this.#meters.admits(agentId)
   }
 
   #isFullFor(link: PeerLink): boolean {

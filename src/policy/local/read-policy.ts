@@ -10,7 +10,7 @@ import type { Capability } from '../../protocol/rexd-names.ts'
 import { scrubbedEnvironment } from '../environment.ts'
 import type { Root } from './file-permit.ts'
 import { DEFAULT_LOCAL_LIMITS, type CommandRule, type LocalLimits, type LocalPolicy } from './policy.ts'
-import { parseToken } from '../mesh/match.ts'
+import { parseToken } from '../../protocol/argv-template.ts'
 import { judgeWritablePrograms } from '../writable-programs.ts'
 
 /** Each key that grants something, what, and whether it does where the file does not say. */

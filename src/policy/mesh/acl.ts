@@ -1,3 +1,4 @@
+import type { PatternToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { Confinement, Contain } from './confinement.ts'
 
@@ -31,14 +32,6 @@ export const DEFAULT_CAPS: Caps = Object.freeze({
   warn_duration_secs: 60,
 })
 
-/** One token of an allowed command, as the matcher reads it. */
-export type PatternToken =
-  | { readonly kind: 'literal'; readonly text: string }
-  /** `<INT>`: the whole token. */
-  | { readonly kind: 'int' }
-  /** `<URL_PATH>`, behind a literal prefix that may be empty. */
-  | { readonly kind: 'url_path'; readonly prefix: string }
-
 /** One allowed call shape. */
 export interface AllowedCommand {
   /** As written in the file. */
@@ -58,6 +51,10 @@ export const isStdinOpen = ({ limits }: Pick<AllowEntry, 'limits'>, { stdin }: P
 export interface AllowEntry {
   /** The operator's label, or `allow[N]` where the file gives none. */
   readonly description: string
+  /** As the file has it; null where it has none. */
+  readonly described: string | null
+  /** Its pair is told of its commands when it asks which it may run. */
+  readonly discoverable: boolean
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly commands: readonly AllowedCommand[]

@@ -1,11 +1,12 @@
 import { errorText } from '../../base/errors.ts'
+import { findMetacharacter } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
 import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
 import { findExecutable } from '../executable.ts'
-import { describeMismatch, findMetacharacter, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
+import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
 import { sealPermit, type Permit, type RunCaps } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
@@ -124,8 +125,8 @@ const denied = (
 
 /** The gates up to the command: who asks, and for what. */
 const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): CommandPlace | Denied => {
-  if (principal.verified !== true) return denied('sender', 'unverified_sender', 'the sender did not prove who it is')
-  if (principal.trust !== 'accept') return denied('trust', 'trust_rejected', `trust says ${principal.trust}; exec needs accept`)
+  const sender = senderDenial(principal)
+  if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
   if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
   if (argv.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
   const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
@@ -135,6 +136,13 @@ const findCommand = (argv: readonly string[], principal: Principal, acl: Acl): C
   const { match, nearest } = searchCommands(entries, argv)
   if (match) return match
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
+}
+
+/** The gates before the file is looked at. */
+export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
+  if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove who it is' }
+  if (trust !== 'accept') return { gate: 'trust', reason: 'trust_rejected', detail: `trust says ${trust}; exec needs accept` }
+  return null
 }
 
 const strangerDetail = (principal: Principal, acl: Acl): string => {

@@ -46,13 +46,18 @@ export const checkAclFile = async (path: string, judge: EnforcementJudge | null 
 const lint = (acl: Acl): string[] => {
   const warnings = lintDirectory(acl)
   const earlier = new Map<string, AllowedCommand[]>()
-  for (const [entryIndex, entry] of acl.allow.entries())
+  for (const [entryIndex, entry] of acl.allow.entries()) {
+    if (entry.discoverable && entry.described === null)
+      warnings.push(`${acl.source ?? ''}:${entry.line}: exec.allow[${entryIndex}].description: ${UNDESCRIBED}`)
     for (const [commandIndex, command] of entry.commands.entries()) {
       const place = `${acl.source ?? ''}:${command.line}: exec.allow[${entryIndex}].commands[${commandIndex}].argv: `
       for (const text of [...lintUnreached(entry, command, earlier), ...lintCommand(entry, command)]) warnings.push(place + text)
     }
+  }
   return warnings
 }
+
+const UNDESCRIBED = 'is not given, and the entry is discoverable: whoever chooses among its commands is told only what they are'
 
 const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
   const place = `${source ?? ''}: exec.default_cwd: `

@@ -26,6 +26,8 @@ export interface ExplainedCommand {
   readonly entry: number
   readonly command: number
   readonly description: string
+  /** Its pair is told of it. */
+  readonly discoverable: boolean
   readonly line: number
   readonly argv: readonly string[]
 }
@@ -88,6 +90,7 @@ const placeOf = (acl: Acl, { entry, command }: CommandPlace): ExplainedCommand =
   entry: acl.allow.indexOf(entry),
   command: entry.commands.indexOf(command),
   description: entry.description,
+  discoverable: entry.discoverable,
   line: command.line,
   argv: command.argv,
 })
@@ -99,6 +102,7 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
   if (reason !== null) lines.push(`reason   ${reason}`)
   if (detail !== null) lines.push(`why      ${detail}`)
   if (matched) lines.push(`matched  ${placeText(matched, source)}`)
+  if (matched) lines.push(`told     ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
   if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
   if (run) {
     lines.push(`runs     ${run.executable} in ${run.cwd}`)

@@ -1,40 +1,6 @@
-import type { AllowedCommand, AllowEntry, PatternToken } from './acl.ts'
+import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
+import type { AllowedCommand, AllowEntry } from './acl.ts'
 import { quote } from '../quote.ts'
-
-/** `<INT>`: 1 to 999,999 without sign or leading zero. */
-const INT = /^[1-9][0-9]{0,5}$/
-/** `<URL_PATH>`; `..` is refused beside it. */
-const URL_PATH = /^\/[A-Za-z0-9/_.-]{0,256}$/
-const URL_PATH_TOKEN = '<URL_PATH>'
-/** Anything in angle brackets claims to be a template. */
-const TEMPLATE = /<[^<>]*>/
-
-/** No shell ever sees a token; these are refused nevertheless, as a second lock. */
-const METACHARACTER = /[;|&><`$\n\0]/
-
-/** Reads one token of the file; a string says why it is none. */
-export const parseToken = (text: string): PatternToken | string => {
-  if (text === '<INT>') return { kind: 'int' }
-  const prefix = text.endsWith(URL_PATH_TOKEN) ? text.slice(0, -URL_PATH_TOKEN.length) : undefined
-  const template = TEMPLATE.exec(prefix ?? text)?.[0]
-  if (template === undefined) return prefix === undefined ? { kind: 'literal', text } : { kind: 'url_path', prefix }
-  if (template === '<INT>') return '<INT> must be the whole token'
-  if (template === URL_PATH_TOKEN) return '<URL_PATH> must be the whole token or its end'
-  return `unknown template ${template}; there are <INT> and <URL_PATH>`
-}
-
-const matchesToken = (token: PatternToken, text: string): boolean => {
-  switch (token.kind) {
-    case 'literal':
-      return text === token.text
-    case 'int':
-      return INT.test(text)
-    case 'url_path':
-      return text.startsWith(token.prefix) && isUrlPath(text.slice(token.prefix.length))
-  }
-}
-
-const isUrlPath = (text: string): boolean => URL_PATH.test(text) && !text.includes('..')
 
 /**
  * Token by token, of equal length, byte for byte but for the templates. The index of the first token
@@ -58,15 +24,6 @@ const coversToken = (wide: PatternToken, narrow: PatternToken): boolean => {
   if (narrow.kind === 'literal') return matchesToken(wide, narrow.text)
   if (narrow.kind === 'url_path') return wide.kind === 'url_path' && wide.prefix === narrow.prefix
   return wide.kind === 'int'
-}
-
-/** The first token with a metacharacter, and which one. */
-export const findMetacharacter = (argv: readonly string[]): { token: number; character: string } | null => {
-  for (const [token, text] of argv.entries()) {
-    const character = METACHARACTER.exec(text)?.[0]
-    if (character !== undefined) return { token, character }
-  }
-  return null
 }
 
 /** Where a command stands in the file. */

@@ -2,11 +2,11 @@ import { isAbsolute } from 'node:path'
 
 import type { TomlDocument } from '../../base/toml-file.ts'
 import { deepFreeze, nameOf, TomlReader, type TomlPath as Path, type TomlTable as Table } from '../../base/toml-reader.ts'
+import { findMetacharacter, literalOf, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
 import { isHexId } from '../../protocol/ids.ts'
-import { MAX_STDIN_BYTES } from '../../protocol/limits.ts'
-import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type PatternToken, type RunLimits } from './acl.ts'
+import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits.ts'
+import { DEFAULT_CAPS, type Acl, type AllowedCommand, type AllowEntry, type Caps, type RunLimits } from './acl.ts'
 import { CONFINEMENT_KEYS, readConfinement, readContain, type Contain } from './confinement.ts'
-import { findMetacharacter, parseToken } from './match.ts'
 
 const EXEC_KEYS = ['enabled', 'default_cwd', 'audit_log_path', 'audit_tasklist_id', 'contain', 'allow', ...Object.keys(DEFAULT_CAPS)]
 const RUN_LIMIT_KEYS = [
@@ -18,7 +18,7 @@ const RUN_LIMIT_KEYS = [
   'warn_stderr_bytes',
   'warn_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
-const ENTRY_KEYS = ['description', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
+const ENTRY_KEYS = ['description', 'discoverable', 'agent_id', 'machine_id', 'commands', ...RUN_LIMIT_KEYS, ...CONFINEMENT_KEYS]
 const COMMAND_KEYS = ['argv', 'stdin']
 
 /** The cap that each warning threshold belongs to. */
@@ -131,8 +131,11 @@ class AclReader {
     const commands = this.#toml.tables([...path, 'commands'], table['commands'])
     if (commands.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
       this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one')
+    const described = this.#description([...path, 'description'], table['description'])
     return {
-      description: this.#toml.text([...path, 'description'], table['description']) ?? `allow[${path.at(-1)}]`,
+      description: described ?? `allow[${path.at(-1)}]`,
+      described,
+      discoverable: this.#toml.boolean([...path, 'discoverable'], table['discoverable']) ?? false,
       agent_id: this.#id([...path, 'agent_id'], table['agent_id']),
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
@@ -140,6 +143,13 @@ class AclReader {
       confinement: readConfinement(this.#toml, path, table, contain),
       line: this.#toml.document.lineOf(path),
     }
+  }
+
+  #description(path: Path, value: unknown): string | null {
+    const text = this.#toml.text(path, value)
+    const size = text === null ? 0 : Buffer.byteLength(text)
+    if (size > MAX_DESCRIPTION_BYTES) this.#toml.problem(path, `has ${size} bytes; a description has at most ${MAX_DESCRIPTION_BYTES}`)
+    return text
   }
 
   #command(path: Path, value: unknown): AllowedCommand | [] {
@@ -165,8 +175,7 @@ class AclReader {
       return { kind: 'literal', text }
     }
     if (index === 0) this.#program(path, text, token)
-    const literal = token.kind === 'url_path' ? token.prefix : text
-    const meta = token.kind === 'int' ? null : findMetacharacter([literal])
+    const meta = findMetacharacter([literalOf(token)])
     if (meta)
       this.#toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
     return token

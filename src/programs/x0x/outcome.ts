@@ -115,14 +115,16 @@ const killedText = (by: WarningKind, exit: ExitEvent, facts: RunFacts): string =
     ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
     : (KILLED_TEXT[by] ?? 'the command was ended')
 
+/** What was denied and why, then what to do. */
+export const denialLines = (reason: DenialReason, facts: RunFacts): string[] => {
+  // The daemon may be newer than this command.
+  if (!Object.hasOwn(REASONS, reason)) return [`denied: ${reason}`, `on ${shellWord(facts.agent)}: x0x audit tail`]
+  return [`denied: ${reason}: ${REASONS[reason]}`, denialNext(reason, facts)]
+}
+
 /** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
-  if (exit.denial_reason !== null) {
-    const reason = exit.denial_reason
-    // The daemon may be newer than this command.
-    if (!Object.hasOwn(REASONS, reason)) return [`denied: ${reason}`, `on ${shellWord(facts.agent)}: x0x audit tail`]
-    return [`denied: ${reason}: ${REASONS[reason]}`, denialNext(reason, facts)]
-  }
+  if (exit.denial_reason !== null) return denialLines(exit.denial_reason, facts)
   if (exit.incomplete) {
     const lost = `incomplete: ${exit.message ?? 'the connection was lost or bytes are missing; how the command ended there is not known'}`
     return [lost, `on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`]

@@ -11,6 +11,7 @@ import { RestDoor } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { ExecClient } from '../../exec/client.ts'
+import { RulesClient } from '../../exec/rules-client.ts'
 import { ExecService } from '../../exec/service.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { NetworkSettings } from '../../executor/port/messages.ts'
@@ -71,14 +72,15 @@ const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: Execut
   new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
   const runner = new ExecClient({ links, executor: port, clock, counters: requester })
-  return { counters, links, messages, runner }
+  const rules = new RulesClient({ links, executor: port, clock, counters: requester })
+  return { counters, links, messages, rules, runner }
 }
 
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
-  const { counters: dmCounters, links, messages, runner } = dm
+  const { counters: dmCounters, links, messages, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
@@ -87,7 +89,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const { api_port, api_token, display_name: displayName } = settings
   return new RestDoor(
-    { runner, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
+    { runner, rules, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
     { port: api_port, socket: apiSocket, token: toHex(api_token), displayName, version: VERSION },
   )
 }

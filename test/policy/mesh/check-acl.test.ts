@@ -350,3 +350,13 @@ test('a literal with characters that nobody sees is warned of', async () => {
   }
   assert.deepEqual(await warningsOf('echo', 'Grüße, 世界'), [])
 })
+
+test('a discoverable entry without a description is a warning, and one with it is none', async () => {
+  const told = entryText([['true']]).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
+  await writeFile(path, aclText([told, told.replace(/description = .*\n/, '')]), { mode: 0o600 })
+  const { ok, warnings } = await checked()
+  assert.equal(ok, true)
+  const about = warnings.filter((warning) => warning.includes('discoverable'))
+  assert.equal(about.length, 1)
+  assert.match(about[0] ?? '', /exec-acl\.toml:\d+: exec\.allow\[1\]\.description: is not given/)
+})

@@ -26,7 +26,14 @@ test('an allowed command is shown with its entry, its line and what would run', 
   const answer = ask('echo', '-n', 'done')
   assert.equal(answer.allowed, true)
   assert.equal(answer.reason, null)
-  assert.deepEqual(answer.matched, { entry: 2, command: 0, description: 'second', line: 24, argv: ['echo', '-n', 'done'] })
+  assert.deepEqual(answer.matched, {
+    entry: 2,
+    command: 0,
+    description: 'second',
+    discoverable: false,
+    line: 24,
+    argv: ['echo', '-n', 'done'],
+  })
   assert.equal(answer.nearest, null)
   assert.match(answer.run?.executable ?? '', /\/echo$/)
   assert.equal(answer.run?.caps.timeout_ms, 300_000)
@@ -41,6 +48,7 @@ test('a refused command is shown with the one that agrees for longest and the to
     entry: 1,
     command: 1,
     description: 'alice on her laptop',
+    discoverable: false,
     line: 18,
     argv: ['echo', '-n', '<INT>'],
     token: 2,
@@ -94,7 +102,10 @@ test('the text says verdict, reason, place and gates, one line each', () => {
     'assumed  the sender is verified, trust accepts it, and no other run is going on',
   ])
   const allowed = explanationText(ask('echo', '-n', '5'), ['echo', '-n', '5'])
-  assert.match(allowed, /^allowed {2}\["echo", "-n", "5"\]\nmatched {2}acl\.toml:18: .*\nruns {5}\/.*\/echo in \/.*\nlimits {3}300000 ms, /)
+  assert.match(
+    allowed,
+    /^allowed {2}\["echo", "-n", "5"\]\nmatched {2}acl\.toml:18: .*\ntold {5}no: its entry is not discoverable\nruns {5}\/.*\/echo in \/.*\nlimits {3}300000 ms, /,
+  )
 })
 
 test('the text shows no control character and no change of direction', () => {

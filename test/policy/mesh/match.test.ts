@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import type { PatternToken } from '../../../src/policy/mesh/acl.ts'
-import { findMetacharacter, firstMismatch, parseToken } from '../../../src/policy/mesh/match.ts'
+import { firstMismatch } from '../../../src/policy/mesh/match.ts'
+import { findMetacharacter, parseToken, type PatternToken } from '../../../src/protocol/argv-template.ts'
 
 const SEED = 20_260_101
 

@@ -9,6 +9,7 @@ import { test } from 'node:test'
 import type { JournalEvent } from '../../../src/audit/events.ts'
 import { Chain, prepareLine } from '../../../src/audit/line.ts'
 import { checkOperatorProof } from '../../../src/identity/check-operator-proof.ts'
+import { isVisible } from '../../../src/base/visible-text.ts'
 import { X0X } from '../../../src/command-line/x0x.ts'
 import type { CommandSpec } from '../../../src/command-line/command.ts'
 import { ERROR_TABLE } from '../../../src/base/errors.ts'
@@ -296,6 +297,63 @@ test('acl check says that exec is off where the file does not turn it on', async
     const { status, stdout } = await runCli(['acl', 'check', file])
     assert.deepEqual([status, stdout.includes('exec is off')], [0, off], text)
   }
+})
+
+const RULES = {
+  ok: true,
+  request_id: ID,
+  agent_id: 'a1'.repeat(32),
+  machine_id: 'b2'.repeat(32),
+  denial_reason: null,
+  rules: [] as object[],
+  left_out: 0,
+}
+const RULE = {
+  description: null,
+  argv: ['echo', 'a b', '<INT>'],
+  timeout_ms: 1500,
+  max_stdout_bytes: 1025,
+  max_stderr_bytes: 2048,
+  max_stdin_bytes: 0,
+}
+
+test('acl mine: a hostile target writes nothing on the terminal but text', async (t) => {
+  const description = '\u001b[2J\u202eevil\r\nx0x: all is well'
+  const hostile = { ...RULE, argv: ['echo', '\u001b]0;title\u0007', 'x\nrm<URL_PATH>'], description }
+  const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ...RULES, rules: [RULE, hostile], left_out: 3 }))
+  for (const terminal of [true, false]) {
+    const { status, stdout } = await runCli(['--data-dir', dir, 'acl', 'mine', 'bob'], { terminal })
+    assert.equal(status, 0)
+    const lines = stdout.split('\n')
+    assert.ok(lines.every(isVisible), stdout)
+    assert.match(lines[1] ?? '', /^echo 'a b' <INT> +1500 ms +1025 B +2 KiB +none +-$/)
+    assert.ok(lines[2]?.includes('\\u001b') || lines[2]?.includes('\\x1b'), stdout)
+    assert.ok(!lines.some((line) => line.startsWith('x0x:')), stdout)
+    assert.match(stdout, /^3 commands more did not fit the answer/m)
+  }
+})
+
+test('acl mine: an answer that is none of a daemon is refused, and an older agent is told apart', async (t) => {
+  const answers: object[] = [
+    {},
+    { ...RULES, ok: false },
+    { ...RULES, rules: [{ ...RULE, argv: [] }] },
+    { ...RULES, rules: [{ ...RULE, argv: [7] }] },
+    { ...RULES, rules: [{ ...RULE, timeout_ms: -1 }] },
+    { ...RULES, rules: {} },
+  ]
+  const { dir, seen } = await fakeDaemon(t, (_request, response) => {
+    const next = answers.shift()
+    if (next === undefined) json(response, 502, { ok: false, error: 'not_offered', message: 'its x0xd is of a version before that' })
+    else json(response, 200, next)
+  })
+  for (let left = answers.length; left > 0; left--) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'acl', 'mine', 'b&b'])
+    assert.deepEqual([status, stderr.includes('its answer has no rules')], [255, true])
+  }
+  assert.equal(seen[0]?.path, '/exec/rules?agent=b%26b')
+  const { status, stderr } = await runCli(['--data-dir', dir, 'acl', 'mine', 'bob'])
+  assert.deepEqual([status, stderr.includes('of a version before that')], [255, true])
 })
 
 const provenBody = (request: SeenRequest | undefined): boolean => {

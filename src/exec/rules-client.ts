@@ -1,0 +1,132 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError, isAppError } from '../base/errors.ts'
+import { sha256 } from '../identity/hash.ts'
+import { newRequestId } from '../identity/request-id.ts'
+import type { ExecutorClient } from '../executor/port/client.ts'
+import type { ExecFrame } from '../protocol/exec.ts'
+import type { AgentId, RequestId } from '../protocol/ids.ts'
+import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../protocol/limits.ts'
+import type { RulesJson } from '../protocol/rules-json.ts'
+import type { RequesterCounters } from './counters.ts'
+import { readExit, type Expected } from './exit.ts'
+import { readRules } from './rules-answer.ts'
+import type { Reopen } from './resumable-transport.ts'
+import type { RunTransport } from './transport.ts'
+import { Transports, type TransportsComponents } from './transports.ts'
+
+/** Questions under way at once. */
+export const MAX_QUESTIONS = 64
+
+export interface RulesClientComponents extends TransportsComponents {
+  readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signRulesRequest'>
+  readonly clock: Clock
+  readonly counters: RequesterCounters
+}
+
+/** Asks agents which commands this one may run there. */
+export class RulesClient {
+  readonly #parts: RulesClientComponents
+  readonly #transports: Transports
+  #asking = 0
+
+  constructor(components: RulesClientComponents) {
+    this.#parts = components
+    this.#transports = new Transports(components)
+  }
+
+  /**
+   * What the agent answers; a denial is a value. A question whose stream is lost is asked once more, since nothing runs for
+   * it. Errors: `not_offered` (an agent of an older version), `rate_limited`, `peer_rejected` (no answer, or none to believe),
+   * `timeout`, and what dialling throws. `signal` is the caller leaving.
+   */
+  async ask(agentId: AgentId, signal: AbortSignal = new AbortController().signal): Promise<RulesJson> {
+    if (this.#asking >= MAX_QUESTIONS) throw new AppError('rate_limited', `${MAX_QUESTIONS} agents are being asked for their rules`)
+    this.#asking += 1
+    try {
+      return await this.#ask(agentId, signal)
+    } finally {
+      this.#asking -= 1
+    }
+  }
+
+  async #ask(agentId: AgentId, signal: AbortSignal): Promise<RulesJson> {
+    const requestId = newRequestId()
+    const transport = await this.#transports.open(agentId, requestId, signal)
+    const first = await this.#askOn(transport, requestId, signal)
+    if (!('lost' in first)) return first
+    // An id stands for one request: this is another.
+    const secondId = newRequestId()
+    const reopen = this.#transports.reopenerOf(transport, secondId)
+    if (reopen === null) throw first.lost
+    const second = await this.#askOn(await this.#reopen(reopen, first.silent, signal), secondId, signal)
+    if ('lost' in second) throw second.lost
+    return second
+  }
+
+  async #reopen(reopen: Reopen, silent: boolean, signal: AbortSignal): Promise<RunTransport> {
+    const late = new AbortController()
+    const timer = this.#parts.clock.setTimeout(() => late.abort(new AppError('timeout', NO_ANSWER)), RESUME_ATTEMPT_MS)
+    try {
+      return await reopen(silent, AbortSignal.any([signal, late.signal]))
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  async #askOn(transport: RunTransport, requestId: RequestId, signal: AbortSignal): Promise<RulesJson | Lost> {
+    const { clock, counters, executor } = this.#parts
+    const answer = Promise.withResolvers<ExecFrame | Lost>()
+    // It may fail before it is awaited.
+    answer.promise.catch(() => undefined)
+    const lost = (error: AppError, silent: boolean): void => answer.resolve({ lost: error, silent })
+    const late = clock.setTimeout(() => lost(new AppError('timeout', NO_ANSWER), true), RULES_ANSWER_MS)
+    const left = new AbortController()
+    signal.addEventListener('abort', () => answer.reject(signal.reason), { signal: left.signal })
+    try {
+      signal.throwIfAborted()
+      const { peer, streamNonce } = transport
+      const question = await executor.signRulesRequest({ link: peer.number, request_id: requestId, stream_nonce: streamNonce })
+      transport.onFrame = (frame) => answer.resolve(frame)
+      transport.onClosed = (error) => {
+        if (error === null) answer.reject(new AppError('peer_rejected', UNANSWERED))
+        else if (isAppError(error, 'malformed')) answer.reject(error)
+        else lost(new AppError('peer_unreachable', `the connection broke before the agent answered: ${error.message}`), false)
+      }
+      if (transport.closed)
+        return { lost: new AppError('peer_unreachable', 'the connection broke before the agent was asked'), silent: false }
+      transport.send({ type: 'rules_request', ...question })
+      counters.add('rules_asked')
+      const frame = await answer.promise
+      if ('lost' in frame) return frame
+      return resultOf(frame, { requestId, requestSha256: sha256(question.body), from: peer, to: executor.identity })
+    } catch (error) {
+      if (!isAppError(error, 'malformed')) throw error
+      counters.add('foreign_frames')
+      throw new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`, { cause: error })
+    } finally {
+      late.cancel()
+      left.abort()
+      transport.close()
+    }
+  }
+}
+
+const NO_ANSWER = 'the agent did not answer'
+const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or was asked too often; ask again in some seconds'
+
+/** The stream was lost before anything came on it. `silent`: it was not closed. */
+interface Lost {
+  readonly lost: AppError
+  readonly silent: boolean
+}
+
+/** Throws `malformed` for what is no answer to this question. */
+const resultOf = (frame: ExecFrame, expected: Expected): RulesJson => {
+  const about = { request_id: expected.requestId, agent_id: expected.from.agentId, machine_id: expected.from.machineId }
+  if (frame.type === 'rules') return { ok: true, ...about, denial_reason: null, ...readRules(frame, expected) }
+  if (frame.type !== 'exit') throw new AppError('malformed', `a ${frame.type} frame came, which has no place here`)
+  const exit = readExit(frame, expected)
+  if (typeof exit === 'string') throw new AppError('malformed', exit)
+  if (exit.denial_reason === null) throw new AppError('malformed', 'an Exit came, and nothing was to run')
+  return { ok: false, ...about, denial_reason: exit.denial_reason, rules: [], left_out: 0 }
+}

@@ -1,0 +1,43 @@
+import { AppError } from '../base/errors.ts'
+import { isHexId } from '../protocol/ids.ts'
+import type { ExecRule } from '../protocol/exec.ts'
+import type { RulesJson } from '../protocol/rules-json.ts'
+import type { LocalApi } from './local-api.ts'
+
+/**
+ * Asks an agent, through the daemon, which commands we may run there. `agent`: as a person names it. Throws the daemon's
+ * errors, and `daemon_unreachable` for an answer that no daemon gives.
+ */
+export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signal?: AbortSignal): Promise<RulesJson> => {
+  const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
+  const answer = await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) })
+  if (!isRules(answer)) throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no rules')
+  return answer
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
+const isId = (value: unknown): boolean => typeof value === 'string' && isHexId(value)
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0
+const isTextOrNull = (value: unknown): boolean => value === null || typeof value === 'string'
+
+const isRules = (value: unknown): value is RulesJson =>
+  isObject(value) &&
+  typeof value['ok'] === 'boolean' &&
+  typeof value['request_id'] === 'string' &&
+  isId(value['agent_id']) &&
+  isId(value['machine_id']) &&
+  isTextOrNull(value['denial_reason']) &&
+  value['ok'] === (value['denial_reason'] === null) &&
+  isCount(value['left_out']) &&
+  Array.isArray(value['rules']) &&
+  value['rules'].every(isRule)
+
+const COUNTS = ['timeout_ms', 'max_stdout_bytes', 'max_stderr_bytes', 'max_stdin_bytes'] as const
+
+const isRule = (value: unknown): value is ExecRule =>
+  isObject(value) &&
+  isTextOrNull(value['description']) &&
+  Array.isArray(value['argv']) &&
+  value['argv'].length > 0 &&
+  value['argv'].every((token) => typeof token === 'string') &&
+  COUNTS.every((name) => isCount(value[name]))

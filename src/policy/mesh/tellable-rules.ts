@@ -1,0 +1,104 @@
+import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
+import type { ExecRule } from '../../protocol/exec.ts'
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
+import { senderDenial, type Principal } from './authorize.ts'
+import { coversAll } from './match.ts'
+
+/** What a pair may be told of what it may run. */
+export interface TellableRules {
+  /** In the order of the file. */
+  readonly rules: readonly ExecRule[]
+  /** Commands that did not fit beside them. */
+  readonly left_out: number
+}
+
+const NOTHING: TellableRules = Object.freeze({ rules: Object.freeze([]), left_out: 0 })
+
+/** Of the encoding of a rule: the heads of its fields, and numbers of up to nine bytes. */
+const RULE_BYTES = 64
+/** Its items beside the tokens: itself, its argv, and five more. */
+const RULE_ITEMS = 7
+const TOKEN_BYTES = 5
+
+/** Which commands of an ACL each pair may be told of. Read once for a pair, since an ACL does not change. */
+export class RuleBook {
+  readonly #acl: Acl
+  /** As many as the ACL has pairs. */
+  readonly #read = new Map<string, TellableRules>()
+
+  constructor(acl: Acl) {
+    this.#acl = acl
+  }
+
+  /**
+   * Nothing for a pair that the file does not list, that may run nothing it may be told of, or where exec is off: these
+   * are not told apart. Who is not verified or not trusted is denied before the file is looked at.
+   */
+  rulesOf(principal: Principal): TellableRules | { readonly reason: DenialReason; readonly detail: string } {
+    const denial = senderDenial(principal)
+    if (denial !== null) return denial
+    if (!this.#acl.enabled) return NOTHING
+    const { agent_id, machine_id } = principal
+    const key = `${agent_id}:${machine_id}`
+    const known = this.#read.get(key)
+    if (known !== undefined) return known
+    const entries = this.#acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
+    if (entries.length === 0) return NOTHING
+    const rules = tellable(entries)
+    this.#read.set(key, rules)
+    return rules
+  }
+}
+
+const tellable = (entries: readonly AllowEntry[]): TellableRules => {
+  const rules: ExecRule[] = []
+  const room = { bytes: MAX_RULES_BYTES, items: MAX_RULES_ITEMS, rules: MAX_RULES }
+  let leftOut = 0
+  for (const { entry, command } of reached(entries)) {
+    if (!entry.discoverable) continue
+    const bytes = Buffer.byteLength(entry.described ?? '') + sizeOf(command.argv) + RULE_BYTES
+    const items = command.argv.length + RULE_ITEMS
+    const fits = isSendable(command.argv) && bytes <= room.bytes && items <= room.items && room.rules > 0
+    if (!fits) {
+      leftOut += 1
+      continue
+    }
+    room.bytes -= bytes
+    room.items -= items
+    room.rules -= 1
+    rules.push(ruleOf(entry, command))
+  }
+  return Object.freeze({ rules: Object.freeze(rules), left_out: leftOut })
+}
+
+/** The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it takes. */
+const reached = (entries: readonly AllowEntry[]): { entry: AllowEntry; command: AllowedCommand }[] => {
+  const earlier = new Map<string, AllowedCommand[]>()
+  return entries
+    .flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
+    .filter(({ command }) => {
+      if (findMetacharacter(command.tokens.map(literalOf)) !== null) return false
+      const key = JSON.stringify([command.argv[0], command.argv.length])
+      const before = earlier.get(key) ?? []
+      earlier.set(key, before)
+      if (before.some((other) => coversAll(other.tokens, command.tokens))) return false
+      before.push(command)
+      return true
+    })
+}
+
+const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => sum + Buffer.byteLength(token) + TOKEN_BYTES, 0)
+
+/** A Request can carry it. */
+const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES
+
+const ruleOf = (entry: AllowEntry, command: AllowedCommand): ExecRule => ({
+  description: entry.described,
+  argv: [...command.argv],
+  timeout_ms: entry.limits.max_duration_secs * 1000,
+  max_stdout_bytes: entry.limits.max_stdout_bytes,
+  max_stderr_bytes: entry.limits.max_stderr_bytes,
+  max_stdin_bytes: isStdinOpen(entry, command) ? entry.limits.max_stdin_bytes : 0,
+})

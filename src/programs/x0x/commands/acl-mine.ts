@@ -1,0 +1,87 @@
+import { shellWord } from '../../../base/shell-word.ts'
+import { shownLine } from '../../../base/visible-text.ts'
+import { askRules } from '../../../local-api/rules.ts'
+import { parseToken } from '../../../protocol/argv-template.ts'
+import type { ExecRule } from '../../../protocol/exec.ts'
+import type { RulesJson } from '../../../protocol/rules-json.ts'
+import type { CliContext } from '../context.ts'
+import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
+import { counted, printJson, printLine, printTable, write } from '../print.ts'
+
+type Own = NonNullable<RunFacts['own']>
+
+/** `x0x acl mine AGENT`: what we may run there. 0 also where that is nothing; 255 where the agent would not say. */
+export const runAclMine = async (context: CliContext, agent: string): Promise<number> => {
+  const answer = await askRules(context.api, agent)
+  if (context.json) await printJson(context, answer)
+  else if (answer.denial_reason !== null) await printDenial(context, agent, answer.denial_reason)
+  else if (answer.rules.length === 0 && answer.left_out === 0) await printNothing(context, agent)
+  else await printRules(context, agent, answer)
+  return answer.ok ? 0 : EXIT_NOT_RUN
+}
+
+const ownOf = async (context: CliContext): Promise<Own | null> => context.api.json<Own>({ method: 'GET', path: '/agent' }).catch(() => null)
+
+const printDenial = async (context: CliContext, agent: string, reason: NonNullable<RulesJson['denial_reason']>): Promise<void> => {
+  const lines = denialLines(reason, { agent, argv: [], timed: false, own: await ownOf(context) })
+  await write(context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
+}
+
+const printNothing = async (context: CliContext, agent: string): Promise<void> => {
+  const own = await ownOf(context)
+  const lines = [
+    `${agent} tells of no command that this agent may run there from this machine`,
+    `its operator says so in the ACL there, in an entry with discoverable = true, and restarts x0xd:`,
+    '',
+    '  [[exec.allow]]',
+    '  discoverable = true',
+    '  description = "what these commands are for"',
+    `  agent_id = "${own?.agent_id ?? 'ID (x0x id, here)'}"`,
+    `  machine_id = "${own?.machine_id ?? 'ID (x0x id, here)'}"`,
+    '',
+    '  [[exec.allow.commands]]',
+    '  argv = ["systemctl", "--no-pager", "status", "x0xd"]',
+    '',
+    `a command that is allowed and not told of runs all the same: x0x exec ${shellWord(agent)} -- ARGV...`,
+  ]
+  for (const line of lines) await printLine(context, shownLine(line))
+}
+
+/** A template stands as it is, all else as a shell wants it. */
+const tokenText = (text: string): string => {
+  const token = parseToken(text)
+  if (typeof token === 'string' || token.kind === 'literal') return shellWord(text)
+  return token.kind === 'int' ? text : `${token.prefix === '' ? '' : shellWord(token.prefix)}<URL_PATH>`
+}
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB'] as const
+
+const sizeText = (bytes: number): string => {
+  const power = UNITS.findLastIndex((_unit, at) => bytes >= 1024 ** at && bytes % 1024 ** at === 0)
+  return power === -1 ? 'none' : `${bytes / 1024 ** power} ${UNITS[power]}`
+}
+
+const timeText = (ms: number): string => (ms % 1000 === 0 ? `${ms / 1000} s` : `${ms} ms`)
+
+const rowOf = (rule: ExecRule): string[] => [
+  rule.argv.map(tokenText).join(' '),
+  timeText(rule.timeout_ms),
+  sizeText(rule.max_stdout_bytes),
+  sizeText(rule.max_stderr_bytes),
+  sizeText(rule.max_stdin_bytes),
+  rule.description ?? '-',
+]
+
+const GRAMMAR: Readonly<Record<string, string>> = {
+  '<INT>': '1 to 999999, no sign, no leading zero',
+  '<URL_PATH>': '/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..',
+}
+
+const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
+  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DESCRIPTION (as it is said there)'], rules.map(rowOf))
+  const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
+  await printLine(context, '')
+  for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
+  if (left_out > 0) await printLine(context, `${counted(left_out, 'command')} more did not fit the answer; they run all the same`)
+  await printLine(context, shownLine(`run one: x0x exec ${shellWord(agent)} -- COMMAND`))
+}

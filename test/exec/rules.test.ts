@@ -1,0 +1,301 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
+import type { Expected } from '../../src/exec/exit.ts'
+import { decodeRules } from '../../src/exec/rules-answer.ts'
+import { sha256 } from '../../src/identity/hash.ts'
+import { findMetacharacter, literalOf, parseToken } from '../../src/protocol/argv-template.ts'
+import {
+  decodeExecBody,
+  EXEC_EXIT_DOMAIN,
+  EXEC_RULES_DOMAIN,
+  execExit,
+  execRules,
+  execRulesRequest,
+  type ExecFrame,
+  type ExecRule,
+  type ExecRules,
+} from '../../src/protocol/exec.ts'
+import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
+import { execPair, type ExecPair, type LocalChannel, type PairOptions } from '../support/exec-pair.ts'
+import { newParty, type Party } from '../support/fake-network.ts'
+
+const TOLD: PairOptions = { scripts: {}, commands: [['/bin/echo', '<INT>']], entryKeys: 'discoverable = true\n' }
+const CAPS = { timeout_ms: 300_000, max_stdout_bytes: 16_777_216, max_stderr_bytes: 16_777_216, max_stdin_bytes: 1_048_576 }
+
+const ask = async (pair: ExecPair) => pair.rules.ask(pair.responder.own.signer.agentId)
+
+const failsWith = (code: ErrorCode, text: RegExp) => (error: unknown) => isAppError(error, code) && text.test(error.message)
+
+test('a pair is told its rules, signed and journalled on both sides, and nothing runs', async (t) => {
+  const pair = await execPair(t, TOLD)
+  const answer = await ask(pair)
+  const { agentId } = pair.responder.own.signer
+  const { machineId } = pair.responder.own.machine
+  assert.deepEqual(answer, {
+    ok: true,
+    request_id: answer.request_id,
+    agent_id: agentId,
+    machine_id: machineId,
+    denial_reason: null,
+    rules: [{ description: 'a peer', argv: ['/bin/echo', '<INT>'], ...CAPS }],
+    left_out: 0,
+  })
+  const line = (await pair.responder.lines()).find((one) => one.request_id === answer.request_id)
+  assert.deepEqual(line?.event === 'rules' && [line.agent_id, line.machine_id, line.listed, line.left_out], [
+    pair.requester.own.signer.agentId,
+    pair.requester.own.machine.machineId,
+    1,
+    0,
+  ])
+  const totals = pair.responder.totals()
+  assert.deepEqual([totals.rules_answered, totals.requests_received, totals.requests_allowed, totals.sessions_started], [1, 1, 0, 0])
+  assert.deepEqual([pair.counters.snapshot()['rules_asked'], pair.serviceCounters.snapshot()['peer_rules_asked']], [1, 1])
+  assert.equal(pair.channels[0]?.closed, true)
+})
+
+test('a trusted pair that may be told nothing gets the same answer for each reason', async (t) => {
+  const reasons: PairOptions[] = [{ ...TOLD, entryKeys: '' }, { ...TOLD, listed: false }, { ...TOLD, enabled: false }, { acl: false }]
+  for (const options of reasons) {
+    const pair = await execPair(t, options)
+    const { ok, rules, left_out, denial_reason } = await ask(pair)
+    assert.deepEqual({ ok, rules, left_out, denial_reason }, { ok: true, rules: [], left_out: 0, denial_reason: null })
+  }
+})
+
+test('a stranger that asks for its rules is told trust_rejected, whatever the ACL says', async (t) => {
+  for (const options of [TOLD, { ...TOLD, enabled: false }, { acl: false }]) {
+    const pair = await execPair(t, { ...options, befriend: false })
+    const answer = await ask(pair)
+    assert.deepEqual([answer.ok, answer.denial_reason, answer.rules], [false, 'trust_rejected', []])
+    assert.equal(pair.strangersDenied.length, 1)
+    if (options.acl !== false) assert.deepEqual(await pair.responder.events(answer.request_id), ['denial'])
+  }
+})
+
+test('an agent of an older version is not asked: not_offered', async (t) => {
+  const pair = await execPair(t, { ...TOLD, versions: [1] })
+  await assert.rejects(ask(pair), failsWith('not_offered', /of a version before that/))
+  assert.deepEqual(pair.channels[0]?.sent, [])
+})
+
+test('a journal that cannot be written keeps the rules back', async (t) => {
+  const pair = await execPair(t, TOLD)
+  pair.responder.journal!.refuse = async () => Promise.reject(new Error('no space'))
+  const answer = await ask(pair)
+  assert.deepEqual([answer.ok, answer.denial_reason, answer.rules], [false, 'audit_unavailable', []])
+  assert.equal(pair.responder.totals().rules_answered, 0)
+})
+
+/** Answers in place of the responder. */
+const answered = (pair: ExecPair, how: (question: Question, channel: LocalChannel) => void | Promise<void>): void => {
+  pair.onIncoming = (channel) => {
+    channel.onBody = (id, body) => {
+      const frame = decodeExecBody(body)
+      assert.equal(frame.type, 'rules_request')
+      const question = {
+        id,
+        sha256: sha256((frame as { body: Uint8Array }).body),
+        say: (answer: ExecFrame) => channel.send(id, encodeExecBody(answer)),
+      }
+      void how(question, channel)
+    }
+  }
+}
+
+interface Question {
+  readonly id: string
+  readonly sha256: Uint8Array
+  say(frame: ExecFrame): boolean
+}
+
+const answerTo = (pair: ExecPair, question: Question, over: Partial<ExecRules> = {}): ExecRules => ({
+  version: 1,
+  request_id: question.id,
+  from_agent: pair.responder.own.signer.agentId,
+  from_machine: pair.responder.own.machine.machineId,
+  to_agent: pair.requester.own.signer.agentId,
+  to_machine: pair.requester.own.machine.machineId,
+  request_sha256: question.sha256,
+  rules: [],
+  left_out: 0,
+  ...over,
+})
+
+const signedRules = async (answer: ExecRules, signer: Party['signer'], domain: string = EXEC_RULES_DOMAIN): Promise<ExecFrame> => {
+  const body = execRules.encode(answer)
+  return { type: 'rules', body, signature: await signer.sign(domain, body) }
+}
+
+const rule = (over: Partial<ExecRule>): ExecRule => ({ description: null, argv: ['echo'], ...CAPS, ...over })
+
+const other = newParty()
+
+/** Answers that no honest agent gives to this question. */
+const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Promise<ExecFrame>, RegExp]> = {
+  'rules that a third agent signed': [async (pair, q) => signedRules(answerTo(pair, q), other.signer), /not signed/],
+  'rules signed as an Exit': [async (pair, q) => signedRules(answerTo(pair, q), pair.responder.own.signer, EXEC_EXIT_DOMAIN), /not signed/],
+  'the answer to another question': [
+    async (pair, q) => signedRules(answerTo(pair, q, { request_sha256: new Uint8Array(32) }), pair.responder.own.signer),
+    /answers another request/,
+  ],
+  'the answer for somebody else': [
+    async (pair, q) => signedRules(answerTo(pair, q, { to_agent: other.signer.agentId }), pair.responder.own.signer),
+    /meant for somebody else/,
+  ],
+  'the answer of another machine': [
+    async (pair, q) => signedRules(answerTo(pair, q, { from_machine: other.machine.machineId }), pair.responder.own.signer),
+    /comes from elsewhere/,
+  ],
+  'a template of free text': [withRule({ argv: ['sh', '-c', '<ANY>'] }), /unknown template <ANY>/],
+  'a template inside of a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
+  'a template for the program': [withRule({ argv: ['<URL_PATH>'] }), /names no program/],
+  'no argv': [withRule({ argv: [] }), /names no program/],
+  'a metacharacter': [withRule({ argv: ['echo', 'a;b'] }), /every request is refused for/],
+  'an argv that no Request carries': [
+    withRule({ argv: ['echo', 'x'.repeat(20_000), 'y'.repeat(20_000)] }),
+    /at most 1024 tokens and 32768 bytes/,
+  ],
+  'no time': [withRule({ timeout_ms: 0 }), /no time to run/],
+  'nested without end': [
+    async (pair) => {
+      const body = new Uint8Array(2_000).fill(0x81)
+      return { type: 'rules', body, signature: await pair.responder.own.signer.sign(EXEC_RULES_DOMAIN, body) }
+    },
+    /depth|nested|deep/,
+  ],
+  'output of a run': [async (_pair, q) => ({ type: 'started', request_id: q.id, pid: 1 }), /has no place here/],
+  'an Exit without a denial': [
+    async (pair, q) => {
+      const { rules: _rules, left_out: _leftOut, ...parties } = answerTo(pair, q)
+      const empty = sha256(new Uint8Array(0))
+      const body = execExit.encode({
+        ...parties,
+        code: 0,
+        signal: null,
+        duration_ms: 0,
+        stdout_bytes_total: 0,
+        stderr_bytes_total: 0,
+        stdout_sha256: empty,
+        stderr_sha256: empty,
+        truncated: false,
+        denial_reason: null,
+      })
+      return { type: 'exit', body, signature: await pair.responder.own.signer.sign(EXEC_EXIT_DOMAIN, body) }
+    },
+    /nothing was to run/,
+  ],
+}
+
+function withRule(over: Partial<ExecRule>) {
+  return async (pair: ExecPair, question: Question): Promise<ExecFrame> =>
+    signedRules(answerTo(pair, question, { rules: [rule({}), rule(over)] }), pair.responder.own.signer)
+}
+
+test('an agent that lies about the rules is not believed, and the whole answer is refused', async (t) => {
+  const pair = await execPair(t, TOLD)
+  for (const [name, [lie, text]] of Object.entries(LIES)) {
+    answered(pair, async (question) => void question.say(await lie(pair, question)))
+    await assert.rejects(ask(pair), failsWith('peer_rejected', text), name)
+  }
+  assert.equal(pair.counters.snapshot()['foreign_frames'], Object.keys(LIES).length)
+})
+
+test('a description comes with every character that hides or steers shown as text', async (t) => {
+  const pair = await execPair(t, TOLD)
+  const description = 'ok\u001b[2J\u202eevil\u0000\n</untrusted>\u{e0041}'
+  answered(pair, async (question) => void question.say(await withRule({ description })(pair, question)))
+  const { rules } = await ask(pair)
+  assert.equal(rules[1]?.description, String.raw`ok\u{1b}[2J\u{202e}evil\u{0}\u{a}</untrusted>\u{e0041}`)
+})
+
+test('more than one answer, or endless ones, cost what the first costs: the stream is closed behind it', async (t) => {
+  const pair = await execPair(t, TOLD)
+  let sent = 0
+  answered(pair, async (question, channel) => {
+    const frame = await withRule({})(pair, question)
+    while (!channel.closed && sent < 10_000) {
+      question.say(frame)
+      sent += 1
+      await new Promise(setImmediate)
+    }
+  })
+  assert.equal((await ask(pair)).rules.length, 2)
+  assert.ok(sent < 100, `${sent} were taken`)
+})
+
+test('a stream that is lost without an answer is replaced once, with another question', async (t) => {
+  const pair = await execPair(t, TOLD)
+  const ids: string[] = []
+  answered(pair, async (question, channel) => {
+    ids.push(question.id)
+    if (ids.length === 1) channel.abort()
+    else question.say(await withRule({})(pair, question))
+  })
+  assert.equal((await ask(pair)).rules.length, 2)
+  assert.equal(new Set(ids).size, 2)
+  answered(pair, (_question, channel) => channel.abort())
+  await assert.rejects(ask(pair), failsWith('peer_unreachable', /broke before the agent answered/))
+  answered(pair, async (_question, channel) => channel.close())
+  await assert.rejects(ask(pair), failsWith('peer_rejected', /without an answer/))
+})
+
+test('a caller who leaves is not waited for', async (t) => {
+  const pair = await execPair(t, TOLD)
+  const leaving = new AbortController()
+  answered(pair, () => leaving.abort(new Error('left')))
+  await assert.rejects(pair.rules.ask(pair.responder.own.signer.agentId, leaving.signal), /left/)
+  assert.equal(pair.channels[0]?.closed, true)
+})
+
+test('whatever comes as rules is refused, or each of its tokens is one of the grammar', () => {
+  const party = newParty()
+  const expectedOf = (answer: ExecRules): Expected => ({
+    requestId: answer.request_id,
+    requestSha256: answer.request_sha256,
+    from: { agentId: answer.from_agent, machineId: answer.from_machine, agentPublicKey: party.signer.publicKey },
+    to: { agentId: answer.to_agent, machineId: answer.to_machine },
+  })
+  const outcomes = { taken: 0, refused: 0 }
+  const look = (body: Uint8Array, expected: Expected): void => {
+    try {
+      for (const { argv, description } of decodeRules(body, expected).rules) {
+        const tokens = argv.map(parseToken)
+        assert.ok(tokens.every((token) => typeof token !== 'string'))
+        assert.equal(findMetacharacter(tokens.map((token) => (typeof token === 'string' ? token : literalOf(token)))), null)
+        assert.doesNotMatch(description ?? '', /[\p{C}\p{Zl}\p{Zp}]/u)
+      }
+      outcomes.taken += 1
+    } catch (error) {
+      assert.ok(isAppError(error, 'malformed'), String(error))
+      outcomes.refused += 1
+    }
+  }
+  fc.assert(
+    fc.property(anyExecRules, fc.array(fc.tuple(fc.nat(), fc.nat(255)), { maxLength: 3 }), (answer, hits) => {
+      const body = Uint8Array.from(execRules.encode(answer))
+      for (const [at, byte] of hits) body[at % body.length] = byte
+      look(body, expectedOf(answer))
+    }),
+    { seed: 20_261_124, numRuns: 20_000 },
+  )
+  assert.ok(outcomes.taken > 500 && outcomes.refused > 5_000, JSON.stringify(outcomes))
+})
+
+test('the question itself is bound to its host, its pair and its stream', async (t) => {
+  const pair = await execPair(t, TOLD)
+  const seen: Uint8Array[] = []
+  answered(pair, async (question, channel) => {
+    seen.push(...channel.other.sent)
+    question.say(await withRule({})(pair, question))
+  })
+  await ask(pair)
+  const frame = decodeExecBody(seen[0]!)
+  assert.ok(frame.type === 'rules_request')
+  const question = execRulesRequest.decode(frame.body)
+  assert.deepEqual([question.to_agent, question.to_machine], [pair.responder.own.signer.agentId, pair.responder.own.machine.machineId])
+  assert.deepEqual(Buffer.from(question.stream_nonce), Buffer.from(pair.channels[0]!.streamNonce))
+})

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+
+import {
+  EXEC_REQUEST_DOMAIN,
+  EXEC_RULES_REQUEST_DOMAIN,
+  execExit,
+  execFrame,
+  execRules,
+  execRulesRequest,
+  type ExecFrame,
+  type ExecRulesRequest,
+} from '../../src/protocol/exec.ts'
+import { DENIAL_BURST } from '../../src/protocol/limits.ts'
+import { ExecutorHost } from '../support/executor-host.ts'
+import { newParty, type FakeLink } from '../support/fake-network.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+
+const TOLD = { scripts: {}, commands: [['/bin/echo', '<INT>']], entryKeys: 'discoverable = true\n' }
+
+interface AskOptions {
+  readonly fields?: Partial<ExecRulesRequest>
+  readonly nonce?: Uint8Array
+  readonly signer?: FakeLink['peer']['signer']
+  readonly domain?: string
+}
+
+/** The frame of a question, as the peer of the link would send it. */
+const questionOf = async (link: FakeLink, nonce: Uint8Array, options: AskOptions = {}): Promise<Uint8Array> => {
+  const { agentId, machineId } = link.client.identity
+  const body = execRulesRequest.encode({
+    version: 1,
+    request_id: randomUUID(),
+    from_agent: link.peer.signer.agentId,
+    from_machine: link.peer.machine.machineId,
+    to_agent: agentId,
+    to_machine: machineId,
+    stream_nonce: nonce,
+    created_at_ms: Date.now(),
+    ...options.fields,
+  })
+  const signer = options.signer ?? link.peer.signer
+  return execFrame.encode({ type: 'rules_request', body, signature: await signer.sign(options.domain ?? EXEC_RULES_REQUEST_DOMAIN, body) })
+}
+
+/** All frames that come until the executor has said its last word. */
+const framesFor = async (link: FakeLink, nonce: Uint8Array, frame: Uint8Array): Promise<ExecFrame[]> => {
+  const frames: ExecFrame[] = []
+  const run = link.client.openRun(link.number, nonce, frame)
+  run.onFrame = (bytes) => frames.push(execFrame.decode(bytes))
+  await new Promise<void>((resolve) => (run.onClosed = resolve))
+  return frames
+}
+
+const ask = async (link: FakeLink, options: AskOptions = {}): Promise<ExecFrame[]> => {
+  const nonce = options.nonce ?? (await link.nonce())
+  return framesFor(link, nonce, await questionOf(link, nonce, options))
+}
+
+/** The denial of the one frame; null where it is rules. */
+const denialOf = (frames: ExecFrame[]): string | null => {
+  assert.equal(frames.length, 1)
+  const [frame] = frames
+  if (frame?.type === 'rules') return null
+  assert.ok(frame?.type === 'exit')
+  return execExit.decode(frame.body).denial_reason
+}
+
+test('a question that does not prove its sender is unverified_sender, and tells nothing', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, TOLD)
+  const other = newParty()
+  const wrong: AskOptions[] = [
+    { signer: other.signer },
+    { domain: EXEC_REQUEST_DOMAIN },
+    { fields: { from_agent: other.signer.agentId } },
+    { fields: { from_machine: other.machine.machineId } },
+    { fields: { stream_nonce: new Uint8Array(32) } },
+    { nonce: new Uint8Array(32) },
+  ]
+  for (const options of wrong) assert.equal(denialOf(await ask(link, options)), 'unverified_sender')
+  assert.equal(denialOf(await ask(link)), null)
+  assert.equal(host.totals().denial_breakdown.unverified_sender, wrong.length)
+})
+
+test('a question that was made for another host, or was answered before, is unverified_sender', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, TOLD)
+  const elsewhere = newParty()
+  for (const fields of [{ to_agent: elsewhere.signer.agentId }, { to_machine: elsewhere.machine.machineId }])
+    assert.equal(denialOf(await ask(link, { fields })), 'unverified_sender')
+  const nonce = await link.nonce()
+  const frame = await questionOf(link, nonce)
+  assert.equal(denialOf(await framesFor(link, nonce, frame)), null)
+  assert.equal(denialOf(await framesFor(link, nonce, frame)), 'unverified_sender')
+  assert.equal(denialOf(await framesFor(link, await link.nonce(), frame)), 'unverified_sender')
+  assert.ok(host.totals().requests_replayed >= 2)
+})
+
+test('the signature of a question runs nothing, and that of a Request asks nothing', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, TOLD)
+  const nonce = await link.nonce()
+  const question = execFrame.decode(await questionOf(link, nonce))
+  assert.ok(question.type === 'rules_request')
+  const frames = await framesFor(link, nonce, execFrame.encode({ ...question, type: 'request' }))
+  assert.deepEqual(frames, [])
+  assert.deepEqual([host.totals().malformed_frames, host.totals().sessions_started], [1, 0])
+  const run = await link.ask(['/bin/echo', '7'])
+  assert.equal((await run.exit()).code, 0)
+})
+
+test('questions without end are answered as often as denials are told, and leave so many lines', async (t) => {
+  const clock = new ManualClock()
+  const { host, link } = await ExecutorHost.linked(t, { ...TOLD, clock })
+  let answers = 0
+  for (let asked = 0; asked < DENIAL_BURST + 40; asked++) answers += (await ask(link)).length
+  assert.equal(answers, DENIAL_BURST)
+  assert.equal(host.totals().requests_ignored, 40)
+  const lines = (await host.lines()).filter(({ event }) => event === 'rules')
+  assert.equal(lines.length, 256)
+  // A refusal has no token left either.
+  const denied = await link.ask(['/bin/false'])
+  await denied.closed
+  assert.deepEqual(denied.frames, [])
+})
+
+test('whoever loses our trust is told nothing from that moment on', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, TOLD)
+  const [frame] = await ask(link)
+  assert.ok(frame?.type === 'rules')
+  assert.equal(execRules.decode(frame.body).rules.length, 1)
+  const [contact] = host.contacts.list()
+  await host.contacts.setTrust(contact!.name, 'known')
+  await host.contacts.unpin(contact!.name, contact!.machines[0]!)
+  assert.equal(denialOf(await ask(link)), 'trust_rejected')
+})
