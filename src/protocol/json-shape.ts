@@ -1,6 +1,5 @@
 const [QUOTE, BACKSLASH, COMMA] = [0x22, 0x5c, 0x2c]
-const OPENING = [0x5b, 0x7b]
-const CLOSING = [0x5d, 0x7d]
+const [OPENING_BRACKET, CLOSING_BRACKET, OPENING_BRACE, CLOSING_BRACE] = [0x5b, 0x5d, 0x7b, 0x7d]
 
 /** What a JSON text may be built of. */
 export interface JsonShape {
@@ -10,11 +9,18 @@ export interface JsonShape {
   readonly values: number
 }
 
+/** How many backslashes stand right before `at`. */
+const backslashesBefore = (bytes: Uint8Array, at: number): number => {
+  let count = 0
+  while (bytes[at - 1 - count] === BACKSLASH) count += 1
+  return count
+}
+
 /** Where the string that begins at `at` ends: at its quote, or at the end of all. */
 const endOfString = (bytes: Uint8Array, at: number): number => {
-  let end = at + 1
-  while (end < bytes.length && bytes[end] !== QUOTE) end += bytes[end] === BACKSLASH ? 2 : 1
-  return end
+  let end = bytes.indexOf(QUOTE, at + 1)
+  while (end !== -1 && backslashesBefore(bytes, end) % 2 === 1) end = bytes.indexOf(QUOTE, end + 1)
+  return end === -1 ? bytes.length : end
 }
 
 /**
@@ -27,10 +33,10 @@ export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boole
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at]!
     if (byte === QUOTE) at = endOfString(bytes, at)
-    else if (OPENING.includes(byte)) {
+    else if (byte === OPENING_BRACKET || byte === OPENING_BRACE) {
       open += 1
       count += 1
-    } else if (CLOSING.includes(byte)) open -= 1
+    } else if (byte === CLOSING_BRACKET || byte === CLOSING_BRACE) open -= 1
     else if (byte === COMMA) count += 1
     if (open > depth || count > values) return false
   }

@@ -29,7 +29,7 @@ export interface TranscriptEntry {
   readonly timing?: OutputTiming
   /** `exec` is not all of it. */
   readonly exec_truncated?: boolean
-  /** Its place in the order in which commands began, from 0. */
+  /** Its place in the order in which commands began, from 1. */
   readonly arrival?: number
   /** Commands that ended before it, and that could not be written. */
   readonly missing_before?: number

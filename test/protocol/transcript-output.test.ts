@@ -70,4 +70,15 @@ test('the shape of JSON is known before it is parsed', () => {
   for (const bad of ['[[[', '{"a":{"b":{', '[1,2,3,4,5,6,7,8,9,10,11,12]', '[{},{},{},{},{},{}]'])
     assert.ok(!hasShape(Buffer.from(bad), shape), bad)
   assert.ok(hasShape(Buffer.from('"unterminated [[[['), shape))
+  for (const hidden of ['["\\\\",[[', '"\\"",[[[']) assert.ok(!hasShape(Buffer.from(hidden), shape), hidden)
+})
+
+test('property: the shape of JSON is what its parser makes of it', () => {
+  const depthOf = (value: unknown): number =>
+    typeof value === 'object' && value !== null ? 1 + Math.max(0, ...Object.values(value).map(depthOf)) : 0
+  fc.assert(
+    fc.property(fc.jsonValue({ maxDepth: 4 }), fc.integer({ min: 0, max: 5 }), (value, depth) => {
+      assert.equal(hasShape(Buffer.from(JSON.stringify(value)), { depth, values: 1_000_000 }), depthOf(value) <= depth)
+    }),
+  )
 })

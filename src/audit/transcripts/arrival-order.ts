@@ -19,7 +19,7 @@ export class ArrivalOrder<T extends Sized> {
   readonly #late = new Set<number>()
   readonly #waiting = new Map<number, T>()
   #bytes = 0
-  #next = 0
+  #next = 1
 
   constructor(max: WaitingBounds) {
     this.#max = max

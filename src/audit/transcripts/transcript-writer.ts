@@ -83,7 +83,7 @@ export class TranscriptWriter {
     return this.#file.path
   }
 
-  /** A command begins. Each place must be ended. */
+  /** A command begins: its place in the order of arrival, from 1. Each place must be ended. */
   arrive(): number {
     return this.#order.arrive()
   }

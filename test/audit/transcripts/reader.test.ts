@@ -27,7 +27,7 @@ test('a host that is killed with -9 leaves a valid transcript, and what had ende
   t.after(() => host.kill('SIGKILL'))
   const said: string[] = []
   createInterface({ input: host.stdout }).on('line', (line) => said.push(line))
-  host.stdin.write('arrive\nend 0 first\narrive\narrive\narrive\nend 3 fourth\nend 2 third\n')
+  host.stdin.write('arrive\nend 1 first\narrive\narrive\narrive\nend 4 fourth\nend 3 third\n')
   await until(() => said.includes('first true') && said.includes('third true') && said.includes('fourth true'))
   host.kill('SIGKILL')
   await once(host, 'exit')

@@ -76,9 +76,9 @@ test('entries stand in the order of arrival, whichever ends first', async (t) =>
   assert.deepEqual(
     (await entriesInFile(writer.path)).map(({ output, arrival }) => [output, arrival]),
     [
-      ['one', 0],
-      ['two', 1],
-      ['three', 2],
+      ['one', 1],
+      ['two', 2],
+      ['three', 3],
     ],
   )
   assert.deepEqual(await outputsIn(directory, NAME), ['one', 'two', 'three'])
@@ -98,7 +98,7 @@ test('on a stop in order everything that has ended is written, though an earlier
     ['two', 'three'],
   )
   assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
-  assert.equal(await writer.end(0, endedCommand('one')), false)
+  assert.equal(await writer.end(1, endedCommand('one')), false)
 })
 
 test('so many wait for an earlier one and no more: then it loses its place, which its number tells', async (t) => {
@@ -110,7 +110,7 @@ test('so many wait for an earlier one and no more: then it loses its place, whic
   assert.equal((await entriesInFile(writer.path)).length, MAX_WAITING_ENTRIES + 1)
   await writer.end(slow, endedCommand('slow'))
   const entries = await entriesInFile(writer.path)
-  assert.deepEqual([entries.at(-1)?.output, entries.at(-1)?.arrival], ['slow', 0])
+  assert.deepEqual([entries.at(-1)?.output, entries.at(-1)?.arrival], ['slow', 1])
 })
 
 test('values of variables are not written, their names are; values where they were asked for', async (t) => {
