@@ -9,8 +9,8 @@ import type { Executable } from './permit.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }
-  /** No such program, or it may not be executed. */
-  | { readonly kind: 'missing'; readonly detail: string }
+  /** No such program, or what stands there may not be executed. */
+  | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly detail: string }
   /** Somebody else could put another program in its place, or in that of an interpreter that runs it. */
   | { readonly kind: 'unsafe'; readonly detail: string }
 
@@ -20,13 +20,17 @@ export type ExecutableLookup =
  */
 export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
   const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
-  if (name === '' || (name.includes('/') && !isAbsolute(name))) return { kind: 'missing', detail: `${JSON.stringify(name)} is no program` }
+  if (name === '' || (name.includes('/') && !isAbsolute(name)))
+    return { kind: 'missing', why: 'not_found', detail: `${JSON.stringify(name)} is neither an absolute path nor a bare name` }
   for (const candidate of candidates) {
     const executable = executableAt(candidate)
     if (executable) return judged(executable, path)
   }
-  const where = isAbsolute(name) ? 'does not exist or may not be executed' : `is in no directory of ${path}`
-  return { kind: 'missing', detail: `${JSON.stringify(name)} ${where}` }
+  // As execvp(3): what may not be executed is passed over, and told of where nothing else is found.
+  const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
+  if (barred !== undefined) return { kind: 'missing', why: 'not_executable', detail: `${barred} is there and may not be executed` }
+  const where = isAbsolute(name) ? 'does not exist' : `is in no directory of ${path}`
+  return { kind: 'missing', why: 'not_found', detail: `${JSON.stringify(name)} ${where}` }
 }
 
 /** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */

@@ -2,7 +2,7 @@ import { isAbsolute, posix } from 'node:path'
 
 import { capabilitiesOf, type Capability } from '../../protocol/rexd-names.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
-import { findExecutable, isApplet, isCalled } from '../executable.ts'
+import { findExecutable, isApplet, isCalled, type ExecutableLookup } from '../executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
 import {
   capsOf,
@@ -123,12 +123,12 @@ export const authorizeLocalRun = (
   const executable = lookup.kind === 'found' ? lookup.executable : null
   const rule = commandRule(intent.argv, executable, policy)
   if ('kind' in rule) return rule
-  if (executable === null) return refused('file_not_found', lookup.kind === 'found' ? name : lookup.detail, { argv0: name })
+  if (lookup.kind !== 'found') return notLaunchable(name, lookup)
   const slot = slots.reserve('')
   if (slot === null) return noSlot(rights.limits, intent.detach)
   const permit = sealPermit({
     argv: intent.argv,
-    executable,
+    executable: lookup.executable,
     cwd: cwd.path,
     cwd_descriptor: cwd.descriptor,
     env: { ...policy.env, ...(intent.terminal === null ? {} : { TERM: 'xterm-256color' }), ...intent.env },
@@ -141,6 +141,10 @@ export const authorizeLocalRun = (
   })
   return { kind: 'permit', permit, slot }
 }
+
+/** `data.why`: there is no such program, or nobody may execute what stands there, or others could put another in its place. */
+const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
+  refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
 const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy): Refused | null => {
   const variable = Object.keys(env).find((name) => !allow_env.includes(name))

@@ -144,7 +144,7 @@ test('what is refused is told with its code, and stands in the journal', async (
   await refuses(host.run(session, ['true'], { env: { A: 'b' } }), 'command_denied', { variable: 'A', allow_env: [] })
   assert.equal((await host.run(session, ['true'], { max_output_bytes: 11 })).run.caps.max_output_bytes, 10)
   await refuses(host.run(session, ['true'], { cwd: '/' }), 'forbidden_path')
-  await refuses(host.run(session, ['no-such-program-x0x']), 'file_not_found', { argv0: 'no-such-program-x0x' })
+  await refuses(host.run(session, ['no-such-program-x0x']), 'file_not_found', { argv0: 'no-such-program-x0x', why: 'not_found' })
   await refuses(host.run(session, []), 'bad_request')
   const refusals = (await host.lines()).flatMap((line) => (line.event === 'refused' ? [line] : []))
   const codes = [

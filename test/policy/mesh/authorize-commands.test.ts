@@ -127,6 +127,7 @@ test('what is not allowed is told so whether it is there or not; what is allowed
     /"no-such-program-x0x" is in no directory of \/usr\/local\/sbin/,
     {
       argv0: 'no-such-program-x0x',
+      why: 'not_found',
     },
   )
 })
@@ -137,9 +138,9 @@ test('a program that others could replace, or that may not be executed, is not r
   const policy = policyOf(['/var'])
   permitted(askRun(policy, { argv: [tool] }))
   await chmod(tool, 0o777)
-  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by others.*chmod go-w/, { argv0: tool })
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by others.*chmod go-w/, { argv0: tool, why: 'not_executable' })
   await chmod(tool, 0o644)
-  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /does not exist or may not be executed/, { argv0: tool })
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /is there and may not be executed/, { argv0: tool, why: 'not_executable' })
 })
 
 test('a denial names its rule and goes before every allowance', () => {
