@@ -71,6 +71,16 @@ export const TARGETS = {
     banner: SHEBANG,
     supported: {},
   },
+  'x0x-mcp': {
+    entry: 'src/programs/mcp/main.ts',
+    out: 'dist/x0x-mcp.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+    // Its input may be a terminal or a pipe that nobody closes.
+    end: 'process.exit(status)',
+  },
   // A function, which rexd-script.mjs calls.
   'rexd-script': {
     entry: 'src/programs/rexd/main.ts',
@@ -135,7 +145,8 @@ const builtins = {
 
 /**
  * What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests.
- * What pino loads for those who write by a thread of their own.
+ * What pino loads for those who write by a thread of their own. What the library of the Model Context Protocol evaluates schemas of
+ * others with, which it would only ask for by a question to a person.
  */
 const leftOut = {
   name: 'left-out',
@@ -147,6 +158,7 @@ const leftOut = {
     onResolve({ filter: /^\.\/(lib\/)?transport$/ }, ({ path, importer }) =>
       /node_modules\/pino\//.test(importer) ? { path, namespace: 'left-out' } : null,
     )
+    onResolve({ filter: /^\.\/ajvProvider-.*\.mjs$/ }, ({ path }) => ({ path, namespace: 'left-out' }))
     onLoad({ filter: /.*/, namespace: 'left-out' }, () => ({ contents: '' }))
   },
 }

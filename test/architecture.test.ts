@@ -164,6 +164,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/programs/x0xd-network/main.ts': "import { spawn } from 'node:child_process'" },
     { 'src/programs/x0xd-network/main.ts': "export const f = () => import('node:worker_threads')" },
     { 'src/programs/rexd/main.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/programs/mcp/main.ts': "import { createLibp2p } from 'libp2p'" },
     { 'src/programs/rexd/main.ts': "import { link } from '../../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
   ],
   apart: [
@@ -181,6 +182,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/programs/x0xd/main.ts': '',
       'src/programs/x0xd-network/main.ts': '',
       'src/programs/rexd/main.ts': '',
+      'src/programs/mcp/main.ts': '',
       'src/process/terminal-main.ts': '',
       'src/dm/forgotten.ts': 'export const a = 1',
     },
@@ -212,6 +214,7 @@ test('what the rules allow passes all of them', () => {
     'src/programs/x0xd/main.ts': 'export const main = async () => 0',
     'src/programs/x0xd-network/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/rexd/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
+    'src/programs/mcp/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/process/terminal-main.ts': 'export const main = async () => 0',
     'src/programs/x0x/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })

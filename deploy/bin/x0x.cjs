@@ -5,10 +5,12 @@ const { existsSync } = require('node:fs')
 const { join } = require('node:path')
 
 const bundle = join(__dirname, '..', '..', 'dist', 'x0x.cjs')
-if (process.argv[2] === 'rexd') {
-  // A program of its own, under the runtime that it needs.
+/** Programs of their own, each under the runtime that it needs, in this very process where that is it. */
+const PROGRAMS = { rexd: './rexd.mjs', mcp: './mcp.mjs' }
+const program = Object.hasOwn(PROGRAMS, process.argv[2] ?? '') ? PROGRAMS[process.argv[2]] : undefined
+if (program !== undefined) {
   process.argv.splice(2, 1)
-  void import('./rexd.mjs')
+  void import(program)
 } else if (existsSync(bundle)) {
   require(bundle)
 } else {

@@ -279,6 +279,7 @@ export const X0X: CommandSpec = {
     'x0x contacts trust laptop trusted             then pin it:  x0x contacts pin laptop MACHINE',
     'x0x exec saorsa-7 -- systemctl status x0xd    run a command there; its ACL must allow exactly this',
     'x0x diagnostics exec                          what was run, denied and cut here',
+    'x0x mcp --help                                tools for an AI agent, by the Model Context Protocol',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
   ],
   notes: [

@@ -8,6 +8,7 @@ import { deepFreeze, nameOf, TomlReader } from '../base/toml-reader.ts'
 import type { LocalPolicy } from '../policy/local/policy.ts'
 import { readLocalPolicy } from '../policy/local/read-policy.ts'
 import type { Environment } from '../base/environment.ts'
+import { DEFAULT_ANSWER_WITHIN_MS, MAX_ANSWER_WITHIN_MS, MIN_ANSWER_WITHIN_MS } from '../protocol/tool-limits.ts'
 import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from './rexd-http-config.ts'
 
 /** All of REXD's configuration file. */
@@ -23,6 +24,8 @@ export interface RexdConfig {
   /** Null: there is none, because the file says so. */
   readonly audit_path: string | null
   readonly policy: LocalPolicy
+  /** A tool of `x0x mcp` answers by then, in milliseconds. */
+  readonly answer_within_ms: number
 }
 
 export interface RexdConfigReading {
@@ -33,8 +36,9 @@ export interface RexdConfigReading {
   readonly warnings: readonly string[]
 }
 
-const SECTIONS = ['server', 'limits', 'security', 'audit']
+const SECTIONS = ['server', 'limits', 'security', 'audit', 'mcp']
 const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
+const MCP_KEYS = ['answer_within_ms']
 const AUDIT_KEYS = ['enabled', 'path']
 const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
 
@@ -79,6 +83,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
     value[name] === undefined ? {} : (toml.table([name], value[name], keys) ?? {})
   const server = section('server', SERVER_KEYS)
   const audit = section('audit', AUDIT_KEYS)
+  const mcp = section('mcp', MCP_KEYS)
   const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
   const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
   if (enabled) for (const problem of journalPlaceProblems(auditPath)) toml.problem(['audit', 'path'], problem)
@@ -91,7 +96,22 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
     http: readHttpConfig(toml, server),
     audit_path: enabled ? auditPath : null,
     policy: readLocalPolicy(toml, env),
+    answer_within_ms: readAnswerWithin(toml, mcp['answer_within_ms']),
   }
+}
+
+/** What is wrong with a time by which tools answer, in milliseconds; null: nothing. */
+export const answerWithinProblem = (ms: number): string | null =>
+  Number.isSafeInteger(ms) && ms >= MIN_ANSWER_WITHIN_MS && ms <= MAX_ANSWER_WITHIN_MS
+    ? null
+    : `must be a whole number from ${MIN_ANSWER_WITHIN_MS} to ${MAX_ANSWER_WITHIN_MS}`
+
+const readAnswerWithin = (toml: TomlReader, value: unknown): number => {
+  if (value === undefined) return DEFAULT_ANSWER_WITHIN_MS
+  const ms = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : NaN
+  const problem = answerWithinProblem(ms)
+  if (problem !== null) toml.problem(['mcp', 'answer_within_ms'], `${problem}, not ${nameOf(value)}`)
+  return problem === null ? ms : DEFAULT_ANSWER_WITHIN_MS
 }
 
 const readLogLevel = (toml: TomlReader, value: unknown): LogLevel => {

@@ -7,6 +7,7 @@ import { test } from 'node:test'
 import type { CommandPath, CommandSpec } from '../../src/command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS } from '../../src/command-line/completion.ts'
 import { helpText } from '../../src/command-line/help.ts'
+import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
@@ -15,7 +16,7 @@ import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
 import { runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const PROGRAMS: readonly CommandSpec[] = [X0X, X0XD, REXD, REXD_EXEC]
+const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, X0XD, REXD, REXD_EXEC]
 
 const pathsBelow = (path: CommandPath): CommandPath[] => [
   path,
@@ -57,7 +58,7 @@ test('help tells every option, command and argument, in 80 columns or those of t
 
 test('a manual page tells the same, and a formatter takes it without a word', async () => {
   for (const [program, ...parts] of [
-    ['x0x', X0X],
+    ['x0x', X0X, MCP],
     ['x0xd', X0XD],
     ['rexd', REXD, REXD_EXEC],
   ] as const) {
@@ -84,6 +85,8 @@ test('what may stand next is completed: commands, options, and nothing where a v
   assert.deepEqual(words('x0x', 'exec', 'bob', '--', 'l'), [])
   assert.deepEqual(words('x0x', '--name', 'exec', 'i'), ['id'])
   assert.deepEqual(words('x0xd', '--do'), ['--doctor'])
+  assert.deepEqual(words('x0x', 'm'), ['man', 'mcp'])
+  assert.deepEqual(words('x0x', 'mcp', '--w'), ['--whoami'])
   assert.deepEqual(words('rexd', 'e'), ['exec'])
   assert.deepEqual(words('rexd', 'exec', '--ss'), ['--ssh'])
   assert.deepEqual(words('ls', ''), [])

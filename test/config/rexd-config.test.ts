@@ -48,6 +48,7 @@ test('a file that names a root and nothing else is a configuration', async (t) =
     log_level: 'warn',
     http: null,
     audit_path: '/var/lib/rexd/audit.log',
+    answer_within_ms: 45_000,
   })
   assert.deepEqual([policy.source, policy.roots.map(({ path }) => path)], [file, ['/usr']])
   assert.deepEqual(warnings, [])
@@ -145,13 +146,21 @@ test(
 )
 
 test('a section or a key that is not known is refused', async (t) => {
-  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit$/)
+  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit, mcp$/)
   await hasProblem(t, '[serve]\n', /^1: serve: unknown key/)
   await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known here: stdio, log_level, http_listen, /)
   await hasProblem(t, '[audit]\nfile = "/a"\n', /^2: audit\.file: unknown key; known here: enabled, path$/)
   for (const name of ['server', 'limits', 'audit'])
     await hasProblem(t, `${name} = true\n`, new RegExp(`^1: ${name}: must be a table, not true$`))
   await hasProblem(t, '[[server]]\nstdio = true\n', /^1: server: must be a table, not a list$/)
+})
+
+test('tools answer within a time that is neither too short nor too long', async (t) => {
+  assert.equal((await configOf(t, '[mcp]\nanswer_within_ms = 100')).answer_within_ms, 100)
+  assert.equal((await configOf(t, '[mcp]\nanswer_within_ms = 3600000')).answer_within_ms, 3_600_000)
+  for (const value of ['99', '3600001', '1.5', '"45000"', 'true'])
+    await hasProblem(t, `[mcp]\nanswer_within_ms = ${value}`, /^2: mcp\.answer_within_ms: must be a whole number from 100 to 3600000, not /)
+  await hasProblem(t, '[mcp]\nanswer = 1\n', /^2: mcp\.answer: unknown key; known here: answer_within_ms$/)
 })
 
 test('stdio is true or false, and the log is as loud as one of its levels', async (t) => {

@@ -16,11 +16,12 @@ const EXECUTOR_ENTRY = 'src/programs/x0xd/main.ts'
 const NETWORK_ENTRY = 'src/programs/x0xd-network/main.ts'
 /** Door and executor in one process, without the mesh. */
 const REXD_ENTRY = 'src/programs/rexd/main.ts'
+const MCP_ENTRY = 'src/programs/mcp/main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
 /** What the package exports as `x0x/client`. */
 const CLIENT_ENTRY = 'src/client/entry.ts'
-const ENTRY_POINTS = ['src/programs/x0x/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, TERMINAL_ENTRY]
+const ENTRY_POINTS = ['src/programs/x0x/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, MCP_ENTRY, TERMINAL_ENTRY]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
@@ -36,6 +37,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^@noble\//, ['identity/']],
   [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
   [/^ws$/, ['doors/', 'client/web-socket.ts']],
+  [/^@modelcontextprotocol\/server(\/|$)/, ['doors/mcp/']],
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/toml-file.ts']],
@@ -187,6 +189,7 @@ const halves: Rule = (sources) => {
     ...from(EXECUTOR_ENTRY, (file) => isIn(file, NETWORK_HALF), NETWORK_PACKAGES),
     ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
     ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
+    ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
   ]
 }
 

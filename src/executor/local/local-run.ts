@@ -96,6 +96,10 @@ export class SessionRun implements LocalRun {
     return program !== null
   }
 
+  cancel(): void {
+    this.end('cancelled')
+  }
+
   resize(size: TerminalSize): void {
     this.#parts?.execution.program?.resize(size)
   }

@@ -119,6 +119,8 @@ export interface LocalRun {
   input(data: Uint8Array, eof: boolean): number
   /** `TERM` or `SIGTERM`. False: nothing is there to be told. Throws `bad_request` for what is no signal. */
   signal(signal: string): boolean
+  /** Ends everything that it started: SIGTERM, and SIGKILL after the grace. */
+  cancel(): void
   /** Does nothing where there is no terminal. */
   resize(size: TerminalSize): void
   /** Closes its terminal: SIGHUP to everything on it, and SIGKILL after the grace. */

@@ -1,6 +1,7 @@
 import type { CommandSpec } from '../../../command-line/command.ts'
 import { completions, COMPLETION_SCRIPTS, SHELLS } from '../../../command-line/completion.ts'
 import { manualPage } from '../../../command-line/man.ts'
+import { MCP } from '../../../command-line/mcp.ts'
 import { REXD, REXD_EXEC } from '../../../command-line/rexd.ts'
 import { X0X } from '../../../command-line/x0x.ts'
 import { X0XD } from '../../../command-line/x0xd.ts'
@@ -8,7 +9,7 @@ import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { write } from '../print.ts'
 
-const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = { x0x: [X0X], x0xd: [X0XD], rexd: [REXD, REXD_EXEC] }
+const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = { x0x: [X0X, MCP], x0xd: [X0XD], rexd: [REXD, REXD_EXEC] }
 
 /** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
 export const runCompletion = async (context: CliContext, what: string, line: readonly string[]): Promise<number> => {

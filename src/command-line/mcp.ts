@@ -1,0 +1,25 @@
+import { DEFAULT_REXD_CONFIG } from '../local-api/paths.ts'
+import { VERSION_OPTION, type CommandSpec } from './command.ts'
+
+/** A program of its own to those who type it: it takes no option of `x0x`. */
+export const MCP: CommandSpec = {
+  name: 'x0x mcp',
+  summary: 'tools for an AI agent, over standard input and output (Model Context Protocol)',
+  text: 'Serves tools for an AI agent over standard input and output, by the Model Context Protocol.',
+  options: [
+    { flags: '--whoami <name>', text: 'who calls: the name that the journal has of its runs', required: true },
+    { flags: '--config <file>', text: 'configuration file, as of rexd', default: DEFAULT_REXD_CONFIG },
+    { flags: '--answer-within-ms <ms>', text: "a call is answered by then, whatever its command does (default: the file's, else 45000)" },
+    VERSION_OPTION,
+  ],
+  examples: [
+    'x0x mcp --whoami reviewer                          with /etc/rexd/config.toml',
+    "x0x mcp --whoami reviewer --config ~/agent.toml    with a configuration of one's own",
+    'X0X_DATA_DIR=~/.x0x-lab x0x mcp --whoami reviewer  targets by the daemon of this data directory',
+  ],
+  notes: [
+    '',
+    'A runtime of agents starts it; its configuration names this command line. It ends with its standard input, and with it all',
+    'that it started. It runs what the configuration allows, as the user who starts it. See docs/mcp.md.',
+  ],
+}

@@ -1,0 +1,98 @@
+import * as z from 'zod'
+
+import { AppError } from '../../base/errors.ts'
+import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, MAX_TOOL_ARGUMENT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
+import type { ToolRequest } from '../tools/tool-request.ts'
+import { answerOf, type ExecOperation } from '../tools/tool-result.ts'
+import type { View } from '../tools/tool-run.ts'
+import { EXEC_FIELDS, RESULT, STDIN_FIELD, VIEW_FIELDS } from './exec-fields.ts'
+import { waitFor } from './wait-for.ts'
+import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+
+/** A command may do anything that the configuration lets it. */
+const RUNS_COMMANDS = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true }
+
+/** What all of them take, and what only some do. */
+interface ExecInput {
+  readonly command: string
+  readonly args: readonly string[]
+  readonly cwd?: string | undefined
+  readonly timeout_seconds: number
+  readonly target?: string | undefined
+  readonly idempotency_key?: string | undefined
+  readonly answer_within_ms?: number | undefined
+  readonly max_stdout_bytes?: number | undefined
+  readonly max_stderr_bytes?: number | undefined
+  readonly stdin?: string | undefined
+}
+
+/** What an operation shows of a run, where its caller names nothing. */
+export const viewOf = (operation: string, { max_stdout_bytes, max_stderr_bytes }: Partial<ExecInput>): View =>
+  operation === 'exec_status'
+    ? { stdout: 0, stderr: STATUS_STDERR_BYTES }
+    : { stdout: max_stdout_bytes ?? DEFAULT_STDOUT_BYTES, stderr: max_stderr_bytes ?? DEFAULT_STDERR_BYTES }
+
+const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
+  const { command, args, cwd = null, target = null, stdin = '', timeout_seconds: seconds } = input
+  const bytes = [command, ...args].reduce((sum, word) => sum + Buffer.byteLength(word) + 1, 0)
+  if (bytes > MAX_TOOL_ARGUMENT_BYTES)
+    throw new AppError(
+      'bad_request',
+      `args: ${bytes} bytes with the command, of which ${MAX_TOOL_ARGUMENT_BYTES} may be; give the rest by stdin`,
+    )
+  return { operation, command, args, cwd, target, env: {}, stdin: Buffer.from(stdin), timeout_ms: seconds * 1_000 }
+}
+
+const run = async (operation: ExecOperation, input: ExecInput, context: ToolContext, call: ToolCall): Promise<Answer> => {
+  const { runs } = context
+  const one = runs.begin(requestOf(operation, input), input.idempotency_key ?? null)
+  await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
+  return () => answerOf(one.result(viewOf(operation, input)))
+}
+
+export const execStatus: Tool = tool({
+  name: 'exec_status',
+  title: 'Did it work?',
+  description:
+    'Runs a command and tells whether it succeeded: exit code, duration, and the first and last lines of stderr. Use it for checks, builds and tests whose output you do not need; it keeps output out of the conversation.',
+  use: 'did it work? No output comes back.',
+  input: z.strictObject(EXEC_FIELDS),
+  output: RESULT,
+  annotations: RUNS_COMMANDS,
+  call: async (input, context, call) => run('exec_status', input, context, call),
+})
+
+export const execCapture: Tool = tool({
+  name: 'exec_capture',
+  title: 'Run and read',
+  description: 'Runs a command and gives its output, bounded. Use it when you have to read what the command prints.',
+  use: 'its output is needed.',
+  input: z.strictObject({ ...EXEC_FIELDS, ...VIEW_FIELDS }),
+  output: RESULT,
+  annotations: RUNS_COMMANDS,
+  call: async (input, context, call) => run('exec_capture', input, context, call),
+})
+
+export const execWithInput: Tool = tool({
+  name: 'exec_with_input',
+  title: 'Run with input',
+  description:
+    'As exec_capture, with a text on standard input. Use it for formatters, validators, patch tools and filters, in place of temporary files.',
+  use: 'it reads a text on standard input.',
+  input: z.strictObject({ ...EXEC_FIELDS, stdin: STDIN_FIELD, ...VIEW_FIELDS }),
+  output: RESULT,
+  annotations: RUNS_COMMANDS,
+  call: async (input, context, call) => run('exec_with_input', input, context, call),
+})
+
+export const execCommand: Tool = tool({
+  name: 'exec',
+  title: 'Run (for compatibility)',
+  description:
+    'Runs a command. Kept for callers that know no other tool: prefer exec_status, exec_capture and exec_with_input. A command that fails is an error of the call.',
+  use: 'only where none of these fits.',
+  input: z.strictObject({ ...EXEC_FIELDS, stdin: STDIN_FIELD.optional(), ...VIEW_FIELDS }),
+  output: RESULT,
+  annotations: RUNS_COMMANDS,
+  call: async (input, context, call) => run('exec', input, context, call),
+})

@@ -1,0 +1,186 @@
+import type { Readable, Writable } from 'node:stream'
+
+import {
+  isJSONRPCErrorResponse,
+  isJSONRPCNotification,
+  isJSONRPCRequest,
+  isJSONRPCResultResponse,
+  type JSONRPCMessage,
+  type Transport,
+} from '@modelcontextprotocol/server'
+
+import type { Clock } from '../../base/clock.ts'
+import { ERROR_TABLE } from '../../base/errors.ts'
+import { Turnstile } from '../../base/turnstile.ts'
+import { Waiters } from '../../base/waiters.ts'
+import { LineSplitter, type Line } from '../../protocol/lines.ts'
+import { utf8Text } from '../../protocol/text.ts'
+import { MAX_MCP_BACKLOG, MAX_MCP_CALL_BYTES, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../protocol/tool-limits.ts'
+
+type RequestId = string | number
+
+/** Codes of JSON-RPC 2.0. */
+const PARSE_ERROR = -32700
+const INVALID_REQUEST = -32600
+const TOO_MANY = ERROR_TABLE.rate_limited.rpc
+
+/** Answers that are made at the same time. */
+const MAX_ANSWERS = 4
+/** Characters of an id that are repeated to whoever sent no request. */
+const MAX_ID = 256
+
+/** What ends runs gives memory back, and is never one call too many. */
+const ENDS_RUNS = 'exec_kill'
+
+interface InFlight {
+  readonly bytes: number
+  /** Set while its answer is made. */
+  leave: (() => void) | null
+}
+
+/**
+ * Messages of the Model Context Protocol, one a line. What a client sends is bounded in size and count, and what it does not read
+ * holds up what it asks for. A line that is no message is answered, and the next one read.
+ */
+export class LineTransport implements Transport {
+  onclose?: () => void
+  onerror?: (error: Error) => void
+  onmessage?: (message: JSONRPCMessage) => void
+  readonly #clock: Clock
+  readonly #input: Readable
+  readonly #output: Writable
+  readonly #drained = new Waiters()
+  readonly #idle = new Waiters()
+  readonly #answers = new Turnstile({ limit: MAX_ANSWERS })
+  readonly #calls = new Map<RequestId, InFlight>()
+  readonly #ended = Promise.withResolvers<void>()
+  #bytes = 0
+  #closed = false
+
+  constructor(components: { readonly input: Readable; readonly output: Writable; readonly clock: Clock }) {
+    this.#clock = components.clock
+    this.#input = components.input
+    this.#output = components.output
+  }
+
+  /** Resolves when the client says nothing more, or reads nothing more. */
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
+  async start(): Promise<void> {
+    const gone = (): void => void this.close()
+    this.#output.on('error', gone).on('close', gone)
+    this.#output.on('drain', () => this.#drained.wake())
+    this.#read().then(this.#ended.resolve, this.#ended.resolve)
+  }
+
+  /** Resolves when it was handed on, or nobody takes it. */
+  async send(message: JSONRPCMessage): Promise<void> {
+    if (this.#closed) return
+    this.#output.write(`${JSON.stringify(message)}\n`)
+    if (isJSONRPCResultResponse(message) || isJSONRPCErrorResponse(message)) this.#settle(message.id)
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    this.#input.destroy()
+    for (const id of this.#calls.keys()) this.#settle(id)
+    this.#drained.wake()
+    this.#ended.resolve()
+    this.onclose?.()
+  }
+
+  /** Resolves when the answer to this call may be made; only a few are at once, and none while others wait for their reader. Throws the signal's reason. */
+  async answering(id: RequestId, signal: AbortSignal): Promise<void> {
+    const leave = await this.#answers.enter(signal)
+    const call = this.#calls.get(id)
+    if (call === undefined) return leave()
+    call.leave = leave
+    signal.addEventListener('abort', () => this.#settle(id), { once: true })
+    await this.room(signal)
+  }
+
+  /** Resolves when the client has read most of what was written. */
+  async room(signal: AbortSignal): Promise<void> {
+    while (this.#isBehind && !signal.aborted) await this.#drained.wait({ clock: this.#clock, timeoutMs: null, signal })
+    signal.throwIfAborted()
+  }
+
+  /** Resolves when everything that was asked is answered, and taken. */
+  async settled(): Promise<void> {
+    while (this.#calls.size > 0) await this.#idle.next()
+    while (!this.#closed && this.#output.writableLength > 0) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
+  }
+
+  get #isBehind(): boolean {
+    return !this.#closed && this.#output.writableLength > MAX_MCP_BACKLOG
+  }
+
+  async #read(): Promise<void> {
+    const lines = new LineSplitter({ max: MAX_MCP_MESSAGE })
+    for await (const chunk of this.#input as AsyncIterable<Buffer>) {
+      for (const line of lines.push(chunk)) this.#take(line)
+      while (this.#isBehind) await this.#drained.next()
+    }
+    const rest = lines.rest()
+    if (rest !== null) this.#take(rest)
+  }
+
+  #take(line: Line): void {
+    if (line === 'too_long') return this.#refuse(null, INVALID_REQUEST, `a message has at most ${MAX_MCP_MESSAGE} bytes`)
+    const text = utf8Text(line)
+    if (text === null) return this.#refuse(null, PARSE_ERROR, 'the message is not valid UTF-8')
+    if (text.trim() === '') return
+    let message: unknown
+    try {
+      message = JSON.parse(text)
+    } catch {
+      return this.#refuse(null, PARSE_ERROR, 'the message is not valid JSON')
+    }
+    this.#dispatch(message, line.length)
+  }
+
+  #dispatch(message: unknown, bytes: number): void {
+    if (isJSONRPCRequest(message)) {
+      const problem = this.#problemOf(message, bytes)
+      if (problem !== null) return this.#refuse(message.id, ...problem)
+      this.#calls.set(message.id, { bytes, leave: null })
+      this.#bytes += bytes
+    } else if (isJSONRPCNotification(message)) {
+      this.onmessage?.(message)
+      // Whoever cancels a call gets no answer to it.
+      const cancelled = message.method === 'notifications/cancelled' ? message.params?.['requestId'] : undefined
+      if (typeof cancelled === 'string' || typeof cancelled === 'number') this.#settle(cancelled)
+      return
+    } else if (!isJSONRPCResultResponse(message) && !isJSONRPCErrorResponse(message))
+      return this.#refuse(idOf(message), INVALID_REQUEST, 'this is no request, notification or response of JSON-RPC 2.0')
+    this.onmessage?.(message)
+  }
+
+  #problemOf(message: Extract<JSONRPCMessage, { method: string; id: RequestId }>, bytes: number): [code: number, text: string] | null {
+    if (this.#calls.has(message.id)) return [INVALID_REQUEST, 'the id is that of a request that is not answered yet']
+    const isFull = this.#calls.size >= MAX_MCP_CALLS || this.#bytes + bytes > MAX_MCP_CALL_BYTES
+    if (!isFull || message.params?.['name'] === ENDS_RUNS) return null
+    return [TOO_MANY, `${this.#calls.size} calls are not answered yet, and no more may be: wait for their answers, or cancel some`]
+  }
+
+  #refuse(id: RequestId | null, code: number, message: string): void {
+    if (!this.#closed) this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } })}\n`)
+  }
+
+  #settle(id: RequestId | undefined): void {
+    const call = id === undefined ? undefined : this.#calls.get(id)
+    if (id === undefined || call === undefined) return
+    this.#calls.delete(id)
+    this.#bytes -= call.bytes
+    call.leave?.()
+    if (this.#calls.size === 0) this.#idle.wake()
+  }
+}
+
+const idOf = (message: unknown): RequestId | null => {
+  const id = typeof message === 'object' && message !== null && 'id' in message ? message.id : null
+  return typeof id === 'number' || (typeof id === 'string' && id.length <= MAX_ID) ? id : null
+}

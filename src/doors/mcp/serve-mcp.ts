@@ -1,0 +1,54 @@
+import type { Readable, Writable } from 'node:stream'
+
+import { serveStdio } from '@modelcontextprotocol/server/stdio'
+
+import { aborted } from '../../base/abortable.ts'
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { ToolRuns } from '../tools/tool-runs.ts'
+import { ToolSessions, type ToolCaller } from '../tools/tool-sessions.ts'
+import { LineTransport } from './line-transport.ts'
+import { mcpServer } from './mcp-server.ts'
+import type { Tool } from './tool.ts'
+
+export interface ServeMcpComponents {
+  readonly input: Readable
+  readonly output: Writable
+  readonly executor: LocalExecutor
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+export interface ServeMcpInit {
+  /** Who asks: a label for the journal, which its client did not choose. */
+  readonly caller: ToolCaller
+  readonly answerWithinMs: number
+  readonly tools: readonly Tool[]
+}
+
+/**
+ * The Model Context Protocol over a pair of byte streams. Resolves when the input has ended, everything that it started is over
+ * and everything that it asked is answered; or at once when nobody reads the output any more, or at the signal.
+ */
+export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
+  const { executor, clock, log } = components
+  const transport = new LineTransport(components)
+  const sessions = new ToolSessions({ executor }, init.caller)
+  const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready: (one) => transport.room(one) })
+  const answering = transport.answering.bind(transport)
+  const { answerWithinMs, tools } = init
+  const handle = serveStdio(() => mcpServer({ runs, sessions, clock, answerWithinMs, answering }, tools), {
+    transport,
+    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
+  })
+  try {
+    await Promise.race([transport.ended, aborted(signal)])
+  } finally {
+    // By which every call that waits for a command has its answer.
+    await runs.close()
+    if (!signal.aborted) await Promise.race([transport.settled(), aborted(signal)])
+    await handle.close()
+  }
+}

@@ -1,0 +1,59 @@
+import type * as z from 'zod'
+
+import type { ToolAnnotations } from '@modelcontextprotocol/server'
+
+import type { Clock } from '../../base/clock.ts'
+import { checkWith } from '../check-with.ts'
+import type { ToolAnswer } from '../tools/tool-result.ts'
+import type { ToolRuns } from '../tools/tool-runs.ts'
+import type { ToolSessions } from '../tools/tool-sessions.ts'
+
+/** What tools work with. */
+export interface ToolContext {
+  readonly runs: ToolRuns
+  readonly sessions: ToolSessions
+  readonly clock: Clock
+  /** A call is answered by then. */
+  readonly answerWithinMs: number
+}
+
+/** One call of a tool, as its caller may still influence it and hear of it. */
+export interface ToolCall {
+  /** Aborted when the caller cancels it, or is gone. */
+  readonly signal: AbortSignal
+  /** Tells a caller that wants to hear it how far it is; does nothing for others. */
+  progress(elapsedMs: number, message: string): void
+}
+
+/** Makes an answer, once its reader takes what there is: many that wait hold no answer. */
+export type Answer = () => ToolAnswer | Promise<ToolAnswer>
+
+/** A tool: all that is told of it, and what it does. */
+export interface ToolSpec<I> {
+  readonly name: string
+  readonly title: string
+  readonly description: string
+  /** One line for the server's instructions, which list the tools in the order of choice; null: it is no choice of its own. */
+  readonly use: string | null
+  readonly input: z.ZodObject & z.ZodType<I>
+  readonly output: z.ZodObject
+  readonly annotations: ToolAnnotations
+  /** Settles when there is something to answer. It, and the answer, may throw an `AppError`, which the caller is told. */
+  call(input: I, context: ToolContext, call: ToolCall): Promise<Answer>
+}
+
+/** A tool whose input is its own affair: what comes is checked by it. */
+export interface Tool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
+  readonly input: z.ZodObject
+  /** Throws `bad_request`, which names each argument that is none and what belongs there. */
+  call(input: unknown, context: ToolContext, call: ToolCall): Promise<Answer>
+}
+
+export const tool = <I>(spec: ToolSpec<I>): Tool => ({
+  ...spec,
+  call: async (input, context, call) => {
+    const checked = checkWith<I>(spec.input, input)
+    if ('error' in checked) throw checked.error
+    return spec.call(checked.value, context, call)
+  },
+})

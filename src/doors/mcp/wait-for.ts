@@ -1,0 +1,35 @@
+import { Waiters } from '../../base/waiters.ts'
+import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
+import type { ToolRun } from '../tools/tool-run.ts'
+import type { ToolCall, ToolContext } from './tool.ts'
+
+export interface WaitOptions {
+  readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs'>
+  readonly call: ToolCall
+  /** Null: as long as the server lets a call wait. */
+  readonly withinMs: number | null
+  /** Who cancels the call ends the run, unless another call waits for it that would. */
+  readonly cancels: boolean
+}
+
+/** Waits until the run has ended, until the call is to be answered, or until it is cancelled; meanwhile tells its progress. */
+export const waitFor = async (run: ToolRun, { context, call, withinMs, cancels }: WaitOptions): Promise<void> => {
+  const { clock, answerWithinMs, runs } = context
+  const begin = clock.monotonic()
+  const due = begin + Math.min(withinMs ?? answerWithinMs, answerWithinMs)
+  const ended = new Waiters()
+  void run.ended.then(() => ended.wake())
+  if (cancels) run.owners += 1
+  for (let now = begin; !run.over && !call.signal.aborted && now < due; now = clock.monotonic()) {
+    call.progress(now - begin, progressOf(run, runs.waitingBefore(run)))
+    await ended.wait({ clock, timeoutMs: Math.min(due - now, PROGRESS_MS), signal: call.signal })
+  }
+  if (cancels) run.owners -= 1
+  if (cancels && call.signal.aborted && run.owners === 0) run.cancel()
+}
+
+const progressOf = (run: ToolRun, before: number | null): string => {
+  if (before !== null) return `waits for a place; ${before} ${before === 1 ? 'command is' : 'commands are'} before it`
+  const { stdout, stderr } = run.text
+  return `runs; ${stdout.kept.total + stderr.kept.total} bytes of output`
+}

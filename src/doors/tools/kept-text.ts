@@ -1,0 +1,149 @@
+import { unfinished } from '../rpc/output-text.ts'
+
+/** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
+export interface TextPart {
+  readonly text: string
+  /** Where it begins: behind what was asked for, where that is no longer kept. */
+  readonly from: number
+  /** Where to go on from. */
+  readonly next: number
+}
+
+/** The beginning and the end of a text that is longer than it may be. */
+export interface CutText {
+  readonly head: string
+  readonly tail: string
+  /** Bytes between them. */
+  readonly cut: number
+}
+
+/** A byte in the middle of a character (RFC 3629). */
+const isInside = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80
+
+const FIRST_CAPACITY = 1_024
+
+/** The last bytes of a stream, and its first where `max` is not reached. Holds at most twice what came, and never more than `max`. */
+class LastBytes {
+  readonly #max: number
+  #ring = Buffer.alloc(0)
+  #total = 0
+
+  constructor(init: { readonly max: number }) {
+    this.#max = init.max
+  }
+
+  get total(): number {
+    return this.#total
+  }
+
+  get capacity(): number {
+    return this.#ring.length
+  }
+
+  push(bytes: Uint8Array): void {
+    const last = bytes.subarray(Math.max(bytes.length - this.#max, 0))
+    this.#total += bytes.length - last.length
+    this.#grow(this.#total + last.length)
+    if (last.length === 0) return
+    const at = this.#total % this.#ring.length
+    const first = last.subarray(0, this.#ring.length - at)
+    this.#ring.set(first, at)
+    this.#ring.set(last.subarray(first.length), 0)
+    this.#total += last.length
+  }
+
+  /** From one place of the stream to another, both of which are kept. */
+  slice(from: number, to: number): Buffer {
+    if (to <= from) return Buffer.alloc(0)
+    const begin = from % this.#ring.length
+    const whole = this.#ring.subarray(begin, begin + to - from)
+    return Buffer.concat([whole, this.#ring.subarray(0, to - from - whole.length)])
+  }
+
+  /** Only what has not gone round yet is moved: it stands where it did. */
+  #grow(wanted: number): void {
+    const capacity = this.#ring.length
+    if (capacity === this.#max || wanted <= capacity) return
+    const grown = Buffer.alloc(Math.min(this.#max, Math.max(wanted, 2 * capacity, FIRST_CAPACITY)))
+    grown.set(this.#ring.subarray(0, Math.min(this.#total, capacity)))
+    this.#ring = grown
+  }
+}
+
+/**
+ * Keeps the beginning and the end of a text of any length in bounded memory. What is kept depends on the text alone, and not on the
+ * pieces in which it came.
+ */
+export class KeptText {
+  readonly #max: { readonly head: number; readonly tail: number }
+  readonly #head: LastBytes
+  /** All that is behind the head. */
+  readonly #tail: LastBytes
+  /** No more goes into the head. */
+  #headIsWhole = false
+
+  /** In bytes. */
+  constructor(init: { readonly head: number; readonly tail: number }) {
+    this.#max = init
+    this.#head = new LastBytes({ max: init.head })
+    this.#tail = new LastBytes({ max: init.tail })
+  }
+
+  /** Bytes of all that came. */
+  get total(): number {
+    return this.#head.total + this.#tail.total
+  }
+
+  /** Bytes of memory that it holds. */
+  get size(): number {
+    return this.#head.capacity + this.#tail.capacity
+  }
+
+  push(text: string): void {
+    const bytes = Buffer.from(text)
+    const room = this.#headIsWhole ? 0 : this.#max.head - this.#head.total
+    const fits = bytes.subarray(0, room)
+    const first = fits.subarray(0, fits.length - unfinished(fits))
+    this.#headIsWhole ||= first.length < bytes.length
+    this.#head.push(first)
+    this.#tail.push(bytes.subarray(first.length))
+  }
+
+  /** All of it where it fits into `max` bytes, as `head`; else half of them from the beginning, and half from the end. */
+  cut(max: number): CutText {
+    if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
+    const half = Math.floor(max / 2)
+    const head = this.#part(0, Math.min(half, this.#head.total))
+    const tail = this.#part(Math.max(this.total - half, this.#tailFrom), this.total)
+    return { head: head.text, tail: tail.text, cut: tail.from - head.next }
+  }
+
+  /** At most `max` bytes from place `from` on. What is no longer kept is left out: `from` of the answer lies behind it. */
+  read(from: number, max: number): TextPart {
+    const inGap = from >= this.#head.total && from < this.#tailFrom
+    const begin = Math.min(inGap ? this.#tailFrom : from, this.total)
+    const end = begin < this.#head.total && this.#gap > 0 ? this.#head.total : this.total
+    return this.#part(begin, Math.min(begin + max, end))
+  }
+
+  /** Where the end that is kept begins. */
+  get #tailFrom(): number {
+    return Math.max(this.#head.total, this.total - this.#max.tail)
+  }
+
+  get #gap(): number {
+    return this.#tailFrom - this.#head.total
+  }
+
+  /** From `begin` to `end`, both of which are kept. A character that is cut at the beginning belongs to what was before, one that is cut at the end to what follows. */
+  #part(begin: number, end: number): TextPart {
+    const behind = this.#head.total
+    const head = this.#head.slice(begin, Math.min(end, behind))
+    const tail = this.#tail.slice(Math.max(begin - behind, 0), end - behind)
+    const bytes = Buffer.concat([head, tail])
+    let from = 0
+    while (isInside(bytes[from])) from += 1
+    const whole = bytes.subarray(from, bytes.length - unfinished(bytes))
+    return { text: whole.toString(), from: begin + from, next: begin + from + whole.length }
+  }
+}

@@ -1,0 +1,64 @@
+import { isAppError, type AppError } from '../../base/errors.ts'
+import { signalName } from '../../base/signal-name.ts'
+import { shown } from '../../base/visible-text.ts'
+import type { LocalOutcome } from '../../executor/port/local-executor.ts'
+import type { LaunchError, ToolResult } from './tool-result.ts'
+
+/** How a run ended, as its result tells it. */
+export type RunEnd = Pick<
+  ToolResult,
+  'exit_code' | 'signal' | 'duration_ms' | 'denial_reason' | 'denial_detail' | 'launch_error' | 'interruption'
+>
+
+export const NO_END: RunEnd = {
+  exit_code: null,
+  signal: null,
+  duration_ms: 0,
+  denial_reason: null,
+  denial_detail: null,
+  launch_error: null,
+  interruption: null,
+}
+
+/** Null: it failed inside the executor. */
+export const endOf = (outcome: LocalOutcome | null): RunEnd => {
+  if (outcome === null) return { ...NO_END, interruption: 'the executor failed, and how the command ended is not known' }
+  const { code, signal, duration_ms, denial_reason, detail, lost } = outcome
+  const launch_error = denial_reason === null ? null : { kind: 'spawn' as const, message: shown(detail ?? denial_reason) }
+  return {
+    ...NO_END,
+    exit_code: code,
+    signal: signal === null ? null : (signalName(signal) ?? `SIG${signal}`),
+    duration_ms,
+    launch_error,
+    interruption: lost === null ? null : shown(lost),
+  }
+}
+
+/** Errors by which policy says no; any other says why the command could not be launched. */
+const DENIALS = ['command_denied', 'forbidden_path', 'unsupported_capability', 'resource_limit'] as const
+
+/** A target's ACL allowed it, and the target could not start it. */
+const FAILED_THERE = 'spawn_failed'
+
+/** Why the executor did not take it. A directory that is not allowed is both: denied, and a mistake of where it was to run. */
+export const refusalOf = (error: AppError): RunEnd => {
+  const { reason } = error.data
+  const launch_error = { kind: launchErrorOf(error), message: shown(error.message) }
+  if (!DENIALS.some((code) => isAppError(error, code)) || reason === FAILED_THERE) return { ...NO_END, launch_error }
+  const denial_reason = typeof reason === 'string' ? shown(reason) : error.code
+  return {
+    ...NO_END,
+    denial_reason,
+    denial_detail: launch_error.message,
+    launch_error: isAppError(error, 'forbidden_path') ? launch_error : null,
+  }
+}
+
+const launchErrorOf = (error: AppError): LaunchError['kind'] => {
+  if (isAppError(error, 'file_not_found') && 'argv0' in error.data)
+    return error.data['why'] === 'not_executable' ? 'not_executable' : 'not_found'
+  return CONFIG.some((code) => isAppError(error, code)) ? 'config' : 'spawn'
+}
+
+const CONFIG = ['bad_request', 'file_not_found', 'file_error', 'forbidden_path', 'unknown_agent', 'ambiguous_agent'] as const

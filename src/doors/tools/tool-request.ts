@@ -1,0 +1,27 @@
+import { createHash } from 'node:crypto'
+
+/** What a tool is asked to run. */
+export interface ToolRequest {
+  readonly operation: string
+  readonly command: string
+  readonly args: readonly string[]
+  /** Null: the first root here, or what the target says. */
+  readonly cwd: string | null
+  /** An agent of the mesh; null: this host. */
+  readonly target: string | null
+  readonly env: Readonly<Record<string, string>>
+  readonly stdin: Uint8Array
+  /** Null: the default of the configuration. */
+  readonly timeout_ms: number | null
+}
+
+const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex')
+
+/** One text for all requests that ask for the same, hex. */
+export const requestHash = ({ operation, command, args, cwd, target, env, stdin, timeout_ms }: ToolRequest): string => {
+  const variables = Object.entries(env).toSorted(([one], [other]) => (one < other ? -1 : 1))
+  return sha256(JSON.stringify([operation, command, args, cwd, target, variables, sha256(stdin), timeout_ms]))
+}
+
+/** What stands for an idempotency key where others may read it; keys of different callers are different. Hex. */
+export const keyHash = (caller: string, key: string): string => sha256(JSON.stringify([caller, key]))

@@ -1,0 +1,79 @@
+/** Bounded tools that run a command, from the most bounded to the least. */
+export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const
+export type ExecOperation = (typeof EXEC_OPERATIONS)[number]
+
+/**
+ * Why no program came to run. `not_found`: there is none of that name. `not_executable`: it may not be executed, or others could
+ * put another in its place. `config`: where or how it was to run makes no sense, such as a directory that is not there.
+ * `spawn`: the system, or the way to the target, failed.
+ */
+export const LAUNCH_ERRORS = ['not_found', 'not_executable', 'config', 'spawn'] as const
+export interface LaunchError {
+  readonly kind: (typeof LAUNCH_ERRORS)[number]
+  readonly message: string
+}
+
+/** `interrupted`: how it ended is not known; it may have run. */
+export const RUN_STATES = ['queued', 'running', 'ended', 'interrupted'] as const
+export type RunState = (typeof RUN_STATES)[number]
+
+/** What every tool that runs a command answers: the same fields in the same order, wherever it ran. Null: not known, or there is none. */
+export interface ToolResult {
+  /** It ended by itself with exit status 0. */
+  readonly success: boolean
+  readonly operation: string
+  readonly command: string
+  readonly args: readonly string[]
+  /** Null: a target does not say. */
+  readonly cwd: string | null
+  readonly exit_code: number | null
+  readonly timed_out: boolean
+  readonly duration_ms: number
+  readonly stdout: string
+  readonly stderr: string
+  /** Bytes are missing from it: from its middle, or above what this host takes. */
+  readonly stdout_truncated: boolean
+  readonly stderr_truncated: boolean
+  /** That ended it, such as `SIGTERM`. */
+  readonly signal: string | null
+  /** The policy here, or the ACL of the target, does not allow it. */
+  readonly denial_reason: string | null
+  readonly launch_error: LaunchError | null
+  /** What a person is told of the denial. */
+  readonly denial_detail: string | null
+  /** The agent of the mesh that it ran on; null: this host. */
+  readonly target: string | null
+  readonly stdout_omitted_bytes: number
+  readonly stderr_omitted_bytes: number
+  /** U+FFFD stands in it for bytes that are no UTF-8. */
+  readonly stdout_invalid_utf8: boolean
+  readonly stderr_invalid_utf8: boolean
+  readonly state: RunState
+  /** Why it is not known how it ended; null: it is, or it goes on. */
+  readonly interruption: string | null
+  /** For `exec_wait`, `exec_output` and `exec_kill`; null where nothing is left to ask for. */
+  readonly run_id: string | null
+}
+
+/** What a tool answers, whatever it does. */
+export interface ToolAnswer {
+  readonly result: object
+  /** The tool could not do what it was asked to do. */
+  readonly isError: boolean
+  /** Texts in `result` that neither this host nor the caller wrote. */
+  readonly foreign: readonly string[]
+}
+
+/**
+ * A result that the caller can use is no error, a command that failed among them. One of `exec` is where its command
+ * failed, as callers of its elder namesakes expect.
+ */
+export const answerOf = (result: ToolResult): ToolAnswer => ({
+  result,
+  isError:
+    result.denial_reason !== null ||
+    result.launch_error !== null ||
+    result.state === 'interrupted' ||
+    (result.operation === 'exec' && result.state === 'ended' && !result.success),
+  foreign: [result.stdout, result.stderr],
+})

@@ -1,0 +1,172 @@
+import { AppError } from '../../base/errors.ts'
+import type { LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
+import { ModelText } from './model-text.ts'
+import { endOf, NO_END, refusalOf, type RunEnd } from './run-end.ts'
+import { requestHash, type ToolRequest } from './tool-request.ts'
+import type { RunState, ToolResult } from './tool-result.ts'
+
+/** How much of each stream a caller wants to see, in bytes. */
+export interface View {
+  readonly stdout: number
+  readonly stderr: number
+}
+
+export const STREAMS = ['stdout', 'stderr'] as const
+export type Stream = (typeof STREAMS)[number]
+
+/** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
+export class ToolRun implements LocalRunSink {
+  readonly id: string
+  /** Without its stdin, which nobody needs once it runs. */
+  readonly request: Omit<ToolRequest, 'stdin'>
+  readonly requestHash: string
+  /** When it was asked for; milliseconds since 1970. */
+  readonly askedAt: number
+  /** Calls that would end it, were they cancelled. */
+  owners = 0
+  readonly text = { stdout: new ModelText(), stderr: new ModelText() }
+  /** Aborted when it is not to begin any more. */
+  readonly leaving = new AbortController()
+  readonly #ended = Promise.withResolvers<void>()
+  #stdin: Uint8Array
+  #run: LocalRun | null = null
+  #end: RunEnd | null = null
+  #timedOut = false
+  /** Bytes that came, and bytes above what the executor hands on. */
+  readonly #came = { stdout: 0, stderr: 0 }
+  #dropped = { stdout: 0, stderr: 0 }
+
+  constructor(init: { readonly id: string; readonly request: ToolRequest; readonly askedAt: number }) {
+    const { stdin, ...request } = init.request
+    this.id = init.id
+    this.request = request
+    this.requestHash = requestHash(init.request)
+    this.askedAt = init.askedAt
+    this.#stdin = stdin
+  }
+
+  /** ISO 8601; null: it waits, or was refused. */
+  get startedAt(): string | null {
+    return this.#run?.startedAt ?? null
+  }
+
+  get state(): RunState {
+    if (this.#end !== null) return this.#end.interruption === null ? 'ended' : 'interrupted'
+    return this.#run === null ? 'queued' : 'running'
+  }
+
+  get over(): boolean {
+    return this.#end !== null
+  }
+
+  /** Settles when all that it wrote is here. */
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
+  /** Bytes of memory that its texts hold. */
+  get size(): number {
+    return this.text.stdout.kept.size + this.text.stderr.kept.size
+  }
+
+  /** Gives out its stdin, once. */
+  takeStdin(): Uint8Array {
+    const stdin = this.#stdin
+    this.#stdin = new Uint8Array(0)
+    return stdin
+  }
+
+  event(event: LocalRunEvent): void {
+    if (event.type === 'warning') {
+      if (event.kind === 'duration_cap_hit') this.#timedOut = true
+      return
+    }
+    this.#came[event.type] += event.data.length
+    this.text[event.type].push(event.data)
+  }
+
+  /** It was accepted; settles as `ended` does. */
+  async follow(run: LocalRun): Promise<void> {
+    this.#run = run
+    if (this.leaving.signal.aborted) run.cancel()
+    const outcome = await run.ended
+    if (outcome !== null)
+      this.#dropped = {
+        stdout: Math.max(outcome.stdout_bytes_total - this.#came.stdout, 0),
+        stderr: Math.max(outcome.stderr_bytes_total - this.#came.stderr, 0),
+      }
+    this.#close(endOf(outcome))
+  }
+
+  /** It was not accepted. Throws what is a mistake of ours. */
+  refuse(error: unknown): void {
+    this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'the server failed inside' })
+    if (!(error instanceof AppError)) throw error
+  }
+
+  /** Ends it with everything that it started, or keeps it from beginning. */
+  cancel(): void {
+    this.leaving.abort(new AppError('shutting_down', 'it was cancelled before it began'))
+    this.#run?.cancel()
+  }
+
+  /** `TERM` or `SIGTERM`, to all that it started. False: nothing is there to be told. Throws `bad_request` for what is no signal. */
+  signal(name: string): boolean {
+    return this.#run?.signal(name) ?? false
+  }
+
+  /** Bytes of a stream that nobody can ask for: above what this host takes. */
+  dropped(stream: Stream): number {
+    return this.#dropped[stream]
+  }
+
+  result(view: View): ToolResult {
+    const { operation, command, args, target } = this.request
+    const end = this.#end ?? NO_END
+    const [out, err] = [this.#shown('stdout', view), this.#shown('stderr', view)]
+    const isLeft = !this.over || out.kept > 0 || err.kept > 0
+    return {
+      success: this.state === 'ended' && end.exit_code === 0 && !this.#timedOut,
+      operation,
+      command,
+      args,
+      cwd: this.#run?.cwd ?? this.request.cwd,
+      exit_code: end.exit_code,
+      timed_out: this.#timedOut,
+      duration_ms: end.duration_ms,
+      stdout: out.text,
+      stderr: err.text,
+      stdout_truncated: out.omitted > 0,
+      stderr_truncated: err.omitted > 0,
+      signal: end.signal,
+      denial_reason: end.denial_reason,
+      launch_error: end.launch_error,
+      denial_detail: end.denial_detail,
+      target,
+      stdout_omitted_bytes: out.omitted,
+      stderr_omitted_bytes: err.omitted,
+      stdout_invalid_utf8: this.text.stdout.invalidUtf8,
+      stderr_invalid_utf8: this.text.stderr.invalidUtf8,
+      state: this.state,
+      interruption: end.interruption,
+      run_id: isLeft ? this.id : null,
+    }
+  }
+
+  /** `omitted`: bytes that the text lacks. `kept`: how many of them there are, and can be asked for. */
+  #shown(stream: Stream, view: View): { readonly text: string; readonly omitted: number; readonly kept: number } {
+    const { head, tail, cut } = this.text[stream].kept.cut(view[stream])
+    const above = this.#dropped[stream]
+    if (view[stream] === 0) return { text: '', omitted: cut + above, kept: cut }
+    const text = cut === 0 ? head : `${head}\n[… ${cut} bytes are left out here …]\n${tail}`
+    const omitted = cut + above
+    return { text: above === 0 ? text : `${text}\n[… ${above} more bytes are above what this host takes …]\n`, omitted, kept: cut }
+  }
+
+  #close(end: RunEnd): void {
+    for (const stream of STREAMS) this.text[stream].end()
+    this.#stdin = new Uint8Array(0)
+    this.#end = end
+    this.#ended.resolve()
+  }
+}

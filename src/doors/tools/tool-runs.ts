@@ -1,0 +1,139 @@
+import { randomBytes } from 'node:crypto'
+
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { KeyedRuns } from './keyed-runs.ts'
+import { keyHash, requestHash, type ToolRequest } from './tool-request.ts'
+import { ToolRun } from './tool-run.ts'
+import type { ToolSession, ToolSessions } from './tool-sessions.ts'
+
+export interface ToolRunsComponents {
+  readonly executor: Pick<LocalExecutor, 'start'>
+  readonly sessions: ToolSessions
+  readonly clock: Clock
+}
+
+export interface ToolRunsInit {
+  /** Whose keys they are. */
+  readonly caller: string
+  /** Resolves when one more may begin; throws the signal's reason. */
+  ready(signal: AbortSignal): Promise<void>
+}
+
+/** Runs whose end is known and that can still be asked about, and bytes of their texts. */
+export const MAX_ENDED = 64
+const MAX_ENDED_BYTES = 32 * 1024 * 1024
+/** Runs that wait for a place, or have one, and bytes of stdin that wait with them. */
+export const MAX_UNDER_WAY = 4_096
+const MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+/** The commands that one caller of the tools has under way, or had. */
+export class ToolRuns {
+  readonly #components: ToolRunsComponents
+  readonly #init: ToolRunsInit
+  readonly #keyed = new KeyedRuns()
+  /** Of this server's life: a run of an earlier one is not mistaken for one of ours. */
+  readonly #prefix = `run_${randomBytes(4).toString('hex')}_`
+  /** The oldest first. */
+  readonly #runs = new Map<string, ToolRun>()
+  readonly #closing = new AbortController()
+  #count = 0
+  #underWay = 0
+  #waitingBytes = 0
+
+  constructor(components: ToolRunsComponents, init: ToolRunsInit) {
+    this.#components = components
+    this.#init = init
+  }
+
+  /**
+   * Begins a command, which waits for a place while as many run as may, or answers the one that was begun with this key. Throws
+   * `conflict` where the key was given with another command, and `rate_limited`.
+   */
+  begin(request: ToolRequest, key: string | null): ToolRun {
+    if (key === null) return this.#begin(request)
+    const hash = keyHash(this.#init.caller, key)
+    const known = this.#keyed.find(hash, requestHash(request))
+    if (known !== null) return known
+    const run = this.#begin(request)
+    this.#keyed.keep(hash, run)
+    return run
+  }
+
+  #begin(request: ToolRequest): ToolRun {
+    if (this.#underWay >= MAX_UNDER_WAY || this.#waitingBytes + request.stdin.length > MAX_WAITING_BYTES)
+      throw new AppError('rate_limited', `${this.#underWay} commands run or wait, and no more may: let some of them end first`)
+    const run = new ToolRun({ id: `${this.#prefix}${++this.#count}`, request, askedAt: this.#components.clock.now() })
+    this.#runs.set(run.id, run)
+    this.#underWay += 1
+    this.#waitingBytes += request.stdin.length
+    void this.#execute(run, request.stdin.length)
+    return run
+  }
+
+  /** Throws `unknown_run`. */
+  get(id: string): ToolRun {
+    const run = this.#runs.get(id)
+    if (run === undefined)
+      throw new AppError('unknown_run', `run_id: no run has the id ${JSON.stringify(id.slice(0, 80))}; exec_list has those that are known`)
+    return run
+  }
+
+  /** The oldest first. */
+  get all(): readonly ToolRun[] {
+    return [...this.#runs.values()]
+  }
+
+  /** How many of the same target are asked before it; null: it does not wait. */
+  waitingBefore(run: ToolRun): number | null {
+    if (run.state !== 'queued') return null
+    const { target } = run.request
+    return this.all.filter(({ state, request }) => state === 'queued' && request.target === target).indexOf(run)
+  }
+
+  /** Ends all, and takes no more. */
+  async close(): Promise<void> {
+    this.#closing.abort(new AppError('shutting_down', 'the server is stopping'))
+    for (const run of this.all) if (!run.over) run.cancel()
+    await this.#components.sessions.close()
+  }
+
+  async #execute(run: ToolRun, stdinBytes: number): Promise<void> {
+    try {
+      this.#closing.signal.throwIfAborted()
+      await this.#components.sessions.use(run.request.target, async (session) => this.#runIn(session, run))
+    } catch (error) {
+      run.refuse(error)
+    } finally {
+      this.#underWay -= 1
+      this.#waitingBytes -= stdinBytes
+      this.#forgetOld()
+    }
+  }
+
+  async #runIn({ id, turns }: ToolSession, run: ToolRun): Promise<void> {
+    const leave = await turns.enter(run.leaving.signal)
+    try {
+      await this.#init.ready(run.leaving.signal)
+      const { command, args, cwd, env, timeout_ms } = run.request
+      const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
+      const limits = { max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null }
+      await run.follow(await this.#components.executor.start({ ...start, ...limits }, run))
+    } finally {
+      leave()
+    }
+  }
+
+  #forgetOld(): void {
+    const ended = this.all.filter(({ over }) => over)
+    let bytes = ended.reduce((sum, { size }) => sum + size, 0)
+    let left = ended.length
+    for (const run of ended) {
+      if (left <= MAX_ENDED && bytes <= MAX_ENDED_BYTES) return
+      this.#runs.delete(run.id)
+      left -= 1
+      bytes -= run.size
+    }
+  }
+}

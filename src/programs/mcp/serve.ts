@@ -1,0 +1,30 @@
+import { systemClock } from '../../base/clock.ts'
+import type { Environment } from '../../base/environment.ts'
+import { createLogger } from '../../base/log.ts'
+import { loadRexdConfig } from '../../config/rexd-config.ts'
+import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
+import { TOOLS } from '../../doors/mcp/tools.ts'
+import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
+import { startLocalExecutor } from '../../supervision/local-executor.ts'
+import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
+import type { McpFlags } from './flags.ts'
+
+/** What tools can carry: nothing outlives them, and none has a terminal. */
+const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
+
+/** Serves standard input and output until they end; answers the exit status. */
+export const serve = async ({ whoami, config: file, answerWithinMs }: McpFlags, env: Environment): Promise<number> => {
+  const { config, warnings } = await loadRexdConfig(file, env)
+  const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
+  for (const warning of warnings) log.warn(warning)
+  const stop = stopConditions(log, { untilEof: false })
+  const local = await startLocalExecutor(config, env, log)
+  try {
+    const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
+    const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
+    await serveMcp(components, { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools: TOOLS }, stop.signal)
+  } finally {
+    logStopFailures(log, await local.stop())
+  }
+  return stop.status() ?? 0
+}

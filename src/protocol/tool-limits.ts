@@ -1,0 +1,35 @@
+/**
+ * Limits of the tools that agents call. Each with its reason; times are milliseconds, sizes are bytes.
+ */
+
+/** A call is answered by then, whatever its command does: common runtimes give up on a call after 60 s, and some ask again. */
+export const DEFAULT_ANSWER_WITHIN_MS = 45_000
+/** What a configuration may choose. */
+export const MIN_ANSWER_WITHIN_MS = 100
+export const MAX_ANSWER_WITHIN_MS = 3_600_000
+/** Of a command that names no time, in seconds. */
+export const DEFAULT_TOOL_SECONDS = 30
+export const MAX_TOOL_SECONDS = 86_400
+/** Of a stream in a result, where its caller names nothing. */
+export const DEFAULT_STDOUT_BYTES = 32 * 1024
+export const DEFAULT_STDERR_BYTES = 16 * 1024
+/** What `exec_status` tells of stderr. */
+export const STATUS_STDERR_BYTES = 1_024
+/** The most of a stream that one result has. */
+export const MAX_VIEW_BYTES = 1024 * 1024
+/** Arguments of one command, and bytes of them together: each result repeats them. */
+export const MAX_TOOL_ARGUMENTS = 4_096
+export const MAX_TOOL_ARGUMENT_BYTES = 256 * 1024
+/** Text on standard input, which comes in one message with everything else. */
+export const MAX_TOOL_STDIN = 2 * 1024 * 1024
+/** Idempotency keys, in characters. */
+export const MAX_KEY_LENGTH = 200
+/** Between two notes of progress. */
+export const PROGRESS_MS = 5_000
+/** One message of a client, as a line. */
+export const MAX_MCP_MESSAGE = 4 * 1024 * 1024
+/** Calls of one client that are not answered yet, and bytes of their messages; more are refused. Ending a run is never refused among these. */
+export const MAX_MCP_CALLS = 4_096
+export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024
+/** Answers that wait for a reader; beyond this no command is started, no answer is made, and no more is read. */
+export const MAX_MCP_BACKLOG = 1024 * 1024

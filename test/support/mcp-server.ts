@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+
+import { Client, type CallToolResult, type RequestOptions } from '@modelcontextprotocol/client'
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
+
+import type { JournalLine } from '../../src/audit/events.ts'
+import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
+import { isLifeEvent, wholeLines } from './journal.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+/** The command line, as a runtime of agents starts it. */
+export const X0X = join(ROOT, 'deploy/bin/x0x.cjs')
+
+/** Lines of TOML for each section, beside those that let it start at all. */
+export interface McpSettings {
+  readonly limits?: string
+  readonly security?: string
+  readonly mcp?: string
+}
+
+export interface McpPlace {
+  readonly dir: string
+  /** The one root. */
+  readonly root: string
+  readonly config: string
+  readonly journal: string
+}
+
+/** A configuration in a directory of its own, with one root. */
+export const mcpPlace = async (
+  t: Pick<TestContext, 'after'>,
+  { limits = '', security = '', mcp = '' }: McpSettings = {},
+): Promise<McpPlace> => {
+  const dir = await realpath(await mkdtemp(join(tmpdir(), 'x0x-mcp-')))
+  t.after(() => rm(dir, { recursive: true, force: true, maxRetries: 10 }))
+  const [root, config, journal] = [join(dir, 'root'), join(dir, 'config.toml'), join(dir, 'log', 'audit.log')]
+  await mkdir(root)
+  const text = [
+    `[limits]\n${limits}`,
+    `[mcp]\n${mcp}`,
+    `[security]\n${security}`,
+    `[[security.allowed_roots]]\npath = ${JSON.stringify(root)}`,
+    `[audit]\npath = ${JSON.stringify(journal)}`,
+  ].join('\n')
+  await writeFile(config, text, { mode: 0o600 })
+  return { dir, root, config, journal }
+}
+
+export interface McpOptions {
+  readonly place?: McpPlace
+  readonly whoami?: string
+  readonly flags?: readonly string[]
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** A running `x0x mcp`, and a client of the official library that has initialized. */
+export interface McpServer extends McpPlace {
+  readonly client: Client
+  readonly pid: number
+  /** A call of a tool whatever it answers. */
+  ask(name: string, args?: Record<string, unknown>, options?: RequestOptions): Promise<CallToolResult>
+  /** A call of a tool that runs a command: what it answers as structured content, which the text repeats. */
+  run(name: string, args: Record<string, unknown>, options?: RequestOptions): Promise<ToolResult>
+  /** Lines of the journal that are about what happened here. */
+  lines(): Promise<JournalLine[]>
+  /** All that it has said on standard error. */
+  said(): string
+  close(): Promise<void>
+}
+
+/** The JSON of a result's text, which stands alone or between the lines of a frame. */
+export const jsonIn = ({ content }: CallToolResult): unknown => {
+  const [part] = content
+  assert.equal(content.length, 1)
+  assert.ok(part?.type === 'text')
+  const lines = part.text.split('\n')
+  assert.ok(lines.length === 1 || lines.length === 3, part.text)
+  return JSON.parse(lines.length === 1 ? lines[0]! : lines[1]!)
+}
+
+export const startMcp = async (t: TestContext, settings: McpSettings = {}, options: McpOptions = {}): Promise<McpServer> => {
+  assert.ok(existsSync(join(ROOT, 'dist/x0x-mcp.mjs')), 'dist/ is missing: npm run build')
+  const place = options.place ?? (await mcpPlace(t, settings))
+  const args = [X0X, 'mcp', '--whoami', options.whoami ?? 'a test', '--config', place.config, ...(options.flags ?? [])]
+  const env = { ...process.env, ...options.env } as Record<string, string>
+  const transport = new StdioClientTransport({ command: process.execPath, args, env, stderr: 'pipe' })
+  let said = ''
+  transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
+  const client = new Client({ name: 'test', version: '1' })
+  t.after(() => client.close())
+  await client.connect(transport)
+  const ask: McpServer['ask'] = async (name, given = {}, how = {}) => client.callTool({ name, arguments: given }, how)
+  const run: McpServer['run'] = async (name, given, how) => {
+    const answer = await ask(name, given, how)
+    assert.deepEqual(jsonIn(answer), answer.structuredContent, JSON.stringify(answer.content))
+    return answer.structuredContent as ToolResult
+  }
+  const lines = async (): Promise<JournalLine[]> =>
+    wholeLines(await readFile(place.journal, 'utf8'))
+      .map((line) => JSON.parse(line) as JournalLine)
+      .filter((line) => !isLifeEvent(line))
+  return { ...place, client, pid: transport.pid ?? 0, ask, run, lines, said: () => said, close: () => client.close() }
+}
