@@ -1,12 +1,33 @@
-import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
 import { shellWord } from '../../base/shell-word.ts'
+import { signalName } from '../../base/signal-name.ts'
+import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import { rowsOf, type Line } from './screen/line.ts'
+import { inColourOf, marksOf, PLAIN_LOOK, styled, type Look } from './screen/look.ts'
 
 /** What a banner says of a command. */
-export type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'>
+type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
+  /** Milliseconds; absent or null: none, or not known. */
+  readonly timeout_ms?: number | null
+}
+
+/** How a command ended. */
+type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?: string | null }
+
+/** Where entries are printed. */
+export interface Page {
+  readonly look: Look
+  /** Of a terminal that goes on with a long line in the next row; null: lines may be of any length. */
+  readonly columns: number | null
+}
 
 const PLAIN_NAME = /^[\p{L}\p{N}][\p{L}\p{M}\p{N}_.@+\- ]*$/u
-const PLAIN_PATH = /^[\p{L}\p{M}\p{N}_.@+\-/~ %,=]+$/u
+const PLAIN_PATH = /^(?!.* TO=)[\p{L}\p{N}_.@+\-/~%,=][\p{L}\p{M}\p{N}_.@+\-/~ %,=]*$/u
+/** Blanks that pass for the one of ASCII, and marks that would stand upon a character of ours. */
+const MISLEADING = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^\p{M}/gu
+/** Of one banner, in characters: the transcript has the rest. */
+const MAX_WORDS = 4_000
+const TAB_COLUMNS = 8
 
 const NAMED_ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '\n': '\\n', '\t': '\\t', '\r': '\\r' }
 
@@ -17,35 +38,106 @@ const escaped = (character: string): string => {
   return code <= 0xffff ? `\\u${code.toString(16).padStart(4, '0')}` : `\\U${code.toString(16).padStart(8, '0')}`
 }
 
+const isAsItLooks = (text: string): boolean => isVisible(text) && text.search(MISLEADING) === -1
+
 /** One word of a command line that can be read in one way only, and pasted into bash; `$'…'` where a character hides. */
 const word = (text: string): string =>
-  isVisible(text) ? shellWord(text) : `$'${replaceInvisible(text.replaceAll(/[\\']/g, escaped), escaped)}'`
+  isAsItLooks(text)
+    ? shellWord(text)
+    : `$'${replaceInvisible(text.replaceAll(/[\\']/g, escaped).replaceAll(MISLEADING, escaped), escaped)}'`
+
+const bare = (text: string, plain: RegExp): string => {
+  const beginning = text.slice(0, MAX_WORDS)
+  const shown = plain.test(beginning) && isAsItLooks(beginning) ? beginning : word(beginning)
+  return beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`
+}
+
+/** How an agent calls itself. */
+export const nameText = (whoami: string): string => bare(whoami, PLAIN_NAME)
+
+/** A command line. What is left out of a long one is counted outside of all quotes, where no word of it can stand. */
+export const wordsText = (exec: readonly string[]): string => {
+  const shown: string[] = []
+  let left = MAX_WORDS
+  for (const [at, text] of exec.entries()) {
+    if (left <= 0) return `${shown.join(' ')} [${exec.length - at} more words]`
+    const beginning = text.slice(0, left)
+    shown.push(beginning === text ? word(text) : `${word(beginning)} [${text.length - beginning.length} more characters]`)
+    left -= text.length + 1
+  }
+  return shown.join(' ')
+}
+
+const tenths = (ms: number): number => Math.round(ms / 100) / 10
 
 /** The one line in front of a command's output; whatever its parts hold, it reads in one way. */
-export const bannerText = ({ time, whoami, dir, exec }: Banner): string => {
-  const who = PLAIN_NAME.test(whoami) ? whoami : word(whoami)
-  const where = PLAIN_PATH.test(dir) ? dir : word(dir)
-  return `[${shownLine(time)}] ${who}:${where} $ ${exec.map(word).join(' ')}`
+export const bannerText = ({ time, whoami, dir, exec, timeout_ms }: Banner, look: Look = PLAIN_LOOK): string => {
+  const timeout = timeout_ms === null || timeout_ms === undefined ? '' : ` TO=${timeout_ms / 1000}`
+  const who = inColourOf(look, whoami, nameText(whoami))
+  return `${styled(look, 'dim', `[${shownLine(time)}]`)} ${who}:${bare(dir, PLAIN_PATH)}${timeout} $ ${styled(look, 'bold', wordsText(exec))}`
 }
 
 /** What we say ourselves among output. */
 export const noteText = (note: string): string => `[… ${shownLine(note)}]`
 
-/** A line of output that could be taken for a banner or a note of ours; with one more `>` it is none, and reads back. */
-const LIKE_OURS = /^(?=>*\[(?:\d{4}-\d\d-\d\dT|… ))/gm
-
-/** Output as a terminal may show it: nothing that it obeys, no line that passes for one of ours, and a line feed at its end. */
-export const outputText = (output: string): string => {
-  const text = shown(output).replaceAll(LIKE_OURS, '>')
-  return text === '' || text.endsWith('\n') ? text : `${text}\n`
+/** `2.3 s`, `4 min 10 s`, `2 h 5 min`. */
+const durationText = (ms: number): string => {
+  if (ms < 60_000) return `${tenths(ms)} s`
+  const minutes = Math.floor(ms / 60_000)
+  return minutes < 60 ? `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 
-const endNote = ({ exit, error }: TranscriptEntry): string =>
-  exit === 0 && error === undefined ? '' : `${noteText(`exit ${exit}${error === undefined ? '' : `: ${error}`}`)}\n`
+/** The line behind the output of what did not do well: `└ aborted, exit 143 (SIGTERM), after 3 s`; null: there is none. */
+export const endText = ({ exit, error = null, duration_ms }: Ending, look: Look): string | null => {
+  if (exit === 0 && error === null) return null
+  const signal = exit > 128 ? signalName(exit - 128) : null
+  const parts = [
+    ...(error === null ? [] : [shownLine(error).replaceAll('_', ' ')]),
+    `exit ${exit}${signal === null ? '' : ` (${signal})`}`,
+    ...(duration_ms === undefined ? [] : [`after ${durationText(duration_ms)}`]),
+  ]
+  return marksOf(look).end + styled(look, 'bad', parts.join(', '))
+}
 
-const missingNote = ({ missing_before: count = 0 }: TranscriptEntry): string =>
-  count === 0 ? '' : `${noteText(`${count} before this could not be written`)}\n`
+/** A line that is not output. */
+export const oursLine = (text: string, look: Look): Line => ({ first: '', next: marksOf(look).oursGoesOn, text })
 
-/** A command as the console shows it, with the blank line behind it. `paint`: for banners, where they go to a terminal. */
-export const entryText = (entry: TranscriptEntry, paint: (banner: string) => string = (banner) => banner): string =>
-  `${missingNote(entry)}${paint(bannerText(entry))}\n${outputText(entry.output)}${endNote(entry)}\n`
+const withoutTabs = (text: string): string => {
+  let out = ''
+  for (const character of text) out += character === '\t' ? ' '.repeat(TAB_COLUMNS - (out.length % TAB_COLUMNS)) : character
+  return out
+}
+
+/** Recorded output, which is text, as lines that begin with a mark. */
+const outputLines = (output: string, whoami: string, { look, columns }: Page): Line[] => {
+  const text = shown(output)
+  const lines = text === '' ? [] : (text.endsWith('\n') ? text.slice(0, -1) : text).split('\n')
+  const { output: mark, goesOn } = marksOf(look)
+  const [first, next] = [inColourOf(look, whoami, mark), inColourOf(look, whoami, goesOn)]
+  return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
+}
+
+/** Lines as they are printed. */
+export const linesText = (lines: readonly Line[], { columns }: Page): string =>
+  lines
+    .flatMap((line) => (columns === null ? [line.first + line.text] : rowsOf(line, { columns, careful: true })))
+    .map((row) => `${row}\n`)
+    .join('')
+
+/** A command as the console shows it, with the blank line behind it. */
+export const entryText = (entry: TranscriptEntry, page: Page): string => {
+  const { look } = page
+  const { missing_before: missing = 0 } = entry
+  const ended = endText(entry, look)
+  const ours = (text: string): Line => oursLine(text, look)
+  return linesText(
+    [
+      ...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]),
+      ours(bannerText(entry, look)),
+      ...outputLines(entry.output, entry.whoami, page),
+      ...(ended === null ? [] : [ours(ended)]),
+      ours(''),
+    ],
+    page,
+  )
+}

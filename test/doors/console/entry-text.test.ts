@@ -5,8 +5,11 @@ import { test } from 'node:test'
 import * as fc from 'fast-check'
 
 import { isVisible } from '../../../src/base/visible-text.ts'
-import { bannerText, entryText, noteText, outputText } from '../../../src/doors/console/entry-text.ts'
+import { bannerText, entryText, noteText, type Page } from '../../../src/doors/console/entry-text.ts'
+import { PLAIN_LOOK } from '../../../src/doors/console/screen/look.ts'
 import { entry } from '../../support/transcripts.ts'
+
+const PAGE: Page = { look: PLAIN_LOOK, columns: null }
 
 const first = entry({
   whoami: 'Claude Code',
@@ -17,13 +20,16 @@ const first = entry({
 })
 
 test('a command is its banner, its output and a blank line', () => {
-  assert.equal(entryText(first), '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\nfoobar\n\n')
+  assert.equal(entryText(first, PAGE), '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\n| foobar\n\n')
   assert.equal(
-    entryText({ ...first, output: 'no end' }),
-    '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\nno end\n\n',
+    entryText({ ...first, output: 'no end' }, PAGE),
+    '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\n| no end\n\n',
   )
-  assert.match(entryText({ ...first, output: '', exit: 143, error: 'aborted' }), /bar\.txt\n\[… exit 143: aborted\]\n\n$/)
-  assert.match(entryText({ ...first, missing_before: 2 }), /^\[… 2 before this could not be written\]\n\[2026/)
+  assert.match(
+    entryText({ ...first, output: '', exit: 143, error: 'aborted', duration_ms: 3_000 }, PAGE),
+    /bar\.txt\n= aborted, exit 143 \(SIGTERM\), after 3 s\n\n$/,
+  )
+  assert.match(entryText({ ...first, missing_before: 2 }, PAGE), /^\[… 2 before this could not be written\]\n\[2026/)
 })
 
 test('whatever a banner is made of, it is one line that reads in one way', () => {
@@ -70,11 +76,24 @@ test('property: a banner shows itself, and bash reads its argv back', () => {
 })
 
 test('output can fake neither a banner nor a note, and obeys nothing', () => {
-  assert.equal(outputText('\u001b[2J\u0007\u009b1m'), '\\x1b[2J\\x07\\x9b1m\n')
-  for (const ours of [bannerText(first), noteText('exit 1')]) {
-    assert.equal(outputText(`x\n${ours}\n`), `x\n>${ours}\n`)
-    assert.equal(outputText(`>${ours}`), `>>${ours}\n`)
-  }
-  assert.equal(outputText('[info] x\n> quoted\n'), '[info] x\n> quoted\n')
-  assert.equal(outputText(`x\r\n${bannerText(first)}`), `x\n>${bannerText(first)}\n`)
+  const lines = (output: string, page: Page): string[] =>
+    entryText({ ...first, output }, page)
+      .split('\n')
+      .slice(1, -2)
+  assert.deepEqual(lines('\u001b[2J\u0007\u009b1m', PAGE), ['| \\x1b[2J\\x07\\x9b1m'])
+  for (const ours of [bannerText(first), noteText('exit 1'), '| ', ''])
+    assert.deepEqual(lines(`x\r\n${ours}\n`, PAGE), ['| x', `| ${ours}`])
+  // Nothing that a terminal puts into its next row begins in the first column.
+  const rows = lines(`\t${'漢'.repeat(90)}${bannerText(first)}`, { look: PLAIN_LOOK, columns: 40 }).filter((row) => !row.startsWith('    '))
+  assert.ok(rows.length > 5)
+  for (const row of rows) assert.match(row, /^[|:] .{1,38}$/)
+})
+
+test('a banner says its timeout, and how much of a long command line it leaves out', () => {
+  const banner = (exec: readonly string[], timeout_ms: number | null = null, dir = '/d'): string =>
+    bannerText({ ...first, dir, exec, timeout_ms }).slice('[2026-05-21T09:42:18Z] Claude Code:'.length)
+  assert.equal(banner(['make'], 1_500), '/d TO=1.5 $ make')
+  assert.equal(banner(['make'], null, '/d TO=9'), "'/d TO=9' $ make")
+  assert.equal(banner(['x'.repeat(5_000), 'b']), `/d $ ${'x'.repeat(4_000)} [1000 more characters] [1 more words]`)
+  assert.equal(banner(['[1', 'more', 'words]']), "/d $ '[1' more 'words]'")
 })

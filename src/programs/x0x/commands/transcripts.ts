@@ -4,10 +4,11 @@ import { checkName } from '../../../audit/transcripts/transcript-names.ts'
 import { Transcripts } from '../../../audit/transcripts/transcripts.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { Asciicast } from '../../../doors/console/asciicast.ts'
-import { entryText, noteText } from '../../../doors/console/entry-text.ts'
+import { entryText, linesText, noteText, oursLine, type Page } from '../../../doors/console/entry-text.ts'
+import { lookOf, PLAIN_LOOK } from '../../../doors/console/screen/look.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { painter, printJson, printLine, untilEnded, write } from '../print.ts'
+import { printJson, printLine, untilEnded, write } from '../print.ts'
 
 /** As typed: `--dir`; null for the place of all consoles. */
 type Directory = string | null
@@ -35,14 +36,21 @@ const jsonOf = (line: TranscriptLine): string => {
   return `${visibleJson(JSON.stringify(fields))}\n`
 }
 
-const textOf = (line: TranscriptLine, paint?: (banner: string) => string): string =>
-  'entry' in line ? entryText(line.entry, paint) : `${noteText(`line ${line.number} is no entry: ${line.problem}`)}\n\n`
+const FILE: Page = { look: PLAIN_LOOK, columns: null }
+
+const textOf = (line: TranscriptLine, page: Page = FILE): string => {
+  if ('entry' in line) return entryText(line.entry, page)
+  const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
+  return linesText([oursLine(problem, page.look), oursLine('', page.look)], page)
+}
 
 /** What is printed of a line: as the console shows it or, with `--json`, an object on a line. */
 const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
+  const { stdout, env } = context
   if (context.json) return jsonOf
-  const paint = painter(context.stdout, context.env)
-  return (line) => textOf(line, (banner) => paint('bold', banner))
+  if (stdout.isTTY !== true) return (line) => textOf(line, { look: lookOf({ isTerminal: false, env, colour: null }), columns: null })
+  const look = lookOf({ isTerminal: true, env, colour: null })
+  return (line) => textOf(line, { look, columns: stdout.columns ?? null })
 }
 
 export interface SearchOptions {

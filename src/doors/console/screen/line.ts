@@ -1,0 +1,65 @@
+import { characterWidth } from './character-width.ts'
+
+/** One line for a human: it may take several rows, each of which begins with a mark. */
+export interface Line {
+  /** Before the first row. */
+  readonly first: string
+  /** Before every other. */
+  readonly next: string
+  /** Visible text, and SGR of ours. */
+  readonly text: string
+}
+
+// oxlint-disable-next-line no-control-regex
+const SGR = /\u001b\[[\d;]*m/g
+// oxlint-disable-next-line no-control-regex
+const PARTS = /\u001b\[[\d;]*m|[^\u001b]/gu
+const RESET = '\u001b[m'
+
+/** Columns of text that may hold SGR. */
+const lineWidth = (text: string): number => {
+  let width = 0
+  for (const character of text.replaceAll(SGR, '')) width += characterWidth(character.codePointAt(0)!)
+  return width
+}
+
+interface Columns {
+  readonly columns: number
+  /** A character that is not ASCII may be wider than we know, and nothing keeps a row from going on in the next. */
+  readonly careful: boolean
+}
+
+const widthIn = (character: string, { careful }: Columns): number => {
+  const code = character.codePointAt(0)!
+  return careful && code > 0x7e ? 2 : characterWidth(code)
+}
+
+/** The rows of a line, in the order of a screen; colours go on from row to row and end with each. */
+export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] => {
+  const rows: string[] = []
+  let row = first
+  let width = lineWidth(first)
+  let isEmpty = true
+  let colour = ''
+  const finish = (): void => {
+    rows.push(colour === '' ? row : row + RESET)
+  }
+  for (const [part] of text.matchAll(PARTS)) {
+    if (part.startsWith('\u001b')) {
+      colour = part === RESET ? '' : part
+      row += part
+      continue
+    }
+    const more = widthIn(part, columns)
+    if (width + more > columns.columns && !isEmpty) {
+      finish()
+      row = next + colour
+      width = lineWidth(next)
+    }
+    row += part
+    width += more
+    isEmpty = false
+  }
+  finish()
+  return rows
+}
