@@ -1,31 +1,5 @@
-import { VERSION_OPTION, type CommandSpec, type OptionSpec } from './command.ts'
-
-const exec: CommandSpec = {
-  name: 'exec',
-  summary: 'run a command on an agent',
-  text: 'Runs a command on another agent and streams its output. AGENT: a contact, an id, or its first 6 or more characters.',
-  usage: 'AGENT [options] -- ARGV...',
-  arguments: [{ flags: '[agent]' }, { flags: '[argv...]' }],
-  carries: true,
-  options: [
-    { flags: '--timeout <secs>', text: 'end the command after this time; clamped to the cap there' },
-    { flags: '--stdin-file <file>', text: 'give the command this stdin; - reads our own to its end' },
-    { flags: '--cancel <id>', text: 'cancel this run instead; needs no AGENT' },
-    { flags: '--raw', text: 'control characters to the terminal as they come' },
-  ],
-  examples: [
-    'x0x exec bob -- echo 42',
-    'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',
-    'x0x exec bob --stdin-file payload.bin -- sha256sum',
-    'tar c . | x0x exec bob --stdin-file - -- sha256sum',
-    'x0x exec bob --json -- x0x diagnostics exec',
-  ],
-  notes: ['Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does not wait.'],
-  commands: [
-    { name: 'sessions', text: 'commands that this daemon asked for and that have not ended' },
-    { name: 'cancel', text: 'end one of them', arguments: [{ flags: '<id>' }] },
-  ],
-}
+import type { CommandSpec, OptionSpec } from './command.ts'
+import { EXEC, X0X_OPTIONS } from './exec.ts'
 
 const id: CommandSpec = {
   name: 'id',
@@ -251,15 +225,9 @@ export const X0X: CommandSpec = {
   name: 'x0x',
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
   group: true,
-  options: [
-    { flags: '--name <name>', text: 'the daemon with this name (data in ~/.x0x-NAME)' },
-    { flags: '--data-dir <dir>', text: 'the daemon with this data directory' },
-    { flags: '--api <url>', text: 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN' },
-    { flags: '--json', text: 'print one JSON object' },
-    VERSION_OPTION,
-  ],
+  options: X0X_OPTIONS,
   commands: [
-    exec,
+    EXEC,
     id,
     { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
     contacts,

@@ -1,4 +1,5 @@
 import { AppError } from '../base/errors.ts'
+import { parseToken } from '../protocol/argv-template.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { ExecRule } from '../protocol/exec.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
@@ -32,12 +33,14 @@ const isRules = (value: unknown): value is RulesJson =>
   Array.isArray(value['rules']) &&
   value['rules'].every(isRule)
 
+/** A literal first, then literals and templates: an API may be anywhere, and tools are made of it. */
+const isArgv = (value: unknown): boolean => {
+  const tokens: unknown[] = Array.isArray(value) ? value.map((token) => (typeof token === 'string' ? parseToken(token) : '')) : []
+  const [program] = tokens as { kind?: string }[]
+  return program?.kind === 'literal' && tokens.every((token) => typeof token !== 'string')
+}
+
 const COUNTS = ['timeout_ms', 'max_stdout_bytes', 'max_stderr_bytes', 'max_stdin_bytes'] as const
 
 const isRule = (value: unknown): value is ExecRule =>
-  isObject(value) &&
-  isTextOrNull(value['description']) &&
-  Array.isArray(value['argv']) &&
-  value['argv'].length > 0 &&
-  value['argv'].every((token) => typeof token === 'string') &&
-  COUNTS.every((name) => isCount(value[name]))
+  isObject(value) && isTextOrNull(value['description']) && isArgv(value['argv']) && COUNTS.every((name) => isCount(value[name]))

@@ -1,13 +1,12 @@
 import type { Environment } from '../../base/environment.ts'
-import { VERSION } from '../../base/version.ts'
+import { isAppError } from '../../base/errors.ts'
+import { PLAIN_X0X } from '../../command-line/exec.ts'
 import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
-import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
 import { OutputWatch } from './output-watch.ts'
-import { write } from './print.ts'
 import { processIo } from './process-io.ts'
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
@@ -18,24 +17,26 @@ export const main = async (argv: readonly string[], env: Environment, io: CliIo 
   return status
 }
 
+/** A plain `x0x exec` loads nothing of the other commands, which are a bundle of their own. */
 const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Promise<number> => {
-  const dashes = argv.indexOf('--')
-  const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
-  return reported(io, json, async () => {
-    const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
-    if (parsed.kind === 'line') return runCommand(io, env, parsed.line)
-    if (parsed.kind === 'help') return (await import('./other-commands.ts')).printHelp(io, parsed)
-    await write(io.stdout, `${VERSION}\n`)
-    return 0
+  const line = plainExec(argv)
+  if (line === null) return (await import('./other-commands.ts')).runOther(io, env, argv)
+  return reported(io, line.has('json'), async () => {
+    const [agent] = line.words
+    if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
+    const carried = carriedCommand(line, 1)
+    const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
+    return runExec(contextOf(io, env, line), { agent, argv: carried, timeout, stdinFile, raw: line.has('raw') })
   })
 }
 
-/** A plain `x0x exec` loads nothing of the other commands, which are a bundle of their own. */
-const runCommand = async (io: CliIo, env: Environment, line: CommandLine): Promise<number> => {
-  if (line.command !== 'exec' || line.has('cancel')) return (await import('./other-commands.ts')).runOther(io, env, line)
-  const [agent] = line.words
-  if (agent === undefined) throw usageError('no agent given', 'x0x exec AGENT -- ARGV...')
-  const argv = carriedCommand(line, 1)
-  const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
-  return runExec(contextOf(io, env, line), { agent, argv, timeout, stdinFile, raw: line.has('raw') })
+/** Null for any other line, and for one that makes no sense. */
+const plainExec = (argv: readonly string[]): CommandLine | null => {
+  try {
+    const parsed = parseCommandLine(PLAIN_X0X, argv, usageError)
+    return parsed.kind === 'line' && parsed.line.command === 'exec' && !parsed.line.has('cancel') ? parsed.line : null
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) return null
+    throw error
+  }
 }

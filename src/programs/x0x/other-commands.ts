@@ -1,10 +1,12 @@
 import type { Environment } from '../../base/environment.ts'
+import { VERSION } from '../../base/version.ts'
 import type { CommandPath } from '../../command-line/command.ts'
 import { helpText } from '../../command-line/help.ts'
-import type { CommandLine } from '../../command-line/parse.ts'
+import { parseCommandLine, type CommandLine } from '../../command-line/parse.ts'
+import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
-import { reported } from './failure.ts'
+import { reported, usageError } from './failure.ts'
 import { write } from './print.ts'
 
 /** Answers the exit status. */
@@ -104,18 +106,28 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
 }
 
 /** Runs a line that is no plain `exec`. Its failures begin and end in this bundle: in another our errors are another class. */
-export const runOther = async (io: CliIo, env: Environment, line: CommandLine): Promise<number> =>
-  reported(io, line.has('json'), async () => {
+export const runOther = async (io: CliIo, env: Environment, argv: readonly string[]): Promise<number> => {
+  const dashes = argv.indexOf('--')
+  const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
+  return reported(io, json, async () => {
+    const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
+    if (parsed.kind === 'help') return printHelp(io, parsed)
+    if (parsed.kind === 'version') {
+      await write(io.stdout, `${VERSION}\n`)
+      return 0
+    }
+    const { line } = parsed
     const run = OTHER_COMMANDS[line.command]
     if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
     return run(contextOf(io, env, line), line)
   })
+}
 
 /** The command line makes no sense. */
 const EXIT_USAGE = 2
 
 /** Help that nobody asked for goes to standard error. */
-export const printHelp = async (io: CliIo, { path, asked }: { readonly path: CommandPath; readonly asked: boolean }): Promise<number> => {
+const printHelp = async (io: CliIo, { path, asked }: { readonly path: CommandPath; readonly asked: boolean }): Promise<number> => {
   await write(asked ? io.stdout : io.stderr, helpText(path, io.stdout.columns))
   return asked ? 0 : EXIT_USAGE
 }

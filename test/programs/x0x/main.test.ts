@@ -339,6 +339,8 @@ test('acl mine: an answer that is none of a daemon is refused, and an older agen
     { ...RULES, ok: false },
     { ...RULES, rules: [{ ...RULE, argv: [] }] },
     { ...RULES, rules: [{ ...RULE, argv: [7] }] },
+    { ...RULES, rules: [{ ...RULE, argv: ['sh', '-c', '<ANY>'] }] },
+    { ...RULES, rules: [{ ...RULE, argv: ['<INT>'] }] },
     { ...RULES, rules: [{ ...RULE, timeout_ms: -1 }] },
     { ...RULES, rules: {} },
   ]
