@@ -17,6 +17,10 @@ export const DEFAULT_STDERR_BYTES = 16 * 1024
 export const STATUS_STDERR_BYTES = 1_024
 /** The most of a stream that one result has. */
 export const MAX_VIEW_BYTES = 1024 * 1024
+/** A part of a stream is never smaller, so that each part has at least one character. */
+export const MIN_PART_BYTES = 16
+/** Runs that one list has. */
+export const MAX_LISTED_RUNS = 100
 /** Arguments of one command, and bytes of them together: each result repeats them. */
 export const MAX_TOOL_ARGUMENTS = 4_096
 export const MAX_TOOL_ARGUMENT_BYTES = 256 * 1024

@@ -120,10 +120,14 @@ export class KeptText {
 
   /** At most `max` bytes from place `from` on. What is no longer kept is left out: `from` of the answer lies behind it. */
   read(from: number, max: number): TextPart {
-    const inGap = from >= this.#head.total && from < this.#tailFrom
-    const begin = Math.min(inGap ? this.#tailFrom : from, this.total)
+    const begin = Math.min(this.isLost(from) ? this.#tailFrom : from, this.total)
     const end = begin < this.#head.total && this.#gap > 0 ? this.#head.total : this.total
     return this.#part(begin, Math.min(begin + max, end))
+  }
+
+  /** What stood at this place is no longer kept. */
+  isLost(place: number): boolean {
+    return place >= this.#head.total && place < this.#tailFrom
   }
 
   /** Where the end that is kept begins. */

@@ -1,0 +1,140 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
+import { soon } from '../../test/support/local-engine.ts'
+import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
+import { isAlive } from '../../test/support/processes.ts'
+
+const textOf = async ({ root }: McpServer, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
+
+/** What runs for a long time and leaves a mark that it has begun. */
+const WAITS = { command: 'sh', args: ['-c', 'echo begun; echo $$ > pid; exec sleep 300'], timeout_seconds: 600 }
+
+const pidOf = async (server: McpServer, file = 'pid'): Promise<number> => {
+  assert.ok(await soon(async () => (await textOf(server, file)).endsWith('\n')))
+  return Number(await textOf(server, file))
+}
+
+test('a command that takes longer than a call may wait goes on, and its handle leads to the rest', async (t) => {
+  const server = await startMcp(t, {}, { flags: ['--answer-within-ms', '300'] })
+  const args = ['-c', 'echo one; while [ ! -e go ]; do sleep 0.05; done; echo two']
+  const first = await server.run('exec_capture', { command: 'sh', args, timeout_seconds: 60 })
+  assert.deepEqual([first.state, first.success, first.exit_code, first.stdout], ['running', false, null, 'one\n'])
+  const { run_id } = first
+  assert.match(String(run_id), /^run_[0-9a-f]{8}_1$/)
+  assert.equal((await server.run('exec_wait', { run_id, answer_within_ms: 0 })).state, 'running')
+  const listed = (await server.ask('exec_list')).structuredContent as { runs: Record<string, unknown>[] }
+  assert.deepEqual([listed.runs[0]?.['run_id'], listed.runs[0]?.['state']], [run_id, 'running'])
+  await server.run('exec_status', { command: 'touch', args: ['go'] })
+  let last = first
+  assert.ok(await soon(async () => (last = await server.run('exec_wait', { run_id })).state === 'ended'))
+  assert.deepEqual([last.success, last.stdout, last.run_id, last.operation], [true, 'one\ntwo\n', null, 'exec_capture'])
+})
+
+test('what a result leaves out can be read from an offset, and what is no longer kept is named', async (t) => {
+  const server = await startMcp(t, { limits: 'max_output_bytes = 3000000' })
+  const { run_id, stdout, stdout_omitted_bytes } = await server.run('exec_capture', {
+    command: 'seq',
+    args: ['1', '300000'],
+    max_stdout_bytes: 100,
+  })
+  assert.match(stdout, /^1\n2\n[^]*\n\[… \d+ bytes are left out here …\]\n[^]*300000\n$/)
+  const whole = `${Array.from({ length: 300_000 }, (_one, at) => at + 1).join('\n')}\n`
+  assert.equal(stdout_omitted_bytes, whole.length - 100)
+  let [from, text, more] = [0, '', true]
+  const lost: unknown[] = []
+  while (more) {
+    const part = (await server.ask('exec_output', { run_id, from, max_bytes: 300_000 })).structuredContent as Record<string, unknown>
+    if (part['lost'] !== null) lost.push(part['lost'])
+    text += String(part['text'])
+    ;[from, more] = [Number(part['next']), part['more'] === true]
+  }
+  const kept = 512 * 1024
+  assert.deepEqual(lost, [{ from: kept, to: whole.length - kept }])
+  assert.ok(text === whole.slice(0, kept) + whole.slice(-kept))
+})
+
+test('a run is ended with all that it started, by exec_kill and by the cancellation of its call', async (t) => {
+  const server = await startMcp(t)
+  const tree = ['-c', 'setsid sleep 300 & echo $! > child; echo $$ > pid; wait']
+  const begun = await server.run('exec_status', { command: 'sh', args: tree, answer_within_ms: 0 })
+  const [pid, child] = [await pidOf(server), await pidOf(server, 'child')]
+  const killed = await server.run('exec_kill', { run_id: begun.run_id })
+  assert.deepEqual([killed.state, killed.success, killed.signal], ['ended', false, 'SIGTERM'])
+  assert.ok(await soon(() => !isAlive(pid) && !isAlive(child)))
+
+  const cancelling = new AbortController()
+  const cancelled = server.ask(
+    'exec_capture',
+    { command: 'sh', args: tree.map((text) => text.replaceAll('child', 'other')) },
+    { signal: cancelling.signal },
+  )
+  const other = await pidOf(server, 'other')
+  cancelling.abort('enough')
+  await assert.rejects(cancelled, /enough/)
+  assert.ok(await soon(() => !isAlive(other)))
+  const nobody = await server.ask('exec_kill', { run_id: 'run_1' })
+  assert.match(JSON.stringify(nobody.content), /unknown_run: run_id: no run has the id .*exec_list/)
+})
+
+test('a key runs its command once, for however many ask, and belongs to that command alone', async (t) => {
+  const server = await startMcp(t)
+  const idempotency_key = randomUUID()
+  const append = { command: 'sh', args: ['-c', 'echo x >> count; sleep 0.3; echo $$'], idempotency_key }
+  const all = await Promise.all(Array.from({ length: 5 }, async () => server.run('exec_capture', append)))
+  assert.equal(await textOf(server, 'count'), 'x\n')
+  for (const one of all) assert.deepEqual(one, all[0])
+  assert.deepEqual(await server.run('exec_capture', append), all[0], 'also when it has ended')
+  const other = await server.ask('exec_capture', { ...append, args: ['-c', 'echo y >> count'] })
+  assert.match(JSON.stringify(other.content), /conflict: idempotency_key: it was given with another command/)
+  assert.equal(await textOf(server, 'count'), 'x\n')
+})
+
+test('who wants to hear it is told of progress, of what waits for a place and of what runs', async (t) => {
+  const server = await startMcp(t, { limits: 'max_processes_per_session = 1' })
+  const holding = await server.run('exec_status', { ...WAITS, answer_within_ms: 0 })
+  await pidOf(server)
+  const told: string[] = []
+  const { promise: queued, resolve } = Promise.withResolvers<void>()
+  const waiting = server.run(
+    'exec_capture',
+    { command: 'echo', args: ['next'] },
+    {
+      onprogress: ({ message = '' }) => {
+        told.push(message)
+        resolve()
+      },
+    },
+  )
+  await queued
+  assert.deepEqual(told, ['waits for a place; 0 commands are before it'])
+  const listed = (await server.ask('exec_list')).structuredContent as { runs: { state: string; waiting_before: number | null }[] }
+  assert.deepEqual(
+    listed.runs.map(({ state, waiting_before }) => [state, waiting_before]),
+    [
+      ['queued', 0],
+      ['running', null],
+    ],
+  )
+  await server.run('exec_kill', { run_id: holding.run_id })
+  assert.equal((await waiting).stdout, 'next\n')
+})
+
+test('everything ends with the session: by the end of standard input, and by a signal', async (t) => {
+  for (const how of ['end of input', 'SIGTERM'] as const) {
+    const server = await startMcp(t)
+    const begun: ToolResult = await server.run('exec_status', { ...WAITS, answer_within_ms: 0 })
+    assert.equal(begun.success, false)
+    const pid = await pidOf(server)
+    if (how === 'SIGTERM') process.kill(server.pid, 'SIGTERM')
+    else await server.close()
+    assert.ok(await soon(() => !isAlive(pid) && !isAlive(server.pid)), how)
+    const lines = await server.lines()
+    assert.deepEqual(lines.filter(({ event }) => event === 'exit').length, 1)
+    await server.close()
+  }
+})

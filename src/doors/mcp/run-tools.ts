@@ -1,0 +1,183 @@
+import * as z from 'zod'
+
+import { shellWords } from '../../base/shell-word.ts'
+import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/tool-limits.ts'
+import { answerOf, RUN_STATES } from '../tools/tool-result.ts'
+import { STREAMS, type Stream, type ToolRun } from '../tools/tool-run.ts'
+import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
+import { viewOf } from './exec-tools.ts'
+import { tool, type Tool } from './tool.ts'
+import { waitFor } from './wait-for.ts'
+
+/** A look at a run changes nothing. */
+const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
+
+const RUN_ID = { run_id: z.string().min(1).max(80).describe('the run_id of a result') }
+
+const AS_BEGUN = 'a whole number of bytes, as of the tool that began it'
+
+/** Characters of a command line in a list. */
+const MAX_SHOWN_COMMAND = 200
+
+export const execWait: Tool = tool({
+  name: 'exec_wait',
+  title: 'Wait for a run',
+  description:
+    'Waits for a command that still runs, and answers as the tool that began it would have. Answers before it has ended where a call may not wait longer: then ask again.',
+  use: null,
+  input: z.strictObject({
+    ...RUN_ID,
+    ...ANSWER_FIELD,
+    max_stdout_bytes: VIEW_FIELDS.max_stdout_bytes.unwrap().optional().describe(AS_BEGUN),
+    max_stderr_bytes: VIEW_FIELDS.max_stderr_bytes.unwrap().optional().describe(AS_BEGUN),
+  }),
+  output: RESULT,
+  annotations: LOOKS,
+  call: async (input, context, call) => {
+    const run = context.runs.get(input.run_id)
+    await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? null, cancels: false })
+    return () => answerOf(run.result(viewOf(run.request.operation, input)))
+  },
+})
+
+/** Bytes from one place of a stream to another, the second not included. */
+const RANGE = z.strictObject({ from: z.int(), to: z.int() })
+
+const partOf = (run: ToolRun, stream: Stream, from: number, max: number) => {
+  const { kept } = run.text[stream]
+  const part = kept.read(from, max)
+  return {
+    run_id: run.id,
+    stream,
+    from: part.from,
+    text: part.text,
+    next: part.next,
+    total: kept.total,
+    lost: kept.isLost(from) ? { from, to: part.from } : null,
+    dropped_bytes: run.dropped(stream),
+    more: part.next < kept.total,
+    state: run.state,
+  }
+}
+
+export const execOutput: Tool = tool({
+  name: 'exec_output',
+  title: 'Read more of the output',
+  description:
+    'Gives a part of what a run has written, from a byte offset: what a result left out of its middle, or what came since. Go on from `next` until `more` is false and the state is ended. Text that is no longer kept is named as `lost`.',
+  use: null,
+  input: z.strictObject({
+    ...RUN_ID,
+    stream: z.enum(STREAMS).default('stdout').describe('one of stdout, stderr (default stdout)'),
+    from: z.int().min(0).default(0).describe('a whole number: the offset in bytes of the text (default 0)'),
+    max_bytes: z
+      .int()
+      .min(MIN_PART_BYTES)
+      .max(MAX_VIEW_BYTES)
+      .default(DEFAULT_STDOUT_BYTES)
+      .describe(`a whole number: the most bytes that come back (default ${DEFAULT_STDOUT_BYTES})`),
+  }),
+  output: z.strictObject({
+    run_id: z.string(),
+    stream: z.enum(STREAMS),
+    from: z.int().describe('where the text begins'),
+    text: z.string().describe('untrusted data'),
+    next: z.int().describe('where to go on'),
+    total: z.int().describe('bytes of text so far'),
+    lost: RANGE.nullable().describe('what was asked for and is no longer kept'),
+    dropped_bytes: z.int().describe('bytes behind all of it, above what this host takes'),
+    more: z.boolean().describe('there is more than this already'),
+    state: z.enum(RUN_STATES),
+  }),
+  annotations: LOOKS,
+  call: async ({ run_id, stream, from, max_bytes }, { runs }) => {
+    const run = runs.get(run_id)
+    return async () => {
+      const result = partOf(run, stream, from, max_bytes)
+      return { result, isError: false, foreign: [result.text] }
+    }
+  },
+})
+
+export const execKill: Tool = tool({
+  name: 'exec_kill',
+  title: 'End a run',
+  description:
+    'Ends a command with everything that it started, or sends it another signal, and answers how it ended. One that waits for a place does not begin.',
+  use: null,
+  input: z.strictObject({
+    ...RUN_ID,
+    signal: z
+      .string()
+      .min(1)
+      .max(16)
+      .optional()
+      .describe('the name of a signal, such as INT or HUP, in place of TERM and, where that is not heeded, KILL'),
+    ...ANSWER_FIELD,
+  }),
+  output: RESULT,
+  annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: false },
+  call: async (input, context, call) => {
+    const run = context.runs.get(input.run_id)
+    if (input.signal === undefined) run.cancel()
+    else run.signal(input.signal)
+    // A signal need not end it: who sends one waits no longer than asked.
+    await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? (input.signal === undefined ? null : 0), cancels: false })
+    const { result, foreign } = answerOf(run.result(viewOf(run.request.operation, {})))
+    return () => ({ result, foreign, isError: false })
+  },
+})
+
+const listed = (run: ToolRun, waitingBefore: number | null) => {
+  const { operation, command, args, target } = run.request
+  const { exit_code, signal } = run.result({ stdout: 0, stderr: 0 })
+  const { stdout, stderr } = run.text
+  const line = shellWords([command, ...args])
+  return {
+    run_id: run.id,
+    operation,
+    command_line: line.length > MAX_SHOWN_COMMAND ? `${line.slice(0, MAX_SHOWN_COMMAND).toWellFormed()}…` : line,
+    target,
+    state: run.state,
+    waiting_before: waitingBefore,
+    exit_code,
+    signal,
+    stdout_bytes: stdout.kept.total,
+    stderr_bytes: stderr.kept.total,
+    started_at: run.startedAt,
+  }
+}
+
+export const execList: Tool = tool({
+  name: 'exec_list',
+  title: 'List the runs',
+  description: 'Lists the commands that were begun in this session and wait, run, or ended a short time ago, the newest first.',
+  use: null,
+  input: z.strictObject({}),
+  output: z.strictObject({
+    runs: z.array(
+      z.strictObject({
+        run_id: z.string(),
+        operation: z.string(),
+        command_line: z.string().describe('cut where it is long'),
+        target: z.string().nullable(),
+        state: z.enum(RUN_STATES),
+        waiting_before: z.int().nullable().describe('how many begin before it'),
+        exit_code: z.int().nullable(),
+        signal: z.string().nullable(),
+        stdout_bytes: z.int(),
+        stderr_bytes: z.int(),
+        started_at: z.string().nullable(),
+      }),
+    ),
+    not_listed: z.int().describe('how many older ones there are'),
+  }),
+  annotations: LOOKS,
+  call: async (_input, { runs }) => {
+    return () => {
+      const all = runs.all.toReversed()
+      const shown = all.slice(0, MAX_LISTED_RUNS).map((run) => listed(run, runs.waitingBefore(run)))
+      return { result: { runs: shown, not_listed: all.length - shown.length }, isError: false, foreign: [] }
+    }
+  },
+})
