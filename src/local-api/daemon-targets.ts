@@ -1,5 +1,6 @@
 import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
 import type { TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
+import type { ReachedTarget } from '../executor/port/local-executor.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'
 import type { LocalApi } from './local-api.ts'
@@ -32,17 +33,24 @@ export class DaemonTargets implements TargetRunner {
       .catch(() => undefined)
   }
 
+  async reach(target: string, signal: AbortSignal): Promise<ReachedTarget> {
+    const call = { method: 'POST', path: '/agents/connect', body: { agent: target }, signal } as const
+    const { agent_id, machine_id, decision } = await this.#daemon().json<ReachedTarget>(call).catch(withRemedy)
+    return { agent_id, machine_id, decision }
+  }
+
   async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
     const api = this.#daemon()
     const proof = this.#asOperator ? runProver({ api })(body) : {}
-    try {
-      return await api.open({ method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal })
-    } catch (error) {
-      const next = isAppError(error) ? REMEDIES[error.code] : undefined
-      if (!isAppError(error) || next === undefined) throw error
-      throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
-    }
+    const headers = { accept: RAW_RUN_TYPE, ...proof }
+    return api.open({ method: 'POST', path: '/exec/run', body, headers, signal }).catch(withRemedy)
   }
+}
+
+const withRemedy = (error: unknown): never => {
+  const next = isAppError(error) ? REMEDIES[error.code] : undefined
+  if (!isAppError(error) || next === undefined) throw error
+  throw new AppError(error.code, `${error.message}; ${next}`, { cause: error, data: { ...error.data } })
 }
 
 const REMEDIES: Partial<Record<ErrorCode, string>> = {

@@ -9,10 +9,10 @@ import type { Executable } from './permit.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }
-  /** No such program, or what stands there may not be executed. */
-  | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly detail: string }
+  /** No such program, or what stands there may not be executed: then `path` says where. */
+  | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly path: string | null; readonly detail: string }
   /** Somebody else could put another program in its place, or in that of an interpreter that runs it. */
-  | { readonly kind: 'unsafe'; readonly detail: string }
+  | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string }
 
 /**
  * The program that a name stands for: an absolute path as it is, a bare name in `path`. It is
@@ -21,16 +21,17 @@ export type ExecutableLookup =
 export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
   const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
   if (name === '' || (name.includes('/') && !isAbsolute(name)))
-    return { kind: 'missing', why: 'not_found', detail: `${JSON.stringify(name)} is neither an absolute path nor a bare name` }
+    return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} is neither an absolute path nor a bare name` }
   for (const candidate of candidates) {
     const executable = executableAt(candidate)
     if (executable) return judged(executable, path)
   }
   // As execvp(3): what may not be executed is passed over, and told of where nothing else is found.
   const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
-  if (barred !== undefined) return { kind: 'missing', why: 'not_executable', detail: `${barred} is there and may not be executed` }
+  if (barred !== undefined)
+    return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} is there and may not be executed` }
   const where = isAbsolute(name) ? 'does not exist' : `is in no directory of ${path}`
-  return { kind: 'missing', why: 'not_found', detail: `${JSON.stringify(name)} ${where}` }
+  return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where}` }
 }
 
 /** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */
@@ -63,9 +64,9 @@ const executableAt = (path: string): Executable | null =>
 const judged = (executable: Executable, path: string): ExecutableLookup => {
   try {
     const problems = [...writableByOthers(executable.path), ...interpreterProblems(executable.path, finderIn(path))]
-    return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', detail: problems.join('; ') }
+    return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', path: executable.path, detail: problems.join('; ') }
   } catch (error) {
-    return { kind: 'unsafe', detail: errorText(error) }
+    return { kind: 'unsafe', path: executable.path, detail: errorText(error) }
   }
 }
 

@@ -21,6 +21,11 @@ export const MAX_VIEW_BYTES = 1024 * 1024
 export const MIN_PART_BYTES = 16
 /** Runs that one list has. */
 export const MAX_LISTED_RUNS = 100
+/** What `read_file` gives of a file where its caller names nothing. */
+export const DEFAULT_READ_BYTES = 32 * 1024
+/** Entries or matches of one look into directories: what a caller gets who names nothing, and what it may ask for. */
+export const DEFAULT_LISTED = 200
+export const MAX_TOOL_LISTED = 2_000
 /** Arguments of one command, and bytes of them together: each result repeats them. */
 export const MAX_TOOL_ARGUMENTS = 4_096
 export const MAX_TOOL_ARGUMENT_BYTES = 256 * 1024

@@ -39,7 +39,7 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready: (one) => transport.room(one) })
   const answering = transport.answering.bind(transport)
   const { answerWithinMs, tools } = init
-  const handle = serveStdio(() => mcpServer({ runs, sessions, clock, answerWithinMs, answering }, tools), {
+  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering }, tools), {
     transport,
     onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
   })

@@ -3,6 +3,7 @@ import type * as z from 'zod'
 import type { ToolAnnotations } from '@modelcontextprotocol/server'
 
 import type { Clock } from '../../base/clock.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { checkWith } from '../check-with.ts'
 import type { ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
@@ -10,6 +11,7 @@ import type { ToolSessions } from '../tools/tool-sessions.ts'
 
 /** What tools work with. */
 export interface ToolContext {
+  readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach'>
   readonly runs: ToolRuns
   readonly sessions: ToolSessions
   readonly clock: Clock

@@ -10,8 +10,8 @@ import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
-import { fromBase64 } from '../../protocol/text.ts'
 import { parseWith } from '../check-with.ts'
+import { contentBytes } from '../content-bytes.ts'
 import { unfinished } from './output-text.ts'
 import {
   SessionMethods,
@@ -34,15 +34,6 @@ export const UNREAD_MS = 60_000
 
 /** What a terminal has in place of the pipes of a process. */
 const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
-
-const decode = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
-  const bytes = encoding === 'base64' ? fromBase64(text) : Buffer.from(text)
-  if (bytes === null) throw new AppError('bad_request', `${field}: not base64`)
-  if (encoding === 'utf8' && !text.isWellFormed()) throw new AppError('bad_request', `${field}: not valid Unicode`)
-  if (bytes.length > max)
-    throw new AppError('resource_limit', `${field}: at most ${max} bytes`, { data: { limit: field, asked: bytes.length, max } })
-  return bytes
-}
 
 /** Bytes that are no UTF-8 become U+FFFD, and `lossy` says so. */
 const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64'): { content: string | Base64; lossy?: true } => {
@@ -97,12 +88,12 @@ export class Methods {
       result: { ok: this.#process(session_id, process_id).run.signal(signal) },
     }),
     'exec.input': async ({ session_id, process_id, data, encoding, eof }) => {
-      const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
+      const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
     },
     'pty.open': async (params) => this.#openTerminal(params),
     'pty.input': async ({ session_id, pty_id, data, encoding }) => {
-      const bytes = decode(data, encoding, 'data', MAX_INLINE_STDIN)
+      const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
     },
     'pty.resize': async ({ session_id, pty_id, cols, rows }) => {
@@ -117,7 +108,7 @@ export class Methods {
     },
     'fs.read': async (params) => this.#read(params),
     'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
-      const data = decode(content, encoding, 'content', MAX_FILE_CHUNK)
+      const data = contentBytes(content, encoding, 'content', MAX_FILE_CHUNK)
       const call = { method: 'fs.write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data } as const
       const written = await this.#file(call)
       giveBack(data)
@@ -133,8 +124,8 @@ export class Methods {
         method: 'fs.edit',
         session: session_id,
         path,
-        old_string: decode(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
-        new_string: decode(new_string, 'utf8', 'new_string', MAX_FILE_CHUNK),
+        old_string: contentBytes(old_string, 'utf8', 'old_string', MAX_FILE_CHUNK),
+        new_string: contentBytes(new_string, 'utf8', 'new_string', MAX_FILE_CHUNK),
         replace_all,
         expected_mtime: timeText(expected_mtime),
       }),
@@ -143,7 +134,7 @@ export class Methods {
         method: 'fs.patch',
         session: session_id,
         path: cwd,
-        patch_text: decode(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK),
+        patch_text: contentBytes(patch_text, 'utf8', 'patch_text', MAX_FILE_CHUNK),
       }),
   }
 
@@ -274,7 +265,7 @@ const runOf = (session: string, argv: readonly string[], params: Params<'exec.st
     shell: params.shell || params.login,
     cwd: params.cwd ?? null,
     env: params.env,
-    stdin: params.stdin === undefined ? NO_BYTES : decode(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
+    stdin: params.stdin === undefined ? NO_BYTES : contentBytes(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
     input: params.stdin_open,
     // 0 asks for the usual time, as existing clients do.
     timeout_ms: params.timeout_ms === undefined || params.timeout_ms === 0 ? null : params.timeout_ms,

@@ -1,8 +1,19 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { lookUpCommand } from '../../policy/local/look-up-command.ts'
+import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { capabilityNamesOf } from '../../protocol/rexd-names.ts'
-import type { FileAnswer, FileCall, LocalExecutor, LocalRun, LocalRunSink, RunStart, SessionOpening } from '../port/local-executor.ts'
+import type {
+  FileAnswer,
+  FileCall,
+  LocalExecutor,
+  LocalRun,
+  LocalRunSink,
+  ReachedTarget,
+  RunStart,
+  SessionOpening,
+} from '../port/local-executor.ts'
 import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
@@ -43,6 +54,23 @@ export class DoorCalls implements LocalExecutor {
 
   async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {
     return this.#call(async () => startRun(this.#engine, this.#engine.session(start.session), start, sink))
+  }
+
+  async lookUp(session: string, command: string): Promise<CommandLookup> {
+    return this.#call(async () => {
+      const { rights } = this.#engine.session(session)
+      if (rights.target !== null) throw new AppError('unsupported_capability', 'a target does not tell what programs it has')
+      return lookUpCommand(command, this.#engine.components.policy, rights)
+    })
+  }
+
+  async reach(session: string, signal: AbortSignal): Promise<ReachedTarget> {
+    return this.#call(async () => {
+      const { target } = this.#engine.session(session).rights
+      const { targets } = this.#engine.components
+      if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
+      return targets.reach(target, signal)
+    })
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {

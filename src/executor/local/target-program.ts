@@ -7,6 +7,7 @@ import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
 import type { RunPart } from '../../protocol/run-events.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
+import type { ReachedTarget } from '../port/local-executor.ts'
 import type { Program } from '../runs/execution.ts'
 
 /** A command for another agent, which its ACL allows or not. */
@@ -26,6 +27,8 @@ export interface TargetRunner {
   run(request: TargetRequest, signal: AbortSignal): AsyncIterable<RunPart>
   /** Ends the run; its `exit` still comes. */
   cancel(id: RequestId): Promise<void>
+  /** Links with the target and proves both ends; runs nothing. Throws why it is not reached. */
+  reach(target: string, signal: AbortSignal): Promise<ReachedTarget>
 }
 
 export interface TargetProgramInit {

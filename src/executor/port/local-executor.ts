@@ -1,3 +1,4 @@
+import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
@@ -127,6 +128,14 @@ export interface LocalRun {
   hangUp(): void
 }
 
+/** A target that answered. */
+export interface ReachedTarget {
+  readonly agent_id: string
+  readonly machine_id: string
+  /** What the trust rules of this host's daemon say of it. */
+  readonly decision: string
+}
+
 /** Everything throws the `AppError` that refuses it, `unknown_session` among them. */
 export interface LocalExecutor {
   open(opening: SessionOpening): Promise<{ readonly session: string; readonly grant: SessionGrant }>
@@ -138,5 +147,9 @@ export interface LocalExecutor {
     refusal: { readonly method: string; readonly code: 'unknown_session' | 'unknown_process'; readonly detail: string },
   ): Promise<void>
   file(call: FileCall): Promise<FileAnswer>
+  /** What a run in this session would start, on this host. Throws `unsupported_capability` for a session of a target. */
+  lookUp(session: string, command: string): Promise<CommandLookup>
+  /** Asks the target of a session whether it answers; runs nothing. Throws `conflict` for a session of this host, and why it does not answer. */
+  reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
   start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
 }

@@ -152,14 +152,14 @@ const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy):
   return refused('command_denied', `env: ${variable} may not be set; security.allow_env lists those that may`, { variable, allow_env })
 }
 
-const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
+export const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
 
 /**
  * Denials also by the file that is meant, whatever name or link it is called by; but of one that is many programs,
  * the name says which.
  */
-const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
+export const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
   if (fits(rule, argv)) return true
   const [name = '', ...rest] = rule.argv
   const same =

@@ -3,14 +3,19 @@ import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
-import { TOOLS } from '../../doors/mcp/tools.ts'
-import { CAPABILITY_NAMES } from '../../protocol/rexd-names.ts'
+import { toolsFor } from '../../doors/mcp/tools.ts'
+import { filesProblem } from '../../fs/held.ts'
+import { CAPABILITY_GROUPS, CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
 
 /** What tools can carry: nothing outlives them, and none has a terminal. */
 const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
+
+/** Without files where the system has no way to hold a directory. */
+const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> =>
+  filesProblem() === null ? granted : new Set([...granted].filter((one) => !CAPABILITY_GROUPS.fs.some((file) => file === one)))
 
 /** Serves standard input and output until they end; answers the exit status. */
 export const serve = async ({ whoami, config: file, answerWithinMs }: McpFlags, env: Environment): Promise<number> => {
@@ -22,7 +27,11 @@ export const serve = async ({ whoami, config: file, answerWithinMs }: McpFlags, 
   try {
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
-    await serveMcp(components, { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools: TOOLS }, stop.signal)
+    await serveMcp(
+      components,
+      { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools: toolsFor(grantedHere(config.policy.granted)) },
+      stop.signal,
+    )
   } finally {
     logStopFailures(log, await local.stop())
   }

@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { chmod, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { fakeDaemon, json } from '../../test/support/fake-daemon.ts'
+import { mcpPlace, startMcp, type McpServer } from '../../test/support/mcp-server.ts'
+
+/** What a tool that answers with an object says. */
+const told = async ({ ask }: McpServer, name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> => {
+  const { isError, structuredContent, content } = await ask(name, args)
+  assert.equal(isError, false, JSON.stringify(content))
+  return structuredContent as Record<string, unknown>
+}
+
+test('which_command finds what a run would start, and what is not there is an answer', async (t) => {
+  const place = await mcpPlace(t)
+  const [real, link, plain] = [join(place.root, 'tool-1'), join(place.root, 'tool'), join(place.root, 'plain')]
+  await writeFile(real, '#!/bin/sh\n')
+  await chmod(real, 0o755)
+  await writeFile(plain, '')
+  await chmod(plain, 0o644)
+  await symlink(real, link)
+  const server = await startMcp(t, {}, { place })
+  const { duration_ms, ...found } = await told(server, 'which_command', { command: link })
+  assert.ok(Number(duration_ms) >= 0)
+  assert.deepEqual(found, {
+    success: true,
+    operation: 'which_command',
+    command: link,
+    args: [],
+    cwd: null,
+    found: true,
+    path: link,
+    real_path: real,
+    symlink_followed: true,
+    executable: true,
+    searched: null,
+    allowed_arguments: 'any',
+    denial_reason: null,
+    denial_detail: null,
+    launch_error: null,
+    target: null,
+    detail: null,
+  })
+  const bare = await told(server, 'which_command', { command: 'sleep' })
+  const which = spawnSync('/bin/sh', ['-c', 'command -v sleep'], {
+    encoding: 'utf8',
+    env: { PATH: (bare['searched'] as string[]).join(':') },
+  })
+  assert.equal(bare['path'], which.stdout.trim())
+  const kinds = []
+  for (const command of ['no-such-program-x0x', plain]) {
+    const { success, found: there, path, executable, launch_error } = await told(server, 'which_command', { command })
+    kinds.push([success, there, path, executable, (launch_error as { kind: string }).kind])
+    assert.deepEqual(launch_error, (await server.run('exec_status', { command })).launch_error, 'as a run says it')
+  }
+  assert.deepEqual(kinds, [
+    [false, false, null, null, 'not_found'],
+    [false, false, plain, false, 'not_executable'],
+  ])
+})
+
+test('which_command says the denial, and of what is denied not whether it is there', async (t) => {
+  const server = await startMcp(t, { security: 'allow_commands = [{ argv = ["git", "status"] }]\nallow_targets = ["bob"]' })
+  for (const command of ['cat', '/etc/shadow', 'no-such-program-x0x']) {
+    const { found, path, allowed_arguments, denial_reason, launch_error } = await told(server, 'which_command', { command })
+    assert.deepEqual([found, path, allowed_arguments, denial_reason, launch_error], [null, null, 'none', 'command_denied', null])
+  }
+  assert.equal((await told(server, 'which_command', { command: 'git' }))['allowed_arguments'], 'some')
+  const there = await told(server, 'which_command', { command: 'cat', target: 'bob' })
+  assert.deepEqual([there['found'], there['target'], there['success']], [null, 'bob', false])
+  assert.match(String(there['detail']), /a target does not tell/)
+  const { isError, content } = await server.ask('which_command', { command: 'cat', target: 'eve' })
+  assert.equal(isError, true)
+  assert.match(JSON.stringify(content), /unsupported_capability: .*allow_targets/)
+})
+
+test('check_host says within which roots and limits this host runs commands', async (t) => {
+  const server = await startMcp(t, { limits: 'hard_timeout_ms = 60000', security: 'allow_write = false' })
+  const here = await told(server, 'check_host', {})
+  assert.deepEqual([here['success'], here['reachable'], here['problem'], here['agent_id']], [true, true, null, null])
+  assert.deepEqual(here['workspace_roots'], [server.root])
+  assert.deepEqual([...(here['capabilities'] as string[])].toSorted(), ['events', 'exec', 'exec.input', 'fs', 'fs.read'])
+  assert.equal((here['limits'] as Record<string, number>)['hard_timeout_ms'], 60_000)
+})
+
+test('check_host asks the daemon whether a target answers, and runs nothing', async (t) => {
+  const ids = { agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), decision: 'accept' }
+  const { dir, seen } = await fakeDaemon(t, ({ body }, response) => {
+    const { agent } = JSON.parse(body) as { agent: string }
+    if (agent === 'bob') return json(response, 200, { ok: true, ...ids })
+    const code = agent === 'away' ? 'peer_unreachable' : 'unknown_agent'
+    return json(response, agent === 'away' ? 502 : 404, { ok: false, error: code, message: `of ${agent}` })
+  })
+  const server = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: dir } })
+  const bob = await told(server, 'check_host', { target: 'bob' })
+  assert.deepEqual([bob['reachable'], bob['agent_id'], bob['machine_id'], bob['trust']], [true, ids.agent_id, ids.machine_id, 'accept'])
+  assert.deepEqual([bob['capabilities'], bob['workspace_roots']], [['exec', 'events'], []])
+  const away = await told(server, 'check_host', { target: 'away' })
+  assert.deepEqual([away['success'], away['reachable'], away['problem']], [false, false, { code: 'peer_unreachable', message: 'of away' }])
+  const { isError, content } = await server.ask('check_host', { target: 'nobody' })
+  assert.equal(isError, true)
+  assert.match(JSON.stringify(content), /unknown_agent: of nobody/)
+  assert.deepEqual(
+    seen.map(({ method, path }) => `${method} ${path}`),
+    ['POST /agents/connect', 'POST /agents/connect', 'POST /agents/connect'],
+  )
+})
+
+test('a target that does not answer in time, and a daemon that is not there, are answers', async (t) => {
+  const { dir } = await fakeDaemon(t, () => undefined)
+  const flags = ['--answer-within-ms', '300']
+  const silent = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: dir }, flags })
+  const late = await told(silent, 'check_host', { target: 'bob' })
+  assert.deepEqual([late['reachable'], (late['problem'] as { code: string }).code], [false, 'timeout'])
+  const alone = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: join(dir, 'none') } })
+  const gone = await told(alone, 'check_host', { target: 'bob' })
+  assert.deepEqual([gone['reachable'], (gone['problem'] as { code: string }).code], [false, 'daemon_unreachable'])
+})

@@ -1,0 +1,12 @@
+import { AppError } from '../base/errors.ts'
+import { fromBase64 } from '../protocol/text.ts'
+
+/** The bytes that a field of a message stands for. Throws `bad_request`, and `resource_limit` for more than `max`. */
+export const contentBytes = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
+  const bytes = encoding === 'base64' ? fromBase64(text) : Buffer.from(text)
+  if (bytes === null) throw new AppError('bad_request', `${field}: not base64`)
+  if (encoding === 'utf8' && !text.isWellFormed()) throw new AppError('bad_request', `${field}: not valid Unicode`)
+  if (bytes.length > max)
+    throw new AppError('resource_limit', `${field}: at most ${max} bytes`, { data: { limit: field, asked: bytes.length, max } })
+  return bytes
+}

@@ -1,0 +1,166 @@
+import * as z from 'zod'
+
+import { within } from '../../base/clock.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { shown } from '../../base/visible-text.ts'
+import { VERSION } from '../../base/version.ts'
+import type { ReachedTarget } from '../../executor/port/local-executor.ts'
+import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lookup.ts'
+import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
+import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
+
+const targetField = (text: string) => z.string().min(1).optional().describe(text)
+
+const PROBLEM = z.strictObject({ code: z.string(), message: z.string() }).nullable()
+
+/** A target's ACL decides on whole commands, and what its rules are it tells nobody who asks for a program. */
+const UNTOLD = 'a target does not tell which programs it has: exec_status runs one, or says that it is denied or not there'
+
+const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: number): ToolAnswer => {
+  const { found, path, real_path, searched, problem, allowed_arguments, denial } = lookup
+  const result = {
+    success: found === true,
+    operation: 'which_command',
+    command,
+    args: [],
+    cwd: null,
+    duration_ms,
+    found,
+    path: path === null ? null : shown(path),
+    real_path: real_path === null ? null : shown(real_path),
+    symlink_followed: path === null ? null : path !== real_path,
+    executable: path === null ? null : found,
+    searched,
+    allowed_arguments,
+    denial_reason: denial?.code ?? null,
+    denial_detail: denial?.detail ?? null,
+    launch_error: problem === null ? null : { kind: problem.kind, message: shown(problem.detail) },
+    target: null,
+    detail: null,
+  }
+  return { result, isError: false, foreign: [] }
+}
+
+const untoldAnswer = (command: string, target: string, duration_ms: number): ToolAnswer => {
+  const asked = { success: false, operation: 'which_command', command, args: [], cwd: null, duration_ms, found: null }
+  const nothing = { path: null, real_path: null, symlink_followed: null, executable: null, searched: null, allowed_arguments: null }
+  const result = { ...asked, ...nothing, denial_reason: null, denial_detail: null, launch_error: null, target, detail: UNTOLD }
+  return { result, isError: false, foreign: [] }
+}
+
+export const whichCommand: Tool = tool({
+  name: 'which_command',
+  title: 'Is this program there?',
+  description:
+    'Tells whether a program is there and could be run, its path, and whether the configuration allows it. Runs nothing. found: false is an answer.',
+  use: 'is a program there, and allowed? Nothing is run.',
+  input: z.strictObject({
+    command: z.string().min(1).max(4_096).describe('a program: an absolute path, or a bare name that is looked up as a run would'),
+    target: targetField('the name or id of an agent of the mesh (default: this host)'),
+  }),
+  output: z.strictObject({
+    success: z.boolean().describe('it is there, and some arguments of it are allowed'),
+    operation: z.string(),
+    command: z.string(),
+    args: z.array(z.string()),
+    cwd: z.null(),
+    duration_ms: z.number(),
+    found: z.boolean().nullable().describe('a run would start it; null: it is denied, or a target does not tell'),
+    path: z.string().nullable().describe('where it stands, as it would be started'),
+    real_path: z.string().nullable().describe('the file behind every link'),
+    symlink_followed: z.boolean().nullable(),
+    executable: z.boolean().nullable().describe('false: it stands there and may not be executed'),
+    searched: z.array(z.string()).nullable().describe('where a bare name was looked for, in this order'),
+    allowed_arguments: z.enum(ALLOWED_ARGUMENTS).nullable().describe('of this program, by the configuration of this host'),
+    denial_reason: z.string().nullable().describe('no run of it is allowed'),
+    denial_detail: z.string().nullable(),
+    launch_error: z
+      .strictObject({ kind: z.enum(LAUNCH_ERRORS), message: z.string() })
+      .nullable()
+      .describe('what a run would fail with'),
+    target: z.string().nullable().describe('null: this host'),
+    detail: z.string().nullable(),
+  }),
+  annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
+  call: async ({ command, target = null }, { sessions, executor, clock }) => {
+    const begin = clock.monotonic()
+    const took = (): number => Math.round(clock.monotonic() - begin)
+    const answer = await sessions.use(target, async ({ id }) =>
+      target === null ? lookupAnswer(command, await executor.lookUp(id, command), took()) : untoldAnswer(command, target, took()),
+    )
+    return () => answer
+  },
+})
+
+/** Mistakes of who asks; whatever else keeps a target from being reached is the answer. */
+const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
+
+type Reached = { readonly link: ReachedTarget } | { readonly problem: { readonly code: string; readonly message: string } }
+
+const reachTarget = async (id: string, { executor, clock, answerWithinMs }: ToolContext, { signal }: ToolCall): Promise<Reached> => {
+  const late = new AbortController()
+  const dialled: { reached?: Reached } = {}
+  const work = executor.reach(id, AbortSignal.any([signal, late.signal])).then(
+    (link) => (dialled.reached = { link }),
+    (error: unknown) => {
+      if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
+      dialled.reached = { problem: { code: error.code, message: shown(error.message) } }
+    },
+  )
+  await within(clock, answerWithinMs, work)
+  if (dialled.reached !== undefined) return dialled.reached
+  work.catch(() => undefined)
+  late.abort(new AppError('timeout'))
+  return { problem: { code: 'timeout', message: `nothing is known after ${answerWithinMs} ms` } }
+}
+
+export const checkHost: Tool = tool({
+  name: 'check_host',
+  title: 'Does it answer?',
+  description:
+    'Tells whether this host, or an agent of the mesh, can be asked to run commands, and within which roots and limits. Runs nothing.',
+  use: 'does this host, or a target, answer?',
+  input: z.strictObject({ target: targetField('the name or id of an agent of the mesh (default: this host)') }),
+  output: z.strictObject({
+    success: z.boolean(),
+    operation: z.string(),
+    target: z.string().nullable().describe('null: this host'),
+    duration_ms: z.number(),
+    reachable: z.boolean(),
+    problem: PROBLEM.describe('why it is not reached'),
+    version: z.string().nullable().describe('of this server; a target does not tell'),
+    agent_id: z.string().nullable().describe('of the target, as it has proven'),
+    machine_id: z.string().nullable().describe('of the target, as its connection has proven'),
+    trust: z.string().nullable().describe("what this host's daemon makes of the target"),
+    capabilities: z.array(z.string()),
+    workspace_roots: z.array(z.string()).describe('directories that commands and files may be in; a target tells none'),
+    limits: z.record(z.string(), z.int()),
+  }),
+  annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: true },
+  call: async ({ target = null }, context, call) => {
+    const { sessions, clock } = context
+    const begin = clock.monotonic()
+    const { grant, reached } = await sessions.use(target, async (session) => ({
+      grant: session.grant,
+      reached: target === null ? null : await reachTarget(session.id, context, call),
+    }))
+    const problem = reached !== null && 'problem' in reached ? reached.problem : null
+    const link = reached !== null && 'link' in reached ? reached.link : null
+    const result = {
+      success: problem === null,
+      operation: 'check_host',
+      target,
+      duration_ms: Math.round(clock.monotonic() - begin),
+      reachable: problem === null,
+      problem,
+      version: target === null ? VERSION : null,
+      agent_id: link?.agent_id ?? null,
+      machine_id: link?.machine_id ?? null,
+      trust: link?.decision ?? null,
+      capabilities: grant.capabilities,
+      workspace_roots: grant.workspace_roots,
+      limits: grant.limits,
+    }
+    return () => ({ result, isError: false, foreign: [] })
+  },
+})

@@ -1,0 +1,27 @@
+import { AppError, isAppError } from '../../base/errors.ts'
+import { shown } from '../../base/visible-text.ts'
+
+/** What a caller can do about a refusal, by its `data.reason` or its code. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  exists: 'mode "replace" writes over it, "append" goes behind it',
+  changed: 'read_file it again, and expect the mtime that it then has',
+  no_match: 'read_file it again, and give old_string exactly as it stands there, blanks and line ends included',
+  ambiguous: 'give more of the lines around it, or replace_all true',
+  file_not_found: 'list_directory and glob_files show what there is',
+}
+
+const rootsOf = (roots: unknown): string | null => (Array.isArray(roots) ? `files are below ${roots.join(', ')}` : null)
+
+const remedyOf = ({ code, data }: AppError): string | null => {
+  if (code === 'forbidden_path') return rootsOf(data['allowed_roots'])
+  return REMEDIES[String(data['reason'])] ?? REMEDIES[code] ?? null
+}
+
+/** A refusal of the executor, for who called a tool: which argument it is about, and what to do. */
+export const fileRefusal = (error: unknown, argument: string): unknown => {
+  if (!isAppError(error)) return error
+  const { code, message, data } = error
+  const named = /^[a-z_]+: /.test(message) ? message : `${argument}: ${message}`
+  const remedy = remedyOf(error)
+  return new AppError(code, shown(remedy === null ? named : `${named}; ${remedy}`), { cause: error, data: { ...data } })
+}

@@ -1,0 +1,65 @@
+import { realpathSync } from 'node:fs'
+import { posix } from 'node:path'
+
+import { attempt, type ErrorCode } from '../../base/errors.ts'
+import type { CommandLookup } from '../../protocol/command-lookup.ts'
+import { SCRUBBED_PATH } from '../environment.ts'
+import { findExecutable, type ExecutableLookup } from '../executable.ts'
+import { denies, fits } from './authorize.ts'
+import { ungranted, type SessionRights } from './intent.ts'
+import type { CommandRule, LocalPolicy } from './policy.ts'
+
+/** The rule about the program alone, whatever its arguments. */
+const ofProgram = (rule: CommandRule): CommandRule => ({
+  ...rule,
+  argv: rule.argv.slice(0, 1),
+  tokens: rule.tokens.slice(0, 1),
+  anyArguments: true,
+})
+
+const isOfAll = ({ tokens, anyArguments }: CommandRule): boolean => tokens.length === 1 && anyArguments
+
+type Verdict = Pick<CommandLookup, 'allowed_arguments' | 'denial'>
+
+const refusal = (code: ErrorCode, detail: string): Verdict => ({ allowed_arguments: 'none', denial: { code, detail } })
+
+/** What `authorizeLocalRun` may say of some arguments of the program, and what it says of all. */
+const verdictOf = (command: string, lookup: ExecutableLookup, policy: LocalPolicy, { capabilities, target }: SessionRights): Verdict => {
+  if (!capabilities.has('exec')) return refusal('unsupported_capability', ungranted('exec', target).message)
+  const executable = lookup.kind === 'found' ? lookup.executable : null
+  const { allow_commands, deny_commands, env } = policy
+  const isMeant = (rule: CommandRule): boolean => denies(ofProgram(rule), [command], executable, env['PATH'])
+  const always = deny_commands.findIndex((rule) => isOfAll(rule) && isMeant(rule))
+  if (always !== -1) return refusal('command_denied', `security.deny_commands[${always}] forbids this command`)
+  const allowing = allow_commands?.filter((rule) => fits(ofProgram(rule), [command])) ?? null
+  if (allowing?.length === 0) return refusal('command_denied', 'no entry of security.allow_commands allows this command')
+  const isFree = allowing === null || allowing.some(isOfAll)
+  return { allowed_arguments: isFree && !deny_commands.some(isMeant) ? 'any' : 'some', denial: null }
+}
+
+const problemOf = (lookup: ExecutableLookup): CommandLookup['problem'] => {
+  if (lookup.kind === 'found') return null
+  return { kind: lookup.kind === 'missing' ? lookup.why : 'not_executable', detail: lookup.detail }
+}
+
+const UNTOLD = { found: null, path: null, real_path: null, searched: null, problem: null } as const
+
+/**
+ * What a command stands for and whether it may be run: the lookup and the rules are those of `authorizeLocalRun`. Of what is
+ * not allowed it is not told whether it is there, as a run does not tell it either.
+ */
+export const lookUpCommand = (command: string, policy: LocalPolicy, rights: SessionRights): CommandLookup => {
+  const path = policy.env['PATH'] ?? SCRUBBED_PATH
+  const lookup = findExecutable(command, path)
+  const verdict = verdictOf(command, lookup, policy, rights)
+  if (verdict.denial !== null) return { ...UNTOLD, ...verdict }
+  const at = lookup.kind === 'found' ? lookup.executable.path : lookup.path
+  return {
+    found: lookup.kind === 'found',
+    path: at,
+    real_path: at === null ? null : attempt(() => realpathSync(at)),
+    searched: command.includes(posix.sep) ? null : path.split(':'),
+    problem: problemOf(lookup),
+    ...verdict,
+  }
+}
