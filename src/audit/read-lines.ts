@@ -55,9 +55,9 @@ export interface RawLine {
  * The lines of a file in handfuls, in bounded memory whatever the file holds. `atEnd` is called once, when all that there
  * is was read; what has come meanwhile is read as well.
  */
-export async function* readLines(path: string, signal?: AbortSignal, atEnd?: () => Promise<void>): AsyncGenerator<RawLine[]> {
+export async function* readLines(path: string, signal?: AbortSignal, atEnd?: () => Promise<void>, max?: number): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
-  const reader = new LineReader(file, null)
+  const reader = new LineReader(file, null, max)
   let count = 0
   const numbered = (line: Line, complete: boolean): RawLine => ({ number: ++count, bytes: line === 'too_long' ? null : line, complete })
   try {

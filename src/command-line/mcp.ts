@@ -10,6 +10,7 @@ export const MCP: CommandSpec = {
     { flags: '--whoami <name>', text: 'who calls: the name that the journal has of its runs', required: true },
     { flags: '--config <file>', text: 'configuration file, as of rexd', default: DEFAULT_REXD_CONFIG },
     { flags: '--answer-within-ms <ms>', text: "a call is answered by then, whatever its command does (default: the file's, else 45000)" },
+    { flags: '--record <file>', text: 'make this file and write into it what happens to every run, output too, for x0x replay' },
     VERSION_OPTION,
   ],
   examples: [

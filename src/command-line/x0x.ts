@@ -198,6 +198,13 @@ const transcripts: CommandSpec = {
   ],
 }
 
+const replay: CommandSpec = {
+  name: 'replay',
+  text: 'make the results of recorded runs of tools anew and compare: 0 where all are the same, 1 where one differs, 2 where the file is no record',
+  arguments: [{ flags: '<file>', text: 'that x0x mcp --record has written' }],
+  examples: ['x0x mcp --whoami reviewer --record run.jsonl', 'x0x replay run.jsonl'],
+}
+
 const completion: CommandSpec = {
   name: 'completion',
   text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd and rexd',
@@ -238,6 +245,7 @@ export const X0X: CommandSpec = {
     acl,
     audit,
     transcripts,
+    replay,
     completion,
     man,
   ],

@@ -1,3 +1,4 @@
+import { count, flag, isCount, isTable, isText, orMissing, problemOf, text, texts, type FieldCheck } from './field-checks.ts'
 import { hasShape } from './json-shape.ts'
 
 /** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
@@ -43,54 +44,31 @@ export type ParsedEntry = { readonly entry: TranscriptEntry } | { readonly probl
 /** An argv, an environment, and a piece of output for each few milliseconds. */
 const SHAPE = { depth: 4, values: 100_000 }
 
-type Fields = Readonly<Record<string, unknown>>
-
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 
-const isText = (value: unknown): value is string => typeof value === 'string'
-const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0
-const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
-const isTime = (value: unknown): boolean => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value))
 const isPair = (value: unknown): boolean => Array.isArray(value) && value.length === 2 && value.every(isCount)
-const isFlag = (value: unknown): boolean => typeof value === 'boolean'
 
-interface Field {
-  readonly is: (value: unknown) => boolean
-  readonly what: string
-  readonly optional?: true
-}
-
-const text: Field = { is: isText, what: 'a text' }
-const count: Field = { is: isCount, what: 'a count' }
-const flag: Field = { is: isFlag, what: 'true or false' }
+const time: FieldCheck = { is: (value) => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value)), what: 'a time' }
 
 /** In the order in which they are written. */
-const FIELDS: Readonly<Record<keyof TranscriptEntry, Field>> = {
+const FIELDS: Readonly<Record<keyof TranscriptEntry, FieldCheck>> = {
   whoami: text,
   dir: text,
   envs: { is: (value) => isTable(value) && Object.values(value).every(isText), what: 'a table of texts' },
-  exec: { is: (value) => Array.isArray(value) && value.length > 0 && value.every(isText), what: 'a list of texts' },
+  exec: { is: (value) => texts.is(value) && (value as unknown[]).length > 0, what: texts.what },
   exit: { is: Number.isSafeInteger, what: 'a whole number' },
   output: text,
-  error: { ...text, optional: true },
-  time: { is: isTime, what: 'a time' },
-  started_at: { is: isTime, what: 'a time', optional: true },
-  duration_ms: { ...count, optional: true },
-  output_bytes: { ...count, optional: true },
-  output_truncated: { ...flag, optional: true },
-  timing: { is: (value) => Array.isArray(value) && value.every(isPair), what: 'a list of pairs of counts', optional: true },
-  exec_truncated: { ...flag, optional: true },
-  arrival: { ...count, optional: true },
-  missing_before: { ...count, optional: true },
-  continues: { ...text, optional: true },
-}
-
-const problemOf = (line: Fields): string | null => {
-  for (const [name, { is, what, optional }] of Object.entries(FIELDS)) {
-    const value = line[name]
-    if (value === undefined ? optional !== true : !is(value)) return `${name} ${value === undefined ? 'is missing' : `is not ${what}`}`
-  }
-  return null
+  error: orMissing(text),
+  time,
+  started_at: orMissing(time),
+  duration_ms: orMissing(count),
+  output_bytes: orMissing(count),
+  output_truncated: orMissing(flag),
+  timing: orMissing({ is: (value) => Array.isArray(value) && value.every(isPair), what: 'a list of pairs of counts' }),
+  exec_truncated: orMissing(flag),
+  arrival: orMissing(count),
+  missing_before: orMissing(count),
+  continues: orMissing(text),
 }
 
 /** Reads one line, without its line feed. Fields of other programs are left out. */
@@ -103,7 +81,7 @@ export const parseEntry = (bytes: Uint8Array): ParsedEntry => {
     return { problem: 'it is not JSON' }
   }
   if (!isTable(line)) return { problem: 'it is not an object' }
-  const problem = problemOf(line)
+  const problem = problemOf(line, FIELDS)
   if (problem !== null) return { problem }
   const fields = line
   const known = Object.keys(FIELDS).flatMap((name) => (fields[name] === undefined ? [] : [[name, fields[name]] as const]))

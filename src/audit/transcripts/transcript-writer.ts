@@ -3,12 +3,13 @@ import { join } from 'node:path'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { errorText, isAppError } from '../../base/errors.ts'
 import { MAX_TRANSCRIPT_FILE, MAX_WAITING_BYTES, MAX_WAITING_ENTRIES, TRANSCRIPT_FLOORS } from '../../protocol/transcript-limits.ts'
+import { AppendedFile } from '../appended-file.ts'
 import { diskRoom } from '../disk-room.ts'
 import { ArrivalOrder } from './arrival-order.ts'
 import { continuing, encodeEntry, type EndedCommand } from './encode-entry.ts'
 import { removeOldest } from './remove-oldest.ts'
 import { makeTranscriptsDir } from './transcript-directory.ts'
-import { TranscriptFile } from './transcript-file.ts'
+
 import { filesOf, nameAt } from './transcript-names.ts'
 
 export interface TranscriptWriterInit {
@@ -44,10 +45,10 @@ export class TranscriptWriter {
   readonly #init: TranscriptWriterInit
   readonly #order = new ArrivalOrder<Line>({ count: MAX_WAITING_ENTRIES, bytes: MAX_WAITING_BYTES })
   #name: string
-  #file: TranscriptFile
-  #waitingFile: TranscriptFile | null = null
+  #file: AppendedFile
+  #waitingFile: AppendedFile | null = null
   /** Of the file before; its lines are in this one's by the time it is removed. */
-  #oldWaitingFile: TranscriptFile | null = null
+  #oldWaitingFile: AppendedFile | null = null
   /** Name of the transcript that the next line goes on from. */
   #continues: string | null = null
   #queue: Line[] = []
@@ -58,7 +59,7 @@ export class TranscriptWriter {
   #retry: Timer | null = null
   #closed = false
 
-  private constructor(clock: Clock, init: TranscriptWriterInit, name: string, file: TranscriptFile) {
+  private constructor(clock: Clock, init: TranscriptWriterInit, name: string, file: AppendedFile) {
     this.#clock = clock
     this.#init = init
     this.#name = name
@@ -69,7 +70,7 @@ export class TranscriptWriter {
   static async begin({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
     await makeTranscriptsDir(init.directory)
     const name = nameAt(clock.now())
-    const file = await TranscriptFile.create(join(init.directory, filesOf(name).entries))
+    const file = await AppendedFile.create(join(init.directory, filesOf(name).entries))
     const writer = new TranscriptWriter(clock, init, name, file)
     await writer.#removeOldest()
     return writer
@@ -181,7 +182,7 @@ export class TranscriptWriter {
     if (fresh.length > 0) {
       const bytes = Buffer.concat(fresh.map((line) => line.bytes))
       await this.#makeReady(bytes.length)
-      this.#waitingFile ??= await TranscriptFile.create(join(this.#init.directory, filesOf(this.#name).waiting))
+      this.#waitingFile ??= await AppendedFile.create(join(this.#init.directory, filesOf(this.#name).waiting))
       await this.#waitingFile.append(bytes)
       for (const line of fresh) {
         line.isKept = true
@@ -227,7 +228,7 @@ export class TranscriptWriter {
     for (let at = 0; ; at++) {
       const name = nameAt(from + at * 1_000)
       try {
-        this.#file = await TranscriptFile.create(join(this.#init.directory, filesOf(name).entries))
+        this.#file = await AppendedFile.create(join(this.#init.directory, filesOf(name).entries))
         this.#name = name
         return
       } catch (error) {

@@ -7,6 +7,7 @@ import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { ToolSessions, type ToolCaller } from '../tools/tool-sessions.ts'
 import { LineTransport } from './line-transport.ts'
@@ -26,6 +27,8 @@ export interface ServeMcpInit {
   readonly caller: ToolCaller
   readonly answerWithinMs: number
   readonly tools: readonly Tool[]
+  /** Hears what happens to runs; null: nobody records them. */
+  readonly recorder: RunRecorder | null
 }
 
 /**
@@ -36,7 +39,8 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const { executor, clock, log } = components
   const transport = new LineTransport(components)
   const sessions = new ToolSessions({ executor }, init.caller)
-  const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready: (one) => transport.room(one) })
+  const ready = (one: AbortSignal): Promise<void> => transport.room(one)
+  const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
   const answering = transport.answering.bind(transport)
   const { answerWithinMs, tools } = init
   const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering }, tools), {

@@ -2,6 +2,7 @@ import { AppError } from '../../base/errors.ts'
 import type { LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
 import { ModelText } from './model-text.ts'
 import { endOf, NO_END, refusalOf, type RunEnd } from './run-end.ts'
+import { refusalEvent, requestEvent, resultEvent, type RunRecorder } from './run-recorder.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { RunState, ToolResult } from './tool-result.ts'
 
@@ -27,7 +28,9 @@ export class ToolRun implements LocalRunSink {
   readonly text = { stdout: new ModelText(), stderr: new ModelText() }
   /** Aborted when it is not to begin any more. */
   readonly leaving = new AbortController()
-  readonly #ended = Promise.withResolvers<void>()
+  readonly #ended: Promise<void>
+  #settle = (): void => undefined
+  readonly #recorder: RunRecorder | null
   #stdin: Uint8Array
   #run: LocalRun | null = null
   #end: RunEnd | null = null
@@ -36,13 +39,22 @@ export class ToolRun implements LocalRunSink {
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = { stdout: 0, stderr: 0 }
 
-  constructor(init: { readonly id: string; readonly request: ToolRequest; readonly askedAt: number }) {
+  constructor(init: {
+    readonly id: string
+    readonly request: ToolRequest
+    readonly askedAt: number
+    readonly recorder?: RunRecorder | null
+  }) {
     const { stdin, ...request } = init.request
+    // By a form that every runtime of the command line has, which replays runs.
+    this.#ended = new Promise((resolve) => (this.#settle = resolve))
     this.id = init.id
     this.request = request
     this.requestHash = requestHash(init.request)
     this.askedAt = init.askedAt
     this.#stdin = stdin
+    this.#recorder = init.recorder ?? null
+    this.#recorder?.note(this.id, requestEvent(init.request, init.askedAt))
   }
 
   /** ISO 8601; null: it waits, or was refused. */
@@ -61,7 +73,7 @@ export class ToolRun implements LocalRunSink {
 
   /** Settles when all that it wrote is here. */
   get ended(): Promise<void> {
-    return this.#ended.promise
+    return this.#ended
   }
 
   /** Bytes of memory that its texts hold. */
@@ -78,9 +90,11 @@ export class ToolRun implements LocalRunSink {
 
   event(event: LocalRunEvent): void {
     if (event.type === 'warning') {
+      this.#recorder?.note(this.id, { event: 'warning', kind: event.kind })
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
       return
     }
+    this.#recorder?.note(this.id, { event: event.type, data_b64: Buffer.from(event.data).toString('base64') })
     this.#came[event.type] += event.data.length
     this.text[event.type].push(event.data)
   }
@@ -88,8 +102,10 @@ export class ToolRun implements LocalRunSink {
   /** It was accepted; settles as `ended` does. */
   async follow(run: LocalRun): Promise<void> {
     this.#run = run
+    this.#recorder?.note(this.id, { event: 'started', started_at: run.startedAt, cwd: run.cwd })
     if (this.leaving.signal.aborted) run.cancel()
     const outcome = await run.ended
+    this.#recorder?.note(this.id, { event: 'ended', outcome })
     if (outcome !== null)
       this.#dropped = {
         stdout: Math.max(outcome.stdout_bytes_total - this.#came.stdout, 0),
@@ -100,6 +116,7 @@ export class ToolRun implements LocalRunSink {
 
   /** It was not accepted. Throws what is a mistake of ours. */
   refuse(error: unknown): void {
+    this.#recorder?.note(this.id, refusalEvent(error))
     this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'the server failed inside' })
     if (!(error instanceof AppError)) throw error
   }
@@ -121,6 +138,12 @@ export class ToolRun implements LocalRunSink {
   }
 
   result(view: View): ToolResult {
+    const result = this.#result(view)
+    this.#recorder?.note(this.id, resultEvent(view, result))
+    return result
+  }
+
+  #result(view: View): ToolResult {
     const { operation, command, args, target } = this.request
     const end = this.#end ?? NO_END
     const [out, err] = [this.#shown('stdout', view), this.#shown('stderr', view)]
@@ -167,6 +190,6 @@ export class ToolRun implements LocalRunSink {
     for (const stream of STREAMS) this.text[stream].end()
     this.#stdin = new Uint8Array(0)
     this.#end = end
-    this.#ended.resolve()
+    this.#settle()
   }
 }

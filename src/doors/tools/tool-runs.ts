@@ -5,6 +5,7 @@ import { AppError } from '../../base/errors.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { KeyedRuns } from './keyed-runs.ts'
 import { keyHash, requestHash, type ToolRequest } from './tool-request.ts'
+import type { RunRecorder } from './run-recorder.ts'
 import { ToolRun } from './tool-run.ts'
 import type { ToolSession, ToolSessions } from './tool-sessions.ts'
 
@@ -19,6 +20,8 @@ export interface ToolRunsInit {
   readonly caller: string
   /** Resolves when one more may begin; throws the signal's reason. */
   ready(signal: AbortSignal): Promise<void>
+  /** Hears what happens to all of them. */
+  readonly recorder?: RunRecorder | null
 }
 
 /** Runs whose end is known and that can still be asked about, and bytes of their texts. */
@@ -64,7 +67,12 @@ export class ToolRuns {
   #begin(request: ToolRequest): ToolRun {
     if (this.#underWay >= MAX_UNDER_WAY || this.#waitingBytes + request.stdin.length > MAX_WAITING_BYTES)
       throw new AppError('rate_limited', `${this.#underWay} commands run or wait, and no more may: let some of them end first`)
-    const run = new ToolRun({ id: `${this.#prefix}${++this.#count}`, request, askedAt: this.#components.clock.now() })
+    const run = new ToolRun({
+      id: `${this.#prefix}${++this.#count}`,
+      request,
+      askedAt: this.#components.clock.now(),
+      recorder: this.#init.recorder ?? null,
+    })
     this.#runs.set(run.id, run)
     this.#underWay += 1
     this.#waitingBytes += request.stdin.length

@@ -11,6 +11,8 @@ export interface McpFlags {
   readonly config: string
   /** Null: what the configuration says. */
   readonly answerWithinMs: number | null
+  /** Null: nothing is recorded. */
+  readonly record: string | null
 }
 
 const usage = (text: string) => badFlags(text, MCP.name)
@@ -25,5 +27,6 @@ export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
   const ms = line.value('answer-within-ms')
   const problem = ms === null ? null : answerWithinProblem(/^[0-9]+$/.test(ms) ? Number(ms) : NaN)
   if (problem !== null) throw usage(`--answer-within-ms: ${problem}, not ${JSON.stringify(ms)}`)
-  return { whoami, config: line.value('config') ?? DEFAULT_REXD_CONFIG, answerWithinMs: ms === null ? null : Number(ms) }
+  const config = line.value('config') ?? DEFAULT_REXD_CONFIG
+  return { whoami, config, answerWithinMs: ms === null ? null : Number(ms), record: line.value('record') }
 }

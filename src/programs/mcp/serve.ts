@@ -4,11 +4,13 @@ import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
 import { toolsFor } from '../../doors/mcp/tools.ts'
+import { LineRecorder } from '../../doors/tools/run-recorder.ts'
 import { filesProblem } from '../../fs/held.ts'
 import { CAPABILITY_GROUPS, CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
+import { RecordFile } from './record-file.ts'
 
 /** What tools can carry: nothing outlives them, and none has a terminal. */
 const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
@@ -18,22 +20,22 @@ const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> 
   filesProblem() === null ? granted : new Set([...granted].filter((one) => !CAPABILITY_GROUPS.fs.some((file) => file === one)))
 
 /** Serves standard input and output until they end; answers the exit status. */
-export const serve = async ({ whoami, config: file, answerWithinMs }: McpFlags, env: Environment): Promise<number> => {
+export const serve = async ({ whoami, config: file, answerWithinMs, record: path }: McpFlags, env: Environment): Promise<number> => {
   const { config, warnings } = await loadRexdConfig(file, env)
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
+  const record = path === null ? null : await RecordFile.create(path, log)
+  const recorder = record && new LineRecorder({ clock: systemClock, write: (line) => record.write(line) }, { whoami })
   const stop = stopConditions(log, { untilEof: false })
   const local = await startLocalExecutor(config, env, log)
   try {
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
-    await serveMcp(
-      components,
-      { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools: toolsFor(grantedHere(config.policy.granted)) },
-      stop.signal,
-    )
+    const tools = toolsFor(grantedHere(config.policy.granted))
+    await serveMcp(components, { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools, recorder }, stop.signal)
   } finally {
     logStopFailures(log, await local.stop())
+    await record?.close()
   }
   return stop.status() ?? 0
 }

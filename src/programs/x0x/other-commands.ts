@@ -100,6 +100,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       name: line.words[0] ?? '',
       format: line.value('format'),
     }),
+  replay: async (context, { words: [file = ''] }) => (await import('./commands/replay.ts')).runReplay(context, file),
   completion: async (context, { words: [what = ''], behindDashes }) =>
     (await import('./commands/manual.ts')).runCompletion(context, what, behindDashes ?? []),
   man: async (context, { words: [program = 'x0x'] }) => (await import('./commands/manual.ts')).runMan(context, program),

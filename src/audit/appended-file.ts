@@ -2,13 +2,13 @@ import { constants, lstatSync } from 'node:fs'
 import { open, rm, type FileHandle } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-import { syncDirectory } from '../../base/atomic-file.ts'
-import { AppError, errnoOf } from '../../base/errors.ts'
+import { syncDirectory } from '../base/atomic-file.ts'
+import { AppError, errnoOf } from '../base/errors.ts'
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
-/** A file of a transcript that we made and that we alone write: whole lines, on the disk when they are appended. */
-export class TranscriptFile {
+/** A file that we made and that we alone write: whole lines, on the disk when they are appended. */
+export class AppendedFile {
   readonly path: string
   readonly #handle: FileHandle
   readonly #inode: bigint
@@ -21,7 +21,7 @@ export class TranscriptFile {
   }
 
   /** Throws `conflict` where anything has that name already. */
-  static async create(path: string): Promise<TranscriptFile> {
+  static async create(path: string): Promise<AppendedFile> {
     const handle = await open(path, FLAGS, 0o600).catch((error: unknown) => {
       if (errnoOf(error) === 'EEXIST') throw new AppError('conflict', `${path} is there already`, { cause: error, data: { file: path } })
       throw error
@@ -29,7 +29,7 @@ export class TranscriptFile {
     try {
       const { ino } = await handle.stat({ bigint: true })
       await syncDirectory(dirname(path))
-      return new TranscriptFile(path, handle, ino)
+      return new AppendedFile(path, handle, ino)
     } catch (error) {
       await handle.close()
       throw error

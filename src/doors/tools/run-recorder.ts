@@ -1,0 +1,63 @@
+import { createHash } from 'node:crypto'
+
+import type { Clock } from '../../base/clock.ts'
+import { isAppError } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import { visibleJson } from '../../base/visible-text.ts'
+import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
+import { requestHash, type ToolRequest } from './tool-request.ts'
+import { answerOf, type ToolResult } from './tool-result.ts'
+import { framed } from './untrusted-frame.ts'
+
+/** Hears what happens to runs of tools, in the order in which it happens. */
+export interface RunRecorder {
+  note(run: string, event: RunRecordEvent): void
+}
+
+/** Of the text that a model gets for a result, hex. */
+export const textHash = (result: ToolResult): string =>
+  createHash('sha256')
+    .update(framed(JSON.stringify(result), answerOf(result).foreign))
+    .digest('hex')
+
+export const requestEvent = (asked: ToolRequest, askedAt: number): RunRecordEvent => {
+  const { operation, command, args, cwd, target, env, timeout_ms } = asked
+  const request = { operation, command, args, cwd, target, env: Object.keys(env), timeout_ms }
+  return { event: 'request', request, request_hash: requestHash(asked), asked_at: askedAt }
+}
+
+export const refusalEvent = (error: unknown): RunRecordEvent =>
+  isAppError(error)
+    ? { event: 'refused', code: error.code, message: error.message, data: error.data }
+    : { event: 'refused', code: null, message: '', data: {} }
+
+export const resultEvent = (view: { readonly stdout: number; readonly stderr: number }, result: ToolResult): RunRecordEvent => ({
+  event: 'result',
+  view,
+  result: { ...result },
+  text_sha256: textHash(result),
+})
+
+const encoded = (line: RecordLine): Buffer => Buffer.from(`${visibleJson(JSON.stringify(line))}\n`)
+
+/** Says of each run all that its results follow from, as lines of a record. */
+export class LineRecorder implements RunRecorder {
+  readonly #clock: Clock
+  readonly #write: (line: Buffer) => void
+  readonly #began: number
+
+  /** `write` takes the lines, and must not wait. */
+  constructor(components: { readonly clock: Clock; readonly write: (line: Buffer) => void }, init: { readonly whoami: string }) {
+    this.#clock = components.clock
+    this.#write = components.write
+    this.#began = this.#clock.monotonic()
+    const began_at = new Date(this.#clock.now()).toISOString()
+    this.#write(encoded({ event: 'record', version: RECORD_VERSION, x0x: VERSION, whoami: init.whoami, began_at }))
+  }
+
+  note(run: string, event: RunRecordEvent): void {
+    const { event: name, ...fields } = event
+    const ms = Math.round(this.#clock.monotonic() - this.#began)
+    this.#write(encoded({ event: name, run, ms, ...fields } as RecordLine))
+  }
+}

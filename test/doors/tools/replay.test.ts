@@ -1,0 +1,257 @@
+import assert from 'node:assert/strict'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import * as fc from 'fast-check'
+
+import { AppError, isAppError } from '../../../src/base/errors.ts'
+import { Replay, type Difference } from '../../../src/doors/tools/replay.ts'
+import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
+import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
+import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
+import type { LocalOutcome, LocalRun } from '../../../src/executor/port/local-executor.ts'
+import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
+import { runCli } from '../../support/fake-daemon.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const VIEW = { stdout: 64, stderr: 1_024 }
+
+const REQUEST: ToolRequest = {
+  operation: 'exec_capture',
+  command: 'make',
+  args: ['-k', 'all'],
+  cwd: null,
+  target: null,
+  env: { TOKEN: 's3cret-value' },
+  stdin: Buffer.from('s3cret input'),
+  timeout_ms: 30_000,
+}
+
+const OUTCOME: LocalOutcome = {
+  code: 2,
+  signal: null,
+  duration_ms: 12.5,
+  stdout_bytes_total: 900,
+  stderr_bytes_total: 12,
+  truncated: false,
+  denial_reason: null,
+  detail: null,
+  lost: null,
+}
+
+interface Script {
+  readonly outcome?: LocalOutcome | null
+  readonly refusal?: unknown
+  readonly output?: readonly (readonly ['stdout' | 'stderr', string | Buffer])[]
+  readonly timesOut?: boolean
+}
+
+const OUTPUT: Script['output'] = [
+  ['stdout', `\u001b[1mbuilding\u001b[0m é\r\n${'x'.repeat(400)}`],
+  ['stderr', Buffer.from([0x77, 0xff, 0xe2, 0x82])],
+  ['stdout', `${'y'.repeat(400)}\u001b]0;title`],
+  ['stderr', Buffer.from([0xac, 0x0a])],
+]
+
+/** What is recorded of one run that goes as the script says; its result is asked for before, while and after it runs. */
+const recordOf = async ({ outcome = OUTCOME, refusal, output = OUTPUT, timesOut = false }: Script = {}): Promise<string> => {
+  const lines: Buffer[] = []
+  const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
+  const run = new ToolRun({ id: 'run_1', request: REQUEST, askedAt: 1, recorder })
+  run.result(VIEW)
+  if (refusal !== undefined) {
+    if (isAppError(refusal)) run.refuse(refusal)
+    else assert.throws(() => run.refuse(refusal))
+  } else {
+    let end = (_outcome: LocalOutcome | null): void => undefined
+    const ended = new Promise<LocalOutcome | null>((resolve) => (end = resolve))
+    const local = { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', ended } as LocalRun
+    const followed = run.follow(local)
+    for (const [type, data] of output) run.event({ type, data: Buffer.from(data) })
+    if (timesOut) run.event({ type: 'warning', kind: 'duration_cap_hit' })
+    run.result(VIEW)
+    end(outcome)
+    await followed
+  }
+  run.result(VIEW)
+  run.result({ stdout: 0, stderr: 0 })
+  return lines.join('')
+}
+
+const linesOf = (record: string): RecordLine[] =>
+  record
+    .trimEnd()
+    .split('\n')
+    .map((line) => {
+      const parsed = parseRecordLine(Buffer.from(line))
+      assert.ok(typeof parsed === 'object', String(parsed))
+      return parsed
+    })
+
+const replayOf = async (lines: readonly RecordLine[]): Promise<{ readonly replay: Replay; readonly difference: Difference | null }> => {
+  const replay = new Replay()
+  for (const line of lines) {
+    const difference = await replay.take(line)
+    if (difference !== null) return { replay, difference }
+  }
+  return { replay, difference: null }
+}
+
+const SCRIPTS: Readonly<Record<string, Script>> = {
+  'a command that failed': {},
+  'time that was up': { timesOut: true, outcome: { ...OUTCOME, code: null, signal: 15 } },
+  'output above what the host takes': { outcome: { ...OUTCOME, stdout_bytes_total: 1_000_000, truncated: true } },
+  'an end that nobody knows': { outcome: { ...OUTCOME, lost: 'the target is gone' } },
+  'an executor that failed': { outcome: null },
+  'a start that failed on a target': { outcome: { ...OUTCOME, code: null, denial_reason: 'spawn_failed', detail: 'no \u001b[2Jspace' } },
+  'a denial': { refusal: new AppError('command_denied', 'it is not allowed', { data: { reason: 'argv_not_allowed' } }) },
+  'a program that is missing': { refusal: new AppError('file_not_found', 'there is no make', { data: { argv0: 'make' } }) },
+  'a directory that is not allowed': { refusal: new AppError('forbidden_path', 'it is outside', { data: { path: '/etc' } }) },
+  'a mistake of ours': { refusal: new TypeError('x is not a function') },
+  'no output': { output: [] },
+}
+
+for (const [what, script] of Object.entries(SCRIPTS))
+  test(`${what} is replayed to the same results`, async () => {
+    const record = await recordOf(script)
+    const { replay, difference } = await replayOf(linesOf(record))
+    assert.equal(difference, null, JSON.stringify(difference))
+    assert.deepEqual([replay.runs, replay.results, replay.interrupted, replay.complete], [1, script.refusal === undefined ? 4 : 3, 0, true])
+    assert.ok(!record.includes('s3cret'))
+  })
+
+test('a change of any field of any result is found, and named', async () => {
+  const lines = linesOf(await recordOf())
+  for (const [at, line] of lines.entries()) {
+    if (line.event !== 'result') continue
+    for (const field of Object.keys(line.result)) {
+      const value = line.result[field]
+      const other = typeof value === 'string' ? `${value}x` : typeof value === 'number' ? value + 1 : value === null ? 'x' : null
+      for (const result of [
+        { ...line.result, [field]: other },
+        Object.fromEntries(Object.entries(line.result).filter(([name]) => name !== field)),
+      ]) {
+        const { difference } = await replayOf(lines.with(at, { ...line, result }))
+        assert.equal(difference?.field, field, field)
+        assert.equal(difference.run, 'run_1')
+      }
+    }
+    const more = await replayOf(lines.with(at, { ...line, result: { ...line.result, more: 1 } }))
+    assert.equal(more.difference?.field, 'more')
+    const frame = await replayOf(lines.with(at, { ...line, text_sha256: '0' }))
+    assert.equal(frame.difference?.field, 'text_sha256')
+  }
+})
+
+test('a change of what happened changes what follows from it', async () => {
+  const lines = linesOf(await recordOf())
+  const changed = async (event: RecordLine['event'], change: (line: never) => object): Promise<string | undefined> => {
+    const at = lines.findIndex((line) => line.event === event)
+    const other: RecordLine = { ...lines[at]!, ...change(lines[at] as never) }
+    return (await replayOf(lines.with(at, other))).difference?.field
+  }
+  assert.equal(await changed('stdout', () => ({ data_b64: Buffer.from('other').toString('base64') })), 'stdout')
+  assert.equal(await changed('stderr', () => ({ data_b64: '' })), 'stderr')
+  assert.equal(await changed('started', () => ({ cwd: '/elsewhere' })), 'cwd')
+  assert.equal(await changed('ended', () => ({ outcome: { ...OUTCOME, code: 0 } })), 'success')
+  assert.equal(await changed('ended', () => ({ outcome: { ...OUTCOME, duration_ms: 13 } })), 'duration_ms')
+  assert.equal(await changed('request', ({ request }: { request: object }) => ({ request: { ...request, args: [] } })), 'args')
+  for (const event of ['started', 'stdout', 'stderr'] as const) {
+    const at = lines.findIndex((line) => line.event === event)
+    assert.ok((await replayOf(lines.toSpliced(at, 1))).difference !== null, event)
+  }
+})
+
+test('an event that cannot stand where it stands is refused', async () => {
+  const lines = linesOf(await recordOf())
+  const at = (event: RecordLine['event']): number => lines.findIndex((line) => line.event === event)
+  const bad: readonly RecordLine[][] = [
+    lines.slice(1),
+    [lines[0]!, lines[0]!],
+    [{ ...lines[0]!, version: 99 } as RecordLine],
+    lines.toSpliced(at('request'), 1),
+    lines.toSpliced(at('request'), 0, lines[at('request')]!),
+    lines.toSpliced(at('started'), 0, lines[at('started')]!),
+    [...lines, lines[at('ended')]!],
+    [...lines, lines[at('stdout')]!],
+    [...lines, { ...lines[at('result')]!, run: 'run_2' } as RecordLine],
+  ]
+  for (const [number, one] of bad.entries()) await assert.rejects(replayOf(one), { code: 'bad_request' }, `${number}`)
+})
+
+test('property: a record with any byte changed, or cut anywhere, is the same, differs or is refused, and nothing else', async () => {
+  const record = Buffer.from(await recordOf())
+  await fc.assert(
+    fc.asyncProperty(fc.nat(record.length - 1), fc.nat(255), fc.boolean(), async (at, byte, cuts) => {
+      const changed = cuts ? record.subarray(0, at) : Buffer.from(record)
+      if (!cuts) changed[at] = byte
+      const lines = changed.toString('latin1').split('\n').filter(Boolean)
+      try {
+        const parsed = lines.map((line) => parseRecordLine(Buffer.from(line, 'latin1')))
+        if (parsed.some((line) => typeof line === 'string')) return
+        await replayOf(parsed as RecordLine[])
+      } catch (error) {
+        assert.ok(isAppError(error, 'bad_request'), String(error))
+      }
+    }),
+    { numRuns: 500 },
+  )
+})
+
+const replayed = async (t: TestContext, record: string | Buffer, ...words: string[]) => {
+  const file = join(await tempDir(t), 'record.jsonl')
+  await writeFile(file, record)
+  return { file, ...(await runCli(['replay', file, ...words])) }
+}
+
+test('the command line says 0 for the same, 1 and where for a difference', async (t) => {
+  const record = await recordOf()
+  const same = await replayed(t, record)
+  assert.deepEqual([same.status, same.stderr], [0, ''])
+  assert.equal(same.stdout, 'ok       4 results of 1 run follow from what was recorded\n')
+  const other = await replayed(t, record.replace('"exit_code":2', '"exit_code":3'))
+  assert.equal(other.status, 1)
+  assert.match(other.stdout, /^differs {2}\S+record\.jsonl:\d+: exit_code of run run_1\n {9}recorded {2}3\n {9}replayed {2}2\n$/)
+  const json = await replayed(t, record.replace('"exit_code":2', '"exit_code":3'), '--json')
+  assert.equal(json.status, 1)
+  const { ok, difference } = JSON.parse(json.stdout) as { ok: boolean; difference: { line: number; field: string } }
+  assert.deepEqual([ok, difference.field, difference.line], [false, 'exit_code', 11])
+})
+
+test('what is no record is 2, with the line and what is wrong with it, in bounded memory', async (t) => {
+  const record = await recordOf()
+  const lines = record.trimEnd().split('\n')
+  const bad: readonly (readonly [string, RegExp])[] = [
+    ['', /:0: there is nothing in it/],
+    [record.slice(0, -5), /:12: the line is cut off/],
+    [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
+    ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
+    [`${lines[0]}\n${'['.repeat(1_000)}\n`, /:2: it is nested too deeply/],
+    [`${lines[0]}\nnonsense\u001b[2J\n`, /:2: it is not JSON/],
+    [`${lines[0]}\n{"event":"\u001b[2J"}\n`, /:2: event is none that is known|:2: it is not JSON/],
+    [`${lines[0]}\n{"event":"toString"}\n`, /:2: event is none that is known/],
+    [`${lines[0]}\n${lines[1]!.replace('"args"', '"argv"')}\n`, /:2: request\.args is missing/],
+    [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: "more" is no field of it/],
+    [lines.slice(2).join('\n'), /:1: a record begins with its "record"/],
+  ]
+  for (const [text, reason] of bad) {
+    const { status, stdout, stderr } = await replayed(t, text)
+    assert.deepEqual([status, stdout], [2, ''], String(reason))
+    assert.match(stderr, reason)
+    assert.ok(!stderr.includes('\u001b'))
+  }
+  assert.equal((await runCli(['replay', '/nowhere/record'])).status, 2)
+})
+
+test('a record that ends before its runs, or says that it has not everything, is told as such', async (t) => {
+  const lines = (await recordOf()).trimEnd().split('\n')
+  const begun = lines.slice(
+    0,
+    lines.findIndex((line) => line.startsWith('{"event":"ended"')),
+  )
+  const cut = await replayed(t, `${begun.join('\n')}\n{"event":"incomplete","reason":"x"}\n`)
+  assert.equal(cut.status, 0)
+  assert.match(cut.stdout, /1 run without an end.*\n.*has not everything\n.*2 results of 1 run/)
+})
