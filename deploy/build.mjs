@@ -91,6 +91,26 @@ export const TARGETS = {
     supported: { 'dynamic-import': false },
     isScript: true,
   },
+  // The host of a console.
+  console: {
+    entry: 'src/programs/console/main.ts',
+    out: 'dist/console.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+    end: 'process.exit(status)',
+  },
+  // Its client, started for every command.
+  rexec: {
+    entry: 'src/programs/rexec/main.ts',
+    out: 'dist/rexec.cjs',
+    format: 'cjs',
+    target: 'node20',
+    banner: SHEBANG,
+    supported: { 'dynamic-import': false },
+    end: 'process.exit(status)',
+  },
   // What programs import as x0x/client.
   client: {
     entry: 'src/client/entry.ts',

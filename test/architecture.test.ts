@@ -165,6 +165,8 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/programs/x0xd-network/main.ts': "export const f = () => import('node:worker_threads')" },
     { 'src/programs/rexd/main.ts': "import { createLibp2p } from 'libp2p'" },
     { 'src/programs/mcp/main.ts': "import { createLibp2p } from 'libp2p'" },
+    { 'src/programs/console/main.ts': "import { WebSocket } from 'ws'" },
+    { 'src/programs/rexec/main.ts': "import { p } from '../../policy/p.ts'", 'src/policy/p.ts': 'export const p = 1' },
     { 'src/programs/rexd/main.ts': "import { link } from '../../dm/link.ts'", 'src/dm/link.ts': 'export const link = 1' },
   ],
   apart: [
@@ -183,6 +185,8 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/programs/x0xd-network/main.ts': '',
       'src/programs/rexd/main.ts': '',
       'src/programs/mcp/main.ts': '',
+      'src/programs/console/main.ts': '',
+      'src/programs/rexec/main.ts': '',
       'src/process/terminal-main.ts': '',
       'src/dm/forgotten.ts': 'export const a = 1',
     },
@@ -215,6 +219,8 @@ test('what the rules allow passes all of them', () => {
     'src/programs/x0xd-network/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/rexd/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/mcp/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
+    'src/programs/console/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
+    'src/programs/rexec/main.ts': 'export const main = async () => 0',
     'src/process/terminal-main.ts': 'export const main = async () => 0',
     'src/programs/x0x/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })

@@ -11,6 +11,10 @@ const program = Object.hasOwn(PROGRAMS, process.argv[2] ?? '') ? PROGRAMS[proces
 if (program !== undefined) {
   process.argv.splice(2, 1)
   void import(program)
+} else if (process.argv[2] === 'console') {
+  const { rexecWords } = require('./console-words.cjs')
+  process.argv.splice(2, Infinity, ...rexecWords(process.argv.slice(3)))
+  void import('./rexec.cjs')
 } else if (existsSync(bundle)) {
   require(bundle)
 } else {

@@ -13,20 +13,20 @@ export const COMPLETION_SCRIPTS: Readonly<Record<Shell, string>> = {
   local IFS=$'\\n'
   COMPREPLY=($(${ASK} "\${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null | cut -f1))
 }
-complete -o default -F _x0x x0x x0xd rexd
+complete -o default -F _x0x x0x x0xd rexd rexec
 `,
-  zsh: `#compdef x0x x0xd rexd
+  zsh: `#compdef x0x x0xd rexd rexec
 _x0x() {
   local -a found
   found=("\${(@f)$(${ASK} "\${(@)words[1,CURRENT]}" 2>/dev/null | tr '\\t' ':')}")
   if [[ -n $found[1] ]]; then _describe x0x found; else _files; fi
 }
-compdef _x0x x0x x0xd rexd
+compdef _x0x x0x x0xd rexd rexec
 `,
   fish: `function __x0x_words
     ${ASK} (commandline -opc) (commandline -ct) 2>/dev/null
 end
-for program in x0x x0xd rexd
+for program in x0x x0xd rexd rexec
     complete -c $program -f -n 'count (__x0x_words) >/dev/null' -a '(__x0x_words)'
 end
 `,

@@ -207,7 +207,7 @@ const replay: CommandSpec = {
 
 const completion: CommandSpec = {
   name: 'completion',
-  text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd and rexd',
+  text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd, rexd and rexec',
   arguments: [
     { flags: '<shell>', text: 'bash, zsh or fish; words: what may stand last in the command line behind --' },
     { flags: '[line...]' },
@@ -224,7 +224,7 @@ const completion: CommandSpec = {
 const man: CommandSpec = {
   name: 'man',
   text: 'print a manual page, for man -l',
-  arguments: [{ flags: '[program]', text: 'x0x, x0xd or rexd (default: x0x)' }],
+  arguments: [{ flags: '[program]', text: 'x0x, x0xd, rexd or rexec (default: x0x)' }],
   examples: ['x0x man x0xd | man -l -'],
 }
 
@@ -256,6 +256,7 @@ export const X0X: CommandSpec = {
     'x0x exec saorsa-7 -- systemctl status x0xd    run a command there; its ACL must allow exactly this',
     'x0x diagnostics exec                          what was run, denied and cut here',
     'x0x mcp --help                                tools for an AI agent, by the Model Context Protocol',
+    'x0x console --help                            AI agents run commands here, and a human watches',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',
   ],
   notes: [

@@ -12,7 +12,7 @@ export type ExecutableLookup =
   /** No such program, or what stands there may not be executed: then `path` says where. */
   | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly path: string | null; readonly detail: string }
   /** Somebody else could put another program in its place, or in that of an interpreter that runs it. */
-  | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string }
+  | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string; readonly executable: Executable }
 
 /**
  * The program that a name stands for: an absolute path as it is, a bare name in `path`. It is
@@ -64,9 +64,11 @@ const executableAt = (path: string): Executable | null =>
 const judged = (executable: Executable, path: string): ExecutableLookup => {
   try {
     const problems = [...writableByOthers(executable.path), ...interpreterProblems(executable.path, finderIn(path))]
-    return problems.length === 0 ? { kind: 'found', executable } : { kind: 'unsafe', path: executable.path, detail: problems.join('; ') }
+    return problems.length === 0
+      ? { kind: 'found', executable }
+      : { kind: 'unsafe', path: executable.path, detail: problems.join('; '), executable }
   } catch (error) {
-    return { kind: 'unsafe', path: executable.path, detail: errorText(error) }
+    return { kind: 'unsafe', path: executable.path, detail: errorText(error), executable }
   }
 }
 

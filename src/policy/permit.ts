@@ -34,6 +34,12 @@ export interface TerminalSize {
   readonly rows: number
 }
 
+/** A terminal that a program is to have. */
+export interface Terminal extends TerminalSize {
+  /** It shows what is written without a change, and stdin is none of it: /dev/null, or a pipe with a real end. */
+  readonly raw?: boolean
+}
+
 /** For whom it runs. */
 export type PermitPrincipal =
   | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
@@ -51,7 +57,7 @@ export interface PermitFields {
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
   /** It runs on a terminal of its own, which begins with this size; null: on pipes. */
-  readonly terminal: TerminalSize | null
+  readonly terminal: Terminal | null
   /** What the system enforces on its processes. */
   readonly confinement: Confinement
   /** Whom it runs as; null: the daemon's own user. */

@@ -1,9 +1,10 @@
 import { spawn, type ChildProcess, type StdioOptions } from 'node:child_process'
+import { Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 
 import { needsNamespace, type Confinement } from '../policy/mesh/confinement.ts'
 import { findExecutable } from '../policy/executable.ts'
-import type { Permit, TerminalSize } from '../policy/permit.ts'
+import type { Permit, Terminal } from '../policy/permit.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 
 /** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
@@ -70,15 +71,16 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 
 /**
  * The words that go before a program so that it runs on a terminal: a process of its own for each, because the open end
- * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come.
+ * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come, and
+ * before them the environment of a program on a raw terminal.
  */
-const terminalWords = ({ cols, rows }: TerminalSize, control: number): string[] => {
+const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const fromSources = import.meta.url.endsWith('.ts')
   const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.mjs', import.meta.url))
   // A main module does nothing when it is imported; a bundle calls its own.
   const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
   const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
-  return [process.execPath, ...program, String(control), String(cols), String(rows)]
+  return [process.execPath, ...program, raw ? 'raw' : 'cooked', String(control), String(cols), String(rows)]
 }
 
 /** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
@@ -117,16 +119,22 @@ export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_d
 /** Starts it at once: its own session, no shell, no descriptor but the standard ones and bwrap's. */
 export const launch = (
   plan: LaunchPlan,
-  permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account'>,
+  permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal'>,
   { stdin, mark }: { readonly stdin: boolean; readonly mark: string | null },
 ): ChildProcess => {
   const { argv, account } = permit
-  const env = mark === null ? permit.env : { ...permit.env, [MARK_VARIABLE]: mark }
+  const marked = mark === null ? {} : { [MARK_VARIABLE]: mark }
+  const env = { ...permit.env, ...marked }
   const cwd = directoryOf(permit)
   const extra = [plan.inNamespace, plan.control !== null].filter(Boolean).map(() => 'pipe' as const)
   const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...extra]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   // A wrapper has its own name; the program's is the path that it is started by.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
-  return spawn(plan.file, plan.args, { argv0, cwd, env, stdio, shell: false, detached: true, ...user })
+  if (permit.terminal?.raw !== true) return spawn(plan.file, plan.args, { argv0, cwd, env, stdio, shell: false, detached: true, ...user })
+  // What holds the terminal is a runtime, which would obey variables that are meant for the program.
+  const child = spawn(plan.file, plan.args, { argv0, cwd, env: marked, stdio, shell: false, detached: true, ...user })
+  const control = plan.control === null ? null : child.stdio[plan.control]
+  if (control instanceof Writable) control.on('error', () => undefined).write(`${JSON.stringify(env)}\n`)
+  return child
 }

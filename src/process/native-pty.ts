@@ -17,13 +17,17 @@ export interface NativePty {
     helper: string,
     onExit: (code: number, signal: number) => void,
   ): { readonly fd: number; readonly pid: number; readonly pty: string }
+  /** Both ends of a terminal, open without close-on-exec; `pty` is the path of `slave`. */
+  open(cols: number, rows: number): { readonly master: number; readonly slave: number; readonly pty: string }
   resize(fd: number, cols: number, rows: number): void
 }
 
 const PACKAGE = '@lydell/node-pty'
 
 const isNative = (thing: unknown): thing is NativePty =>
-  typeof thing === 'object' && thing !== null && 'fork' in thing && typeof thing.fork === 'function' && 'resize' in thing
+  typeof thing === 'object' &&
+  thing !== null &&
+  ['fork', 'open', 'resize'].every((name) => typeof (thing as Record<string, unknown>)[name] === 'function')
 
 /** The native part, and the program that it starts others by where it needs one; or why there is none. */
 export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {

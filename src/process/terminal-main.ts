@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { errnoOf } from '../base/errors.ts'
 import { signalName } from '../base/signal-name.ts'
 import { loadPty, type NativePty } from './native-pty.ts'
+import { readEnvironment, startRaw, type Ended, type OnTerminal } from './raw-terminal.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
 const QUIET_MS = 50
@@ -74,19 +75,21 @@ const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
   return { quiet }
 }
 
-/** Lines of `COLS ROWS`. */
-const followSize = (control: number, resize: (cols: number, rows: number) => void): void => {
+/** Lines of `COLS ROWS`, of which `text` has come. */
+const followSize = (control: number, text: string, resize: (cols: number, rows: number) => void): void => {
   // Not by way of the pool: a read that waits there would keep the process from ending.
   const sizes = new Socket({ fd: control, readable: true, writable: false })
-  let text = ''
-  sizes.on('data', (part) => {
-    const lines = `${text}${String(part)}`.split('\n')
-    text = lines.pop() ?? ''
+  let begun = text
+  const take = (part: string): void => {
+    const lines = `${begun}${part}`.split('\n')
+    begun = lines.pop() ?? ''
     for (const line of lines) {
       const [cols = 0, rows = 0] = line.split(' ').map(Number)
       if (cols > 0 && rows > 0) resize(cols, rows)
     }
-  })
+  }
+  take('')
+  sizes.on('data', (part) => take(String(part)))
   sizes.on('error', () => undefined)
 }
 
@@ -116,17 +119,21 @@ const passInput = async (fd: number, terminal: ReadStream): Promise<void> => {
   await type(fd, Buffer.from(last === LINE_FEED ? END_OF_FILE : END_OF_FILE.repeat(2)), terminal)
 }
 
-interface Ended {
-  readonly code: number
-  readonly signal: number
-}
-
-const fork = (native: NativePty, helper: string, words: readonly string[], cols: number, rows: number) => {
+/** What is typed on standard input goes to the terminal, which handles lines and signals. */
+const startCooked = (
+  { native, helper }: { readonly native: NativePty; readonly helper: string },
+  words: readonly string[],
+  cols: number,
+  rows: number,
+): OnTerminal => {
   const [file = '', ...args] = words
   const { promise: ended, resolve } = Promise.withResolvers<Ended>()
   const env = Object.entries(process.env).map(([name, value]) => `${name}=${value ?? ''}`)
   const onExit = (code: number, signal: number): void => resolve({ code, signal })
-  return { ...native.fork(file, args, env, process.cwd(), cols, rows, -1, -1, true, helper, onExit), ended }
+  const { fd, pty } = native.fork(file, args, env, process.cwd(), cols, rows, -1, -1, true, helper, onExit)
+  // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.
+  const held = openSync(pty, files.O_RDWR | files.O_NOCTTY)
+  return { fd, ended, release: () => closeSync(held) }
 }
 
 /** Ends as the program has: with its status, or by the signal that ended it. */
@@ -140,8 +147,11 @@ const endAs = ({ code, signal }: Ended): number => {
   return 128 + signal
 }
 
-/** Holds the terminal of one program: `CONTROL COLS ROWS PROGRAM ARGUMENT…`. Its input and output are the terminal's. */
-export const main = async ([control = '', cols = '', rows = '', ...words]: readonly string[]): Promise<number> => {
+/**
+ * Holds the terminal of one program: `cooked|raw CONTROL COLS ROWS PROGRAM ARGUMENT…`. Its output is the terminal's, and so is its
+ * input where it is no raw one: then it is the program's.
+ */
+export const main = async ([mode, control = '', cols = '', rows = '', ...words]: readonly string[]): Promise<number> => {
   const pty = loadPty()
   if ('problem' in pty) {
     process.stderr.write(`${pty.problem}\n`)
@@ -150,16 +160,16 @@ export const main = async ([control = '', cols = '', rows = '', ...words]: reado
   for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
   // Our reader is gone: our exit closes the terminal, which hangs up the program.
   process.stdout.on('error', () => process.exit(EXIT_FAILURE))
-  const { fd, pty: name, ended } = fork(pty.native, pty.helper, words, Number(cols), Number(rows))
-  // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.
-  const held = openSync(name, files.O_RDWR | files.O_NOCTTY)
+  const [isRaw, wide, high] = [mode === 'raw', Number(cols), Number(rows)]
+  const { env, rest } = isRaw ? readEnvironment(Number(control)) : { env: {}, rest: '' }
+  const { fd, ended, release } = isRaw ? startRaw(pty.native, { words, env, cols: wide, rows: high }) : startCooked(pty, words, wide, high)
   const terminal = new ReadStream(fd)
   const screen = show(terminal, fd)
   // It fails where standard input or the terminal is gone: nothing more is typed.
-  void passInput(fd, terminal).catch(() => undefined)
-  followSize(Number(control), (wide, high) => void (terminal.destroyed || pty.native.resize(fd, wide, high)))
+  if (!isRaw) void passInput(fd, terminal).catch(() => undefined)
+  followSize(Number(control), rest, (columns, lines) => void (terminal.destroyed || pty.native.resize(fd, columns, lines)))
   const end = await ended
-  closeSync(held)
+  release()
   await screen.quiet()
   return endAs(end)
 }

@@ -54,7 +54,7 @@ export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 
 /** Doors by which a caller of this host may have programs run and files read here. */
-export const LOCAL_DOORS = ['stdio', 'http', 'websocket', 'mcp'] as const
+export const LOCAL_DOORS = ['stdio', 'http', 'websocket', 'mcp', 'console'] as const
 export type LocalDoor = (typeof LOCAL_DOORS)[number]
 
 /** What a contact is worth; only the operator sets it. */

@@ -5,7 +5,6 @@ import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { lifeOf, type ProcessIdentity } from '../base/process-identity.ts'
 import type { Startable } from '../base/startable.ts'
 import { answers } from '../base/unix-socket.ts'
-import type { DataPaths } from '../local-api/paths.ts'
 import { readPidFile, writePidFile } from './pid-file.ts'
 
 /** `lookAtLock` holds the lock for a moment: a start waits so long for it. */
@@ -16,7 +15,10 @@ const BUSY = 5
 
 const isBusy = (error: unknown): boolean => (error as { errcode?: number }).errcode === BUSY
 
-type LockPaths = Pick<DataPaths, 'lock' | 'pid'>
+interface LockPaths {
+  readonly lock: string
+  readonly pid: string
+}
 
 export interface DataDirLockInit extends LockPaths {
   /** Null: a service manager listens on it, and does so before any daemon is there. */

@@ -10,13 +10,14 @@ import { helpText } from '../../src/command-line/help.ts'
 import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
+import { REXEC } from '../../src/command-line/rexec.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
 import { runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, X0XD, REXD, REXD_EXEC]
+const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, X0XD, REXD, REXD_EXEC, REXEC]
 
 const pathsBelow = (path: CommandPath): CommandPath[] => [
   path,
@@ -61,6 +62,7 @@ test('a manual page tells the same, and a formatter takes it without a word', as
     ['x0x', X0X, MCP],
     ['x0xd', X0XD],
     ['rexd', REXD, REXD_EXEC],
+    ['rexec', REXEC],
   ] as const) {
     const { status, stdout } = await runCli(['man', program])
     assert.equal(status, 0)
@@ -89,6 +91,7 @@ test('what may stand next is completed: commands, options, and nothing where a v
   assert.deepEqual(words('x0x', 'mcp', '--w'), ['--whoami'])
   assert.deepEqual(words('rexd', 'e'), ['exec'])
   assert.deepEqual(words('rexd', 'exec', '--ss'), ['--ssh'])
+  assert.deepEqual(words('rexec', '--at'), ['--attach'])
   assert.deepEqual(words('ls', ''), [])
   assert.deepEqual(words(), [])
 })

@@ -17,11 +17,24 @@ const NETWORK_ENTRY = 'src/programs/x0xd-network/main.ts'
 /** Door and executor in one process, without the mesh. */
 const REXD_ENTRY = 'src/programs/rexd/main.ts'
 const MCP_ENTRY = 'src/programs/mcp/main.ts'
+/** Door and executor of a console, and its client. */
+const CONSOLE_ENTRY = 'src/programs/console/main.ts'
+const REXEC_ENTRY = 'src/programs/rexec/main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
 /** What the package exports as `x0x/client`. */
 const CLIENT_ENTRY = 'src/client/entry.ts'
-const ENTRY_POINTS = ['src/programs/x0x/main.ts', CLIENT_ENTRY, EXECUTOR_ENTRY, NETWORK_ENTRY, REXD_ENTRY, MCP_ENTRY, TERMINAL_ENTRY]
+const ENTRY_POINTS = [
+  'src/programs/x0x/main.ts',
+  CLIENT_ENTRY,
+  EXECUTOR_ENTRY,
+  NETWORK_ENTRY,
+  REXD_ENTRY,
+  MCP_ENTRY,
+  CONSOLE_ENTRY,
+  REXEC_ENTRY,
+  TERMINAL_ENTRY,
+]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
 const NETWORK_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
@@ -191,6 +204,8 @@ const halves: Rule = (sources) => {
     ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
     ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
+    ...from(CONSOLE_ENTRY, (file) => isIn(file, ['mesh', 'dm']), NETWORK_PACKAGES),
+    ...from(REXEC_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'executor', 'process', 'policy']), NETWORK_PACKAGES),
   ]
 }
 

@@ -58,6 +58,11 @@ export interface TerminalSize {
   readonly rows: number
 }
 
+/** `raw`: it shows what is written without a change, and stdin is /dev/null or a pipe, and no terminal. */
+export interface Terminal extends TerminalSize {
+  readonly raw?: boolean
+}
+
 export interface RunStart {
   readonly session: string
   readonly argv: readonly string[]
@@ -65,6 +70,8 @@ export interface RunStart {
   readonly shell: boolean
   readonly cwd: string | null
   readonly env: Readonly<Record<string, string>>
+  /** `env` is all of its environment, but for the name of its terminal; else it is added to that of the policy. */
+  readonly clear_env?: boolean
   /** Given to the program at once; more follows by `LocalRun.input` where `input` is true. */
   readonly stdin: Uint8Array
   /** stdin is a pipe; else, without any bytes, it is /dev/null. */
@@ -73,7 +80,7 @@ export interface RunStart {
   readonly max_output_bytes: number | null
   readonly fail_on_limit: boolean
   readonly detach: boolean
-  readonly terminal: TerminalSize | null
+  readonly terminal: Terminal | null
 }
 
 /** What happens while a program runs, in order. */

@@ -119,7 +119,8 @@ export const authorizeLocalRun = (
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
   const [name = ''] = intent.argv
-  const lookup = findExecutable(name, policy.env['PATH'])
+  const env = environmentOf(intent, policy)
+  const lookup = lookUp(name, env['PATH'], cwd, policy)
   const executable = lookup.kind === 'found' ? lookup.executable : null
   const rule = commandRule(intent.argv, executable, policy)
   if ('kind' in rule) return rule
@@ -131,7 +132,7 @@ export const authorizeLocalRun = (
     executable: lookup.executable,
     cwd: cwd.path,
     cwd_descriptor: cwd.descriptor,
-    env: { ...policy.env, ...(intent.terminal === null ? {} : { TERM: 'xterm-256color' }), ...intent.env },
+    env,
     caps,
     terminal: intent.terminal,
     confinement: UNCONFINED,
@@ -146,7 +147,22 @@ export const authorizeLocalRun = (
 const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
   refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
+const environmentOf = ({ clear_env, terminal, env }: LocalRunIntent, policy: LocalPolicy): Readonly<Record<string, string>> => ({
+  ...(clear_env === true ? {} : policy.env),
+  ...(terminal === null ? {} : { TERM: 'xterm-256color' }),
+  ...env,
+})
+
+/** With `any_program` as execvp(3) would from the working directory, and whoever may replace what is found. */
+const lookUp = (name: string, path: string | undefined, cwd: WorkingDirectory, { any_program }: LocalPolicy): ExecutableLookup => {
+  if (!any_program) return findExecutable(name, path)
+  const from = (place: string): string => posix.resolve(cwd.path, place)
+  const lookup = findExecutable(name.includes('/') ? from(name) : name, path?.split(':').map(from).join(':'))
+  return lookup.kind === 'unsafe' ? { kind: 'found', executable: lookup.executable } : lookup
+}
+
 const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy): Refused | null => {
+  if (allow_env === null) return null
   const variable = Object.keys(env).find((name) => !allow_env.includes(name))
   if (variable === undefined) return null
   return refused('command_denied', `env: ${variable} may not be set; security.allow_env lists those that may`, { variable, allow_env })

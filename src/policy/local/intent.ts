@@ -2,7 +2,7 @@ import type { ErrorCode } from '../../base/errors.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
-import type { RunCaps, TerminalSize } from '../permit.ts'
+import type { RunCaps, Terminal } from '../permit.ts'
 
 /** What a caller asks of a session; null = all that there is. */
 export interface SessionIntent {
@@ -29,11 +29,13 @@ export interface LocalRunIntent {
   /** The argv is `/bin/sh -c TEXT`, because a shell was asked for. */
   readonly shell: boolean
   /** Null: on pipes. */
-  readonly terminal: TerminalSize | null
+  readonly terminal: Terminal | null
   readonly detach: boolean
   /** More of stdin may follow. */
   readonly input: boolean
   readonly env: Readonly<Record<string, string>>
+  /** Nothing of the policy's environment. */
+  readonly clear_env?: boolean
   /** Milliseconds; null = the default. */
   readonly timeout_ms: number | null
   readonly max_output_bytes: number | null

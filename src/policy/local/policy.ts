@@ -40,8 +40,10 @@ export interface LocalPolicy {
   readonly targets: readonly string[] | null
   /** What is asked of targets carries the operator's proof: callers speak with the operator's word. */
   readonly targets_as_operator: boolean
-  /** Variables that a caller may set. */
-  readonly allow_env: readonly string[]
+  /** Variables that a caller may set; null: any. */
+  readonly allow_env: readonly string[] | null
+  /** Whatever its user could start is run: also what others may replace, and a path that goes on from the working directory. */
+  readonly any_program: boolean
   /** The environment of a program, before what the caller sets. */
   readonly env: Readonly<Record<string, string>>
   readonly limits: LocalLimits

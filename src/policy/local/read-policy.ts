@@ -73,6 +73,7 @@ export const readLocalPolicy = (toml: TomlReader, own: Environment): LocalPolicy
     targets: targets.includes(ANY_TARGET) ? null : targets,
     targets_as_operator: toml.boolean(['security', 'targets_as_operator'], security['targets_as_operator']) ?? false,
     allow_env: readVariables(toml, security, 'allow_env'),
+    any_program: false,
     env: readEnvironment(toml, security, own),
     limits,
   }

@@ -179,7 +179,7 @@ test('whatever is asked, what is permitted is what was asked, within the rights 
       const { argv, caps, env, executable } = verdict.permit
       assert.deepEqual(argv, intent.argv)
       assert.deepEqual(env, { ...policy.env, ...(intent.terminal === null ? {} : { TERM: env['TERM'] }), ...intent.env })
-      assert.ok(Object.keys(intent.env).every((one) => policy.allow_env.includes(one)))
+      assert.ok(Object.keys(intent.env).every((one) => (policy.allow_env ?? []).includes(one)))
       const longest = intent.detach ? limits.max_detached_ms : limits.hard_timeout_ms
       assert.ok(caps.timeout_ms <= longest && caps.max_duration_ms === longest)
       for (const bytes of [caps.max_output_bytes, caps.max_stdout_bytes, caps.max_stderr_bytes])

@@ -41,6 +41,7 @@ test('a file that names a root and nothing else grants what is of use and not da
     targets: [],
     targets_as_operator: false,
     allow_env: [],
+    any_program: false,
     env: scrubbedEnvironment(),
     limits: DEFAULT_LOCAL_LIMITS,
   })

@@ -3,13 +3,19 @@ import { completions, COMPLETION_SCRIPTS, SHELLS } from '../../../command-line/c
 import { manualPage } from '../../../command-line/man.ts'
 import { MCP } from '../../../command-line/mcp.ts'
 import { REXD, REXD_EXEC } from '../../../command-line/rexd.ts'
+import { REXEC } from '../../../command-line/rexec.ts'
 import { X0X } from '../../../command-line/x0x.ts'
 import { X0XD } from '../../../command-line/x0xd.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { write } from '../print.ts'
 
-const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = { x0x: [X0X, MCP], x0xd: [X0XD], rexd: [REXD, REXD_EXEC] }
+const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
+  x0x: [X0X, MCP],
+  x0xd: [X0XD],
+  rexd: [REXD, REXD_EXEC],
+  rexec: [REXEC],
+}
 
 /** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
 export const runCompletion = async (context: CliContext, what: string, line: readonly string[]): Promise<number> => {

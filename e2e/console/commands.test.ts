@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict'
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { ConsolePlace } from '../../test/support/console-place.ts'
+import { terminalProblem } from '../../src/process/native-pty.ts'
+
+// One command after another through the built programs: what rexec.md promises of the host, its client and their statuses.
+
+const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
+
+test('a host says where it listens, shows each command and is gone after Ctrl-C', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const away = await place.rexec(['--check-host'])
+  assert.deepEqual([away.status, away.stdout, away.stderr], [127, 'HOST NOT FOUND\n', ''])
+  const lost = await place.run(['true'])
+  assert.deepEqual([lost.status, lost.stdout, lost.stderr], [127, '', 'HOST NOT FOUND\n'])
+
+  const host = await place.host()
+  assert.match(host.stderr, new RegExp(`^rexec host listening on ${place.socket}$`, 'm'))
+  assert.match(host.stderr, /^rexec transcript: ~\/\.rexec\/\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d\.jsonl$/m)
+  assert.equal((await stat(place.socket)).mode & 0o777, 0o600)
+  assert.equal((await stat(join(place.dir, 'run'))).mode & 0o777, 0o700)
+  const there = await place.rexec(['-c'])
+  assert.deepEqual([there.status, there.stdout], [0, 'HOST RUNNING\n'])
+
+  const one = await place.run(['sh', '-c', 'echo out; echo err >&2; exit 7'])
+  assert.deepEqual([one.status, one.stdout, one.stderr], [7, 'out\nerr\n', ''])
+  await host.printed(/^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\].* Codex:.* \$ sh -c 'echo out; echo err >&2; exit 7'$/m)
+
+  host.child.kill('SIGINT')
+  const { status, stderr } = await host.ended
+  assert.deepEqual([status, stderr.endsWith('rexec host: shutdown\n')], [0, true])
+  await assert.rejects(stat(place.socket), { code: 'ENOENT' })
+})
+
+test('statuses say how a command ended, or why it did not run', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  assert.equal((await place.run(['sh', '-c', 'kill -9 $$'])).status, 137)
+  const missing = await place.run(['no-such-program', 'x'])
+  assert.deepEqual([missing.status, missing.stdout, missing.stderr], [127, '', 'no-such-program: not found\n'])
+  const directory = await place.rexec(['--whoami', 'C', '--dir', '/no/such/dir', '--', 'true'])
+  assert.equal(directory.status, 127)
+  assert.match(directory.stderr, /^rexec: spawn_failed: .*\/no\/such\/dir/)
+  const timed = await place.run(['sleep', '600'], ['--timeout', '0.2'])
+  assert.deepEqual([timed.status, timed.stderr], [124, 'rexec: ended after 0.2 s (--timeout)\n'])
+  const entries = await place.entries(4)
+  assert.deepEqual(
+    entries.map(({ exit, error }) => [exit, error]),
+    [
+      [137, undefined],
+      [127, 'not_found'],
+      [127, 'spawn_failed'],
+      [124, 'timeout'],
+    ],
+  )
+})
+
+for (const [words, problem] of [
+  [['--dir', '.', '--', 'true'], /--whoami NAME is missing/],
+  [['--whoami', 'C', '--', 'true'], /--dir DIR is missing/],
+  [['--whoami', 'C', '--dir', '.', 'true'], /two dashes/],
+  [['--whoami', 'C', '--dir', '.', '--'], /two dashes/],
+  [['--whoami', 'C', '--dir', '.', '--env', 'NOVALUE', '--', 'true'], /no VARIABLE=VALUE/],
+  [['--whoami', 'C', '--dir', '.', '--timeout', 'soon', '--', 'true'], /no number of seconds/],
+  [['--whoami', 'a\nb', '--dir', '.', '--', 'true'], /visible/],
+  [['--whoami', 'C', '--dir', '.', '--no-such', '--', 'true'], /unknown option/],
+  [['--start-host', '--dir', '.'], /runs no command/],
+  [['--print'], /name of one transcript/],
+] as const)
+  test(`a line that makes no sense is told with status 2: ${words.join(' ').replace('\n', '\\n')}`, OPTIONS, async (t) => {
+    const place = await ConsolePlace.make(t)
+    const { status, stdout, stderr } = await place.rexec([...words])
+    assert.deepEqual([status, stdout], [2, ''])
+    assert.match(stderr, problem)
+  })
+
+test('a command has a raw terminal of 80 columns and 24 rows of its own, and no input', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  const { stdout } = await place.run([
+    'sh',
+    '-c',
+    'stty size <&1; stty -a <&1; tty; test -t 1 && test -t 2 && echo both; echo there >/dev/tty; cat; echo /proc/self/fd/* | sed s,/proc/self/fd/,,g',
+  ])
+  assert.match(stdout, /^24 80\nspeed 38400 baud;/)
+  for (const flag of ['cs8', '-icrnl', '-ixon', '-opost', '-isig', '-icanon', '-iexten', '-echo'])
+    assert.match(stdout, new RegExp(`(^|\\s)${flag}(;|\\s)`), flag)
+  assert.match(stdout, /\nnot a tty\nboth\nthere\n0 /)
+  const own = await place.run(['sh', '-c', 'for fd in /proc/self/fd/*; do readlink $fd; done'])
+  assert.equal(own.stdout.includes('ptmx'), false, 'the other end of no terminal is in its hands')
+})
+
+test('its input is what the client read, to a real end, and only UTF-8', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  const text = 'Größe\u0000\n'.repeat(60_000)
+  const counted = await place.run(['wc', '-c'], ['--read-stdin'], text)
+  assert.deepEqual([counted.status, counted.stdout.trim()], [0, String(Buffer.byteLength(text))])
+  const empty = await place.run(['sh', '-c', 'wc -c; readlink /proc/self/fd/0'], ['--read-stdin'])
+  assert.match(empty.stdout, /^0\n(pipe|socket):/)
+  const broken = await place.run(['cat'], ['--read-stdin'], Buffer.from([0x61, 0xff]))
+  assert.deepEqual([broken.status, broken.stdout], [2, ''])
+  const large = await place.run(['cat'], ['--read-stdin'], Buffer.alloc(1024 * 1024 + 1, 'a'))
+  assert.deepEqual([large.status, large.stdout], [2, ''])
+})
+
+test("its environment is the host's with what was given, or that alone; nobody runs under another's name", OPTIONS, async (t) => {
+  const other = await ConsolePlace.make(t)
+  const home = other.env['HOME'] ?? ''
+  await mkdir(join(home, '.local', 'bin'), { recursive: true })
+  await writeFile(join(home, '.local', 'bin', 'own-program'), '#!/bin/sh\necho "mine: $0"\n', { mode: 0o755 })
+  await other.host(['--start-host'], { env: { OF_HOST: 'yes', PWD: '/nowhere' } })
+  const words = ['--env', 'A=1=2', '-e', 'REXEC_WHOAMI=root', '-e', 'NODE_OPTIONS=--no-such-option-of-node']
+  const full = await other.run(['sh', '-c', 'echo $OF_HOST $A $REXEC_WHOAMI $NODE_OPTIONS; pwd'], words)
+  assert.equal(full.stdout, `yes 1=2 Codex --no-such-option-of-node\n${other.dir}\n`)
+  const cleared = await other.run(['/usr/bin/env'], ['--clear-env', '-e', 'ONLY=this'])
+  const names = cleared.stdout.split('\n').map((line) => line.split('=')[0] ?? '')
+  assert.deepEqual(names.filter((name) => !/^(X0X_.*|)$/.test(name)).sort(), ['ONLY', 'REXEC_WHOAMI', 'TERM'])
+  assert.match((await other.run(['own-program'])).stdout, /^mine: /)
+  await writeFile(join(other.dir, 'here.sh'), '#!/bin/sh\necho here\n', { mode: 0o755 })
+  assert.equal((await other.run(['./here.sh'])).stdout, 'here\n')
+  const given = await other.run(['here.sh'], ['-e', `PATH=${other.dir}:/usr/bin:/bin`])
+  assert.equal(given.stdout, 'here\n')
+  assert.deepEqual((await other.entries(5))[0]?.envs, {
+    A: '[not recorded]',
+    REXEC_WHOAMI: '[not recorded]',
+    NODE_OPTIONS: '[not recorded]',
+  })
+})
+
+test('output comes back without what a terminal obeys, and as text', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host()
+  const script = String.raw`printf 'a\r\nb\rc\n\033[1;31mred\033[0m \033(Bplain \033]0;title\007end\n\033]0;open\nnext\n\302\233x\n'; printf '\377\n'`
+  const { stdout } = await place.run(['sh', '-c', script])
+  assert.equal(stdout, 'a\nb\nc\nred plain end\n\nnext\n\n\ufffd\n')
+  await host.printed(/red plain end/)
+})
+
+test('of output without measure the reply keeps beginning and end, and says so', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  const { status, stdout } = await place.run(['sh', '-c', 'echo begin; head -c 8000000 /dev/zero | tr "\\0" x; echo; echo end'])
+  assert.equal(status, 0)
+  assert.ok(stdout.length < 1_200_000, `${stdout.length}`)
+  assert.match(stdout, /^begin\nx+\n\[… \d+ bytes are left out here …\]\nx+\nend\n$/)
+})
+
+test('x0x console speaks the same words', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host(['console'], { program: 'x0x' })
+  const ended = await place.begin(['console', 'run', '--whoami', 'C', '--dir', '/', '--', 'echo', 'hi'], { program: 'x0x' }).ended
+  assert.deepEqual([ended.status, ended.stdout], [0, 'hi\n'])
+  const checked = await place.begin(['console', 'check'], { program: 'x0x' }).ended
+  assert.equal(checked.stdout, 'HOST RUNNING\n')
+})
+
+test('every command stands in the journal, with who asked and without values of variables', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host()
+  await place.run(['echo', 'one'], ['-e', 'SECRET=hunter2'])
+  host.child.kill('SIGTERM')
+  await host.ended
+  const text = await readFile(join(place.dir, 'home', '.rexec', 'audit.log'), 'utf8')
+  const lines = text
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+  const request = lines.find(({ event }) => event === 'request')
+  assert.deepEqual([request?.['door'], request?.['client_name'], request?.['argv']], ['console', 'Codex', ['echo', 'one']])
+  assert.equal(lines.filter(({ event }) => event === 'exit').length, 1)
+  assert.equal(text.includes('hunter2'), false)
+})
+
+test('--list, --print and --follow read what the host writes', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host()
+  const name = /\.rexec\/(.*)\.jsonl/.exec(host.stderr)?.[1] ?? ''
+  await place.run(['echo', 'first'])
+  for (const words of [['--list'], ['-l', '5'], ['--list', '1']]) assert.equal((await place.rexec(words)).stdout, `${name} commands=1\n`)
+  assert.match((await place.rexec(['--print', name])).stdout, /^\[.*\] Codex:.* \$ echo first\n\| first\n\n$/)
+  const following = place.begin(['-p', '-f', name])
+  await following.printed(/first\n\n/)
+  await place.run(['echo', 'second'])
+  await following.printed(/second\n\n/)
+  following.child.kill('SIGINT')
+  assert.equal((await following.ended).status, 0)
+  const escape = await place.rexec(['--print', '../../etc/passwd'])
+  assert.deepEqual([escape.status, escape.stdout], [2, ''])
+})

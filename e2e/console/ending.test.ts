@@ -1,0 +1,185 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+import { terminalProblem } from '../../src/process/native-pty.ts'
+import { ConsolePlace, type Watched } from '../../test/support/console-place.ts'
+import { isAlive, until } from '../../test/support/processes.ts'
+
+// What ends, and what may not hold up what: clients, hosts and commands that are killed, slow, or several at once.
+
+const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
+
+/** A client of a command that says its pid and goes on; `script` is what it does then. */
+const goingOn = async (place: ConsolePlace, host: Watched, script = 'exec sleep 600'): Promise<{ client: Watched; pid: number }> => {
+  const client = place.begin(['--whoami', 'Codex', '--dir', place.dir, '--', 'sh', '-c', `echo pid-$$; ${script}`])
+  const [, pid] = await host.printed(/^pid-(\d+)$/m)
+  return { client, pid: Number(pid) }
+}
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  test(`a client that gets ${signal} aborts its command and says so`, OPTIONS, async (t) => {
+    const place = await ConsolePlace.make(t)
+    const { client, pid } = await goingOn(place, await place.host())
+    client.child.kill(signal)
+    const { status, stdout, stderr } = await client.ended
+    assert.deepEqual([status, stdout, stderr], [{ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 }[signal], `pid-${pid}\n`, 'rexec: aborted\n'])
+    assert.equal(isAlive(pid), false)
+    const [entry] = await place.entries(1)
+    assert.deepEqual([entry?.exit, entry?.error], [143, 'aborted'])
+  })
+
+test('a client that is killed takes its command along, one that ignores SIGTERM too', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const { client, pid } = await goingOn(place, await place.host(), 'trap "" TERM HUP; while :; do sleep 1; done')
+  client.child.kill('SIGKILL')
+  await until(() => !isAlive(pid))
+  const [entry] = await place.entries(1)
+  assert.deepEqual([entry?.exit, entry?.error], [137, 'aborted'])
+})
+
+test('a program that reacts to SIGTERM within its grace ends by itself', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const { client } = await goingOn(place, await place.host(), 'trap "echo bye; exit 9" TERM; while :; do sleep 0.01; done')
+  client.child.kill('SIGINT')
+  assert.match((await client.ended).stdout, /bye\n$/)
+  const [entry] = await place.entries(1)
+  assert.deepEqual([entry?.exit, entry?.error], [9, 'aborted'])
+})
+
+test('a descendant that keeps the terminal open does not hold the reply', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  const { status, stdout } = await place.run(['sh', '-c', 'setsid sleep 600 & echo done'])
+  assert.deepEqual([status, stdout], [0, 'done\n'])
+  const [entry] = await place.entries(1)
+  assert.ok((entry?.duration_ms ?? Infinity) < 30_000)
+})
+
+test('a slow command holds up no other; screen and transcript have the order of arrival', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host()
+  const gate = join(place.dir, 'gate')
+  assert.equal(spawnSync('mkfifo', [gate]).status, 0)
+  const slow = place.begin(['--whoami', 'Slow', '--dir', place.dir, '--', 'sh', '-c', `echo slow begins; cat ${gate}`])
+  await host.printed(/^slow begins$/m)
+  const fast = await Promise.all(
+    ['one', 'two', 'three'].map(async (name) => place.rexec(['--whoami', name, '--dir', '/', '--', 'echo', `of ${name}`])),
+  )
+  assert.deepEqual(
+    fast.map(({ stdout }) => stdout),
+    ['of one\n', 'of two\n', 'of three\n'],
+  )
+  assert.equal(host.stdout.includes('$ echo'), false, 'the screen still has the slow one')
+  await writeFile(gate, 'slow ends\n')
+  assert.equal((await slow.ended).stdout, 'slow begins\nslow ends\n')
+  await host.printed(/of three\n\n/)
+  const shown = [...host.stdout.matchAll(/^\[.*Z\] (\w+):/gm)].map(([, name]) => name)
+  assert.equal(shown[0], 'Slow')
+  assert.deepEqual(shown.toSorted(), ['Slow', 'one', 'three', 'two'])
+  assert.match(host.stdout, /slow begins\nslow ends\n\n\[/)
+  const entries = await place.entries(4)
+  assert.deepEqual(
+    entries.map(({ whoami }) => whoami),
+    shown,
+  )
+})
+
+test('there is one host: a second is refused, a dead one is replaced, and its commands are dead too', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const first = await place.host()
+  const second = await place.rexec(['--start-host'])
+  assert.equal(second.status, 1)
+  assert.match(second.stderr, /another host of this user runs/)
+  assert.equal((await place.run(['echo', 'still'])).stdout, 'still\n')
+  const { client, pid } = await goingOn(place, first)
+  first.child.kill('SIGKILL')
+  const ended = await client.ended
+  assert.deepEqual([ended.status, ended.stderr], [127, 'rexec: the host ended before it replied; whether the command ran is not known\n'])
+  await until(() => !isAlive(pid))
+  await place.host()
+  assert.equal((await place.run(['echo', 'again'])).stdout, 'again\n')
+  const entries = await place.entries(2)
+  assert.deepEqual(
+    entries.map(({ output }) => output),
+    ['still\n', 'again\n'],
+  )
+})
+
+test('of hosts that start at once over a socket that a dead one left, one runs', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const dead = await place.host()
+  dead.child.kill('SIGKILL')
+  await dead.ended
+  // A transcript is named by its second, and none is written over.
+  await sleep(1_100)
+  const hosts = [1, 2, 3, 4].map(() => place.begin(['--start-host']))
+  const runs = async (host: Watched): Promise<boolean> =>
+    Promise.race([
+      host.printed(/rexec transcript: /).then(
+        () => true,
+        () => false,
+      ),
+      host.ended.then(() => false),
+    ])
+  const running = await Promise.all(hosts.map(runs))
+  assert.equal(running.filter(Boolean).length, 1)
+  assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
+})
+
+test('a host that is ended ends its commands and tells their clients', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host()
+  const { client, pid } = await goingOn(place, host)
+  host.child.kill('SIGINT')
+  const [{ status }, { status: ofHost }] = await Promise.all([client.ended, host.ended])
+  assert.deepEqual([status, ofHost, isAlive(pid)], [143, 0, false])
+  const [entry] = await place.entries(1)
+  assert.deepEqual([entry?.exit, entry?.error], [143, 'aborted'])
+})
+
+test('who is attached is told of commands as they end, and of the end of the host', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host(['--start-host', '--no-add-path'])
+  await place.run(['echo', 'before'])
+  const attached = place.begin(['--attach', '--no-color'])
+  const raw = place.client()
+  raw.send({ action: 'attach', ansi: true })
+  // Attached once a later command is told.
+  await until(async () => {
+    await place.run(['true'])
+    return /\$ true/.test(attached.stdout)
+  })
+  await place.run(['printf', String.raw`\033[31mred\033[0m`], ['-e', 'SECRET=hunter2'])
+  await attached.printed(/red/)
+  const told = async (): Promise<{ event: string; entry: { output: string; envs: object } }> => {
+    const line = await raw.next()
+    assert.ok(line !== null)
+    return line as Awaited<ReturnType<typeof told>>
+  }
+  let last = await told()
+  while (last.entry.output === '') last = await told()
+  const { output, envs } = last.entry
+  assert.deepEqual([last.event, output, envs], ['transcript', '\u001b[31mred\u001b[0m', { SECRET: '[not recorded]' }])
+  host.child.kill('SIGINT')
+  const { status, stdout } = await attached.ended
+  assert.deepEqual([status, stdout.includes('before'), stdout.includes('hunter2')], [0, false, false])
+  assert.equal(await raw.next(), null)
+  const nobody = await place.rexec(['--attach'])
+  assert.deepEqual([nobody.status, nobody.stderr], [127, 'HOST NOT FOUND\n'])
+})
+
+test('a silent host shows nothing and keeps everything', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = place.begin(['--start-host', '--silent'])
+  await until(async () => (await place.rexec(['--check-host'])).status === 0)
+  assert.equal((await place.run(['echo', 'quiet'])).stdout, 'quiet\n')
+  host.child.kill('SIGINT')
+  const { stdout, stderr } = await host.ended
+  assert.equal(stdout, '')
+  assert.ok(process.geteuid?.() !== 0 ? stderr === '' : /^rexec: this host runs as root: [^\n]*\n$/.test(stderr))
+  assert.equal((await place.entries(1))[0]?.output, 'quiet\n')
+})

@@ -1,0 +1,58 @@
+import { VERSION_OPTION, type CommandSpec } from './command.ts'
+
+export const REXEC: CommandSpec = {
+  name: 'rexec',
+  text: 'Runs commands of AI agents where a human watches: one host for each user, one screen, one transcript.',
+  usage: '--whoami NAME --dir DIR [options] -- COMMAND...',
+  arguments: [{ flags: '[command...]', text: 'the program and its arguments, behind --' }],
+  hint: 'the command stands behind two dashes, such as: -- ls -l',
+  options: [
+    {
+      flags: '-s, --start-host',
+      text: 'be the host: run what agents send, show it, keep it; Ctrl-C ends it',
+      conflicts: ['whoami', 'mcp-stdio'],
+    },
+    { flags: '--silent', text: 'with --start-host: show no commands' },
+    { flags: '--no-add-path', text: 'with --start-host: leave PATH without ~/.local/bin and ~/.cargo/bin' },
+    { flags: '-c, --check-host', text: 'print HOST RUNNING, or HOST NOT FOUND and exit 127', conflicts: ['start-host', 'whoami'] },
+    { flags: '--whoami <name>', text: 'who asks: it stands before the command on the screen and in the transcript' },
+    { flags: '--dir <dir>', text: 'where the command runs' },
+    { flags: '-e, --env <variable=value>', text: "set a variable beside the host's; may be repeated" },
+    { flags: '--clear-env', text: "leave all of the host's variables out" },
+    { flags: '--read-stdin', text: 'give the command our standard input, read to its end, UTF-8' },
+    { flags: '--timeout <seconds>', text: 'end the command after this time; 0: never' },
+    {
+      flags: '-l, --list <count>',
+      text: 'name the newest transcripts, newest first; without a count 10',
+      conflicts: ['start-host', 'whoami'],
+    },
+    { flags: '-p, --print', text: 'print the transcript that is named, as the console shows it', conflicts: ['start-host', 'whoami'] },
+    { flags: '-f, --follow', text: 'with --print: go on as commands end' },
+    { flags: '--attach', text: 'print commands as they end on the running host', conflicts: ['start-host', 'whoami', 'check-host'] },
+    { flags: '--no-color', text: 'with --attach: without colours', conflicts: ['force-color'] },
+    { flags: '--force-color', text: 'with --attach: with colours, whatever reads them' },
+    { flags: '-m, --mcp-stdio', text: 'serve MCP on standard input and output: the tools exec and check_host, in the name of --whoami' },
+    {
+      flags: '--install',
+      text: 'write a systemd unit that keeps a silent host',
+      conflicts: ['start-host', 'whoami', 'attach', 'check-host'],
+    },
+    VERSION_OPTION,
+  ],
+  examples: [
+    'rexec --start-host                                   in a terminal: the screen of the human',
+    'rexec --whoami Codex --dir . -- git status           from an agent: one command',
+    'rexec --whoami Codex --dir /srv/app -e CI=1 --timeout 600 -- npm test',
+    'git diff | rexec --whoami Codex --dir . --read-stdin -- wc -l',
+    'rexec --check-host                                   is there a host?',
+    'rexec --attach                                       another screen',
+    'rexec --list 10                                      transcripts; rexec --print 2026-05-21-09:42:18 prints one',
+    'rexec --mcp-stdio --whoami "Claude Code"             as a tool of an agent runtime',
+    'x0x console                                          the same as rexec --start-host; x0x console run ... as rexec ...',
+  ],
+  notes: [
+    '',
+    'Exit status: that of the command; 128+n when signal n ended it; 124 when its time was up; 127 when it could not be run or',
+    'no host listens; 2 when the command line is wrong. See docs/console.md.',
+  ],
+}

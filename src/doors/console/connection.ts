@@ -1,0 +1,179 @@
+import type { Socket } from 'node:net'
+
+import type { Clock, Timer } from '../../base/clock.ts'
+import {
+  CONSOLE_LINE_MS,
+  CONSOLE_REPLY_MS,
+  CONSOLE_REST_MS,
+  consoleLine,
+  MAX_CONSOLE_LINE,
+  PONG,
+  readConsoleLine,
+  refusalOf,
+  type ConsoleMessage,
+  type ConsoleReply,
+  type ConsoleRequest,
+} from '../../protocol/console.ts'
+import { LineSplitter, type Line } from '../../protocol/lines.ts'
+import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import type { Attached } from './host.ts'
+
+/** What a connection asks of its host. */
+export interface ConsoleService {
+  run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply>
+  attach(one: Attached): () => void
+}
+
+/** Answers that nobody reads: beyond this a caller that goes on asking is hung up. */
+const MAX_UNREAD = 64 * 1024
+const HANG_UP_MS = 1_000
+/** As MAX_UNREAD, for who is attached. */
+const MAX_UNREAD_ENTRIES = 8 * 1024 * 1024
+
+/**
+ * One client. Callers of both generations are served: one that sends its command at once has one reply and the end of the
+ * connection; one that sends a ping before each command goes on. The end of what it sends aborts its command, however it comes.
+ */
+export class ConsoleConnection {
+  readonly #service: ConsoleService
+  readonly #clock: Clock
+  readonly #socket: Socket
+  readonly #lines = new LineSplitter({ max: MAX_CONSOLE_LINE })
+  readonly #gone = new AbortController()
+  /** `fresh`: nothing was asked yet. `pinged`: the next line may be a command. */
+  #state: 'fresh' | 'pinged' | 'resting' | 'running' | 'attached' | 'over' = 'fresh'
+  #timer: Timer
+  /** A line has begun. */
+  #begun = false
+
+  constructor(components: { service: ConsoleService; clock: Clock }, init: { socket: Socket }) {
+    this.#service = components.service
+    this.#clock = components.clock
+    this.#socket = init.socket
+    this.#timer = this.#deadline(CONSOLE_LINE_MS)
+    this.#socket.on('data', (chunk: Buffer) => this.#take(chunk))
+    this.#socket.on('end', () => this.#ended())
+    this.#socket.on('close', () => this.#close())
+    this.#socket.on('error', () => this.#socket.destroy())
+  }
+
+  /** The host ends: what was written goes out within a second, or is lost. */
+  hangUp(): void {
+    this.#state = 'over'
+    this.#wait(null)
+    this.#timer = this.#deadline(HANG_UP_MS)
+    this.#socket.destroySoon()
+  }
+
+  #deadline(ms: number): Timer {
+    return this.#clock.setTimeout(() => this.#late(), ms, { unref: true })
+  }
+
+  #late(): void {
+    if (this.#state === 'over') this.#socket.destroy()
+    else if (this.#begun) this.#refuse(`a line was not finished within ${CONSOLE_LINE_MS / 1000} s`)
+    else if (this.#state !== 'running' && this.#state !== 'attached') this.#finish()
+  }
+
+  #wait(ms: number | null): void {
+    this.#timer.cancel()
+    if (ms !== null) this.#timer = this.#deadline(ms)
+  }
+
+  #take(chunk: Buffer): void {
+    for (const line of this.#lines.push(chunk)) {
+      if (this.#state === 'over') return
+      this.#begun = false
+      this.#handle(line)
+    }
+    const begins = chunk.at(-1) !== 0x0a
+    if (this.#state === 'over' || (begins && this.#begun)) return
+    this.#begun = begins
+    const rests = this.#state !== 'running' && this.#state !== 'attached'
+    this.#wait(begins ? CONSOLE_LINE_MS : rests ? CONSOLE_REST_MS : null)
+  }
+
+  #handle(line: Line): void {
+    if (line === 'too_long') return this.#refuse(`a line has at most ${MAX_CONSOLE_LINE} bytes`)
+    const message = readConsoleLine(line)
+    if (message.kind === 'bad') return this.#refuse(message.problem)
+    if (message.kind === 'ping') return this.#pong()
+    if (this.#state === 'running') return this.#whileRunning(message)
+    if (message.kind === 'abort' || this.#state === 'attached') return this.#finish()
+    if (message.kind === 'attach') return this.#attach(message.ansi)
+    if (this.#state === 'resting') return this.#refuse('a command on a connection that was used needs a ping before it')
+    void this.#run(message.request, this.#state === 'fresh')
+  }
+
+  #pong(): void {
+    if (this.#socket.writableLength > MAX_UNREAD) {
+      this.#socket.destroy()
+      return
+    }
+    this.#write(PONG)
+    if (this.#state === 'fresh' || this.#state === 'resting') this.#state = 'pinged'
+  }
+
+  #whileRunning({ kind }: ConsoleMessage): void {
+    if (kind === 'abort') this.#gone.abort()
+    else this.#refuse('a connection has one command at a time')
+  }
+
+  /** `once`: as of old, a connection for this command alone. */
+  async #run(request: ConsoleRequest, once: boolean): Promise<void> {
+    this.#state = 'running'
+    this.#wait(null)
+    const reply = await this.#service.run(request, this.#gone.signal)
+    if (this.#closed || this.#socket.destroyed) return
+    this.#write(reply)
+    if (once || this.#gone.signal.aborted) return this.#finish()
+    this.#state = 'resting'
+    this.#wait(this.#begun ? CONSOLE_LINE_MS : CONSOLE_REST_MS)
+  }
+
+  #attach(ansi: boolean): void {
+    this.#state = 'attached'
+    this.#wait(null)
+    const tell = (entry: TranscriptEntry): void => {
+      if (this.#socket.writableLength > MAX_UNREAD_ENTRIES) this.#socket.destroy()
+      else this.#write({ event: 'transcript', entry })
+    }
+    const detach = this.#service.attach({ ansi, tell })
+    this.#socket.once('close', detach)
+  }
+
+  /** What it sent cannot be served: its command ends, and so does the connection. */
+  #refuse(message: string): void {
+    this.#write(refusalOf(message))
+    this.#finish()
+  }
+
+  #write(value: object): void {
+    this.#socket.write(consoleLine(value))
+  }
+
+  /** What was written still goes out; nothing more is read. */
+  #finish(): void {
+    this.#state = 'over'
+    this.#gone.abort()
+    this.#wait(CONSOLE_REPLY_MS)
+    this.#socket.end()
+    this.#socket.resume()
+  }
+
+  /** Its writing side is closed, or it is gone. */
+  #ended(): void {
+    this.#gone.abort()
+    if (this.#state !== 'running') this.#finish()
+  }
+
+  get #closed(): boolean {
+    return this.#state === 'over'
+  }
+
+  #close(): void {
+    this.#state = 'over'
+    this.#gone.abort()
+    this.#wait(null)
+  }
+}

@@ -1,0 +1,148 @@
+import type { Clock, Timer } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart } from '../../executor/port/local-executor.ts'
+import { CONSOLE_GRACE_MS, type ConsoleError, type ConsoleRequest } from '../../protocol/console.ts'
+import type { AgentSessions } from './agent-sessions.ts'
+import { RunOutput } from './run-output.ts'
+import type { ConsoleScreen } from './screen.ts'
+
+/** How a command ended, as its client is told. */
+export interface RunEnd {
+  readonly exit: number
+  readonly error: ConsoleError | null
+  /** What is behind `error`, for a human. */
+  readonly message: string | null
+  readonly duration_ms: number
+}
+
+export interface ConsoleRunComponents {
+  readonly executor: Pick<LocalExecutor, 'start'>
+  readonly sessions: AgentSessions
+  readonly clock: Clock
+  readonly screen: Pick<ConsoleScreen, 'output'>
+}
+
+const TERMINAL = { cols: 80, rows: 24, raw: true } as const
+const NO_BYTES = new Uint8Array(0)
+const EXIT_NOT_RUN = 127
+/** As timeout(1). */
+const EXIT_TIMEOUT = 124
+const SIGTERM = 15
+
+/** One command of an agent, from its start to what its client is told. */
+export class ConsoleRun {
+  readonly n: number
+  readonly request: ConsoleRequest
+  readonly output: RunOutput
+  readonly #components: ConsoleRunComponents
+  #run: LocalRun | null = null
+  #aborted = false
+  #timedOut = false
+  #killTimer: Timer | null = null
+
+  constructor(components: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
+    this.#components = components
+    this.n = init.n
+    this.output = new RunOutput(components)
+    this.request = init.request
+  }
+
+  /** SIGTERM to everything that runs, SIGKILL after the grace. A second call changes nothing. */
+  abort(): void {
+    if (this.#aborted) return
+    this.#aborted = true
+    this.#end()
+  }
+
+  /** Runs it to its end. Never throws. */
+  async run(): Promise<RunEnd> {
+    const began = this.#components.clock.monotonic()
+    const took = (): number => Math.max(0, Math.round(this.#components.clock.monotonic() - began))
+    try {
+      const outcome = await this.#components.sessions.within(this.request.whoami, async (session) => this.#execute(session))
+      return this.#endOf(outcome, took())
+    } catch (error) {
+      return { ...notRun(error, this.request), duration_ms: took() }
+    } finally {
+      this.#killTimer?.cancel()
+      this.#run = null
+      this.output.end()
+    }
+  }
+
+  /** Null: aborted before there was a program, or nobody knows how it ended. */
+  async #execute(session: string): Promise<LocalOutcome | null> {
+    if (this.#aborted) return null
+    const run = await this.#components.executor.start(this.#start(session), { event: (event) => this.#take(event) })
+    this.#run = run
+    if (this.request.stdin === '') run.input(NO_BYTES, true)
+    // Who asked may be gone by now.
+    void run.begun.then(() => this.#aborted && this.#end())
+    return run.ended
+  }
+
+  #start(session: string): RunStart {
+    const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami } = this.request
+    return {
+      session,
+      argv: exec,
+      shell: false,
+      cwd: dir,
+      // Last, so that no caller runs under another's name.
+      env: { ...envs, REXEC_WHOAMI: whoami },
+      clear_env,
+      stdin: stdin === null ? NO_BYTES : Buffer.from(stdin),
+      // An empty one is a pipe that ends at once, and not /dev/null.
+      input: stdin === '',
+      timeout_ms,
+      max_output_bytes: null,
+      fail_on_limit: false,
+      detach: false,
+      terminal: TERMINAL,
+    }
+  }
+
+  #take(event: LocalRunEvent): void {
+    if (event.type === 'warning') {
+      if (event.kind !== 'duration_cap_hit') return
+      this.#timedOut = true
+      this.#killLater()
+      return
+    }
+    this.output.push(event.data)
+    this.#components.screen.output(this.n, event.data)
+  }
+
+  #end(): void {
+    if (this.#run === null) return
+    this.#run.signal('TERM')
+    this.#killLater()
+  }
+
+  #killLater(): void {
+    this.#killTimer ??= this.#components.clock.setTimeout(() => this.#run?.signal('KILL'), CONSOLE_GRACE_MS)
+  }
+
+  #endOf(outcome: LocalOutcome | null, duration_ms: number): RunEnd {
+    const aborted = this.#aborted ? ('aborted' as const) : null
+    if (outcome === null) {
+      const message = aborted === null ? 'how it ended is not known' : null
+      return { exit: aborted === null ? EXIT_NOT_RUN : 128 + SIGTERM, error: aborted ?? 'spawn_failed', message, duration_ms }
+    }
+    const { code, signal, denial_reason, detail } = outcome
+    if (denial_reason !== null) return { exit: EXIT_NOT_RUN, error: 'spawn_failed', message: detail ?? denial_reason, duration_ms }
+    const exit = code ?? 128 + (signal ?? SIGTERM)
+    if (this.#timedOut && !this.#aborted) return { exit: EXIT_TIMEOUT, error: 'timeout', message: null, duration_ms }
+    return { exit, error: aborted, message: null, duration_ms }
+  }
+}
+
+/** What refuses a run before there is one: a program that is not there is its own thing, a directory is not. */
+const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<RunEnd, 'duration_ms'> => {
+  const missing = isAppError(error, 'file_not_found') && error.data['argv0'] === name && error.data['why'] !== 'not_executable'
+  return {
+    exit: EXIT_NOT_RUN,
+    error: missing ? 'not_found' : 'spawn_failed',
+    message: error instanceof AppError ? error.message : `something went wrong inside: ${errorText(error)}`,
+  }
+}

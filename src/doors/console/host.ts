@@ -1,0 +1,175 @@
+import type { Clock } from '../../base/clock.ts'
+import { Turnstile } from '../../base/turnstile.ts'
+import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
+import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import type { RecordedOutput } from '../../protocol/transcript-output.ts'
+import { AgentSessions } from './agent-sessions.ts'
+import { ConsoleRun, type RunEnd } from './console-run.ts'
+import { PausedAgents } from './paused-agents.ts'
+import type { ConsoleControls, ConsoleScreen } from './screen.ts'
+
+/** A command that has ended, as a transcript is told of it. */
+interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'envs' | 'exec' | 'exit'> {
+  readonly error: string | null
+  /** Milliseconds since the Unix epoch. */
+  readonly startedAt: number
+  readonly duration_ms: number
+  readonly output: RecordedOutput
+}
+
+/** What keeps commands in the order in which they began. */
+export interface Transcript {
+  /** A command begins: its place. */
+  arrive(): number
+  /** Settles when it is kept; false: it could not be, which the transcript tells by itself. */
+  end(place: number, command: EndedCommand): Promise<boolean>
+}
+
+export interface ConsoleHostComponents {
+  readonly executor: LocalExecutor
+  readonly clock: Clock
+  readonly transcript: Transcript
+}
+
+/** Somebody who is told of commands as they end. */
+export interface Attached {
+  /** `ansi`: the output as the program wrote it. */
+  readonly ansi: boolean
+  tell(entry: TranscriptEntry): void
+}
+
+/** To the second, as transcripts and banners have it. */
+const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
+
+/** In place of a value, which may be a secret. */
+const HIDDEN = '[not recorded]'
+
+const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0 }
+
+/** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
+export class ConsoleHost implements ConsoleControls {
+  readonly #components: ConsoleHostComponents
+  readonly #sessions: AgentSessions
+  readonly #turns = new Turnstile({ limit: MAX_CONSOLE_RUNS })
+  readonly #paused: PausedAgents
+  readonly #running = new Map<number, ConsoleRun>()
+  readonly #attached = new Set<Attached>()
+  readonly #stopping = new AbortController()
+  readonly #working = new Set<Promise<unknown>>()
+  #screen!: ConsoleScreen
+  #last = 0
+
+  constructor(components: ConsoleHostComponents) {
+    this.#components = components
+    this.#sessions = new AgentSessions(components)
+    this.#paused = new PausedAgents(components)
+  }
+
+  /** Before the first command: the screen is made with these controls. */
+  show(screen: ConsoleScreen): void {
+    this.#screen = screen
+  }
+
+  /** Aborted when a human, or whoever started us, wants the end. */
+  get stopped(): AbortSignal {
+    return this.#stopping.signal
+  }
+
+  abort(n: number): void {
+    this.#running.get(n)?.abort()
+  }
+
+  pause(whoami: string): void {
+    this.#paused.pause(whoami)
+  }
+
+  resume(whoami: string): void {
+    this.#paused.resume(whoami)
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  attach(one: Attached): () => void {
+    this.#attached.add(one)
+    return () => this.#attached.delete(one)
+  }
+
+  /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told, which waits neither for a screen nor for a disk. */
+  async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
+    const signal = AbortSignal.any([gone, this.#stopping.signal])
+    let leave: () => void
+    try {
+      if (this.#paused.has(request.whoami)) this.#screen.note(`${request.whoami} is paused: a command of it waits`)
+      await this.#paused.pass(request.whoami, signal)
+      leave = await this.#turns.enter(signal)
+    } catch {
+      return replyOf(ABORTED, '')
+    }
+    try {
+      return await this.#execute(request, signal)
+    } finally {
+      leave()
+    }
+  }
+
+  /** Aborts every command and resolves when all that they leave behind is kept. */
+  async end(): Promise<void> {
+    this.stop()
+    while (this.#working.size > 0) await Promise.allSettled(this.#working)
+  }
+
+  async #execute(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
+    const { clock, transcript } = this.#components
+    this.#last += 1
+    const [n, startedAt, place] = [this.#last, clock.now(), transcript.arrive()]
+    const run = new ConsoleRun({ ...this.#components, sessions: this.#sessions, screen: this.#screen }, { n, request })
+    const abort = (): void => run.abort()
+    signal.addEventListener('abort', abort)
+    this.#running.set(n, run)
+    const { whoami, dir, exec: argv, timeout_ms } = request
+    this.#screen.begin({ n, whoami, dir, argv, timeout_ms, started_at: timeOf(startedAt) })
+    const work = run.run()
+    this.#hold(work)
+    const end = await work
+    signal.removeEventListener('abort', abort)
+    this.#running.delete(n)
+    this.#screen.end(n, end)
+    const output = run.output.plain()
+    const command = {
+      whoami,
+      dir,
+      envs: request.envs,
+      exec: argv,
+      exit: end.exit,
+      error: end.error,
+      startedAt,
+      duration_ms: end.duration_ms,
+      output,
+    }
+    this.#tell(command, run)
+    this.#hold(transcript.end(place, command))
+    return replyOf(end, output.text)
+  }
+
+  #hold(work: Promise<unknown>): void {
+    this.#working.add(work)
+    void work.finally(() => this.#working.delete(work))
+  }
+
+  /** To who is attached. */
+  #tell({ startedAt, error, output, ...command }: EndedCommand, run: ConsoleRun): void {
+    const envs = Object.fromEntries(Object.keys(command.envs).map((name) => [name, HIDDEN]))
+    const entry = { ...command, envs, ...(error === null ? {} : { error }), time: timeOf(startedAt) }
+    for (const one of this.#attached) one.tell({ ...entry, output: one.ansi ? run.output.raw().text : output.text })
+  }
+}
+
+const replyOf = ({ exit, error, message }: RunEnd, output: string): ConsoleReply => ({
+  exit,
+  output,
+  ...(error === null ? {} : { error }),
+  ...(message === null ? {} : { message }),
+})

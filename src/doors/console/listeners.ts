@@ -1,0 +1,87 @@
+import { unlink } from 'node:fs/promises'
+import { createServer, type Server, type Socket } from 'node:net'
+
+import type { Clock } from '../../base/clock.ts'
+import { foreignSocket, squatted, type ConsoleSockets } from '../../base/console-socket.ts'
+import { AppError } from '../../base/errors.ts'
+import { listenAt } from '../../base/private-socket.ts'
+import { answers } from '../../base/unix-socket.ts'
+import { consoleLine, MAX_CONSOLE_CONNECTIONS, refusalOf } from '../../protocol/console.ts'
+import { ConsoleConnection, type ConsoleService } from './connection.ts'
+
+const IN_USE = 'another host of this user listens there'
+/** Nobody but its user may connect. */
+const ONLY_US = 0o177
+
+/**
+ * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of
+ * theirs first. Throws `conflict`.
+ */
+const listenShared = async (server: Server, path: string, uid: number): Promise<void> => {
+  const problem = foreignSocket(path, uid)
+  if (typeof problem === 'string') throw squatted(problem)
+  if (problem === null) {
+    if (await answers(path)) throw new AppError('conflict', `${path}: ${IN_USE}`)
+    // Left by a host that died. It is ours, and the lock keeps another host of ours from making one now.
+    await unlink(path)
+  }
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  server.once('error', reject)
+  const before = process.umask(ONLY_US)
+  try {
+    // The system makes the socket in this very call, with this mask.
+    server.listen({ path }, resolve)
+  } finally {
+    process.umask(before)
+  }
+  await promise.catch((error: NodeJS.ErrnoException) => {
+    throw error.code === 'EADDRINUSE' ? squatted(`${path} was taken meanwhile`) : error
+  })
+  server.off('error', reject)
+}
+
+/** Listens for clients, and keeps as many as may be. */
+export class ConsoleListeners {
+  readonly #components: { readonly service: ConsoleService; readonly clock: Clock }
+  readonly #servers: Server[] = []
+  readonly #connections = new Map<Socket, ConsoleConnection>()
+  readonly #uid: number
+
+  constructor(components: { service: ConsoleService; clock: Clock }, init: { uid: number }) {
+    this.#components = components
+    this.#uid = init.uid
+  }
+
+  /** Answers the paths that it listens on. Throws `conflict`, `loose_permissions`, `bad_config`. */
+  async start({ own, shared }: ConsoleSockets): Promise<string[]> {
+    if (own !== null) await listenAt(this.#server(), { kind: 'unix', path: own }, `${own}: ${IN_USE}`)
+    if (shared !== null) await listenShared(this.#server(), shared, this.#uid)
+    return [own, shared].filter((path) => path !== null)
+  }
+
+  /** Takes no more clients; the sockets are gone then. */
+  async close(): Promise<void> {
+    const closed = this.#servers.map(async (server) => new Promise((resolve) => server.close(resolve)))
+    // A server is closed when its last connection is.
+    for (const connection of this.#connections.values()) connection.hangUp()
+    await Promise.all(closed)
+  }
+
+  #server(): Server {
+    // A client that has said all is still answered.
+    const server = createServer({ allowHalfOpen: true }, (socket) => this.#accept(socket))
+    this.#servers.push(server)
+    return server
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#connections.size >= MAX_CONSOLE_CONNECTIONS) {
+      socket.on('error', () => undefined)
+      socket.end(consoleLine(refusalOf(`${MAX_CONSOLE_CONNECTIONS} clients are connected, which is all that may`)))
+      socket.destroySoon()
+      return
+    }
+    this.#connections.set(socket, new ConsoleConnection(this.#components, { socket }))
+    socket.once('close', () => this.#connections.delete(socket))
+  }
+}

@@ -1,0 +1,96 @@
+import { createHash } from 'node:crypto'
+import { homedir } from 'node:os'
+import { delimiter, join } from 'node:path'
+
+import { makeTranscriptsDir, transcriptsDir } from '../../audit/transcripts/transcript-directory.ts'
+import { Transcripts } from '../../audit/transcripts/transcripts.ts'
+import { systemClock } from '../../base/clock.ts'
+import { consoleSockets, SOCKET_VARIABLE } from '../../base/console-socket.ts'
+import type { Environment } from '../../base/environment.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
+import { ensurePrivateDir } from '../../base/file-rights.ts'
+import type { Logger } from '../../base/log.ts'
+import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../../base/startable.ts'
+import { ConsoleHost } from '../../doors/console/host.ts'
+import { ConsoleListeners } from '../../doors/console/listeners.ts'
+import type { ConsoleControls, ConsoleScreen } from '../../doors/console/screen.ts'
+import { consolePolicy } from '../../policy/local/console-policy.ts'
+import { startLocalExecutor } from '../../supervision/local-executor.ts'
+import { DataDirLock } from '../../supervision/lock.ts'
+
+export interface RunningHost {
+  /** Where it listens. */
+  readonly sockets: readonly string[]
+  readonly transcript: string
+  /** Aborted when its human wants the end. */
+  readonly stopped: AbortSignal
+  stop(): Promise<readonly StopFailure[]>
+}
+
+export interface HostOptions {
+  readonly addPath: boolean
+  readonly screen: (controls: ConsoleControls) => ConsoleScreen
+}
+
+/** Where a user's own programs are. */
+const OWN_PROGRAMS = ['.local/bin', '.cargo/bin']
+/** All commands have their grace, and their lines in the journal a little more. */
+const END_MS = 10_000
+
+const withOwnPrograms = (env: Environment): Environment => {
+  const path = (env['PATH'] ?? '').split(delimiter).filter((directory) => directory !== '')
+  const own = OWN_PROGRAMS.map((directory) => join(homedir(), directory)).filter((directory) => !path.includes(directory))
+  return { ...env, PATH: [...own, ...path].join(delimiter) }
+}
+
+/** One host for each user, or for each socket that is named: the lock is the kernel's, and ends with its process. */
+const lockOf = async (env: Environment): Promise<DataDirLock> => {
+  const named = env[SOCKET_VARIABLE] ?? ''
+  const at = named === '' ? join(transcriptsDir(), 'host') : named
+  if (named !== '') await ensurePrivateDir(join(named, '..'))
+  return new DataDirLock({ lock: `${at}.lock`, pid: `${at}.pid`, apiSocket: null })
+}
+
+const lockStartable = (lock: DataDirLock): Startable => ({
+  start: async () =>
+    lock.start().catch((error: unknown) => {
+      if (!isAppError(error, 'conflict')) throw error
+      throw new AppError('conflict', `another host of this user runs; rexec --attach watches it (${error.message})`, { cause: error })
+    }),
+  stop: async () => lock.stop(),
+})
+
+/** The host of one user: the engine with the policy of a console, the door, the transcript and the screen. */
+export const startHost = async (env: Environment, options: HostOptions, log: Logger): Promise<RunningHost> => {
+  const uid = process.geteuid?.() ?? 0
+  await makeTranscriptsDir(transcriptsDir())
+  const own = options.addPath ? withOwnPrograms(env) : env
+  const parts: StartableEntry[] = []
+  const begin = async (name: string, startable: Startable, deadlineMs?: number): Promise<void> => {
+    await startAll([{ name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) }])
+    parts.push({ name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) })
+  }
+  try {
+    await begin('lock', lockStartable(await lockOf(env)))
+    let say = (text: string): void => log.warn(text)
+    const transcript = await new Transcripts(null).begin({ clock: systemClock }, { recordEnv: false, say: (text) => say(text) })
+    await begin('transcript', { stop: async () => transcript.close() })
+    const policy = consolePolicy(own)
+    const sha256 = createHash('sha256').update(policy.source).digest('hex')
+    const running = await startLocalExecutor({ policy, audit_path: join(transcriptsDir(), 'audit.log'), sha256 }, env, log)
+    await begin('executor', { stop: async () => void (await running.stop()) }, END_MS)
+    const host = new ConsoleHost({ executor: running.executor, clock: systemClock, transcript })
+    const screen = options.screen(host)
+    host.show(screen)
+    say = (text) => screen.note(text)
+    await begin('screen', { stop: async () => screen.close() })
+    const listeners = new ConsoleListeners({ service: host, clock: systemClock }, { uid })
+    await begin('listeners', { stop: async () => listeners.close() })
+    await begin('commands', { stop: async () => host.end() }, END_MS)
+    const sockets = await listeners.start(consoleSockets(env, uid))
+    return { sockets, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }
+  } catch (error) {
+    await stopAll(parts)
+    throw error
+  }
+}

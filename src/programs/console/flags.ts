@@ -1,0 +1,20 @@
+import { badFlags, programLine } from '../../command-line/program-line.ts'
+import { REXEC } from '../../command-line/rexec.ts'
+
+/** What the command line says of the host. */
+export interface HostFlags {
+  /** Shows no commands. */
+  readonly silent: boolean
+  /** Programs of the user's own directories are found by their names. */
+  readonly addPath: boolean
+}
+
+/** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
+export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
+  const line = programLine(REXEC, argv)
+  if (typeof line === 'string') return line
+  const stray = ['dir', 'env', 'clear-env', 'read-stdin', 'timeout', 'no-color', 'force-color'].find((name) => line.has(name))
+  if (stray !== undefined || line.words.length > 0)
+    throw badFlags(`--start-host runs no command, and takes no ${stray ?? 'words'}`, REXEC.name)
+  return { silent: line.has('silent'), addPath: !line.has('no-add-path') }
+}

@@ -1,0 +1,28 @@
+import type { Environment } from '../../base/environment.ts'
+import { entryText, type Page } from '../../doors/console/entry-text.ts'
+import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
+import { parseEntry } from '../../protocol/transcript-entry.ts'
+import { pageOf } from './page.ts'
+import { noHost, tell } from './tell.ts'
+import { printUntilEnded } from './until-ended.ts'
+
+/** What the host tells, until it ends or nobody wants more. */
+async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): AsyncGenerator<string> {
+  signal.addEventListener('abort', () => link.close(), { once: true })
+  for (let line = await link.next(); line !== null; line = await link.next()) {
+    if (line['event'] !== 'transcript') continue
+    const parsed = parseEntry(Buffer.from(JSON.stringify(line['entry'])))
+    if ('entry' in parsed) yield entryText(parsed.entry, page)
+    else tell(`rexec: an entry of the host is none: ${parsed.problem}`)
+  }
+}
+
+/** Prints commands as they end on the running host, until it ends or Ctrl-C. `colour`: null where no flag says. */
+export const attach = async (env: Environment, { colour }: { readonly colour: boolean | null }): Promise<number> => {
+  const link = await openConsole(env)
+  if (link === null) return noHost()
+  link.send({ action: 'attach', ansi: false })
+  await printUntilEnded((signal) => entries(link, pageOf(env, colour), signal))
+  link.close()
+  return 0
+}

@@ -1,0 +1,75 @@
+import type { Environment } from '../../base/environment.ts'
+import { AppError } from '../../base/errors.ts'
+import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
+import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN } from '../../protocol/console.ts'
+import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
+import type { RunFlags } from './run-flags.ts'
+import { EXIT_NO_HOST, noHost, tell, write } from './tell.ts'
+
+/** How long an aborted command's reply is waited for: its grace, and as much again. */
+const ABORT_MS = 2_000
+
+const readInput = async (): Promise<string> => {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > MAX_CONSOLE_STDIN)
+      throw new AppError('bad_request', `--read-stdin: at most ${MAX_CONSOLE_STDIN} bytes; give the command a file`)
+    chunks.push(chunk)
+  }
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
+  } catch (error) {
+    throw new AppError('bad_request', '--read-stdin: it is no UTF-8; give the command a file', { cause: error })
+  }
+}
+
+/** The host's reply: null where it ended without one. */
+const replyTo = async (link: ConsoleLink, request: object): Promise<Record<string, unknown> | null> => {
+  // A host of the newer protocol wants a ping before each command; ours takes both.
+  link.send({ action: 'ping' })
+  link.send(request)
+  for (;;) {
+    const line = await link.next()
+    if (line === null || 'exit' in line) return line
+  }
+}
+
+const showReply = async (reply: Record<string, unknown>, { argv0, timeout }: RunFlags): Promise<number> => {
+  const { exit, output, error, message } = reply
+  if (typeof output === 'string') await write(output)
+  const why = typeof message === 'string' ? message : null
+  if (error === 'not_found') tell(`${argv0}: not found`)
+  else if (error === 'timeout') tell(`rexec: ended after ${timeout} s (--timeout)`)
+  else if (error === 'aborted') tell('rexec: aborted')
+  else if (typeof error === 'string') tell(`rexec: ${error}${why === null ? '' : `: ${why}`}`)
+  return typeof exit === 'number' && Number.isInteger(exit) && exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST
+}
+
+/** Runs one command through the host and answers its exit status. */
+export const runCommand = async (flags: RunFlags, env: Environment): Promise<number> => {
+  const stdin = flags.readStdin ? { stdin: await readInput() } : {}
+  const request = { ...flags.request, ...stdin }
+  if (Buffer.byteLength(JSON.stringify(request)) > MAX_CONSOLE_LINE)
+    throw new AppError('bad_request', `command, variables and stdin have at most ${MAX_CONSOLE_LINE} bytes as JSON`)
+  let told: NodeJS.Signals | null = null
+  let link: ConsoleLink | null = null
+  const stop = onStopSignal((name) => {
+    if (told !== null || link === null) process.exit(exitOfSignal(name))
+    told = name
+    link.send({ action: 'abort' })
+    setTimeout(() => process.exit(exitOfSignal(name)), ABORT_MS)
+  })
+  try {
+    link = await openConsole(env)
+    if (link === null) return noHost()
+    const reply = await replyTo(link, request)
+    if (reply === null) tell('rexec: the host ended before it replied; whether the command ran is not known')
+    const status = reply === null ? EXIT_NO_HOST : await showReply(reply, flags)
+    return told === null ? status : exitOfSignal(told)
+  } finally {
+    stop()
+    link?.close()
+  }
+}

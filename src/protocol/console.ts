@@ -1,0 +1,176 @@
+import { isVisible } from '../base/visible-text.ts'
+
+/**
+ * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.
+ */
+
+/** One line: stdin of MAX_CONSOLE_STDIN, half of it escaped, and a command line with its environment. */
+export const MAX_CONSOLE_LINE = 2 * 1024 * 1024
+/** stdin of a command, UTF-8. */
+export const MAX_CONSOLE_STDIN = 1024 * 1024
+/** Who asks: it stands in a banner, in every line of the journal, and in the name of a file. */
+export const MAX_WHOAMI = 64
+/** A path: what Linux takes. */
+const MAX_DIR = 4_096
+const MAX_WORDS = 32_768
+const MAX_VARIABLES = 1_024
+/** Of a week; a longer one is a mistake. */
+const MAX_TIMEOUT_S = 604_800
+/** Connections at once; of more, each is told so and closed. */
+export const MAX_CONSOLE_CONNECTIONS = 128
+/** Commands that run at once; others wait for their turn. */
+export const MAX_CONSOLE_RUNS = 64
+/** From the connect, or from the first byte of a line, to its end. */
+export const CONSOLE_LINE_MS = 10_000
+/** How long a connection that has been used may rest. */
+export const CONSOLE_REST_MS = 600_000
+/** How long a reply may be on its way. */
+export const CONSOLE_REPLY_MS = 30_000
+/** From SIGTERM to SIGKILL. */
+export const CONSOLE_GRACE_MS = 200
+
+/** What a command's client asks for. */
+export interface ConsoleRequest {
+  readonly whoami: string
+  /** Absolute. */
+  readonly dir: string
+  readonly envs: Readonly<Record<string, string>>
+  readonly exec: readonly string[]
+  /** Null: /dev/null. */
+  readonly stdin: string | null
+  /** Milliseconds; null: none. */
+  readonly timeout_ms: number | null
+  /** Nothing of the host's environment. */
+  readonly clear_env: boolean
+}
+
+export type ConsoleMessage =
+  | { readonly kind: 'request'; readonly request: ConsoleRequest }
+  | { readonly kind: 'ping' }
+  | { readonly kind: 'abort' }
+  | { readonly kind: 'attach'; readonly ansi: boolean }
+  /** `problem` says what is wrong with the line. */
+  | { readonly kind: 'bad'; readonly problem: string }
+
+/** Why a command did not end by itself; `refused`: the line was none that can be served. */
+export type ConsoleError = 'not_found' | 'spawn_failed' | 'aborted' | 'timeout' | 'refused'
+
+export interface ConsoleReply {
+  readonly exit: number
+  readonly output: string
+  readonly error?: ConsoleError
+  /** For a human: what is behind `error`. */
+  readonly message?: string
+}
+
+const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env']
+const ATTACH_FIELDS = ['action', 'ansi']
+
+/** Of a name that a client made up: what is wrong is said, and not all of it sent back. */
+const named = (name: string): string => JSON.stringify(name.slice(0, 64))
+
+const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0')
+
+/** Why it is no name of an agent, whichever program reads it; null: it is one. */
+export const whoamiProblem = (whoami: unknown): string | null => {
+  if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of who asks, such as "Codex"'
+  const length = new TextEncoder().encode(whoami).length
+  if (length > MAX_WHOAMI) return `whoami: ${length} bytes, where ${MAX_WHOAMI} are allowed`
+  // What does not show itself could be taken for another name.
+  return isVisible(whoami) ? null : 'whoami: every character of it must be visible'
+}
+
+const dirProblem = (dir: unknown): string | null => {
+  if (!isText(dir) || !dir.startsWith('/')) return 'dir: the absolute path of the directory in which the command runs'
+  return dir.length > MAX_DIR ? `dir: more than ${MAX_DIR} characters` : null
+}
+
+const envsProblem = (envs: unknown): string | null => {
+  if (!isObject(envs)) return 'envs: an object of texts, such as {"CI":"1"}'
+  const entries = Object.entries(envs)
+  if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables, where ${MAX_VARIABLES} are allowed`
+  for (const [name, value] of entries) {
+    if (name === '' || name.includes('=') || !isText(name)) return `envs: ${named(name)} is no name of a variable`
+    if (!isText(value)) return `envs: ${named(name)} must be a text without NUL`
+  }
+  return null
+}
+
+const execProblem = (exec: unknown): string | null => {
+  if (!Array.isArray(exec) || exec.length === 0) return 'exec: a list of texts, the program first'
+  if (exec.length > MAX_WORDS) return `exec: ${exec.length} words, where ${MAX_WORDS} are allowed`
+  if (!exec.every(isText)) return 'exec: every word must be a text without NUL'
+  return exec[0] === '' ? 'exec: the program has no name' : null
+}
+
+const stdinProblem = (stdin: unknown): string | null => {
+  if (stdin === undefined || stdin === null) return null
+  if (typeof stdin !== 'string') return 'stdin: must be a text'
+  return new TextEncoder().encode(stdin).length > MAX_CONSOLE_STDIN ? `stdin: more than ${MAX_CONSOLE_STDIN} bytes` : null
+}
+
+const timeoutProblem = (timeout: unknown): string | null =>
+  timeout === undefined || (typeof timeout === 'number' && timeout >= 0 && timeout <= MAX_TIMEOUT_S)
+    ? null
+    : `timeout: seconds from 0, which is none, to ${MAX_TIMEOUT_S}`
+
+const readRequest = (value: Record<string, unknown>): ConsoleMessage => {
+  const { whoami, dir, envs = {}, exec, stdin, timeout, clear_env = false } = value
+  const unknown = Object.keys(value).find((name) => !REQUEST_FIELDS.includes(name))
+  const problem =
+    (unknown === undefined ? null : `${named(unknown)} is no field of a request`) ??
+    whoamiProblem(whoami) ??
+    dirProblem(dir) ??
+    envsProblem(envs) ??
+    execProblem(exec) ??
+    stdinProblem(stdin) ??
+    timeoutProblem(timeout) ??
+    (typeof clear_env === 'boolean' ? null : 'clear_env: true or false')
+  if (problem !== null) return bad(problem)
+  const seconds = timeout as number | undefined
+  const request = {
+    whoami: whoami as string,
+    dir: dir as string,
+    envs: envs as Record<string, string>,
+    exec: exec as string[],
+    stdin: (stdin as string | null | undefined) ?? null,
+    timeout_ms: seconds === undefined || seconds === 0 ? null : Math.max(1, Math.round(seconds * 1000)),
+    clear_env: clear_env as boolean,
+  }
+  return { kind: 'request', request }
+}
+
+const readAction = (value: Record<string, unknown>): ConsoleMessage => {
+  const { action, ansi = false } = value
+  const fields = action === 'attach' ? ATTACH_FIELDS : ['action']
+  const unknown = Object.keys(value).find((name) => !fields.includes(name))
+  if (unknown !== undefined) return bad(`${named(unknown)} is no field of this action`)
+  if (action === 'ping') return { kind: 'ping' }
+  if (action === 'abort') return { kind: 'abort' }
+  if (action !== 'attach') return bad('action: ping, abort or attach')
+  return typeof ansi === 'boolean' ? { kind: 'attach', ansi } : bad('ansi: true or false')
+}
+
+/** Reads one line that a client wrote. Never throws. */
+export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(line))
+  } catch {
+    return bad('it is no JSON in UTF-8')
+  }
+  if (!isObject(value)) return bad('it is no object')
+  return Object.hasOwn(value, 'action') ? readAction(value) : readRequest(value)
+}
+
+/** A line of the host, with its end. */
+export const consoleLine = (value: object): string => `${JSON.stringify(value)}\n`
+
+export const PONG = { result: 'pong' } as const
+
+/** The reply to what is not run. */
+export const refusalOf = (message: string): ConsoleReply => ({ exit: 127, output: '', error: 'refused', message })

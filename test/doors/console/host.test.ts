@@ -1,0 +1,218 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
+import { PlainScreen, type ConsoleScreen } from '../../../src/doors/console/screen.ts'
+import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
+import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
+import { NEVER } from '../../../src/base/abortable.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { until } from '../../support/processes.ts'
+
+const request = (whoami: string, exec: readonly string[] = ['true']): ConsoleRequest => ({
+  whoami,
+  dir: '/',
+  envs: {},
+  exec,
+  stdin: null,
+  timeout_ms: null,
+  clear_env: false,
+})
+
+const OUTCOME: LocalOutcome = {
+  code: 0,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  denial_reason: null,
+  detail: null,
+  lost: null,
+}
+
+/** Starts nothing: a test says what a command writes and how it ends. */
+class FakeExecutor {
+  readonly runs: { start: RunStart; sink: LocalRunSink; signals: string[]; end: (outcome?: Partial<LocalOutcome>) => void }[] = []
+  readonly open_sessions = new Set<string>()
+  opened = 0
+  fails: AppError | null = null
+
+  async open({ client_name }: { client_name: string }) {
+    this.opened += 1
+    const session = `${client_name} ${this.opened}`
+    this.open_sessions.add(session)
+    return { session, grant: {} as never }
+  }
+
+  async close(session: string): Promise<number> {
+    this.open_sessions.delete(session)
+    return 0
+  }
+
+  async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {
+    if (this.fails !== null) throw this.fails
+    const { promise: ended, resolve } = Promise.withResolvers<LocalOutcome>()
+    const signals: string[] = []
+    const signal = (name: string): boolean => signals.push(name) > 0
+    this.runs.push({ start, sink, signals, end: (outcome = {}) => resolve({ ...OUTCOME, ...outcome }) })
+    return { begun: Promise.resolve(null), ended, signal, input: () => 0 } as unknown as LocalRun
+  }
+}
+
+const start = ({ transcript }: { transcript?: Transcript } = {}) => {
+  const [executor, clock] = [new FakeExecutor(), new ManualClock()]
+  let shown = ''
+  const kept: { place: number; whoami: string }[] = []
+  let places = 0
+  const keeps: Transcript = transcript ?? {
+    arrive: () => places++,
+    end: async (place, { whoami }) => kept.push({ place, whoami }) > 0,
+  }
+  const host = new ConsoleHost({ executor: executor as unknown as LocalExecutor, clock, transcript: keeps })
+  host.show(new PlainScreen({ write: (text) => void (shown += text) }))
+  const run = async (whoami: string, gone: AbortSignal = NEVER): Promise<ConsoleReply> => host.run(request(whoami), gone)
+  const started = async (count: number) => {
+    await until(() => executor.runs.length >= count)
+    return executor.runs[count - 1]!
+  }
+  return { host, executor, clock, run, started, kept, shown: () => shown }
+}
+
+test('the command of a paused agent waits, that of another goes on, and an abort ends the wait', async () => {
+  const { host, run, started, executor, shown } = start()
+  host.pause('Slow')
+  const waiting = run('Slow')
+  const given = new AbortController()
+  const left = run('Slow', given.signal)
+  const other = run('Fast')
+  ;(await started(1)).end()
+  assert.deepEqual(await other, { exit: 0, output: '' })
+  given.abort()
+  assert.deepEqual(await left, { exit: 143, output: '', error: 'aborted' })
+  assert.equal(executor.runs.length, 1)
+  assert.match(shown(), /Slow is paused/)
+  host.resume('Slow')
+  ;(await started(2)).end({ code: 5 })
+  assert.deepEqual(await waiting, { exit: 5, output: '' })
+})
+
+test('a reply waits neither for the transcript nor for the screen', async () => {
+  const never = new Promise<boolean>(() => undefined)
+  const { run, started } = start({ transcript: { arrive: () => 0, end: async () => never } })
+  const reply = run('C')
+  ;(await started(1)).end()
+  assert.deepEqual(await reply, { exit: 0, output: '' })
+})
+
+test('abort sends SIGTERM, and SIGKILL after 200 ms', async () => {
+  const { host, run, started, clock } = start()
+  const reply = run('C')
+  const one = await started(1)
+  await clock.advance(0)
+  host.abort(1)
+  host.abort(1)
+  assert.deepEqual(one.signals, ['TERM'])
+  await clock.advance(199)
+  assert.deepEqual(one.signals, ['TERM'])
+  await clock.advance(1)
+  assert.deepEqual(one.signals, ['TERM', 'KILL'])
+  one.end({ code: null, signal: 9 })
+  assert.deepEqual(await reply, { exit: 137, output: '', error: 'aborted' })
+  host.abort(1)
+  host.abort(99)
+})
+
+test('a command whose time is up has 200 ms more, and ends with 124', async () => {
+  const { run, started, clock } = start()
+  const reply = run('C')
+  const one = await started(1)
+  await one.sink.event({ type: 'warning', kind: 'duration_cap_hit' })
+  await clock.advance(200)
+  assert.deepEqual(one.signals, ['KILL'])
+  one.end({ code: null, signal: 9 })
+  assert.deepEqual(await reply, { exit: 124, output: '', error: 'timeout' })
+})
+
+test('a program that is not there is its own thing, and a directory is not', async () => {
+  const { run, executor } = start()
+  executor.fails = new AppError('file_not_found', 'no such program', { data: { argv0: 'true' } })
+  assert.deepEqual(await run('C'), { exit: 127, output: '', error: 'not_found', message: 'no such program' })
+  executor.fails = new AppError('file_not_found', 'may not be run', { data: { argv0: 'true', why: 'not_executable' } })
+  assert.equal((await run('C')).error, 'spawn_failed')
+  executor.fails = new AppError('file_not_found', '/x: no such directory')
+  assert.deepEqual(await run('C'), { exit: 127, output: '', error: 'spawn_failed', message: '/x: no such directory' })
+  executor.fails = new AppError('journal_unavailable')
+  assert.equal((await run('C')).error, 'spawn_failed')
+})
+
+test('more commands than may run wait for their turn, and all are served', async () => {
+  const { run, started, executor } = start()
+  const replies = Array.from({ length: 1_000 }, async (_one, at) => run(`agent ${at % 40}`))
+  await started(MAX_CONSOLE_RUNS)
+  assert.equal(executor.runs.length, MAX_CONSOLE_RUNS)
+  for (let at = 0; at < 1_000; at++) (await started(at + 1)).end()
+  const ended = await Promise.all(replies)
+  assert.ok(ended.every(({ exit }) => exit === 0))
+  await until(() => executor.open_sessions.size <= 16)
+})
+
+test('places are given in the order in which commands begin, and the caller has the last word on no name but its own', async () => {
+  const { run, started, kept } = start()
+  const [one, two] = [run('one'), run('two')]
+  const [first, second] = [await started(1), await started(2)]
+  assert.deepEqual(first.start.env, { REXEC_WHOAMI: 'one' })
+  second.end()
+  await two
+  first.end()
+  await one
+  assert.deepEqual(kept, [
+    { place: 1, whoami: 'two' },
+    { place: 0, whoami: 'one' },
+  ])
+})
+
+test('the end of the host aborts what runs, refuses what comes, and waits for what is kept', async () => {
+  const { host, run, started } = start()
+  const reply = run('C')
+  const one = await started(1)
+  const ending = host.end()
+  await until(() => one.signals.length > 0)
+  one.end({ code: null, signal: 15 })
+  assert.deepEqual(await reply, { exit: 143, output: '', error: 'aborted' })
+  await ending
+  assert.deepEqual(await run('C'), { exit: 143, output: '', error: 'aborted' })
+  assert.equal(host.stopped.aborted, true)
+})
+
+test('a screen that throws nothing and shows nothing is a screen', async () => {
+  const quiet: ConsoleScreen = { begin() {}, output() {}, end() {}, note() {}, close: async () => undefined }
+  const { host, run, started } = start()
+  host.show(quiet)
+  const reply = run('C')
+  ;(await started(1)).end()
+  assert.deepEqual(await reply, { exit: 0, output: '' })
+})
+
+test('the plain screen shows commands one after another, without what a terminal obeys', () => {
+  let text = ''
+  const screen = new PlainScreen({ write: (part) => void (text += part) })
+  const shown = (n: number, argv: readonly string[]) => ({
+    n,
+    whoami: 'C',
+    dir: '/d',
+    argv,
+    timeout_ms: n === 2 ? 1_500 : null,
+    started_at: 'T',
+  })
+  screen.begin(shown(1, ['a', 'b c']))
+  screen.begin(shown(2, ['x\u001b[2J']))
+  screen.output(2, Buffer.from('two\n'))
+  screen.output(1, Buffer.from('\u001b]0;title\u0007one\r\n'))
+  screen.end(2)
+  screen.output(2, Buffer.from('too late'))
+  screen.end(1)
+  screen.note('a\u001bb')
+  assert.equal(text, "[T] C:/d $ a 'b c'\none\n\n[T] TO=1.5 C:/d $ 'x\\u{1b}[2J'\ntwo\n\nx0x console: a?b\n")
+})

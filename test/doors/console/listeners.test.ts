@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { chmod, lstat, rename, symlink, unlink, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { consoleSockets } from '../../../src/base/console-socket.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { ConsoleListeners } from '../../../src/doors/console/listeners.ts'
+import { openConsole } from '../../../src/local-api/console-link.ts'
+import { MAX_CONSOLE_CONNECTIONS } from '../../../src/protocol/console.ts'
+import { RawClient } from '../../support/console-place.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const UID = process.geteuid?.() ?? 0
+
+const listeners = (t: TestContext, uid = UID): ConsoleListeners => {
+  const service = { run: async () => ({ exit: 0, output: '' }), attach: () => () => undefined }
+  const made = new ConsoleListeners({ service, clock: systemClock }, { uid })
+  t.after(async () => made.close())
+  return made
+}
+
+/** A directory that all users share, as /tmp is. */
+const shared = async (t: TestContext): Promise<string> => {
+  const dir = await tempDir(t)
+  await chmod(dir, 0o1777)
+  return join(dir, '.rexec-1')
+}
+
+/** A server of somebody else's; what it is sent. */
+const squatter = async (t: TestContext, path: string): Promise<{ readonly heard: Buffer[] }> => {
+  const heard: Buffer[] = []
+  const server = createServer((socket) => socket.on('data', (bytes: Buffer) => heard.push(bytes)))
+  server.listen(path)
+  await once(server, 'listening')
+  t.after(() => server.close())
+  return { heard }
+}
+
+test('the sockets are where clients look: that of the session, that of /tmp, or the one that is named', () => {
+  assert.deepEqual(consoleSockets({}, 7), { own: null, shared: '/tmp/.rexec-7' })
+  assert.deepEqual(consoleSockets({ XDG_RUNTIME_DIR: '/run/user/7' }, 7), {
+    own: '/run/user/7/x0x-console/console.sock',
+    shared: '/tmp/.rexec-7',
+  })
+  assert.deepEqual(consoleSockets({ XDG_RUNTIME_DIR: 'relative' }, 7).own, null)
+  assert.deepEqual(consoleSockets({ XDG_RUNTIME_DIR: '/run/user/7', REXEC_SOCKET: '/x/s' }, 7), { own: '/x/s', shared: null })
+})
+
+test('a socket in a shared directory is for its user alone from the first moment, and gone with the host', async (t) => {
+  const path = await shared(t)
+  const host = listeners(t)
+  assert.deepEqual(await host.start({ own: null, shared: path }), [path])
+  const info = await lstat(path)
+  assert.deepEqual([info.isSocket(), info.mode & 0o777], [true, 0o600])
+  const client = new RawClient(path)
+  client.send({ action: 'ping' })
+  assert.deepEqual(await client.next(), { result: 'pong' })
+  await assert.rejects(listeners(t).start({ own: null, shared: path }), /another host of this user/)
+  await host.close()
+  await assert.rejects(lstat(path), { code: 'ENOENT' })
+})
+
+for (const [what, put] of [
+  ['a file', async (path: string) => writeFile(path, '')],
+  ['a link', async (path: string) => symlink('/tmp/elsewhere', path)],
+] as const)
+  test(`${what}: what is no socket is not used, and not taken away`, async (t) => {
+    const path = await shared(t)
+    await put(path)
+    await assert.rejects(listeners(t).start({ own: null, shared: path }), {
+      code: 'conflict',
+      message: /is no socket; .*REXEC_SOCKET=FILE/,
+    })
+    await lstat(path)
+    await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict' })
+  })
+
+test('a socket that another user put there is neither served nor spoken to', async (t) => {
+  const path = await shared(t)
+  const { heard } = await squatter(t, path)
+  await chmod(path, 0o666)
+  // As a client of that user would see it.
+  await assert.rejects(listeners(t, UID + 1).start({ own: null, shared: path }), { code: 'conflict', message: /belongs to uid/ })
+  await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict', message: /lets others connect/ })
+  assert.deepEqual(heard, [])
+})
+
+test('a socket that a dead host left is replaced; where nobody listens there is no host', async (t) => {
+  const path = await shared(t)
+  const server = createServer()
+  server.listen(path)
+  await once(server, 'listening')
+  // As a host that is killed leaves it.
+  const moved = `${path}.moved`
+  await rename(path, moved)
+  server.close()
+  await once(server, 'close')
+  await rename(moved, path)
+  await chmod(path, 0o600)
+  assert.equal(await openConsole({ REXEC_SOCKET: path }), null)
+  await listeners(t).start({ own: null, shared: path })
+  const link = await openConsole({ REXEC_SOCKET: path })
+  link?.send({ action: 'ping' })
+  assert.deepEqual(await link?.next(), { result: 'pong' })
+  link?.close()
+  await unlink(path).catch(() => undefined)
+})
+
+test('more clients than may are told so', async (t) => {
+  const path = await shared(t)
+  await listeners(t).start({ own: null, shared: path })
+  const clients = Array.from({ length: MAX_CONSOLE_CONNECTIONS }, () => new RawClient(path))
+  t.after(() => clients.forEach(({ socket }) => socket.destroy()))
+  for (const client of clients) {
+    client.send({ action: 'ping' })
+    await client.next()
+  }
+  const more = new RawClient(path)
+  assert.match(String((await more.next())?.['message']), /which is all that may/)
+  assert.equal(await more.next(), null)
+})

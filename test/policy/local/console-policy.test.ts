@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict'
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { consolePolicy } from '../../../src/policy/local/console-policy.ts'
+import { askRun, askSession, permitted, policyOf, refused, rightsOf } from '../../support/local-policy.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+const OWN = { PATH: '/usr/bin:/bin', OF_HOST: 'yes', PWD: '/somewhere', OLDPWD: '/else', UNSET: undefined }
+const TERMINAL = { cols: 80, rows: 24, raw: true }
+
+test('a console grants commands on terminals, and neither shells, files, targets nor what outlives it', () => {
+  const { capabilities, target } = rightsOf(consolePolicy(OWN))
+  assert.deepEqual([[...capabilities].toSorted(), target], [['events', 'exec', 'exec.input', 'pty'], null])
+  const target_asked = askSession(consolePolicy(OWN), { target: 'bob' })
+  assert.equal(target_asked.kind, 'refused')
+})
+
+test("a command inherits the host's environment, and its caller has the last word; cleared, it has the caller's alone", () => {
+  const policy = consolePolicy(OWN)
+  const env = { OF_HOST: 'no', LD_PRELOAD: '/x.so' }
+  assert.deepEqual(permitted(askRun(policy, { env, terminal: TERMINAL })).env, {
+    PATH: '/usr/bin:/bin',
+    OF_HOST: 'no',
+    TERM: 'xterm-256color',
+    LD_PRELOAD: '/x.so',
+  })
+  const cleared = permitted(askRun(policy, { env: { A: '1' }, clear_env: true, terminal: TERMINAL }))
+  assert.deepEqual(cleared.env, { TERM: 'xterm-256color', A: '1' })
+  assert.deepEqual(cleared.terminal, TERMINAL)
+})
+
+test('a path goes on from the working directory, and a bare name is looked up in the PATH that the command has', async (t) => {
+  const [dir, policy] = [await tempDir(t), consolePolicy(OWN)]
+  const file = join(dir, 'here.sh')
+  await writeFile(file, '#!/bin/sh\n', { mode: 0o755 })
+  const cwd = { path: dir, descriptor: null }
+  assert.equal(permitted(askRun(policy, { argv: ['./here.sh'] }, { cwd })).executable.path, file)
+  assert.equal(permitted(askRun(policy, { argv: ['here.sh'], env: { PATH: `/nowhere:${dir}` } }, { cwd })).executable.path, file)
+  assert.equal(permitted(askRun(policy, { argv: ['here.sh'], env: { PATH: '' } }, { cwd })).executable.path, file)
+  refused(askRun(policy, { argv: ['here.sh'] }, { cwd }), 'file_not_found', /here\.sh/, { argv0: 'here.sh', why: 'not_found' })
+})
+
+test('its user runs what others may replace, as in a shell; a configured door does not', async (t) => {
+  const dir = await tempDir(t)
+  const file = join(dir, 'shared.sh')
+  await writeFile(file, '#!/bin/sh\n')
+  await chmod(file, 0o777)
+  assert.equal(permitted(askRun(consolePolicy(OWN), { argv: [file] })).executable.path, file)
+  assert.equal(askRun(policyOf([dir]), { argv: [file] }).kind, 'refused')
+  assert.equal(askRun(policyOf([dir]), { argv: ['./shared.sh'] }, { cwd: { path: dir, descriptor: null } }).kind, 'refused')
+})
