@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict'
+import { PassThrough, Writable } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+
+import type { JSONRPCMessage } from '@modelcontextprotocol/server'
+import fc from 'fast-check'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { LineTransport } from '../../../src/doors/mcp/line-transport.ts'
+import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../../src/protocol/tool-limits.ts'
+
+/** A transport between streams of memory, all that it hands on, and all that it writes. */
+const between = async (t?: Pick<TestContext, 'after'>, output: Writable = new PassThrough()) => {
+  const input = new PassThrough({ highWaterMark: 64 * 1024 })
+  const transport = new LineTransport({ input, output, clock: systemClock })
+  const came: JSONRPCMessage[] = []
+  // Its only way to hand messages on.
+  Object.assign(transport, { onmessage: (message: JSONRPCMessage) => came.push(message) })
+  t?.after(() => transport.close())
+  await transport.start()
+  const said = (): Record<string, unknown>[] =>
+    output instanceof PassThrough
+      ? String(output.read() ?? '')
+          .split('\n')
+          .filter((line) => line !== '')
+          .map((line) => JSON.parse(line) as Record<string, unknown>)
+      : []
+  /** Resolves when all that was given so far was looked at. */
+  const looked = async (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
+  const give = async (...lines: (object | string)[]): Promise<void> => {
+    for (const line of lines) input.write(`${typeof line === 'string' ? line : JSON.stringify(line)}\n`)
+    await looked()
+  }
+  return { transport, input, output, came, said, give, looked }
+}
+
+const request = (id: number | string, method = 'ping', params: object = {}) => ({ jsonrpc: '2.0', id, method, params })
+const call = (id: number, name: string) => request(id, 'tools/call', { name, arguments: {} })
+const cancel = (requestId: number) => ({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } })
+const codes = (answers: readonly Record<string, unknown>[]): unknown[] =>
+  answers.map(({ id, error }) => [id, (error as { code?: number } | undefined)?.code])
+
+test('a line that is no message is answered, and the next one read', async (t) => {
+  const { give, said, came, input, looked } = await between(t)
+  await give('{', '[]', '"x"', '{"jsonrpc":"2.0","id":7}', '{"jsonrpc":"2.0","id":{},"method":"a"}', '', '  ', request(1))
+  input.write(Buffer.from([0xff, 0x0a]))
+  await looked()
+  assert.deepEqual(codes(said()), [
+    [null, -32700],
+    [null, -32600],
+    [null, -32600],
+    [7, -32600],
+    [null, -32600],
+    [null, -32700],
+  ])
+  assert.deepEqual(came, [request(1)])
+})
+
+test('a line without end costs no memory, and is answered once it ends', async (t) => {
+  const { input, said, came, give, looked } = await between(t)
+  const piece = Buffer.alloc(1024 * 1024, 'x')
+  const before = process.memoryUsage().arrayBuffers
+  for (let sent = 0; sent < 256; sent++) if (!input.write(piece)) await new Promise((resolve) => input.once('drain', resolve))
+  assert.ok(process.memoryUsage().arrayBuffers - before < 12 * MAX_MCP_MESSAGE)
+  assert.deepEqual(said(), [])
+  await give('', request(1))
+  await looked()
+  assert.deepEqual(codes(said()), [[null, -32600]])
+  assert.deepEqual(came, [request(1)])
+})
+
+test('an id is one call at a time', async (t) => {
+  const { transport, give, said, came } = await between(t)
+  await give(request(1), request(1), request('1'))
+  assert.deepEqual(codes(said()), [[1, -32600]])
+  await transport.send({ jsonrpc: '2.0', id: 1, result: {} })
+  await give(request(1))
+  assert.equal(came.length, 3)
+})
+
+test('more calls than may be are refused, but never what ends runs, and a cancelled one makes room', async (t) => {
+  const { give, said, came } = await between(t)
+  await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'exec_status')))
+  assert.equal(came.length, MAX_MCP_CALLS)
+  await give(call(10_000, 'exec_status'), call(10_001, 'exec_kill'), cancel(3))
+  assert.deepEqual(codes(said()), [[10_000, -32008]])
+  assert.deepEqual(came.slice(MAX_MCP_CALLS), [call(10_001, 'exec_kill'), cancel(3)])
+  await give(cancel(4), call(10_002, 'exec_status'))
+  assert.deepEqual(said(), [])
+  assert.deepEqual(came.at(-1), call(10_002, 'exec_status'))
+})
+
+test('a client that reads nothing is read no more, and no answer is made for it', async (t) => {
+  const taken: (() => void)[] = []
+  let reads = false
+  const output = new Writable({
+    write: (_chunk, _encoding, done) => {
+      if (reads) done()
+      else taken.push(done)
+    },
+  })
+  const { transport, give, came, looked } = await between(t, output)
+  await give(request(1), request(2), request(3))
+  await transport.send({ jsonrpc: '2.0', id: 1, result: { text: 'x'.repeat(MAX_MCP_BACKLOG) } })
+  let made = 0
+  const answers = [2, 3].map(async (id) => {
+    await transport.answering(id, new AbortController().signal)
+    made += 1
+  })
+  await give(request(4))
+  await give(request(5))
+  await looked()
+  assert.equal(made, 0)
+  assert.ok(came.length <= 4, 'a line that was on its way, and no other')
+  reads = true
+  for (const done of taken) done()
+  await Promise.all(answers)
+  await looked()
+  assert.equal(made, 2)
+  assert.equal(came.length, 5)
+})
+
+test('a cancelled call gives back its place among the answers that are made', async (t) => {
+  const { transport, give } = await between(t)
+  await give(...Array.from({ length: 5 }, (_one, id) => request(id)))
+  const cancelling = new AbortController()
+  for (let id = 0; id < 4; id++) await transport.answering(id, cancelling.signal)
+  const last = transport.answering(4, new AbortController().signal)
+  cancelling.abort()
+  await last
+})
+
+test('whatever the bytes are, each line is handed on or answered, and the transport goes on', async () => {
+  const valid = JSON.stringify(call(1, 'exec_status'))
+  const line = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 60 }).map((text) => Buffer.from(text.replaceAll('\n', ' '))),
+    fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes.map((byte) => (byte === 0x0a ? 0x20 : byte)))),
+    fc.json().map((text) => Buffer.from(text.replaceAll('\n', ' '))),
+    // One character of a message of ours is another.
+    fc
+      .tuple(fc.nat(valid.length - 1), fc.constantFrom(...'{}[]":,0 x'))
+      .map(([at, other]) => Buffer.from(valid.slice(0, at) + other + valid.slice(at + 1))),
+  )
+  await fc.assert(
+    fc.asyncProperty(fc.array(line, { maxLength: 10 }), async (lines) => {
+      const { transport, input, came, said, looked, give } = await between()
+      for (const bytes of lines) input.write(Buffer.concat([bytes, Buffer.from('\n')]))
+      await looked()
+      const blank = lines.filter((bytes) => bytes.toString().trim() === '').length
+      assert.equal(came.length + said().length, lines.length - blank)
+      await give(request('the last'))
+      assert.deepEqual(came.at(-1), request('the last'))
+      await transport.close()
+    }),
+    { numRuns: 300 },
+  )
+})
