@@ -6,14 +6,23 @@ import { DEFAULT_REXD_CONFIG } from '../../local-api/paths.ts'
 import { MAX_NAME } from '../../protocol/limits.ts'
 
 /** What the command line of `x0x mcp` says. */
-export interface McpFlags {
-  readonly whoami: string
-  readonly config: string
-  /** Null: what the configuration says. */
-  readonly answerWithinMs: number | null
-  /** Null: nothing is recorded. */
-  readonly record: string | null
-}
+export type McpFlags =
+  | {
+      readonly mode: 'serve'
+      readonly whoami: string
+      readonly config: string
+      /** Null: what the configuration says. */
+      readonly answerWithinMs: number | null
+      /** Null: nothing is recorded. */
+      readonly record: string | null
+    }
+  | { readonly mode: 'check'; readonly config: string; readonly json: boolean }
+  | {
+      readonly mode: 'init'
+      readonly directory: string
+      readonly whoami: string
+      /** Null: it has a place of its own. */ readonly config: string | null
+    }
 
 const usage = (text: string) => badFlags(text, MCP.name)
 
@@ -21,12 +30,33 @@ const usage = (text: string) => badFlags(text, MCP.name)
 export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
   const line = programLine(MCP, argv)
   if (typeof line === 'string') return line
-  const whoami = line.value('whoami') ?? ''
-  if (whoami === '' || whoami.length > MAX_NAME || !isVisible(whoami))
-    throw usage(`--whoami: ${JSON.stringify(whoami)} is no name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
-  const ms = line.value('answer-within-ms')
-  const problem = ms === null ? null : answerWithinProblem(/^[0-9]+$/.test(ms) ? Number(ms) : NaN)
+  const config = line.value('config')
+  const json = line.has('json')
+  if (json && !line.has('check')) throw usage('--json goes with --check')
+  if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json }
+  const directory = line.value('init')
+  if (directory !== null)
+    return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }
+  return {
+    mode: 'serve',
+    whoami: whoamiOf(line.value('whoami') ?? ''),
+    config: config ?? DEFAULT_REXD_CONFIG,
+    answerWithinMs: answerWithinOf(line.value('answer-within-ms')),
+    record: line.value('record'),
+  }
+}
+
+/** Of an agent that nobody has named. */
+const FIRST_NAME = 'agent'
+
+const whoamiOf = (name: string): string => {
+  if (name !== '' && name.length <= MAX_NAME && isVisible(name)) return name
+  throw usage(`--whoami: ${JSON.stringify(name)} is no name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
+}
+
+const answerWithinOf = (ms: string | null): number | null => {
+  if (ms === null) return null
+  const problem = answerWithinProblem(/^[0-9]+$/.test(ms) ? Number(ms) : NaN)
   if (problem !== null) throw usage(`--answer-within-ms: ${problem}, not ${JSON.stringify(ms)}`)
-  const config = line.value('config') ?? DEFAULT_REXD_CONFIG
-  return { whoami, config, answerWithinMs: ms === null ? null : Number(ms), record: line.value('record') }
+  return Number(ms)
 }

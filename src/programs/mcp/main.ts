@@ -1,12 +1,24 @@
 import type { Environment } from '../../base/environment.ts'
 import { reportFailure } from '../../supervision/program-exit.ts'
-import { parseMcpFlags } from './flags.ts'
+import { parseMcpFlags, type McpFlags } from './flags.ts'
+
+/** Loads what the flags ask for. */
+const start = async (flags: McpFlags, env: Environment): Promise<number> => {
+  switch (flags.mode) {
+    case 'check':
+      return (await import('./check.ts')).check(flags, env)
+    case 'init':
+      return (await import('./init.ts')).init(flags, env)
+    case 'serve':
+      return (await import('./serve.ts')).serve(flags, env)
+  }
+}
 
 /** Runs `x0x mcp` with the words behind it and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
     const flags = parseMcpFlags(argv)
-    if (typeof flags !== 'string') return await (await import('./serve.ts')).serve(flags, env)
+    if (typeof flags !== 'string') return await start(flags, env)
     process.stdout.write(flags)
     return 0
   } catch (error) {

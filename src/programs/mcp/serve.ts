@@ -20,7 +20,10 @@ const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> 
   filesProblem() === null ? granted : new Set([...granted].filter((one) => !CAPABILITY_GROUPS.fs.some((file) => file === one)))
 
 /** Serves standard input and output until they end; answers the exit status. */
-export const serve = async ({ whoami, config: file, answerWithinMs, record: path }: McpFlags, env: Environment): Promise<number> => {
+export const serve = async (
+  { whoami, config: file, answerWithinMs, record: path }: Extract<McpFlags, { mode: 'serve' }>,
+  env: Environment,
+): Promise<number> => {
   const { config, warnings } = await loadRexdConfig(file, env)
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)

@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { chmod, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test, type TestContext } from 'node:test'
+
+import { startMcp, X0X } from '../../test/support/mcp-server.ts'
+import { tempDir } from '../../test/support/temp-dir.ts'
+
+/** A directory of work beside a home. */
+const placeOf = async (t: TestContext) => {
+  const dir = await realpath(await tempDir(t))
+  const [home, work] = [join(dir, 'home'), join(dir, 'my app')]
+  for (const one of [home, work]) await mkdir(one)
+  const x0x = (...args: string[]) =>
+    spawnSync(process.execPath, [X0X, 'mcp', ...args], { encoding: 'utf8', env: { PATH: process.env['PATH'], HOME: home }, cwd: dir })
+  return { dir, home, work, x0x, config: join(home, '.config/x0x/mcp/my_app.toml') }
+}
+
+test('--init writes a configuration for one directory, with which the server reads and runs there and nowhere else', async (t) => {
+  const { dir, work, x0x, config } = await placeOf(t)
+  const made = x0x('--init', 'my app', '--whoami', 'reviewer')
+  assert.equal(made.status, 0, made.stderr)
+  assert.deepEqual(JSON.parse(made.stdout), {
+    mcpServers: { x0x: { command: 'x0x', args: ['mcp', '--whoami', 'reviewer', '--config', config] } },
+  })
+  assert.equal((await stat(config)).mode & 0o777, 0o600)
+  const checked = x0x('--check', '--json', '--config', config)
+  assert.deepEqual([checked.status, JSON.parse(checked.stdout).ok], [0, true], checked.stdout)
+  const journal = config.replace('.toml', '.log')
+  const { ask, run, client } = await startMcp(t, {}, { place: { dir, root: work, config, journal } })
+  await writeFile(join(work, 'a'), 'inside')
+  assert.equal(((await ask('read_file', { path: 'a' })).structuredContent as { content: string }).content, 'inside')
+  assert.equal((await ask('write_file', { path: 'b', content: 'x' })).isError, false)
+  assert.deepEqual(
+    [(await run('exec_status', { command: 'true' })).success, (await run('exec_capture', { command: 'pwd' })).stdout],
+    [true, `${work}\n`],
+  )
+  for (const path of [config, '../home', '/etc/passwd']) assert.equal((await ask('read_file', { path })).isError, true, path)
+  assert.equal((await run('exec_capture', { command: 'pwd', cwd: dir })).denial_reason, 'forbidden_path')
+  for (const command of ['sh', '/bin/sh', 'bash', 'cat', 'env', 'git'])
+    assert.equal((await run('exec_status', { command, args: ['-c', 'true'] })).denial_reason, 'command_denied', command)
+  assert.equal((await run('exec_status', { command: 'ls', args: ['-la', '/'] })).denial_reason, 'command_denied')
+  assert.equal((await run('exec_status', { command: 'true', target: 'bob' })).denial_reason, 'unsupported_capability')
+  await client.close()
+  assert.match(await readFile(journal, 'utf8'), /"client_name":"a test"/)
+})
+
+test('--init writes over nothing, and no configuration that its agent could write', async (t) => {
+  const { dir, home, work, x0x, config } = await placeOf(t)
+  assert.equal(x0x('--init', work).status, 0)
+  const before = await readFile(config, 'utf8')
+  const again = x0x('--init', work)
+  assert.deepEqual([again.status, again.stdout], [1, ''])
+  assert.match(again.stderr, /is there already and stays as it is; name another by --config/)
+  assert.equal(await readFile(config, 'utf8'), before)
+  await symlink(work, join(dir, 'link'))
+  const refusals: readonly (readonly [RegExp, ...string[]])[] = [
+    [/where the agent may write/, home],
+    [/where the agent may write/, '/'],
+    [/where the agent may write/, work, '--config', join(work, 'mcp.toml')],
+    [/where the agent may write/, work, '--config', join(dir, 'link', 'below', 'mcp.toml')],
+    [/is no directory/, join(dir, 'none')],
+    [/is no directory/, config],
+  ]
+  for (const [pattern, directory, ...more] of refusals) {
+    const { status, stdout, stderr } = x0x('--init', directory!, ...more)
+    assert.deepEqual([status, stdout], [2, ''], directory)
+    assert.match(stderr, pattern)
+  }
+})
+
+test('--init leaves no configuration that nothing would be served with', async (t) => {
+  const { dir, work, x0x } = await placeOf(t)
+  await mkdir(join(dir, 'open'))
+  await chmod(join(dir, 'open'), 0o777)
+  const open = join(dir, 'open', 'mcp.toml')
+  const { status, stderr } = x0x('--init', work, '--config', open)
+  assert.equal(status, 2)
+  assert.match(stderr, /writable by others/)
+  await assert.rejects(stat(open), { code: 'ENOENT' })
+})

@@ -1,0 +1,106 @@
+import { existsSync, realpathSync, statSync } from 'node:fs'
+import { mkdir, unlink, writeFile } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
+
+import type { Environment } from '../../base/environment.ts'
+import { AppError, attempt, errnoOf } from '../../base/errors.ts'
+import { loadRexdConfig } from '../../config/rexd-config.ts'
+import { namesBelow } from '../../policy/local/authorize.ts'
+import type { McpFlags } from './flags.ts'
+
+/** Commands that read no file which an agent could write, and take no argument from it. */
+const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]
+
+const ruleText = (argv: readonly string[]): string => `[[security.allow_commands]]\nargv = ${JSON.stringify(argv)}\n`
+
+const configText = (
+  root: string,
+  journal: string,
+): string => `# What an AI agent may do by the tools of \`x0x mcp\`. See docs/agents.md and docs/rexd.md.
+
+[security]
+allow_shell = false
+allow_pty = false
+# false: files are read, and not changed.
+allow_write = true
+# Variables that the agent may set, and those of ours that its commands have.
+allow_env = []
+pass_env = []
+# Agents of the mesh that commands may run on, where their own ACLs allow them.
+allow_targets = []
+
+# Files are read and changed below these directories, and commands start in them.
+[[security.allowed_roots]]
+path = ${JSON.stringify(root)}
+
+# Only these commands, token by token; args = "any" lets anything follow. A program that takes orders from files in the directory
+# (git, make, npm and others do) can be made to run anything by who may write there.
+${FIRST_COMMANDS.map(ruleText).join('')}
+[audit]
+path = ${JSON.stringify(journal)}
+`
+
+const configHome = (env: Environment): string => {
+  const told = env['XDG_CONFIG_HOME'] ?? ''
+  return isAbsolute(told) ? told : join(homedir(), '.config')
+}
+
+/** Of a directory with no configuration named: by the directory's name, which another may have too. */
+const firstConfig = (root: string, env: Environment): string => {
+  const name = basename(root).replaceAll(/[^A-Za-z0-9._-]/g, '_')
+  return join(configHome(env), 'x0x', 'mcp', `${name === '' ? 'root' : name}.toml`)
+}
+
+/** The directory as links lead to it. Throws `bad_config` for what is none. */
+const rootOf = (directory: string): string => {
+  const root = attempt(() => realpathSync(resolve(directory)))
+  if (root !== null && statSync(root).isDirectory()) return root
+  throw new AppError('bad_config', `--init: ${resolve(directory)} is no directory; make it, or name another`)
+}
+
+/** Where a path leads whose end is not made yet. */
+const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
+
+const write = async (path: string, text: string): Promise<void> => {
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    await writeFile(path, text, { mode: 0o600, flag: 'wx' })
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error
+    throw new AppError('conflict', `${path} is there already and stays as it is; name another by --config, or take it away`, {
+      cause: error,
+    })
+  }
+}
+
+/** What a runtime of agents is to be told. */
+const entryText = (whoami: string, config: string): string =>
+  `${JSON.stringify({ mcpServers: { x0x: { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config] } } }, null, 2)}\n`
+
+/** Writes a first configuration for a directory; its JSON for a runtime of agents goes to standard output, and all else to standard error. */
+export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mode: 'init' }>, env: Environment): Promise<number> => {
+  const root = rootOf(directory)
+  const path = resolve(config ?? firstConfig(root, env))
+  const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
+  // Who can write it can grant itself anything.
+  if (namesBelow(leadsTo(path), root) !== null)
+    throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
+  await write(path, configText(root, journal))
+  try {
+    await loadRexdConfig(path, env)
+  } catch (error) {
+    await unlink(path)
+    throw error
+  }
+  process.stderr.write(
+    [
+      `${path} is written: files below ${root}, ${FIRST_COMMANDS.length} commands, no shell; the journal is ${journal}.`,
+      'Give this to your runtime of agents (docs/agents.md says in which file), then try it:',
+      `x0x mcp --check --config ${path}`,
+      '',
+    ].join('\n'),
+  )
+  process.stdout.write(entryText(whoami, path))
+  return 0
+}
