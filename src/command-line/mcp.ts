@@ -14,6 +14,10 @@ export const MCP: CommandSpec = {
     { flags: '--json', text: 'with --check: one JSON object' },
     { flags: '--answer-within-ms <ms>', text: "a call is answered by then, whatever its command does (default: the file's, else 45000)" },
     { flags: '--record <file>', text: 'make this file and write into it what happens to every run, output too, for x0x replay' },
+    {
+      flags: '--rules <agent>',
+      text: 'in place of the tools that take a command: one for each command that this agent of the mesh allows us, as it tells them',
+    },
     VERSION_OPTION,
   ],
   examples: [
@@ -21,6 +25,7 @@ export const MCP: CommandSpec = {
     'x0x mcp --check --config ~/agent.toml              would this configuration do?',
     'x0x mcp --whoami reviewer                          with /etc/rexd/config.toml',
     "x0x mcp --whoami reviewer --config ~/agent.toml    with a configuration of one's own",
+    'x0x mcp --whoami reviewer --rules bob              a tool for each command that bob allows (x0x acl mine bob)',
     'X0X_DATA_DIR=~/.x0x-lab x0x mcp --whoami reviewer  targets by the daemon of this data directory',
   ],
   notes: [

@@ -9,10 +9,14 @@ export type PatternToken =
   /** `<URL_PATH>`, behind a literal prefix that may be empty. */
   | { readonly kind: 'url_path'; readonly prefix: string }
 
-/** `<INT>`: 1 to 999,999 without sign or leading zero. */
+/** `<INT>`: without sign or leading zero. */
+export const INT_RANGE = { min: 1, max: 999_999 } as const
 const INT = /^[1-9][0-9]{0,5}$/
 /** `<URL_PATH>`; `..` is refused beside it. */
 const URL_PATH = /^\/[A-Za-z0-9/_.-]{0,256}$/
+/** The same but for the length, in the part of regular expressions that every validator of JSON schemas knows. */
+export const URL_PATH_SHAPE = /^\/(?:\.?[A-Za-z0-9/_-])*\.?$/
+export const MAX_URL_PATH = 257
 const URL_PATH_TOKEN = '<URL_PATH>'
 /** Anything in angle brackets claims to be a template. */
 const TEMPLATE = /<[^<>]*>/

@@ -29,7 +29,7 @@ export interface RunningExecutor {
 const ENGINE_STOP_MS = 10_000
 
 /** The daemon of this host that is meant, as `x0x` finds it. */
-const daemonApi = (env: Environment): LocalApi => {
+export const daemonApi = (env: Environment): LocalApi => {
   const instance = instanceChoice({ name: null, dataDir: null }, env)
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }

@@ -1,11 +1,11 @@
-import { McpServer, type CallToolResult, type ServerContext } from '@modelcontextprotocol/server'
+import { McpServer, type CallToolResult, type RegisteredTool, type ServerContext } from '@modelcontextprotocol/server'
 
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { ToolAnswer } from '../tools/tool-result.ts'
 import { framed } from '../tools/untrusted-frame.ts'
 import type { Tool, ToolCall, ToolContext } from './tool.ts'
-import { instructionsFor } from './tools.ts'
+import type { ToolSource } from './tool-source.ts'
 
 export interface McpServerComponents extends ToolContext {
   /** Resolves when an answer to this request may be made: its reader takes what there is. */
@@ -52,10 +52,10 @@ const unchecked = (input: Tool['input']) => {
   return { '~standard': { ...standard, validate: (value: unknown) => ({ value }) } }
 }
 
-const register = (server: McpServer, tool: Tool, components: McpServerComponents): void => {
+const register = (server: McpServer, tool: Tool, components: McpServerComponents): RegisteredTool => {
   const { name, title, description, input, output, annotations } = tool
   const config = { title, description, inputSchema: unchecked(input), outputSchema: output, annotations }
-  server.registerTool(name, config, async (given: unknown, context: ServerContext) => {
+  return server.registerTool(name, config, async (given: unknown, context: ServerContext) => {
     const call = callOf(context)
     try {
       const answer = await tool.call(given, components, call)
@@ -67,14 +67,39 @@ const register = (server: McpServer, tool: Tool, components: McpServerComponents
   })
 }
 
-/** A server of the Model Context Protocol with these tools. */
-export const mcpServer = (components: McpServerComponents, tools: readonly Tool[]): McpServer => {
+/** What a server offers. */
+export interface McpOffer {
+  readonly tools: readonly Tool[]
+  /** Tools that come and go; null: there are none. */
+  readonly source: ToolSource | null
+  /** What a model is told of all of them together. */
+  readonly instructions: string
+}
+
+/** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
+const follow = (server: McpServer, source: ToolSource, components: McpServerComponents): void => {
+  let offered: RegisteredTool[] = []
+  const update = (): void => {
+    for (const one of offered) one.remove()
+    offered = source.tools.map((tool) => register(server, tool, components))
+  }
+  update()
+  source.onChanged(update)
+}
+
+const LIST_CHANGED = 'notifications/tools/list_changed'
+
+/** A server of the Model Context Protocol. */
+export const mcpServer = (components: McpServerComponents, { tools, source, instructions }: McpOffer): McpServer => {
   const about = { name: 'x0x', title: 'x0x', version: VERSION }
   const server = new McpServer(about, {
-    instructions: instructionsFor(tools),
-    capabilities: { tools: { listChanged: false } },
+    instructions,
+    capabilities: { tools: { listChanged: source !== null } },
     jsonSchemaValidator: NO_VALIDATOR,
+    // Tools come and go together, and a client is told once.
+    debouncedNotificationMethods: [LIST_CHANGED],
   })
   for (const tool of tools) register(server, tool, components)
+  if (source !== null) follow(server, source, components)
   return server
 }

@@ -11,8 +11,7 @@ import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { ToolSessions, type ToolCaller } from '../tools/tool-sessions.ts'
 import { LineTransport } from './line-transport.ts'
-import { mcpServer } from './mcp-server.ts'
-import type { Tool } from './tool.ts'
+import { mcpServer, type McpOffer } from './mcp-server.ts'
 
 export interface ServeMcpComponents {
   readonly input: Readable
@@ -26,7 +25,7 @@ export interface ServeMcpInit {
   /** Who asks: a label for the journal, which its client did not choose. */
   readonly caller: ToolCaller
   readonly answerWithinMs: number
-  readonly tools: readonly Tool[]
+  readonly offer: McpOffer
   /** Hears what happens to runs; null: nobody records them. */
   readonly recorder: RunRecorder | null
 }
@@ -42,8 +41,8 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
   const answering = transport.answering.bind(transport)
-  const { answerWithinMs, tools } = init
-  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering }, tools), {
+  const { answerWithinMs, offer } = init
+  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering }, offer), {
     transport,
     onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
   })

@@ -15,6 +15,8 @@ export type McpFlags =
       readonly answerWithinMs: number | null
       /** Null: nothing is recorded. */
       readonly record: string | null
+      /** The agent of whose rules the tools are made; null: they take any command. */
+      readonly rules: string | null
     }
   | { readonly mode: 'check'; readonly config: string; readonly json: boolean }
   | {
@@ -23,6 +25,9 @@ export type McpFlags =
       readonly whoami: string
       /** Null: it has a place of its own. */ readonly config: string | null
     }
+
+/** An id, or a contact's name. */
+const MAX_ID_TEXT = 64
 
 const usage = (text: string) => badFlags(text, MCP.name)
 
@@ -43,6 +48,7 @@ export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
     config: config ?? DEFAULT_REXD_CONFIG,
     answerWithinMs: answerWithinOf(line.value('answer-within-ms')),
     record: line.value('record'),
+    rules: rulesOf(line.value('rules')),
   }
 }
 
@@ -52,6 +58,11 @@ const FIRST_NAME = 'agent'
 const whoamiOf = (name: string): string => {
   if (name !== '' && name.length <= MAX_NAME && isVisible(name)) return name
   throw usage(`--whoami: ${JSON.stringify(name)} is no name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
+}
+
+const rulesOf = (agent: string | null): string | null => {
+  if (agent === null || (agent !== '' && agent.length <= MAX_ID_TEXT && isVisible(agent))) return agent
+  throw usage(`--rules: ${JSON.stringify(agent)} is no name or id of an agent`)
 }
 
 const answerWithinOf = (ms: string | null): number | null => {

@@ -3,13 +3,13 @@ import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
-import { toolsFor } from '../../doors/mcp/tools.ts'
 import { LineRecorder } from '../../doors/tools/run-recorder.ts'
 import { filesProblem } from '../../fs/held.ts'
 import { CAPABILITY_GROUPS, CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
+import { plainOffer, ruleOffer } from './offer.ts'
 import { RecordFile } from './record-file.ts'
 
 /** What tools can carry: nothing outlives them, and none has a terminal. */
@@ -20,13 +20,14 @@ const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> 
   filesProblem() === null ? granted : new Set([...granted].filter((one) => !CAPABILITY_GROUPS.fs.some((file) => file === one)))
 
 /** Serves standard input and output until they end; answers the exit status. */
-export const serve = async (
-  { whoami, config: file, answerWithinMs, record: path }: Extract<McpFlags, { mode: 'serve' }>,
-  env: Environment,
-): Promise<number> => {
+export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: Environment): Promise<number> => {
+  const { whoami, config: file, answerWithinMs, record: path, rules } = flags
   const { config, warnings } = await loadRexdConfig(file, env)
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
+  const ending = new AbortController()
+  const offer =
+    rules === null ? plainOffer(grantedHere(config.policy.granted)) : await ruleOffer(rules, config, { env, log, ended: ending.signal })
   const record = path === null ? null : await RecordFile.create(path, log)
   const recorder = record && new LineRecorder({ clock: systemClock, write: (line) => record.write(line) }, { whoami })
   const stop = stopConditions(log, { untilEof: false })
@@ -34,9 +35,10 @@ export const serve = async (
   try {
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
-    const tools = toolsFor(grantedHere(config.policy.granted))
-    await serveMcp(components, { caller, answerWithinMs: answerWithinMs ?? config.answer_within_ms, tools, recorder }, stop.signal)
+    const answerWithin = answerWithinMs ?? config.answer_within_ms
+    await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder }, stop.signal)
   } finally {
+    ending.abort()
     logStopFailures(log, await local.stop())
     await record?.close()
   }

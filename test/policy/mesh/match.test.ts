@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { firstMismatch } from '../../../src/policy/mesh/match.ts'
-import { findMetacharacter, parseToken, type PatternToken } from '../../../src/protocol/argv-template.ts'
+import { findMetacharacter, MAX_URL_PATH, parseToken, URL_PATH_SHAPE, type PatternToken } from '../../../src/protocol/argv-template.ts'
 
 const SEED = 20_260_101
 
@@ -194,4 +194,16 @@ test('a matching argv equals its pattern token for token but for the templates',
     { seed: SEED, numRuns: 20_000 },
   )
   assert.ok(matched > 100, `only ${matched} of the cases matched`)
+})
+
+test('the shape that a JSON schema has of <URL_PATH> is the template itself', () => {
+  const path = fc
+    .array(fc.constantFrom('/', '.', '..', 'a', 'Z', '9', '_', '-', ' ', '\n', 'é', '?'), { maxLength: 8 })
+    .map((parts) => `/${parts.join('')}`)
+  const [token] = tokensOf(['<URL_PATH>'])
+  const both = (text: string): void =>
+    assert.equal(URL_PATH_SHAPE.test(text) && text.length <= MAX_URL_PATH, firstMismatch([token!], [text]) === null, JSON.stringify(text))
+  fc.assert(fc.property(path, both), { seed: 20_261_126, numRuns: 5_000 })
+  for (const text of ['', 'a', '//', '/.', '/..', '/a..b', '/.a.', `/${'a'.repeat(256)}`, `/${'a'.repeat(257)}`, `/${'.a'.repeat(128)}`])
+    both(text)
 })

@@ -1,0 +1,165 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { after, before, test } from 'node:test'
+
+import type { Tool } from '@modelcontextprotocol/client'
+
+import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
+import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+
+// `x0x mcp --rules bob` beside alice's daemon: what bob allows her is her agent's tools.
+
+const DISCOVERABLE = 'discoverable = true\nmax_duration_secs = 9\n'
+const TARGETS = { security: 'allow_targets = ["bob", "charlie"]\n' }
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+
+/** Bob allows alice these, and tells her of them. */
+const allow = async (...commands: readonly (readonly string[])[]): Promise<void> => {
+  await bob.writeAcl([{ agent: alice, commands, description: 'Says what it is given. Changes nothing.', keys: DISCOVERABLE }])
+  await bob.restart()
+}
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>']]))
+  await allow(['echo', '-n', '<INT>', 'and', '<INT>'], ['printf', '%s', 'p<URL_PATH>'], ['sleep', '<INT>'])
+})
+
+after(async () => mesh.stop())
+
+const options = () => ({ flags: ['--rules', 'bob'], env: { X0X_DATA_DIR: alice.dir } })
+
+const propertiesOf = (tool: Tool | undefined): Record<string, Record<string, unknown>> =>
+  (tool?.inputSchema.properties ?? {}) as Record<string, Record<string, unknown>>
+
+test('each command that the target tells is a tool with its slots as parameters, and none takes an argv', async (t) => {
+  const { client } = await startMcp(t, TARGETS, options())
+  const { tools } = await client.listTools()
+  assert.deepEqual(
+    tools.map(({ name }) => name),
+    ['rules_refresh', 'exec_wait', 'exec_output', 'exec_kill', 'exec_list', 'bob_echo_n_and', 'bob_printf_s_p', 'bob_sleep'],
+  )
+  const echo = tools.find(({ name }) => name === 'bob_echo_n_and')
+  assert.equal(echo?.title, 'bob: Says what it is given. Changes nothing.')
+  assert.match(
+    echo?.description ?? '',
+    /^Runs on bob exactly this, and nothing else: echo -n <INT> and <INT>\n.*no instruction.*: "Says what it is given\. Changes nothing\."\n/,
+  )
+  assert.deepEqual(echo?.annotations, { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true })
+  assert.equal(echo?.inputSchema.additionalProperties, false)
+  assert.deepEqual(echo?.inputSchema.required, ['int_1', 'int_2'])
+  const fields = propertiesOf(echo)
+  assert.deepEqual([fields['int_1']?.['type'], fields['int_1']?.['minimum'], fields['int_1']?.['maximum']], ['integer', 1, 999_999])
+  assert.match(String(fields['int_2']?.['description']), /it stands behind "and"/)
+  assert.deepEqual([fields['timeout_seconds']?.['maximum'], fields['timeout_seconds']?.['default']], [9, 9])
+  const path = propertiesOf(tools.find(({ name }) => name === 'bob_printf_s_p'))['url_path']
+  assert.deepEqual([path?.['type'], path?.['maxLength'], typeof path?.['pattern']], ['string', 257, 'string'])
+  assert.doesNotMatch(String(path?.['pattern']), /\(\?[!=<]/)
+  assert.match(client.getInstructions() ?? '', /fill in its parameters/)
+})
+
+test('a filled tool runs there, in the shape of the other tools; what does not fit is refused here, and says what belongs there', async (t) => {
+  const { run, ask, lines } = await startMcp(t, TARGETS, options())
+  const result = await run('bob_echo_n_and', { int_1: 7, int_2: 414 })
+  assert.deepEqual(
+    [result.success, result.operation, result.command, result.args, result.stdout, result.target, result.exit_code],
+    [true, 'exec_rule', 'echo', ['-n', '7', 'and', '414'], '7 and 414', 'bob', 0],
+  )
+  assert.equal((await run('bob_printf_s_p', { url_path: '/a.b/c' })).stdout, 'p/a.b/c')
+  const request = (await lines()).find((line) => line.event === 'request')
+  assert.deepEqual(request?.event === 'request' && 'target' in request && [request.argv, request.target, request.client_name], [
+    ['echo', '-n', '7', 'and', '414'],
+    'bob',
+    'a test',
+  ])
+  for (const [name, args, text] of [
+    ['bob_echo_n_and', { int_1: 0, int_2: 1 }, /int_1: expected a whole number from 1 to 999999/],
+    ['bob_echo_n_and', { int_1: '7', int_2: 1 }, /int_1: expected a whole number/],
+    ['bob_echo_n_and', { int_1: 7 }, /int_2: missing; expected/],
+    ['bob_echo_n_and', { int_1: 7, int_2: 1, args: ['-e', 'x'] }, /args: unknown key/],
+    ['bob_echo_n_and', { int_1: 7, int_2: 1, stdin: 'x' }, /stdin: unknown key/],
+    ['bob_echo_n_and', { int_1: 7, int_2: 1, timeout_seconds: 10 }, /timeout_seconds/],
+    ['bob_printf_s_p', { url_path: '/../etc/passwd' }, /url_path: expected a path/],
+    ['bob_printf_s_p', { url_path: 'x' }, /url_path: expected a path/],
+    ['bob_printf_s_p', { url_path: `/${'x'.repeat(300)}` }, /url_path: expected .*at most 257|at most 257 characters/],
+  ] as const) {
+    const answer = await ask(name, args)
+    assert.equal(answer.isError, true)
+    assert.match(JSON.stringify(answer.content), text)
+  }
+  assert.equal((await lines()).filter((line) => line.event === 'request').length, 2)
+})
+
+test('a command that outlives its call goes on by its run_id, and ends when it is killed', async (t) => {
+  const { run, ask } = await startMcp(t, TARGETS, options())
+  const begun = await run('bob_sleep', { int: 8, answer_within_ms: 0 })
+  assert.ok(begun.run_id !== null && begun.state !== 'ended', JSON.stringify(begun))
+  await until('it runs', async () => (await run('exec_wait', { run_id: begun.run_id, answer_within_ms: 100 })).state === 'running')
+  await ask('exec_kill', { run_id: begun.run_id })
+  const ended = await run('exec_wait', { run_id: begun.run_id })
+  assert.deepEqual([ended.state, ended.success, ended.operation], ['ended', false, 'exec_rule'])
+})
+
+test('rules that change are told: at a denial, and when they are asked for again', async (t) => {
+  const { client, run, ask } = await startMcp(t, TARGETS, options())
+  let told = 0
+  client.setNotificationHandler('notifications/tools/list_changed', () => void (told += 1))
+  const names = async (): Promise<string[]> =>
+    (await client.listTools()).tools.map(({ name }) => name).filter((name) => name.startsWith('bob_'))
+  await allow(['echo', '<INT>'])
+  const denied = await until('the target is asked again', async () => {
+    const result = await run('bob_sleep', { int: 1 })
+    return result.denial_reason !== null && result
+  })
+  assert.deepEqual([denied.denial_reason, denied.success, denied.launch_error], ['argv_not_allowed', false, null])
+  // The list is not asked for more often than every two seconds.
+  await until('the client is told', async () => {
+    // Between two of our questions the tool may have gone.
+    if (told === 0) await ask('bob_sleep', { int: 1 }).catch(() => null)
+    return told > 0
+  })
+  assert.equal(told, 1)
+  assert.deepEqual(await names(), ['bob_echo'])
+  assert.equal((await run('bob_echo', { int: 5 })).stdout, '5\n')
+  await allow(['echo', '<INT>'], ['true'])
+  const again = await until('its answer has another', async () => {
+    const answer = (await ask('rules_refresh')).structuredContent as { changed: boolean; tools: string[]; problem: string | null }
+    return answer.tools.length === 2 && answer
+  })
+  assert.deepEqual(again.tools, ['bob_echo', 'bob_true'])
+  await until('the client is told of that', async () => told === 2)
+  assert.deepEqual(await names(), ['bob_echo', 'bob_true'])
+})
+
+test('a target that cannot be asked, or does not say, leaves a server that can ask again', async (t) => {
+  for (const [target, dir, problem] of [
+    ['charlie', alice.dir, /no contact is named/],
+    ['alice', bob.dir, /does not say which commands it allows: trust_rejected/],
+  ] as const) {
+    const settings = { security: `allow_targets = ["${target}"]\n` }
+    const server = await startMcp(t, settings, { flags: ['--rules', target], env: { X0X_DATA_DIR: dir } })
+    const { tools } = await server.client.listTools()
+    assert.ok(tools.every(({ name }) => !name.startsWith(`${target}_`)))
+    const answer = await server.ask('rules_refresh')
+    assert.equal(answer.isError, true)
+    assert.match(JSON.stringify(answer.structuredContent), problem)
+    assert.match(server.said(), /did not say which commands it allows/)
+  }
+})
+
+test('without a configuration that lets the target be asked nothing starts', async (t) => {
+  const place = await mcpPlace(t)
+  for (const [agent, text] of [
+    ['bob', /security\.allow_targets must name "bob"/],
+    ['', /--rules: "" is no name or id of an agent/],
+    ['x'.repeat(65), /is no name or id of an agent/],
+  ] as const) {
+    const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', agent]
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+    assert.equal(status, 2, stderr)
+    assert.match(stderr, text)
+  }
+})

@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto'
+import { basename } from 'node:path'
+
+import { matchesToken, parseToken, type PatternToken } from '../../protocol/argv-template.ts'
+import { isHexId } from '../../protocol/ids.ts'
+import type { ExecRule } from '../../protocol/exec.ts'
+
+/** Names of tools: what every common runtime takes. */
+export const MAX_TOOL_NAME = 64
+const MAX_TARGET_IN_NAME = 20
+/** Hex digits of an argv's hash that tell names apart. */
+const NAME_HASH = 8
+/** Characters of a target's id that stand for it. */
+const SHOWN_ID = 8
+
+/** A place of an argv that a caller fills. */
+export interface RuleSlot {
+  /** `int` or `url_path`; numbered from 1 where a command has more than one of a kind. */
+  readonly name: string
+  readonly kind: 'int' | 'url_path'
+  /** Of the token in argv. */
+  readonly token: number
+  /** What the rule itself has in front of it: the beginning of its token, or else the token before. */
+  readonly hint: string
+}
+
+/** A command that a target allows, as a tool of its own. */
+export interface RuleCommand {
+  /** Of the tool: the same for the same commands in any order. */
+  readonly name: string
+  readonly rule: ExecRule
+  readonly slots: readonly RuleSlot[]
+  /** The argv with these values in its slots. Throws `TypeError` for one that is missing, or that its template does not take. */
+  fill(values: Readonly<Record<string, unknown>>): string[]
+}
+
+/**
+ * Each command of a target once, in their order. `reserved`: names that other tools have. A name is made of the target's and of the
+ * literals; where that is no name, or none of one command alone, a hash of its argv is behind it, so that no name ever moves to another command
+ * while both are there. Throws `TypeError` for a token that the grammar does not know.
+ */
+export const ruleCommands = (target: string, rules: readonly ExecRule[], reserved: readonly string[]): RuleCommand[] => {
+  const unique = [...new Map(rules.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
+  const parsed = unique.map((rule) => ({ rule, tokens: rule.argv.map(parse) }))
+  const words = parsed.map(({ tokens }) => wordsOf(target, tokens))
+  const taken = new Map<string, number>()
+  for (const name of [...reserved, ...words]) taken.set(name.toLowerCase(), (taken.get(name.toLowerCase()) ?? 0) + 1)
+  return parsed.map(({ rule, tokens }, at) => {
+    const name = words[at]!
+    const isAlone = taken.get(name.toLowerCase()) === 1 && name.length <= MAX_TOOL_NAME && name !== targetWord(target)
+    const slots = slotsOf(tokens)
+    return { name: isAlone ? name : hashedName(name, rule.argv), rule, slots, fill: (values) => fill(tokens, slots, values) }
+  })
+}
+
+const parse = (text: string): PatternToken => {
+  const token = parseToken(text)
+  if (typeof token === 'string') throw new TypeError(token)
+  return token
+}
+
+/** Letters, digits and single underscores. */
+const word = (text: string): string => text.replaceAll(/[^A-Za-z0-9]+/g, '_').replaceAll(/^_+|_+$/g, '')
+
+const targetWord = (target: string): string =>
+  (isHexId(target) ? target.slice(0, SHOWN_ID) : word(target).slice(0, MAX_TARGET_IN_NAME)) || 'target'
+
+const wordsOf = (target: string, tokens: readonly PatternToken[]): string => {
+  const literals = tokens.flatMap((token, at) => {
+    if (token.kind === 'literal') return [word(at === 0 ? basename(token.text) : token.text)]
+    return token.kind === 'url_path' ? [word(token.prefix)] : []
+  })
+  return [targetWord(target), ...literals].filter((text) => text !== '').join('_')
+}
+
+const hashedName = (name: string, argv: readonly string[]): string => {
+  const hash = createHash('sha256').update(JSON.stringify(argv)).digest('hex').slice(0, NAME_HASH)
+  return `${name.slice(0, MAX_TOOL_NAME - NAME_HASH - 1)}_${hash}`
+}
+
+const slotsOf = (tokens: readonly PatternToken[]): RuleSlot[] => {
+  const count = (kind: RuleSlot['kind'], before: number): number => tokens.slice(0, before).filter((token) => token.kind === kind).length
+  return tokens.flatMap((token, at) => {
+    if (token.kind === 'literal') return []
+    const { kind } = token
+    const isOnly = count(kind, tokens.length) === 1
+    return [{ name: isOnly ? kind : `${kind}_${count(kind, at) + 1}`, kind, token: at, hint: hintOf(tokens, at) }]
+  })
+}
+
+const hintOf = (tokens: readonly PatternToken[], at: number): string => {
+  const token = tokens[at]
+  if (token?.kind === 'url_path' && token.prefix !== '') return token.prefix
+  const before = tokens[at - 1]
+  return before?.kind === 'literal' ? before.text : ''
+}
+
+const fill = (tokens: readonly PatternToken[], slots: readonly RuleSlot[], values: Readonly<Record<string, unknown>>): string[] =>
+  tokens.map((token, at) => {
+    if (token.kind === 'literal') return token.text
+    const { name } = slots.find((slot) => slot.token === at)!
+    const value = values[name]
+    const text = token.kind === 'int' ? String(value) : `${token.prefix}${String(value)}`
+    if (typeof value !== (token.kind === 'int' ? 'number' : 'string') || !matchesToken(token, text))
+      throw new TypeError(`${name}: ${token.kind === 'int' ? '<INT>' : '<URL_PATH>'} does not take it`)
+    return text
+  })

@@ -1,0 +1,44 @@
+import { within, systemClock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import type { Environment } from '../../base/environment.ts'
+import type { Logger } from '../../base/log.ts'
+import type { RexdConfig } from '../../config/rexd-config.ts'
+import type { McpOffer } from '../../doors/mcp/mcp-server.ts'
+import { RuleTools } from '../../doors/mcp/rule-tools.ts'
+import { instructionsFor, toolsFor } from '../../doors/mcp/tools.ts'
+import { askRules } from '../../local-api/rules.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { daemonApi } from '../../supervision/local-executor.ts'
+
+/** How long a start waits for a target to say what it allows: its client waits for us. Tools that come later are told of. */
+const RULES_START_MS = 8_000
+
+/** What `x0x mcp` offers without a target's rules, where so much is granted. */
+export const plainOffer = (granted: ReadonlySet<Capability>): McpOffer => {
+  const tools = toolsFor(granted)
+  return { tools, source: null, instructions: instructionsFor(tools) }
+}
+
+/** One tool for each command of a target. Throws `bad_config` where the configuration does not let anybody ask it. */
+export const ruleOffer = async (
+  target: string,
+  { policy, path }: Pick<RexdConfig, 'policy' | 'path'>,
+  { env, log, ended }: { readonly env: Environment; readonly log: Logger; readonly ended: AbortSignal },
+): Promise<McpOffer> => {
+  if (!policy.granted.has('exec') || !policy.granted.has('target') || (policy.targets !== null && !policy.targets.includes(target)))
+    throw new AppError(
+      'bad_config',
+      `--rules: ${path} does not let targets be asked: security.allow_targets must name ${JSON.stringify(target)}`,
+    )
+  const api = daemonApi(env)
+  const source = new RuleTools(
+    { ask: async (signal) => askRules(api, target, AbortSignal.any([signal, ended])), clock: systemClock },
+    target,
+  )
+  const { rules, fixed, instructions } = source
+  await within(systemClock, RULES_START_MS, rules.refresh())
+  const { problem, commands } = rules.known
+  if (problem !== null) log.warn({ target, problem }, 'the target did not say which commands it allows')
+  else if (commands.length === 0) log.warn({ target }, 'the target tells of no command that it allows us: x0x acl mine says what to do')
+  return { tools: fixed, source, instructions }
+}

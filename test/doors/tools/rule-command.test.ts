@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { MAX_TOOL_NAME, ruleCommands, type RuleCommand } from '../../../src/doors/tools/rule-command.ts'
+import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
+import type { ExecRule } from '../../../src/protocol/exec.ts'
+
+const ruleOf = (argv: readonly string[]): ExecRule => ({
+  description: null,
+  argv: [...argv],
+  timeout_ms: 1000,
+  max_stdout_bytes: 1,
+  max_stderr_bytes: 1,
+  max_stdin_bytes: 0,
+})
+
+const commandsOf = (target: string, ...argvs: readonly (readonly string[])[]): RuleCommand[] =>
+  ruleCommands(target, argvs.map(ruleOf), ['exec_wait'])
+
+const namesOf = (target: string, ...argvs: readonly (readonly string[])[]): string[] => commandsOf(target, ...argvs).map(({ name }) => name)
+
+test('a name is made of the target and of the literals', () => {
+  assert.deepEqual(
+    namesOf('bob', ['systemctl', '--no-pager', 'status', 'x0xd'], ['/usr/bin/journalctl', '-n', '<INT>'], ['curl', 'http://h:1<URL_PATH>']),
+    ['bob_systemctl_no_pager_status_x0xd', 'bob_journalctl_n', 'bob_curl_http_h_1'],
+  )
+  assert.deepEqual(namesOf('ab'.repeat(32), ['true']), ['abababab_true'])
+  assert.deepEqual(namesOf('ops laptop/ß', ['true']), ['ops_laptop_true'])
+  assert.deepEqual(namesOf('ß', ['true']), ['target_true'])
+  assert.match(namesOf('constructor', ['+'])[0] ?? '', /^constructor_[0-9a-f]{8}$/)
+})
+
+test('commands whose literals read alike have the hash of their argv in their names, in whatever order they come', () => {
+  const alike = [
+    ['echo', '-n', '1'],
+    ['echo', 'n', '1'],
+    ['echo', '-N', '1'],
+    ['/bin/echo', '-n', '1'],
+  ]
+  const names = namesOf('bob', ...alike, ['true'])
+  assert.equal(new Set(names).size, 5)
+  assert.ok(
+    names.slice(0, 4).every((name) => /^bob_echo_[nN]_1_[0-9a-f]{8}$/.test(name)),
+    names.join(),
+  )
+  assert.equal(names[4], 'bob_true')
+  assert.deepEqual(namesOf('bob', ['true'], ...alike.toReversed()).toReversed(), names)
+})
+
+test('a name that another tool has, and one that is too long, has a hash; a command that comes twice is one tool', () => {
+  assert.match(namesOf('exec', ['wait'])[0] ?? '', /^exec_wait_[0-9a-f]{8}$/)
+  const [long = ''] = namesOf('bob', ['echo', 'x'.repeat(100)])
+  assert.equal(long.length, MAX_TOOL_NAME)
+  assert.match(long, /^bob_echo_x+_[0-9a-f]{8}$/)
+  assert.deepEqual(namesOf('bob', ['true'], ['true']), ['bob_true'])
+})
+
+test('templates are parameters: numbered where one is repeated, with what stands in front of them', () => {
+  const [command] = commandsOf('bob', ['tool', '-n', '<INT>', '-m', '<INT>', '<URL_PATH>', 'http://h<URL_PATH>'])
+  assert.deepEqual(
+    command?.slots.map(({ name, hint }) => [name, hint]),
+    [
+      ['int_1', '-n'],
+      ['int_2', '-m'],
+      ['url_path_1', ''],
+      ['url_path_2', 'http://h'],
+    ],
+  )
+  assert.deepEqual(commandsOf('bob', ['head', '-n', '<INT>'])[0]?.slots, [{ name: 'int', kind: 'int', token: 2, hint: '-n' }])
+})
+
+test('what is filled in is what the template takes, and nothing else', () => {
+  const [command] = commandsOf('bob', ['tool', '<INT>', 'http://h<URL_PATH>'])
+  assert.deepEqual(command?.fill({ int: 7, url_path: '/a/b' }), ['tool', '7', 'http://h/a/b'])
+  const bad: Record<string, unknown>[] = [
+    { url_path: '/a' },
+    { int: '7', url_path: '/a' },
+    { int: 0, url_path: '/a' },
+    { int: 1.5, url_path: '/a' },
+    { int: 1e6, url_path: '/a' },
+    { int: -1, url_path: '/a' },
+    { int: Number.NaN, url_path: '/a' },
+    { int: 7, url_path: '/a/../b' },
+    { int: 7, url_path: 'a' },
+    { int: 7, url_path: '/a b' },
+    { int: 7, url_path: '/a\n' },
+    { int: 7, url_path: ['/a'] },
+  ]
+  for (const values of bad) assert.throws(() => command?.fill(values), TypeError, JSON.stringify(values))
+})
+
+test('a token that the grammar does not know makes no tool', () => {
+  for (const argv of [
+    ['sh', '-c', '<ANY>'],
+    ['x', 'a<INT>'],
+    ['x', '<int>'],
+  ])
+    assert.throws(() => commandsOf('bob', argv), TypeError)
+})
+
+const tokens = fc.oneof(
+  fc.constantFrom('<INT>', '<URL_PATH>', 'p<URL_PATH>', '-n', '--', '', 'x y', 'é', '_'),
+  fc.string({ maxLength: 12 }),
+)
+const argvs = fc.array(fc.tuple(fc.constantFrom('a', '/usr/bin/a', 'A', 'b c'), fc.array(tokens, { maxLength: 5 })), { maxLength: 12 })
+
+test('names are unique whatever the case, of few characters, and a filled argv fits its rule', () => {
+  fc.assert(
+    fc.property(fc.string({ maxLength: 70 }), argvs, (target, all) => {
+      const good = all
+        .map(([program, rest]) => [program, ...rest])
+        .filter((argv) => argv.every((token) => typeof parseToken(token) !== 'string'))
+      const commands = commandsOf(target, ...good)
+      const names = commands.map(({ name }) => name)
+      assert.ok(
+        names.every((name) => /^[A-Za-z0-9_]{1,64}$/.test(name)),
+        names.join(),
+      )
+      assert.equal(new Set(names.map((name) => name.toLowerCase())).size, names.length)
+      assert.equal(commands.length, new Set(good.map((argv) => JSON.stringify(argv))).size)
+      for (const { rule, slots, fill } of commands) {
+        const filled = fill(Object.fromEntries(slots.map(({ name, kind }) => [name, kind === 'int' ? 999_999 : '/'])))
+        assert.equal(filled.length, rule.argv.length)
+        filled.forEach((text, at) => {
+          const token = parseToken(rule.argv[at]!)
+          assert.ok(typeof token !== 'string' && matchesToken(token, text))
+        })
+      }
+    }),
+    { seed: 20_261_125, numRuns: 2_000 },
+  )
+})
