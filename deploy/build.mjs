@@ -101,6 +101,16 @@ export const TARGETS = {
     supported: { 'dynamic-import': true },
     end: 'process.exit(status)',
   },
+  // Its tools for agents, which load the Model Context Protocol.
+  'rexec-mcp': {
+    entry: 'src/programs/rexec-mcp/main.ts',
+    out: 'dist/rexec-mcp.mjs',
+    format: 'esm',
+    target: 'node24',
+    banner: DAEMON_PRELUDE,
+    supported: { 'dynamic-import': true },
+    end: 'process.exit(status)',
+  },
   // Its client, started for every command.
   rexec: {
     entry: 'src/programs/rexec/main.ts',

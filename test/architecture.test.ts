@@ -187,6 +187,7 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
       'src/programs/mcp/main.ts': '',
       'src/programs/console/main.ts': '',
       'src/programs/rexec/main.ts': '',
+      'src/programs/rexec-mcp/main.ts': '',
       'src/process/terminal-main.ts': '',
       'src/dm/forgotten.ts': 'export const a = 1',
     },
@@ -221,6 +222,7 @@ test('what the rules allow passes all of them', () => {
     'src/programs/mcp/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/console/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/rexec/main.ts': 'export const main = async () => 0',
+    'src/programs/rexec-mcp/main.ts': 'export const main = async () => 0',
     'src/process/terminal-main.ts': 'export const main = async () => 0',
     'src/programs/x0x/main.ts': `export const main = async () => {\n${'  main()\n'.repeat(58)}}`,
   })

@@ -9,8 +9,12 @@ const dashes = words.indexOf('--')
 const own = dashes === -1 ? words : words.slice(0, dashes)
 const bundle = join(__dirname, '..', '..', 'dist', 'rexec.cjs')
 
+const start = (program) => void import('./start-bundle.mjs').then(({ startBundle }) => startBundle(program))
+
 if (own.includes('--start-host') || own.includes('-s')) {
-  void import('./start-bundle.mjs').then(({ startBundle }) => startBundle('console.mjs'))
+  start('console.mjs')
+} else if (own.includes('--mcp-stdio') || own.includes('-m')) {
+  start('rexec-mcp.mjs')
 } else if (existsSync(bundle)) {
   require(bundle)
 } else {

@@ -20,6 +20,7 @@ const MCP_ENTRY = 'src/programs/mcp/main.ts'
 /** Door and executor of a console, and its client. */
 const CONSOLE_ENTRY = 'src/programs/console/main.ts'
 const REXEC_ENTRY = 'src/programs/rexec/main.ts'
+const REXEC_MCP_ENTRY = 'src/programs/rexec-mcp/main.ts'
 /** Holds the terminal of one program. */
 const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
 /** What the package exports as `x0x/client`. */
@@ -33,6 +34,7 @@ const ENTRY_POINTS = [
   MCP_ENTRY,
   CONSOLE_ENTRY,
   REXEC_ENTRY,
+  REXEC_MCP_ENTRY,
   TERMINAL_ENTRY,
 ]
 
@@ -205,6 +207,7 @@ const halves: Rule = (sources) => {
     ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(CONSOLE_ENTRY, (file) => isIn(file, ['mesh', 'dm']), NETWORK_PACKAGES),
+    ...from(REXEC_MCP_ENTRY, ofExecutor, MESH_PACKAGES),
     ...from(REXEC_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'executor', 'process', 'policy']), NETWORK_PACKAGES),
   ]
 }

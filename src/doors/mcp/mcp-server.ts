@@ -13,13 +13,13 @@ export interface McpServerComponents extends ToolContext {
 }
 
 /** Only questions to the client's user have schemas that come from outside, and we ask none. */
-const NO_VALIDATOR = {
+export const NO_VALIDATOR = {
   getValidator: () => () => {
     throw new Error('a schema that came from outside is not evaluated')
   },
 }
 
-const callOf = ({ mcpReq }: ServerContext): ToolCall => {
+export const callOf = ({ mcpReq }: ServerContext): ToolCall => {
   const progressToken = mcpReq._meta?.progressToken
   let told = -1
   return {
@@ -47,7 +47,7 @@ const refusalOf = (error: unknown): CallToolResult => {
 }
 
 /** As schemas are told to clients; what comes is checked by the tool itself, which says more of what is wrong. */
-const unchecked = (input: Tool['input']) => {
+export const unchecked = (input: Tool['input']) => {
   const standard = input['~standard']
   return { '~standard': { ...standard, validate: (value: unknown) => ({ value }) } }
 }

@@ -1,7 +1,8 @@
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
+import { replyOn } from '../../local-api/console-caller.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
-import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN } from '../../protocol/console.ts'
+import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, type ConsoleReply } from '../../protocol/console.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
 import type { RunFlags } from './run-flags.ts'
 import { EXIT_NO_HOST, noHost, tell, write } from './tell.ts'
@@ -25,26 +26,14 @@ const readInput = async (): Promise<string> => {
   }
 }
 
-/** The host's reply: null where it ended without one. */
-const replyTo = async (link: ConsoleLink, request: object): Promise<Record<string, unknown> | null> => {
-  // A host of the newer protocol wants a ping before each command; ours takes both.
-  link.send({ action: 'ping' })
-  link.send(request)
-  for (;;) {
-    const line = await link.next()
-    if (line === null || 'exit' in line) return line
-  }
-}
-
-const showReply = async (reply: Record<string, unknown>, { argv0, timeout }: RunFlags): Promise<number> => {
+const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Promise<number> => {
   const { exit, output, error, message } = reply
-  if (typeof output === 'string') await write(output)
-  const why = typeof message === 'string' ? message : null
+  await write(output)
   if (error === 'not_found') tell(`${argv0}: not found`)
   else if (error === 'timeout') tell(`rexec: ended after ${timeout} s (--timeout)`)
   else if (error === 'aborted') tell('rexec: aborted')
-  else if (typeof error === 'string') tell(`rexec: ${error}${why === null ? '' : `: ${why}`}`)
-  return typeof exit === 'number' && Number.isInteger(exit) && exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST
+  else if (error !== undefined) tell(`rexec: ${String(error)}${message === undefined ? '' : `: ${String(message)}`}`)
+  return exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST
 }
 
 /** Runs one command through the host and answers its exit status. */
@@ -64,7 +53,7 @@ export const runCommand = async (flags: RunFlags, env: Environment): Promise<num
   try {
     link = await openConsole(env)
     if (link === null) return noHost()
-    const reply = await replyTo(link, request)
+    const reply = await replyOn(link, request)
     if (reply === null) tell('rexec: the host ended before it replied; whether the command ran is not known')
     const status = reply === null ? EXIT_NO_HOST : await showReply(reply, flags)
     return told === null ? status : exitOfSignal(told)

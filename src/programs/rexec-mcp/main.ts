@@ -1,0 +1,35 @@
+import { systemClock } from '../../base/clock.ts'
+import type { Environment } from '../../base/environment.ts'
+import { createLogger } from '../../base/log.ts'
+import { badFlags, programLine } from '../../command-line/program-line.ts'
+import { REXEC } from '../../command-line/rexec.ts'
+import { serveConsole } from '../../doors/mcp/console-server.ts'
+import { ConsoleCalls } from '../../local-api/console-caller.ts'
+import { whoamiProblem } from '../../protocol/console.ts'
+import { reportFailure, stopConditions } from '../../supervision/program-exit.ts'
+
+const serve = async (whoami: string, env: Environment): Promise<number> => {
+  const log = createLogger({ name: 'rexec' })
+  const stop = stopConditions(log, { untilEof: false })
+  const components = { input: process.stdin, output: process.stdout, caller: new ConsoleCalls({ env }), clock: systemClock, log }
+  await serveConsole(components, { whoami }, stop.signal)
+  return stop.status() ?? 0
+}
+
+/** Runs `rexec --mcp-stdio` and answers the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
+export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
+  try {
+    const line = programLine(REXEC, argv)
+    if (typeof line === 'string') {
+      process.stdout.write(line)
+      return 0
+    }
+    const whoami = line.value('whoami')
+    const problem = whoami === null ? 'whoami NAME is missing: in whose name commands run' : whoamiProblem(whoami)
+    if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
+    if (line.words.length > 0) throw badFlags('--mcp-stdio takes no command', REXEC.name)
+    return await serve(whoami, env)
+  } catch (error) {
+    return reportFailure('rexec', error)
+  }
+}
