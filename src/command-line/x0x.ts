@@ -195,6 +195,12 @@ const transcripts: CommandSpec = {
         DIR,
       ],
     },
+    {
+      name: 'remove',
+      text: 'remove some, each with what waits beside it',
+      arguments: [{ flags: '<names...>' }],
+      options: [DIR],
+    },
   ],
 }
 

@@ -7,7 +7,7 @@ import { AppendedFile } from '../appended-file.ts'
 import { diskRoom } from '../disk-room.ts'
 import { ArrivalOrder } from './arrival-order.ts'
 import { continuing, encodeEntry, type EndedCommand } from './encode-entry.ts'
-import { removeOldest } from './remove-oldest.ts'
+import { removeOldest } from './remove-transcripts.ts'
 import { makeTranscriptsDir } from './transcript-directory.ts'
 
 import { filesOf, nameAt } from './transcript-names.ts'

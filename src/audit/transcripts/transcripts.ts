@@ -3,6 +3,7 @@ import { AppError } from '../../base/errors.ts'
 import { followTranscript } from './follow-transcript.ts'
 import { listTranscripts, type TranscriptSummary } from './list-transcripts.ts'
 import { readTranscript, type TranscriptLine } from './read-transcript.ts'
+import { removeTranscript } from './remove-transcripts.ts'
 import { searchTranscripts, type Match, type Sought } from './search-transcripts.ts'
 import { transcriptNames, transcriptsDir } from './transcript-directory.ts'
 import { TranscriptWriter, type TranscriptWriterInit } from './transcript-writer.ts'
@@ -46,5 +47,10 @@ export class Transcripts {
   /** As `searchTranscripts`. */
   search(sought: Sought): AsyncGenerator<Match> {
     return searchTranscripts(this.directory, sought)
+  }
+
+  /** As `removeTranscript`. */
+  async remove(name: string): Promise<void> {
+    await removeTranscript(this.directory, name)
   }
 }

@@ -94,6 +94,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       ignoreCase: line.has('ignore-case'),
       count: line.value('count') ?? '',
     }),
+  'transcripts remove': async (context, line) =>
+    (await import('./commands/transcripts.ts')).runTranscriptsRemove(context, line.value('dir'), line.words),
   'transcripts export': async (context, line) =>
     (await import('./commands/transcripts.ts')).runTranscriptsExport(context, {
       dir: line.value('dir'),

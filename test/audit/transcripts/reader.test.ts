@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, chmod, mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, mkdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
@@ -12,10 +12,12 @@ import * as fc from 'fast-check'
 import { followTranscript } from '../../../src/audit/transcripts/follow-transcript.ts'
 import { listTranscripts } from '../../../src/audit/transcripts/list-transcripts.ts'
 import { readTranscript, type TranscriptLine } from '../../../src/audit/transcripts/read-transcript.ts'
+import { TranscriptWriter } from '../../../src/audit/transcripts/transcript-writer.ts'
+import { systemClock } from '../../../src/base/clock.ts'
 import { parseEntry } from '../../../src/protocol/transcript-entry.ts'
 import { MAX_TRANSCRIPT_LINE } from '../../../src/protocol/transcript-limits.ts'
 import { until } from '../../support/processes.ts'
-import { entriesInFile, entry, linesIn, outputsIn, transcriptOf, transcriptsDirectory } from '../../support/transcripts.ts'
+import { endedCommand, entriesInFile, entry, linesIn, outputsIn, transcriptOf, transcriptsDirectory } from '../../support/transcripts.ts'
 
 const NAME = '2026-05-21-09:42:18'
 const LATER = '2026-05-21-09:50:00'
@@ -214,5 +216,65 @@ test('reading stops when its signal does', async (t) => {
       for await (const _line of readTranscript(directory, NAME, AbortSignal.abort())) continue
     },
     { name: 'AbortError' },
+  )
+})
+
+test('property: whatever order commands end in, readers show all that ended in the order of arrival, before and after a stop', async (t) => {
+  const parent = await transcriptsDirectory(t)
+  let count = 0
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.nat(), { minLength: 1, maxLength: 12 }), fc.nat(11), async (order, open) => {
+      const directory = `${parent}-${count++}`
+      const writer = await TranscriptWriter.begin({ clock: systemClock }, { directory, recordEnv: false, say: () => undefined })
+      try {
+        const places = order.map(() => writer.arrive())
+        const ending = places.toSorted((one, other) => order[one - 1]! - order[other - 1]!).filter((place) => place !== open)
+        for (const place of ending) assert.equal(await writer.end(place, endedCommand(`${place}`)), true)
+        const expected = places.filter((place) => place !== open).map(String)
+        assert.deepEqual(await outputsIn(directory, writer.name), expected)
+        const first = places.includes(open) ? expected.filter((text) => Number(text) < open) : expected
+        assert.deepEqual(
+          (await entriesInFile(writer.path)).map(({ output }) => output),
+          first,
+        )
+        await writer.close()
+        assert.deepEqual(
+          (await entriesInFile(writer.path)).map(({ output }) => output),
+          expected,
+        )
+      } finally {
+        await writer.close()
+        await rm(directory, { recursive: true })
+      }
+    }),
+    { numRuns: 60 },
+  )
+})
+
+test('property: a transcript that is cut or changed anywhere is read, and all lines that were not touched are the same', async (t) => {
+  const directory = await transcriptsDirectory(t)
+  const entries = Array.from({ length: 6 }, (_item, n) => entry({ output: `output ${n} \n`, arrival: n + 1 }))
+  const path = await transcriptOf(directory, NAME, entries)
+  const whole = await readFile(path)
+  const ends = entries.map((_one, n) => entries.slice(0, n + 1).reduce((sum, one) => sum + JSON.stringify(one).length + 1, 0))
+  await fc.assert(
+    fc.asyncProperty(fc.nat(whole.length - 1), fc.nat(255), fc.boolean(), async (at, byte, cuts) => {
+      const changed = cuts ? whole.subarray(0, at) : Buffer.from(whole)
+      if (!cuts) changed[at] = byte
+      await writeFile(path, changed)
+      const outputs = await outputsIn(directory, NAME)
+      const touched = ends.findIndex((end) => at < end)
+      const before = entries.slice(0, touched).map(({ output }) => output)
+      assert.deepEqual(outputs.slice(0, touched), before)
+      const behind = entries.slice(touched + 1).map(({ output }) => output)
+      if (cuts) assert.ok(outputs.length <= touched + 1)
+      // A line feed that was changed joins the line behind it to this one.
+      else
+        assert.deepEqual(
+          outputs.slice(outputs.length - behind.length + (at === ends[touched]! - 1 ? 1 : 0)),
+          behind.slice(at === ends[touched]! - 1 ? 1 : 0),
+        )
+    }),
+    { numRuns: 300 },
   )
 })

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 
 import { HIDDEN_VALUE } from '../../../src/audit/transcripts/encode-entry.ts'
 import { listTranscripts } from '../../../src/audit/transcripts/list-transcripts.ts'
-import { removeOldest } from '../../../src/audit/transcripts/remove-oldest.ts'
+import { removeOldest } from '../../../src/audit/transcripts/remove-transcripts.ts'
 import { TranscriptWriter, type TranscriptWriterInit } from '../../../src/audit/transcripts/transcript-writer.ts'
 import { MAX_TRANSCRIPT_LINE, MAX_WAITING_ENTRIES } from '../../../src/protocol/transcript-limits.ts'
 import { until } from '../../support/processes.ts'

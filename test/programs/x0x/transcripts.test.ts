@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, chmod, rename } from 'node:fs/promises'
+import { appendFile, chmod, readdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -177,4 +177,18 @@ test('one is exported as a cast, as JSON lines that are a transcript again, and 
   assert.equal((await transcripts(dir, 'export', LATER)).stdout.split('\n').length, 2)
   assert.equal((await transcripts(dir, 'export', NAME, '--format', 'gif')).status, 2)
   assert.equal((await transcripts(dir, 'export', '../x')).status, 2)
+})
+
+test('transcripts are removed by name, with what waits, and a wrong name removes nothing', async (t) => {
+  const dir = await transcriptsDirectory(t)
+  await transcriptOf(dir, NAME, [entry()])
+  await writeFile(join(dir, `${NAME}.waiting`), '', { mode: 0o600 })
+  await transcriptOf(dir, LATER, [entry()])
+  assert.equal((await transcripts(dir, 'remove', NAME, '../x')).status, 2)
+  assert.equal((await readdir(dir)).length, 3)
+  assert.equal((await transcripts(dir, 'remove', NAME)).status, 0)
+  assert.deepEqual(await readdir(dir), [`${LATER}.jsonl`])
+  assert.equal((await transcripts(dir, 'remove', NAME)).status, 1)
+  assert.equal((await transcripts(dir, 'remove')).status, 2)
+  assert.equal((await transcripts(dir, 'remove', LATER, '--json')).stdout, `{"removed":["${LATER}"]}\n`)
 })

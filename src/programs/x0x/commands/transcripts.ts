@@ -126,6 +126,15 @@ const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptL
   text: (line) => textOf(line),
 }
 
+/** `x0x transcripts remove`. */
+export const runTranscriptsRemove = async (context: CliContext, dir: Directory, names: readonly string[]): Promise<number> => {
+  for (const name of names) checkName(name)
+  const transcripts = new Transcripts(dir)
+  for (const name of names) await transcripts.remove(name)
+  if (context.json) await printJson(context, { removed: names })
+  return 0
+}
+
 export interface PrintOptions {
   readonly dir: Directory
   /** As typed; null: the newest. */
