@@ -14,6 +14,7 @@ export const REXEC: CommandSpec = {
     },
     { flags: '--silent', text: 'with --start-host: show no commands' },
     { flags: '--no-add-path', text: 'with --start-host: leave PATH without ~/.local/bin and ~/.cargo/bin' },
+    { flags: '--record-env', text: 'with --start-host: write the values of --env into the transcript, and not their names alone' },
     { flags: '-c, --check-host', text: 'print HOST RUNNING, or HOST NOT FOUND and exit 127', conflicts: ['start-host', 'whoami'] },
     { flags: '--whoami <name>', text: 'who asks: it stands before the command on the screen and in the transcript' },
     { flags: '--dir <dir>', text: 'where the command runs' },

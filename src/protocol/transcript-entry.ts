@@ -38,6 +38,9 @@ export interface TranscriptEntry {
   readonly continues?: string
 }
 
+/** Stands for the value of a variable: values may be secrets. */
+export const HIDDEN_VALUE = '[not recorded]'
+
 /** What a line of a transcript is; a problem says why it is no entry. */
 export type ParsedEntry = { readonly entry: TranscriptEntry } | { readonly problem: string }
 

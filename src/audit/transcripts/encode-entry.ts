@@ -1,5 +1,5 @@
 import { visibleJson } from '../../base/visible-text.ts'
-import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { CUT_ARGV, MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
 import type { RecordedOutput } from '../../protocol/transcript-output.ts'
 
@@ -17,9 +17,6 @@ export interface EndedCommand {
   readonly duration_ms: number
   readonly output: RecordedOutput
 }
-
-/** Stands for the value of a variable: values may be secrets. */
-export const HIDDEN_VALUE = '[not recorded]'
 
 const lineOf = (entry: TranscriptEntry): Buffer => Buffer.from(`${visibleJson(JSON.stringify(entry))}\n`)
 

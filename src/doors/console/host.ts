@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
-import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { RecordedOutput } from '../../protocol/transcript-output.ts'
 import { AgentSessions } from './agent-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
@@ -41,9 +41,6 @@ export interface Attached {
 
 /** To the second, as transcripts and banners have it. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
-
-/** In place of a value, which may be a secret. */
-const HIDDEN = '[not recorded]'
 
 const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0 }
 
@@ -161,7 +158,7 @@ export class ConsoleHost implements ConsoleControls {
 
   /** To who is attached. */
   #tell({ startedAt, error, output, ...command }: EndedCommand, run: ConsoleRun): void {
-    const envs = Object.fromEntries(Object.keys(command.envs).map((name) => [name, HIDDEN]))
+    const envs = Object.fromEntries(Object.keys(command.envs).map((name) => [name, HIDDEN_VALUE]))
     const entry = { ...command, envs, ...(error === null ? {} : { error }), time: timeOf(startedAt) }
     for (const one of this.#attached) one.tell({ ...entry, output: one.ansi ? run.output.raw().text : output.text })
   }

@@ -29,6 +29,7 @@ export interface RunningHost {
 
 export interface HostOptions {
   readonly addPath: boolean
+  readonly recordEnv: boolean
   readonly screen: (controls: ConsoleControls) => ConsoleScreen
 }
 
@@ -73,7 +74,7 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
   try {
     await begin('lock', lockStartable(await lockOf(env)))
     let say = (text: string): void => log.warn(text)
-    const transcript = await new Transcripts(null).begin({ clock: systemClock }, { recordEnv: false, say: (text) => say(text) })
+    const transcript = await new Transcripts(null).begin({ clock: systemClock }, { recordEnv: options.recordEnv, say: (text) => say(text) })
     await begin('transcript', { stop: async () => transcript.close() })
     const policy = consolePolicy(own)
     const sha256 = createHash('sha256').update(policy.source).digest('hex')

@@ -7,6 +7,8 @@ export interface HostFlags {
   readonly silent: boolean
   /** Programs of the user's own directories are found by their names. */
   readonly addPath: boolean
+  /** The transcript has the values of variables that clients give, too. */
+  readonly recordEnv: boolean
 }
 
 /** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
@@ -16,5 +18,5 @@ export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
   const stray = ['dir', 'env', 'clear-env', 'read-stdin', 'timeout', 'no-color', 'force-color'].find((name) => line.has(name))
   if (stray !== undefined || line.words.length > 0)
     throw badFlags(`--start-host runs no command, and takes no ${stray ?? 'words'}`, REXEC.name)
-  return { silent: line.has('silent'), addPath: !line.has('no-add-path') }
+  return { silent: line.has('silent'), addPath: !line.has('no-add-path'), recordEnv: line.has('record-env') }
 }

@@ -12,12 +12,12 @@ const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
 const fromHome = (path: string): string => (path.startsWith(`${homedir()}/`) ? `~${path.slice(homedir().length)}` : path)
 
-const serve = async ({ silent, addPath }: HostFlags, env: Environment): Promise<number> => {
+const serve = async ({ silent, addPath, recordEnv }: HostFlags, env: Environment): Promise<number> => {
   const log = createLogger({ name: 'rexec' })
   const stop = stopConditions(log, { untilEof: false })
   if (process.geteuid?.() === 0) tell('rexec: this host runs as root: whatever runs as root here can have it run anything')
   const write = (text: string): void => void (silent || process.stdout.write(text))
-  const host = await startHost(env, { addPath, screen: () => new PlainScreen({ write }) }, log)
+  const host = await startHost(env, { addPath, recordEnv, screen: () => new PlainScreen({ write }) }, log)
   if (!silent) {
     for (const socket of host.sockets) tell(`rexec host listening on ${socket}`)
     tell(`rexec transcript: ${fromHome(host.transcript)}`)
