@@ -2,7 +2,8 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { shellWords } from '../src/base/shell-word.ts'
-import { CLI, isRunning, MeshOfDaemons, until, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { CLI, isRunning, MeshOfDaemons, until, type AclEntry, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { showAgent } from './demo-agent.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
 
@@ -67,14 +68,20 @@ const startDaemons = async ({ alice, bob, charlie }: Cast): Promise<void> => {
   }
 }
 
+/** What bob allows alice, and what he tells her of it. */
+const allowed = ({ alice, bob }: Pick<Cast, 'alice' | 'bob'>, programs: Programs, told: readonly (readonly string[])[]): AclEntry[] => [
+  {
+    agent: alice,
+    commands: [['echo', '<INT>'], ...told],
+    description: 'Says what it is given. Changes nothing.',
+    keys: 'discoverable = true\n',
+  },
+  { agent: alice, commands: [[programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec']] },
+]
+
 const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Promise<void> => {
   stage.section('Introductions: signed cards, and what bob makes of them')
-  await bob.writeAcl([
-    {
-      agent: alice,
-      commands: [['echo', '<INT>'], ['printenv', 'PATH'], [programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec']],
-    },
-  ])
+  await bob.writeAcl(allowed({ alice, bob }, programs, [['printenv', 'PATH']]))
   const [, ms] = await timed(bob.restart())
   stage.rows([
     ["bob's ACL:", 'alice, on her machine, may run', 'echo <INT>'],
@@ -240,6 +247,10 @@ const play = async (mesh: MeshOfDaemons): Promise<void> => {
   await showEvidence(cast, programs)
   await showDiscovery(cast)
   await showRexd(stage, cast.alice, mesh.root)
+  await showAgent(stage, cast.alice, mesh.root, async () => {
+    await cast.bob.writeAcl(allowed(cast, programs, []))
+    await cast.bob.restart()
+  })
   if (keep) await printHowToGoOn(mesh, cast)
 }
 

@@ -249,6 +249,8 @@ const someFrame = fc.oneof(
     execFrame.encode({ type: 'resume', request_id: ID, stdout: 0, stderr: 0, request_nonce: new Uint8Array(32) }),
     execFrame.encode({ type: 'ack', request_id: ID, stdin: 1, stdout: 1, stderr: 1 }),
     execFrame.encode({ type: 'request', body: Buffer.from('x'), signature: new Uint8Array(3309) }),
+    execFrame.encode({ type: 'rules_request', body: Buffer.from('x'), signature: new Uint8Array(3309) }),
+    execFrame.encode({ type: 'rules', body: Buffer.from('x'), signature: new Uint8Array(3309) }),
   ),
 )
 const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
@@ -270,6 +272,7 @@ const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
   fc.record({ type: fc.constant('link_closed' as const), link: small }),
   fc.record({ type: fc.constant('mint_nonces' as const), id: small, link: small, count: fc.nat({ max: 128 }) }),
   fc.record({ type: fc.constant('drop_nonces' as const), link: small, nonces: fc.array(nonce, { maxLength: 3 }) }),
+  fc.record({ type: fc.constant('sign_rules_request' as const), id: small, link: small, request_id: fc.constant(ID), stream_nonce: nonce }),
   fc.record({ type: fc.constant('run_open' as const), run: small, link: small, stream_nonce: nonce, frame: someFrame }),
   fc.record({ type: fc.constant('run_frame' as const), run: small, frame: someFrame }),
   fc.record({ type: fc.constantFrom('run_lost' as const, 'run_over' as const), run: small }),
