@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { terminalProblem } from '../../src/process/native-pty.ts'
-import { ConsolePlace, type Watched } from '../../test/support/console-place.ts'
+import { ConsolePlace, RawClient, type Watched } from '../../test/support/console-place.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 
 // What ends, and what may not hold up what: clients, hosts and commands that are killed, slow, or several at once.
@@ -182,4 +183,27 @@ test('a silent host shows nothing and keeps everything', OPTIONS, async (t) => {
   assert.equal(stdout, '')
   assert.ok(process.geteuid?.() !== 0 ? stderr === '' : /^rexec: this host runs as root: [^\n]*\n$/.test(stderr))
   assert.equal((await place.entries(1))[0]?.output, 'quiet\n')
+})
+
+test('without a name its sockets are that of the session and that of /tmp, and clients find either', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const shared = `/tmp/.rexec-${process.geteuid?.()}`
+  if (existsSync(shared)) return t.skip(`a console of this user runs: ${shared}`)
+  const env = { REXEC_SOCKET: '', XDG_RUNTIME_DIR: join(place.dir, 'runtime') }
+  await mkdir(env.XDG_RUNTIME_DIR, { mode: 0o700 })
+  const host = place.begin(['--start-host'], { env })
+  const ended = host.ended.then(() => false)
+  if (!(await Promise.race([host.printed(/rexec transcript: /).then(() => true), ended]).catch(() => false)))
+    return t.skip(`another was faster: ${host.stderr}`)
+  const own = join(env.XDG_RUNTIME_DIR, 'x0x-console', 'console.sock')
+  assert.match(host.stderr, new RegExp(`^rexec host listening on ${own}\nrexec host listening on ${shared}$`, 'm'))
+  for (const path of [own, shared]) assert.equal((await stat(path)).mode & 0o777, 0o600)
+  for (const more of [env, { REXEC_SOCKET: '' }]) assert.equal((await place.rexec(['-c'], { env: more })).stdout, 'HOST RUNNING\n')
+  const raw = new RawClient(shared)
+  raw.send(place.request(['echo', 'of old']))
+  assert.deepEqual(await raw.next(), { exit: 0, output: 'of old\n' })
+  assert.equal(await raw.next(), null)
+  host.child.kill('SIGINT')
+  await host.ended
+  assert.deepEqual([existsSync(own), existsSync(shared)], [false, false])
 })

@@ -96,7 +96,25 @@ export class ConsoleHost implements ConsoleControls {
 
   /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told, which waits neither for a screen nor for a disk. */
   async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
-    const signal = AbortSignal.any([gone, this.#stopping.signal])
+    const ending = new AbortController()
+    const end = (): void => ending.abort()
+    const causes = [gone, this.#stopping.signal]
+    if (causes.some(({ aborted }) => aborted)) end()
+    for (const cause of causes) cause.addEventListener('abort', end)
+    try {
+      return await this.#inTurn(request, ending.signal)
+    } finally {
+      for (const cause of causes) cause.removeEventListener('abort', end)
+    }
+  }
+
+  /** Aborts every command and resolves when all that they leave behind is kept. */
+  async end(): Promise<void> {
+    this.stop()
+    while (this.#working.size > 0) await Promise.allSettled(this.#working)
+  }
+
+  async #inTurn(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
     let leave: () => void
     try {
       if (this.#paused.has(request.whoami)) this.#screen.note(`${request.whoami} is paused: a command of it waits`)
@@ -112,12 +130,6 @@ export class ConsoleHost implements ConsoleControls {
     }
   }
 
-  /** Aborts every command and resolves when all that they leave behind is kept. */
-  async end(): Promise<void> {
-    this.stop()
-    while (this.#working.size > 0) await Promise.allSettled(this.#working)
-  }
-
   async #execute(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
     const { clock, transcript } = this.#components
     this.#last += 1
@@ -127,6 +139,7 @@ export class ConsoleHost implements ConsoleControls {
     signal.addEventListener('abort', abort)
     this.#running.set(n, run)
     const { whoami, dir, exec: argv, timeout_ms } = request
+    if (signal.aborted) abort()
     this.#screen.begin({ n, whoami, dir, argv, timeout_ms, started_at: timeOf(startedAt) })
     const work = run.run()
     this.#hold(work)
