@@ -89,8 +89,9 @@ test('a key runs its command once, for however many ask, and belongs to that com
   assert.equal(await textOf(server, 'count'), 'x\n')
   for (const one of all) assert.deepEqual(one, all[0])
   assert.deepEqual(await server.run('exec_capture', append), all[0], 'also when it has ended')
-  const other = await server.ask('exec_capture', { ...append, args: ['-c', 'echo y >> count'] })
-  assert.match(JSON.stringify(other.content), /conflict: idempotency_key: it was given with another command/)
+  const other = await server.run('exec_capture', { ...append, args: ['-c', 'echo y >> count'] })
+  assert.deepEqual([other.success, other.denial_reason], [false, 'conflict'])
+  assert.match(String(other.denial_detail), /^idempotency_key: it was given with another command/)
   assert.equal(await textOf(server, 'count'), 'x\n')
 })
 

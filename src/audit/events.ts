@@ -1,5 +1,6 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
+import type { ToolFacts } from '../protocol/tool-facts.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
 
 /** What a journal line may be about; `docs/exec.md` has a line for each. */
@@ -164,6 +165,8 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly env: readonly string[]
   /** The agent that the mesh is asked for; null: it runs here. */
   readonly target: string | null
+  /** Absent: no tool. */
+  readonly tool?: ToolFacts
 }
 
 export interface SessionEvent extends LocalKey {

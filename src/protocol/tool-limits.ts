@@ -33,6 +33,10 @@ export const MAX_TOOL_ARGUMENT_BYTES = 256 * 1024
 export const MAX_TOOL_STDIN = 2 * 1024 * 1024
 /** Idempotency keys, in characters. */
 export const MAX_KEY_LENGTH = 200
+/** Keys of this server's runs that are remembered, each with its command; an older one is looked for in the journal. */
+export const MAX_KEYS = 1_000
+/** Keys that are known of a journal. */
+export const MAX_JOURNAL_KEYS = 10_000
 /** Between two notes of progress. */
 export const PROGRESS_MS = 5_000
 /** One message of a client, as a line. */

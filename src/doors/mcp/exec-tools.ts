@@ -47,7 +47,8 @@ const run = async (operation: ExecOperation, input: ExecInput, context: ToolCont
   const { runs } = context
   const one = runs.begin(requestOf(operation, input), input.idempotency_key ?? null)
   await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
-  return () => answerOf(one.result(viewOf(operation, input)))
+  const text = { ...one.text }
+  return () => answerOf(one.result(viewOf(operation, input), text))
 }
 
 export const execStatus: Tool = tool({

@@ -36,7 +36,8 @@ export const execWait: Tool = tool({
   call: async (input, context, call) => {
     const run = context.runs.get(input.run_id)
     await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? null, cancels: false })
-    return () => answerOf(run.result(viewOf(run.request.operation, input)))
+    const text = { ...run.text }
+    return () => answerOf(run.result(viewOf(run.request.operation, input), text))
   },
 })
 

@@ -19,6 +19,12 @@ export class ModelText {
   /** The beginning of a character that goes on. */
   #begun: Uint8Array = new Uint8Array(0)
   #invalid = false
+  /** Bytes of text that are not here any more. */
+  readonly gone: number
+
+  constructor(init: { readonly gone: number } = { gone: 0 }) {
+    this.gone = init.gone
+  }
 
   /** U+FFFD stands in it for bytes that are no UTF-8. */
   get invalidUtf8(): boolean {

@@ -153,8 +153,7 @@ const misplaced = (message: string): AppError => new AppError('bad_request', mes
 
 const start = (played: Played, { started_at: startedAt, cwd }: OfRun<'started'>): void => {
   const ended = new Promise<LocalOutcome | null>((resolve) => (played.end = resolve))
-  const begun = Promise.resolve(null)
-  void played.run.follow({ ...INERT, requestId: '', startedAt, cwd, begun, ended })
+  void played.run.follow({ ...INERT, startedAt, cwd, ended })
 }
 
 const refuse = (run: ToolRun, { code, message, data }: OfRun<'refused'>): void => {

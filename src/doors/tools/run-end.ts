@@ -36,7 +36,7 @@ export const endOf = (outcome: LocalOutcome | null): RunEnd => {
 }
 
 /** Errors by which policy says no; any other says why the command could not be launched. */
-const DENIALS = ['command_denied', 'forbidden_path', 'unsupported_capability', 'resource_limit'] as const
+const DENIALS = ['command_denied', 'forbidden_path', 'unsupported_capability', 'resource_limit', 'conflict'] as const
 
 /** A target's ACL allowed it, and the target could not start it. */
 const FAILED_THERE = 'spawn_failed'

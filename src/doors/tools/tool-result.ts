@@ -31,7 +31,7 @@ export interface ToolResult {
   readonly duration_ms: number
   readonly stdout: string
   readonly stderr: string
-  /** Bytes are missing from it: from its middle, or above what this host takes. */
+  /** Bytes are missing from it: from its middle, above what this host takes, or of a run of an earlier server. */
   readonly stdout_truncated: boolean
   readonly stderr_truncated: boolean
   /** That ended it, such as `SIGTERM`. */

@@ -15,6 +15,9 @@ export interface View {
 export const STREAMS = ['stdout', 'stderr'] as const
 export type Stream = (typeof STREAMS)[number]
 
+/** What is needed of a run that was accepted. */
+export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal'>
+
 /** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
 export class ToolRun implements LocalRunSink {
   readonly id: string
@@ -32,7 +35,7 @@ export class ToolRun implements LocalRunSink {
   #settle = (): void => undefined
   readonly #recorder: RunRecorder | null
   #stdin: Uint8Array
-  #run: LocalRun | null = null
+  #run: FollowedRun | null = null
   #end: RunEnd | null = null
   #timedOut = false
   /** Bytes that came, and bytes above what the executor hands on. */
@@ -100,7 +103,7 @@ export class ToolRun implements LocalRunSink {
   }
 
   /** It was accepted; settles as `ended` does. */
-  async follow(run: LocalRun): Promise<void> {
+  async follow(run: FollowedRun): Promise<void> {
     this.#run = run
     this.#recorder?.note(this.id, { event: 'started', started_at: run.startedAt, cwd: run.cwd })
     if (this.leaving.signal.aborted) run.cancel()
@@ -121,6 +124,14 @@ export class ToolRun implements LocalRunSink {
     if (!(error instanceof AppError)) throw error
   }
 
+  /** Gives back the memory of its texts: of what a key stands for only the end is known then. */
+  dropText(): void {
+    for (const stream of STREAMS) {
+      const { kept, gone } = this.text[stream]
+      this.text[stream] = new ModelText({ gone: gone + kept.total })
+    }
+  }
+
   /** Ends it with everything that it started, or keeps it from beginning. */
   cancel(): void {
     this.leaving.abort(new AppError('shutting_down', 'it was cancelled before it began'))
@@ -132,21 +143,22 @@ export class ToolRun implements LocalRunSink {
     return this.#run?.signal(name) ?? false
   }
 
-  /** Bytes of a stream that nobody can ask for: above what this host takes. */
+  /** Bytes of a stream that nobody can ask for: above what this host takes, or of a run of an earlier server. */
   dropped(stream: Stream): number {
-    return this.#dropped[stream]
+    return this.#dropped[stream] + this.text[stream].gone
   }
 
-  result(view: View): ToolResult {
-    const result = this.#result(view)
+  /** `text`: its text as it was, where that is to be told although the run may have been forgotten since. */
+  result(view: View, text: ToolRun['text'] = this.text): ToolResult {
+    const result = this.#result(view, text)
     this.#recorder?.note(this.id, resultEvent(view, result))
     return result
   }
 
-  #result(view: View): ToolResult {
+  #result(view: View, text: ToolRun['text']): ToolResult {
     const { operation, command, args, target } = this.request
     const end = this.#end ?? NO_END
-    const [out, err] = [this.#shown('stdout', view), this.#shown('stderr', view)]
+    const [out, err] = [this.#shown('stdout', view, text), this.#shown('stderr', view, text)]
     const isLeft = !this.over || out.kept > 0 || err.kept > 0
     return {
       success: this.state === 'ended' && end.exit_code === 0 && !this.#timedOut,
@@ -168,8 +180,8 @@ export class ToolRun implements LocalRunSink {
       target,
       stdout_omitted_bytes: out.omitted,
       stderr_omitted_bytes: err.omitted,
-      stdout_invalid_utf8: this.text.stdout.invalidUtf8,
-      stderr_invalid_utf8: this.text.stderr.invalidUtf8,
+      stdout_invalid_utf8: text.stdout.invalidUtf8,
+      stderr_invalid_utf8: text.stderr.invalidUtf8,
       state: this.state,
       interruption: end.interruption,
       run_id: isLeft ? this.id : null,
@@ -177,13 +189,13 @@ export class ToolRun implements LocalRunSink {
   }
 
   /** `omitted`: bytes that the text lacks. `kept`: how many of them there are, and can be asked for. */
-  #shown(stream: Stream, view: View): { readonly text: string; readonly omitted: number; readonly kept: number } {
-    const { head, tail, cut } = this.text[stream].kept.cut(view[stream])
-    const above = this.#dropped[stream]
+  #shown(stream: Stream, view: View, texts: ToolRun['text']): { readonly text: string; readonly omitted: number; readonly kept: number } {
+    const { head, tail, cut } = texts[stream].kept.cut(view[stream])
+    const above = this.#dropped[stream] + texts[stream].gone
     if (view[stream] === 0) return { text: '', omitted: cut + above, kept: cut }
     const text = cut === 0 ? head : `${head}\n[… ${cut} bytes are left out here …]\n${tail}`
     const omitted = cut + above
-    return { text: above === 0 ? text : `${text}\n[… ${above} more bytes are above what this host takes …]\n`, omitted, kept: cut }
+    return { text: above === 0 ? text : `${text}\n[… ${above} more bytes were not kept …]\n`, omitted, kept: cut }
   }
 
   #close(end: RunEnd): void {

@@ -4,13 +4,14 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { KeyedRuns } from './keyed-runs.ts'
+import { recallInto } from './recall.ts'
 import { keyHash, requestHash, type ToolRequest } from './tool-request.ts'
 import type { RunRecorder } from './run-recorder.ts'
 import { ToolRun } from './tool-run.ts'
 import type { ToolSession, ToolSessions } from './tool-sessions.ts'
 
 export interface ToolRunsComponents {
-  readonly executor: Pick<LocalExecutor, 'start'>
+  readonly executor: Pick<LocalExecutor, 'start' | 'recall'>
   readonly sessions: ToolSessions
   readonly clock: Clock
 }
@@ -30,6 +31,9 @@ const MAX_ENDED_BYTES = 32 * 1024 * 1024
 /** Runs that wait for a place, or have one, and bytes of stdin that wait with them. */
 export const MAX_UNDER_WAY = 4_096
 const MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+const otherCommand = (): AppError =>
+  new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
 
 /** The commands that one caller of the tools has under way, or had. */
 export class ToolRuns {
@@ -51,20 +55,20 @@ export class ToolRuns {
   }
 
   /**
-   * Begins a command, which waits for a place while as many run as may, or answers the one that was begun with this key. Throws
-   * `conflict` where the key was given with another command, and `rate_limited`.
+   * Begins a command, which waits for a place while as many run as may, or answers the one that was begun with this key. One
+   * whose key was given with another command is refused. Throws `rate_limited`.
    */
   begin(request: ToolRequest, key: string | null): ToolRun {
-    if (key === null) return this.#begin(request)
+    if (key === null) return this.#begin(request, null)
     const hash = keyHash(this.#init.caller, key)
-    const known = this.#keyed.find(hash, requestHash(request))
-    if (known !== null) return known
-    const run = this.#begin(request)
+    const known = this.#keyed.get(hash)
+    if (known !== null) return known.requestHash === requestHash(request) ? known : this.#begin(request, null, otherCommand())
+    const run = this.#begin(request, hash)
     this.#keyed.keep(hash, run)
     return run
   }
 
-  #begin(request: ToolRequest): ToolRun {
+  #begin(request: ToolRequest, key: string | null, refusal: AppError | null = null): ToolRun {
     if (this.#underWay >= MAX_UNDER_WAY || this.#waitingBytes + request.stdin.length > MAX_WAITING_BYTES)
       throw new AppError('rate_limited', `${this.#underWay} commands run or wait, and no more may: let some of them end first`)
     const run = new ToolRun({
@@ -76,7 +80,11 @@ export class ToolRuns {
     this.#runs.set(run.id, run)
     this.#underWay += 1
     this.#waitingBytes += request.stdin.length
-    void this.#execute(run, request.stdin.length)
+    void this.#execute(run, key, refusal).finally(() => {
+      this.#underWay -= 1
+      this.#waitingBytes -= request.stdin.length
+      this.#forgetOld()
+    })
     return run
   }
 
@@ -107,26 +115,37 @@ export class ToolRuns {
     await this.#components.sessions.close()
   }
 
-  async #execute(run: ToolRun, stdinBytes: number): Promise<void> {
+  async #execute(run: ToolRun, key: string | null, refusal: AppError | null): Promise<void> {
     try {
+      if (refusal !== null) throw refusal
       this.#closing.signal.throwIfAborted()
-      await this.#components.sessions.use(run.request.target, async (session) => this.#runIn(session, run))
+      if (key !== null && (await this.#recall(run, key))) return
+      await this.#components.sessions.use(run.request.target, async (session) => this.#runIn(session, run, key))
     } catch (error) {
       run.refuse(error)
-    } finally {
-      this.#underWay -= 1
-      this.#waitingBytes -= stdinBytes
-      this.#forgetOld()
     }
   }
 
-  async #runIn({ id, turns }: ToolSession, run: ToolRun): Promise<void> {
+  /** False: no earlier server has begun a run with this key. Throws `conflict` where it was for another command. */
+  async #recall(run: ToolRun, key: string): Promise<boolean> {
+    const known = await this.#components.executor.recall(key, { fresh: this.#keyed.hasDropped })
+    if (known === null) return false
+    if (known.call_sha256 === run.requestHash) {
+      await recallInto(run, known)
+      return true
+    }
+    this.#keyed.forget(key)
+    throw otherCommand()
+  }
+
+  async #runIn({ id, turns }: ToolSession, run: ToolRun, key: string | null): Promise<void> {
     const leave = await turns.enter(run.leaving.signal)
     try {
       await this.#init.ready(run.leaving.signal)
       const { command, args, cwd, env, timeout_ms } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
-      const limits = { max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null }
+      const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
+      const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null }
       await run.follow(await this.#components.executor.start({ ...start, ...limits }, run))
     } finally {
       leave()
@@ -142,6 +161,7 @@ export class ToolRuns {
       this.#runs.delete(run.id)
       left -= 1
       bytes -= run.size
+      run.dropText()
     }
   }
 }

@@ -11,12 +11,14 @@ import type {
   LocalRun,
   LocalRunSink,
   ReachedTarget,
+  RecalledRun,
   RunStart,
   SessionOpening,
 } from '../port/local-executor.ts'
 import { boundedError } from '../port/port-error.ts'
 import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
+import { recalledRun } from './recalled-run.ts'
 import { startRun } from './start-run.ts'
 
 /** The `LocalExecutor` of this process: the engine, with a bound on the calls that are in work at once. */
@@ -70,6 +72,13 @@ export class DoorCalls implements LocalExecutor {
       const { targets } = this.#engine.components
       if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
       return targets.reach(target, signal)
+    })
+  }
+
+  async recall(keySha256: string, options: { readonly fresh: boolean }): Promise<RecalledRun | null> {
+    return this.#call(async () => {
+      const run = await this.#engine.components.journal.recall(keySha256, options)
+      return run && recalledRun(run)
     })
   }
 

@@ -1,12 +1,14 @@
 import type { HttpRefusedEvent, LocalEvent, RefusedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
-import { errorText } from '../../base/errors.ts'
+import { recallRuns, type RecalledRun } from '../../audit/recalled-runs.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 
 /** The journal, as this host's own doors write it. */
 export class LocalJournal {
   readonly #journal: Journal | null
   readonly #log: Logger
+  #recalled: Promise<ReadonlyMap<string, RecalledRun>> | null = null
 
   /** `journal`: null where the configuration wants none. */
   constructor(components: { journal: Journal | null; log: Logger }) {
@@ -17,6 +19,22 @@ export class LocalJournal {
   /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
   async record(event: LocalEvent): Promise<void> {
     await this.#journal?.append(event)
+  }
+
+  /**
+   * The run that was begun with this key; null: none. The journal is read once, or, `fresh`, again. Throws
+   * `journal_unavailable`: then nobody knows.
+   */
+  async recall(keySha256: string, { fresh }: { readonly fresh: boolean }): Promise<RecalledRun | null> {
+    const path = this.#journal?.path
+    if (path === undefined) return null
+    if (fresh || this.#recalled === null) this.#recalled = recallRuns(path)
+    try {
+      return (await this.#recalled).get(keySha256) ?? null
+    } catch (error) {
+      this.#recalled = null
+      throw new AppError('journal_unavailable', `whether the key was used cannot be read: ${errorText(error)}`, { cause: error })
+    }
   }
 
   /** As `record`, for what has happened already: a failure is logged. */

@@ -84,7 +84,8 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
 
   async #noteRefusal(code: string, detail: string): Promise<void> {
     const { key, request } = this.#init
-    await this.#journal.refused({ event: 'refused', ...key, method: 'exec.start', argv: request.argv, code, detail })
+    const method = request.tool?.operation ?? 'exec.start'
+    await this.#journal.refused({ event: 'refused', ...key, method, argv: request.argv, code, detail })
   }
 }
 

@@ -68,6 +68,7 @@ const permittedRun = (
     env: Object.keys(env),
     target: null,
     request_sha256: null,
+    ...toolOf(start),
     ...evidenceOf(permit, first.length === 0 ? [] : pieceHashes(first)),
   }
   return runOf(asked, request, directory.release, {
@@ -104,6 +105,7 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     request_sha256: null,
     executable: null,
     account: null,
+    ...toolOf(start),
   }
   const run = runOf(asked, request, () => undefined, {
     requestId,
@@ -135,9 +137,13 @@ const runOf = (
   return run
 }
 
+const toolOf = ({ tool }: RunStart): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
+
 const refuse = async ({ engine, session, start }: Asked, error: unknown): Promise<never> => {
-  const { argv } = start
-  if (FORBIDDEN.some((code) => isAppError(error, code))) await engine.refused(session.key, { method: 'exec.start', argv }, error)
+  const { argv, tool } = start
+  // A tool's calls are in the journal whatever becomes of them.
+  if (tool !== undefined || FORBIDDEN.some((code) => isAppError(error, code)))
+    await engine.refused(session.key, { method: tool?.operation ?? 'exec.start', argv }, error)
   throw error
 }
 

@@ -1,8 +1,10 @@
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
+import type { AppError } from '../../base/errors.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
+import type { ToolFacts } from '../../protocol/tool-facts.ts'
 
 // What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
 
@@ -63,8 +65,25 @@ export interface Terminal extends TerminalSize {
   readonly raw?: boolean
 }
 
+/** How a run of an earlier server ended, as the journal tells it. `unknown`: it does not tell. */
+export type RecalledEnd =
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'refused'; readonly error: AppError }
+  | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
+
+/** A run that an earlier server has begun for the same key. */
+export interface RecalledRun {
+  readonly call_sha256: string
+  readonly started_at: string
+  readonly cwd: string | null
+  readonly timed_out: boolean
+  readonly end: RecalledEnd
+}
+
 export interface RunStart {
   readonly session: string
+  /** Absent: no tool. */
+  readonly tool?: ToolFacts
   readonly argv: readonly string[]
   /** `argv` is `/bin/sh -c TEXT`, because a shell was asked for. */
   readonly shell: boolean
@@ -159,4 +178,6 @@ export interface LocalExecutor {
   /** Asks the target of a session whether it answers; runs nothing. Throws `conflict` for a session of this host, and why it does not answer. */
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
   start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
+  /** The run of this key, as the journal knew it when it was first asked, or, `fresh`, as it does now; null: it knows none, or there is no journal. */
+  recall(keySha256: string, options: { readonly fresh: boolean }): Promise<RecalledRun | null>
 }

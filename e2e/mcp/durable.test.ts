@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { soon } from '../../test/support/local-engine.ts'
+import { mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
+import { isAlive } from '../../test/support/processes.ts'
+
+const read = async (root: string, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
+
+test('a run that was cut off by the death of its server is interrupted, and never begun again in silence', async (t) => {
+  const place = await mcpPlace(t)
+  const idempotency_key = randomUUID()
+  const asked = { command: 'sh', args: ['-c', 'echo x >> count; echo $$ > pid; exec sleep 300'], timeout_seconds: 600, idempotency_key }
+  const first = await startMcp(t, {}, { place })
+  await first.run('exec_capture', { ...asked, answer_within_ms: 0 })
+  assert.ok(await soon(async () => (await read(place.root, 'pid')).endsWith('\n')))
+  process.kill(first.pid, 'SIGKILL')
+  const program = Number(await read(place.root, 'pid'))
+  assert.ok(await soon(() => !isAlive(first.pid) && !isAlive(program)), 'nothing of it is left')
+
+  const second = await startMcp(t, {}, { place })
+  const answer = await second.ask('exec_capture', asked)
+  const { state, success, exit_code, interruption, cwd } = answer.structuredContent as Record<string, unknown>
+  assert.deepEqual([answer.isError, state, success, exit_code, cwd], [true, 'interrupted', false, null, place.root])
+  assert.match(String(interruption), /^interrupted: .* look what it has done before you ask with a new key$/)
+  assert.deepEqual(await second.run('exec_capture', asked), answer.structuredContent)
+  assert.equal(await read(place.root, 'count'), 'x\n')
+  const lines = await second.lines()
+  assert.deepEqual(
+    lines.filter(({ event }) => ['request', 'exit', 'lost'].includes(event)).map(({ event }) => event),
+    ['request', 'lost'],
+  )
+  assert.match(JSON.stringify(lines), /"tool":\{"operation":"exec_capture","key_sha256":"[0-9a-f]{64}","call_sha256":"[0-9a-f]{64}"\}/)
+  assert.ok(!JSON.stringify(lines).includes(idempotency_key))
+  // A new key is a new run.
+  const again = { command: 'sh', args: ['-c', 'echo x >> count'] }
+  assert.equal((await second.run('exec_status', { ...again, idempotency_key: randomUUID() })).success, true)
+  assert.equal(await read(place.root, 'count'), 'x\nx\n')
+})
+
+test('a later server tells how a run of its key ended, without its output, and knows it from other commands and callers', async (t) => {
+  const place = await mcpPlace(t)
+  const key = { idempotency_key: randomUUID() }
+  const late = { idempotency_key: randomUUID() }
+  const asked = { command: 'sh', args: ['-c', 'echo x >> count; echo 1234; exit 3'], ...key }
+  const slow = { command: 'sleep', args: ['300'], timeout_seconds: 1, ...late }
+  const first = await startMcp(t, {}, { place })
+  const before = await first.run('exec_capture', asked)
+  const timedOut = await first.run('exec_status', slow)
+  await first.close()
+
+  const second = await startMcp(t, {}, { place })
+  const omitted = { stdout: '\n[… 5 more bytes were not kept …]\n', stdout_truncated: true, stdout_omitted_bytes: 5 }
+  assert.deepEqual(await second.run('exec_capture', asked), { ...before, ...omitted })
+  assert.deepEqual(await second.run('exec_status', slow), timedOut)
+  const other = await second.run('exec_capture', { ...asked, command: 'true', args: [] })
+  assert.deepEqual([other.success, other.denial_reason], [false, 'conflict'])
+  assert.deepEqual(await second.run('exec_capture', asked), { ...before, ...omitted }, 'the key still stands for its command')
+  assert.equal(await read(place.root, 'count'), 'x\n')
+  const stranger = await startMcp(t, {}, { place, whoami: 'somebody else' })
+  assert.equal((await stranger.run('exec_capture', asked)).stdout, '1234\n')
+})
+
+test('every call of a tool is in the journal with what it asked and what became of it', async (t) => {
+  const server = await startMcp(t, { security: 'deny_commands = [{ argv = ["rm"], args = "any" }]' })
+  await server.run('exec_status', { command: 'true' })
+  await server.run('exec_with_input', { command: 'cat', stdin: 'secret' })
+  await server.run('exec_capture', { command: 'no-such-program-x0x' })
+  await server.run('exec_capture', { command: 'true', cwd: 'missing' })
+  await server.run('exec', { command: 'rm', args: ['x'] })
+  const told = (await server.lines()).flatMap((line): unknown[][] => {
+    if (line.event === 'request' && 'tool' in line) return [[line.event, line.tool?.operation, line.argv.join(' ')]]
+    if (line.event === 'refused') return [[line.event, line.method, line.argv?.join(' '), line.code]]
+    return line.event === 'exit' ? [[line.event, line.code]] : []
+  })
+  assert.deepEqual(told, [
+    ['request', 'exec_status', 'true'],
+    ['exit', 0],
+    ['request', 'exec_with_input', 'cat'],
+    ['exit', 0],
+    ['refused', 'exec_capture', 'no-such-program-x0x', 'file_not_found'],
+    ['refused', 'exec_capture', 'true', 'file_not_found'],
+    ['refused', 'exec', 'rm x', 'command_denied'],
+  ])
+  assert.ok(!JSON.stringify(await server.lines()).includes('secret'))
+})

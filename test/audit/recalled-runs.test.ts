@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict'
+import { appendFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import type { JournalEvent } from '../../src/audit/events.ts'
+import { Chain, prepareLine } from '../../src/audit/line.ts'
+import { recallRuns } from '../../src/audit/recalled-runs.ts'
+import { newRequestId } from '../../src/identity/request-id.ts'
+import { tempDir } from '../support/temp-dir.ts'
+
+const [KEY, CALL] = ['a'.repeat(64), 'b'.repeat(64)]
+const run = (request_id = newRequestId()) => ({ door: 'mcp' as const, session_id: 's_1', client_name: 'a test', request_id })
+
+const requestOf = (key: ReturnType<typeof run>, key_sha256: string | null = KEY): JournalEvent => ({
+  event: 'request',
+  ...key,
+  argv: ['true'],
+  matched_acl: null,
+  stdin_bytes: 0,
+  stdin_sha256: null,
+  timeout_ms: 1,
+  request_sha256: null,
+  executable: null,
+  account: null,
+  cwd: '/srv',
+  env: [],
+  target: null,
+  tool: { operation: 'exec', key_sha256, call_sha256: CALL },
+})
+
+const EXIT = { code: 0, signal: null, duration_ms: 5, stdout_bytes: 3, stderr_bytes: 0, truncated: false }
+const exitOf = (key: ReturnType<typeof run>): JournalEvent => ({ event: 'exit', ...key, ...EXIT, stdout_sha256: null, stderr_sha256: null })
+
+const textOf = (events: readonly JournalEvent[]): string =>
+  new Chain({ id: newRequestId() })
+    .encode(events.map((event) => prepareLine(event, 0)))
+    .map(({ bytes }) => `${bytes.toString()}\n`)
+    .join('')
+
+test('a key leads to its run, and to how that ended', async (t) => {
+  const path = join(await tempDir(t), 'audit.log')
+  const [one, other, without] = [run(), run(), run()]
+  const begun = { request_id: one.request_id, call_sha256: CALL, started_at: '1970-01-01T00:00:00.000Z', cwd: '/srv' }
+  await writeFile(path, textOf([requestOf(one), requestOf(without, null), exitOf(without)]))
+  assert.deepEqual([...(await recallRuns(path))], [[KEY, { ...begun, timed_out: false, end: { kind: 'none' } }]])
+  await appendFile(path, textOf([{ event: 'warning', ...one, kind: 'duration_cap_hit', bytes: null }, exitOf(other), exitOf(one)]))
+  assert.deepEqual((await recallRuns(path)).get(KEY), { ...begun, timed_out: true, end: { kind: 'exit', ...EXIT } })
+  // A key that was used again, after a journal in between was taken away, is that of the last run.
+  await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
+  assert.deepEqual((await recallRuns(path)).get(KEY)?.end, { kind: 'lost' })
+  await appendFile(path, textOf([{ event: 'refused', ...other, method: 'exec', argv: ['true'], code: 'command_denied', detail: 'no' }]))
+  assert.deepEqual((await recallRuns(path)).get(KEY)?.end, { kind: 'refused', code: 'command_denied', detail: 'no' })
+})
+
+test('whatever stands in the file, what is no line of ours is passed over', async (t) => {
+  const path = join(await tempDir(t), 'audit.log')
+  const line = textOf([requestOf(run())]).trimEnd()
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.tuple(fc.nat(line.length - 1), fc.constantFrom(...'{}[]":,0an ')), { maxLength: 4 }), async (changes) => {
+      let text = line
+      for (const [at, other] of changes) text = text.slice(0, at) + other + text.slice(at + 1)
+      await writeFile(path, `${text}\n{"key_sha256":"\n${line}\n`)
+      assert.equal((await recallRuns(path)).get(KEY)?.call_sha256, CALL)
+    }),
+    { numRuns: 200 },
+  )
+})
+
+test('a journal that cannot be read is no journal without keys', async (t) => {
+  await assert.rejects(recallRuns(join(await tempDir(t), 'none')), { code: 'not_found' })
+})
