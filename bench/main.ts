@@ -11,6 +11,7 @@ import { halves } from './halves.ts'
 import { latency } from './latency.ts'
 import { leaks } from './leaks.ts'
 import { loss } from './loss.ts'
+import { mcp } from './mcp.ts'
 import { rate } from './rate.ts'
 import { publish, type Section } from './report.ts'
 import { rexd } from './rexd.ts'
@@ -40,6 +41,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   growth: { title: 'As things grow', measure: growth },
   containment: { title: 'Containment', measure: containment },
   rexd: { title: 'REXD', measure: rexd },
+  mcp: { title: 'Tools for agents', measure: mcp },
   leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
 }
 
