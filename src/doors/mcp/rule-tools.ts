@@ -1,5 +1,6 @@
 import * as z from 'zod'
 
+import { within, type Clock } from '../../base/clock.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { INT_RANGE, MAX_URL_PATH, URL_PATH_SHAPE } from '../../protocol/argv-template.ts'
@@ -105,20 +106,29 @@ const run = async (
   const [program = '', ...args] = command.fill(input)
   const request = { operation: 'exec_rule', command: program, args, cwd: null, target: rules.target, env: {}, stdin: new Uint8Array(0) }
   const one = context.runs.begin({ ...request, timeout_ms: input.timeout_seconds * 1_000 }, input.idempotency_key ?? null)
+  const view = viewOf('exec_rule', input)
+  // It said otherwise before: its rules may have changed.
+  void one.ended.then(() => one.result(view).denial_reason !== null && rules.refresh())
   await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
-  return () => {
-    const result = one.result(viewOf('exec_rule', input))
-    // It said otherwise before: its rules may have changed.
-    if (result.denial_reason !== null) void rules.refresh()
-    return answerOf(result)
-  }
+  return () => answerOf(one.result(view))
+}
+
+/** Null: it takes longer, and goes on. */
+const answeredWithin = async <T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | null> => {
+  const answer: { value: T | null } = { value: null }
+  await within(
+    clock,
+    ms,
+    work.then((value) => (answer.value = value)),
+  )
+  return answer.value
 }
 
 const REFRESHED = z.strictObject({
   target: z.string(),
   changed: z.boolean().describe('the tools are others than before'),
   tools: z.array(z.string()).describe('one for each command that the target allows'),
-  left_out: z.int().describe('commands that the target allows and that did not fit its answer'),
+  left_out: z.int().describe('commands that the target counts, or tells of, and that are no tools: there are too many'),
   problem: z.string().nullable().describe('why the target did not answer; the tools are those of its last answer'),
 })
 
@@ -131,16 +141,12 @@ const refreshTool = (rules: TargetRules): Tool =>
     input: z.strictObject({}),
     output: REFRESHED,
     annotations: ASKS,
-    call: async () => {
-      const changed = await rules.refresh()
-      const { commands, left_out, problem } = rules.known
-      const result = {
-        target: rules.target,
-        changed,
-        tools: commands.map(({ name }) => name),
-        left_out,
-        problem: problem && shownLine(problem),
-      }
+    call: async (_input, { clock, answerWithinMs }) => {
+      const changed = await answeredWithin(clock, answerWithinMs, rules.refresh())
+      const { commands, left_out } = rules.known
+      const problem = changed === null ? 'it has not answered yet; ask again' : rules.known.problem
+      const tools = commands.map(({ name }) => name)
+      const result = { target: rules.target, changed: changed === true, tools, left_out, problem: problem && shownLine(problem) }
       return () => ({ result, isError: problem !== null, foreign: [] })
     },
   })

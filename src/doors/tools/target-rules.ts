@@ -5,6 +5,8 @@ import { ruleCommands, type RuleCommand } from './rule-command.ts'
 
 /** A target is asked no more often than that, whoever wants to know. */
 export const RULES_REFRESH_MS = 2_000
+/** Tools of one server, beside the few that it always has: runtimes take 128 at most, and models choose worse among many. */
+export const MAX_RULE_TOOLS = 96
 /** How long one question may take: the daemon dials, and asks twice. */
 const RULES_PATIENCE_MS = 25_000
 
@@ -24,6 +26,7 @@ export interface TargetRulesInit {
 /** What is known of the commands that one target allows. */
 export interface KnownRules {
   readonly commands: readonly RuleCommand[]
+  /** Commands that did not fit its answer, and those above MAX_RULE_TOOLS. */
   readonly left_out: number
   /** Why the last question told nothing; null: it did. The commands are those of the last answer. */
   readonly problem: string | null
@@ -78,7 +81,9 @@ export class TargetRules {
       if (!answer.ok)
         throw new AppError('command_denied', `${this.target} does not say which commands it allows: ${String(answer.denial_reason)}`)
       const { target, reserved } = this.#init
-      return this.#take({ commands: ruleCommands(target, answer.rules, reserved), left_out: answer.left_out, problem: null })
+      const commands = ruleCommands(target, answer.rules, reserved)
+      const left_out = answer.left_out + Math.max(commands.length - MAX_RULE_TOOLS, 0)
+      return this.#take({ commands: commands.slice(0, MAX_RULE_TOOLS), left_out, problem: null })
     } catch (error) {
       // What is no answer takes nothing away: the target decides about each run anyway.
       this.#known = { ...this.#known, problem: errorText(error) }

@@ -5,6 +5,7 @@ import * as z from 'zod'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { isVisible } from '../../../src/base/visible-text.ts'
+import { MAX_RULE_TOOLS } from '../../../src/doors/tools/target-rules.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
 import type { Tool } from '../../../src/doors/mcp/tool.ts'
 import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits.ts'
@@ -13,12 +14,14 @@ import type { ExecRule } from '../../../src/protocol/exec.ts'
 const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3 }
 
 /** The tools of a target that tells these. */
-const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly Tool[]> => {
+const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly Tool[]> => (await sourceOf(...rules)).tools
+
+const sourceOf = async (...rules: readonly Partial<ExecRule>[]): Promise<RuleTools> => {
   const answer = { ok: true, request_id: '', agent_id: '', machine_id: '', denial_reason: null, left_out: 0 }
   const told = rules.map((rule) => ({ description: null, argv: ['true'], ...CAPS, ...rule }))
   const source = new RuleTools({ ask: async () => ({ ...answer, rules: told }), clock: systemClock }, 'bob')
   await source.rules.refresh()
-  return source.tools
+  return source
 }
 
 test('what a hostile target says stays one quoted line of bounded length, in title and description', async () => {
@@ -60,13 +63,23 @@ test('no parameter of a rule takes free text but the key of a call, which no pro
   ])
 })
 
-test('256 rules are 256 tools, made once', async () => {
-  const rules = Array.from({ length: 256 }, (_, at) => ({ argv: ['echo', `n${at}`] }))
-  const tools = await toolsOf(...rules)
-  assert.equal(new Set(tools.map(({ name }) => name)).size, 256)
-  for (const timeout_ms of [1, 999, 1_000, 10 ** 12]) {
+test('of many rules so many are tools as runtimes take, and the others are counted', async () => {
+  const source = await sourceOf(...Array.from({ length: 256 }, (_, at) => ({ argv: ['echo', `n${at}`] })))
+  assert.equal(new Set(source.tools.map(({ name }) => name)).size, MAX_RULE_TOOLS)
+  assert.equal(source.rules.known.left_out, 256 - MAX_RULE_TOOLS)
+  assert.equal(source.tools, source.tools)
+})
+
+test('the time that the target gives is the most that a caller may ask for', async () => {
+  for (const [timeout_ms, most, usual] of [
+    [1, 1, 1],
+    [1_999, 1, 1],
+    [20_000, 20, 20],
+    [90_000, 90, 30],
+    [10 ** 12, 86_400, 30],
+  ] as const) {
     const [tool] = await toolsOf({ timeout_ms })
     const { timeout_seconds } = z.toJSONSchema(tool!.input).properties as Record<string, { maximum: number; default: number }>
-    assert.ok(timeout_seconds!.maximum >= 1 && timeout_seconds!.maximum <= 86_400 && timeout_seconds!.default <= timeout_seconds!.maximum)
+    assert.deepEqual([timeout_seconds?.maximum, timeout_seconds?.default], [most, usual])
   }
 })
