@@ -56,6 +56,8 @@ export interface McpOptions {
   readonly whoami?: string
   readonly flags?: readonly string[]
   readonly env?: Readonly<Record<string, string>>
+  /** The generation of the protocol that the client speaks; default: that of 2025. */
+  readonly modern?: boolean
 }
 
 /** A running `x0x mcp`, and a client of the official library that has initialized. */
@@ -91,7 +93,8 @@ export const startMcp = async (t: TestContext, settings: McpSettings = {}, optio
   const transport = new StdioClientTransport({ command: process.execPath, args, env, stderr: 'pipe' })
   let said = ''
   transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
-  const client = new Client({ name: 'test', version: '1' })
+  const negotiation = options.modern === true ? { versionNegotiation: { mode: 'auto' as const } } : {}
+  const client = new Client({ name: 'test', version: '1' }, negotiation)
   t.after(() => client.close())
   await client.connect(transport)
   const ask: McpServer['ask'] = async (name, given = {}, how = {}) => client.callTool({ name, arguments: given }, how)
