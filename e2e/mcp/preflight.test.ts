@@ -69,12 +69,42 @@ test('which_command says the denial, and of what is denied not whether it is the
     assert.deepEqual([found, path, allowed_arguments, denial_reason, launch_error], [null, null, 'none', 'command_denied', null])
   }
   assert.equal((await told(server, 'which_command', { command: 'git' }))['allowed_arguments'], 'some')
-  const there = await told(server, 'which_command', { command: 'cat', target: 'bob' })
-  assert.deepEqual([there['found'], there['target'], there['success']], [null, 'bob', false])
-  assert.match(String(there['detail']), /a target does not tell/)
   const { isError, content } = await server.ask('which_command', { command: 'cat', target: 'eve' })
   assert.equal(isError, true)
   assert.match(JSON.stringify(content), /unsupported_capability: .*allow_targets/)
+})
+
+test('which_command says of a target which commands of the program it tells that it allows', async (t) => {
+  const limits = { timeout_ms: 1, max_stdout_bytes: 1, max_stderr_bytes: 1, max_stdin_bytes: 1 }
+  const rules = [['git', 'status'], ['git', 'log', '-n', '<INT>'], ['uptime']].map((argv) => ({ description: null, argv, ...limits }))
+  const ids = { request_id: '01890a5d-ac96-774b-bcce-b302099a8057', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), left_out: 0 }
+  const { dir, seen } = await fakeDaemon(t, ({ path }, response) => {
+    const isBob = path.endsWith('agent=bob')
+    json(response, 200, { ok: isBob, denial_reason: isBob ? null : 'trust_rejected', rules: isBob ? rules : [], ...ids })
+  })
+  const server = await startMcp(t, { security: 'allow_targets = ["bob", "eve"]' }, { env: { X0X_DATA_DIR: dir } })
+  const details = []
+  for (const [command, target] of [
+    ['git', 'bob'],
+    ['cat', 'bob'],
+    ['git', 'eve'],
+  ] as const) {
+    const answer = await told(server, 'which_command', { command, target })
+    assert.deepEqual([answer['found'], answer['path'], answer['target'], answer['success']], [null, null, target, false])
+    details.push([answer['allowed_arguments'], answer['detail']])
+  }
+  assert.deepEqual(details, [
+    ['some', "a target does not tell which programs it has; bob allows: git status, git log -n '<INT>'"],
+    [null, 'a target does not tell which programs it has, and no command that it says it allows begins with this one; it may allow others'],
+    [
+      null,
+      'a target does not tell which programs it has, nor which commands it allows (trust_rejected): exec_status runs it, or says that it is denied or not there',
+    ],
+  ])
+  assert.deepEqual(
+    seen.map(({ method, path }) => `${method} ${path}`),
+    ['bob', 'bob', 'eve'].map((name) => `GET /exec/rules?agent=${name}`),
+  )
 })
 
 test('check_host says within which roots and limits this host runs commands', async (t) => {

@@ -2,9 +2,11 @@ import { AppError, isAppError, type ErrorCode } from '../base/errors.ts'
 import type { TargetRequest, TargetRunner } from '../executor/local/target-program.ts'
 import type { ReachedTarget } from '../executor/port/local-executor.ts'
 import type { RequestId } from '../protocol/ids.ts'
+import type { RulesJson } from '../protocol/rules-json.ts'
 import { RAW_RUN_TYPE, runEventsOf, type RunPart } from '../protocol/run-events.ts'
 import type { LocalApi } from './local-api.ts'
 import { runProver } from './operator.ts'
+import { askRules } from './rules.ts'
 
 /** Asks this host's daemon for runs of others, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
@@ -37,6 +39,10 @@ export class DaemonTargets implements TargetRunner {
     const call = { method: 'POST', path: '/agents/connect', body: { agent: target }, signal } as const
     const { agent_id, machine_id, decision } = await this.#daemon().json<ReachedTarget>(call).catch(withRemedy)
     return { agent_id, machine_id, decision }
+  }
+
+  async rules(target: string, signal: AbortSignal): Promise<RulesJson> {
+    return askRules(this.#daemon(), target, signal).catch(withRemedy)
   }
 
   async #open(body: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {

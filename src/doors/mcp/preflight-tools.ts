@@ -3,9 +3,10 @@ import * as z from 'zod'
 import { within } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { shown } from '../../base/visible-text.ts'
+import { shellWords } from '../../base/shell-word.ts'
 import { VERSION } from '../../base/version.ts'
-import type { ReachedTarget } from '../../executor/port/local-executor.ts'
 import { ALLOWED_ARGUMENTS, type CommandLookup } from '../../protocol/command-lookup.ts'
+import type { RulesJson } from '../../protocol/rules-json.ts'
 import { LAUNCH_ERRORS, type ToolAnswer } from '../tools/tool-result.ts'
 import { tool, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 
@@ -13,8 +14,10 @@ const targetField = (text: string) => z.string().min(1).optional().describe(text
 
 const PROBLEM = z.strictObject({ code: z.string(), message: z.string() }).nullable()
 
-/** A target's ACL decides on whole commands, and what its rules are it tells nobody who asks for a program. */
-const UNTOLD = 'a target does not tell which programs it has: exec_status runs one, or says that it is denied or not there'
+const UNTOLD = 'a target does not tell which programs it has'
+const TRY_IT = 'exec_status runs it, or says that it is denied or not there'
+/** Commands of a target that an answer names. */
+const MAX_COMMANDS = 20
 
 const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: number): ToolAnswer => {
   const { found, path, real_path, searched, problem, allowed_arguments, denial } = lookup
@@ -41,11 +44,52 @@ const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: numbe
   return { result, isError: false, foreign: [] }
 }
 
-const untoldAnswer = (command: string, target: string, duration_ms: number): ToolAnswer => {
-  const asked = { success: false, operation: 'which_command', command, args: [], cwd: null, duration_ms, found: null }
-  const nothing = { path: null, real_path: null, symlink_followed: null, executable: null, searched: null, allowed_arguments: null }
-  const result = { ...asked, ...nothing, denial_reason: null, denial_detail: null, launch_error: null, target, detail: UNTOLD }
-  return { result, isError: false, foreign: [] }
+/** What a target tells of a program: which commands that begin with it it allows us. */
+const toldBy = (target: string, command: string, asked: Asked<RulesJson>): { readonly isAllowed: boolean; readonly detail: string } => {
+  if ('problem' in asked) return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${asked.problem.message}` }
+  const { denial_reason, rules } = asked.value
+  if (denial_reason !== null) return { isAllowed: false, detail: `${UNTOLD}, nor which commands it allows (${denial_reason}): ${TRY_IT}` }
+  const commands = rules.filter(({ argv }) => argv[0] === command).map(({ argv }) => shellWords(argv))
+  if (commands.length === 0)
+    return { isAllowed: false, detail: `${UNTOLD}, and no command that it says it allows begins with this one; it may allow others` }
+  const more = commands.length > MAX_COMMANDS ? `, and ${commands.length - MAX_COMMANDS} more` : ''
+  return { isAllowed: true, detail: shown(`${UNTOLD}; ${target} allows: ${commands.slice(0, MAX_COMMANDS).join(', ')}${more}`) }
+}
+
+const answerOfTarget = (command: string, target: string, asked: Asked<RulesJson>, duration_ms: number): ToolAnswer => {
+  const { isAllowed, detail } = toldBy(target, command, asked)
+  const about = { success: false, operation: 'which_command', command, args: [], cwd: null, duration_ms, found: null }
+  const nothing = { path: null, real_path: null, symlink_followed: null, executable: null, searched: null }
+  const policy = { allowed_arguments: isAllowed ? 'some' : null, denial_reason: null, denial_detail: null, launch_error: null }
+  return { result: { ...about, ...nothing, ...policy, target, detail }, isError: false, foreign: [detail] }
+}
+
+/** What a target was asked: its answer, or why there is none. */
+type Asked<T> = { readonly value: T } | { readonly problem: { readonly code: string; readonly message: string } }
+
+/** Mistakes of who asks; whatever else keeps a target from answering is an answer. */
+const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
+
+/** Asks a target, until the call is to be answered. Throws what is a mistake of the caller. */
+const askTarget = async <T>(
+  ask: (signal: AbortSignal) => Promise<T>,
+  { clock, answerWithinMs }: ToolContext,
+  { signal }: ToolCall,
+): Promise<Asked<T>> => {
+  const late = new AbortController()
+  const heard: { answer?: Asked<T> } = {}
+  const work = ask(AbortSignal.any([signal, late.signal])).then(
+    (value) => (heard.answer = { value }),
+    (error: unknown) => {
+      if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
+      heard.answer = { problem: { code: error.code, message: shown(error.message) } }
+    },
+  )
+  await within(clock, answerWithinMs, work)
+  if (heard.answer !== undefined) return heard.answer
+  work.catch(() => undefined)
+  late.abort(new AppError('timeout'))
+  return { problem: { code: 'timeout', message: `nothing is known after ${answerWithinMs} ms` } }
 }
 
 export const whichCommand: Tool = tool({
@@ -71,7 +115,10 @@ export const whichCommand: Tool = tool({
     symlink_followed: z.boolean().nullable(),
     executable: z.boolean().nullable().describe('false: it stands there and may not be executed'),
     searched: z.array(z.string()).nullable().describe('where a bare name was looked for, in this order'),
-    allowed_arguments: z.enum(ALLOWED_ARGUMENTS).nullable().describe('of this program, by the configuration of this host'),
+    allowed_arguments: z
+      .enum(ALLOWED_ARGUMENTS)
+      .nullable()
+      .describe('of this program, by the configuration of this host or the rules that a target tells'),
     denial_reason: z.string().nullable().describe('no run of it is allowed'),
     denial_detail: z.string().nullable(),
     launch_error: z
@@ -82,37 +129,18 @@ export const whichCommand: Tool = tool({
     detail: z.string().nullable(),
   }),
   annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
-  call: async ({ command, target = null }, { sessions, executor, clock }) => {
+  call: async ({ command, target = null }, context, call) => {
+    const { sessions, executor, clock } = context
     const begin = clock.monotonic()
     const took = (): number => Math.round(clock.monotonic() - begin)
-    const answer = await sessions.use(target, async ({ id }) =>
-      target === null ? lookupAnswer(command, await executor.lookUp(id, command), took()) : untoldAnswer(command, target, took()),
-    )
+    const answer = await sessions.use(target, async ({ id }) => {
+      if (target === null) return lookupAnswer(command, await executor.lookUp(id, command), took())
+      const asked = await askTarget(async (signal) => executor.rules(id, signal), context, call)
+      return answerOfTarget(command, target, asked, took())
+    })
     return () => answer
   },
 })
-
-/** Mistakes of who asks; whatever else keeps a target from being reached is the answer. */
-const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
-
-type Reached = { readonly link: ReachedTarget } | { readonly problem: { readonly code: string; readonly message: string } }
-
-const reachTarget = async (id: string, { executor, clock, answerWithinMs }: ToolContext, { signal }: ToolCall): Promise<Reached> => {
-  const late = new AbortController()
-  const dialled: { reached?: Reached } = {}
-  const work = executor.reach(id, AbortSignal.any([signal, late.signal])).then(
-    (link) => (dialled.reached = { link }),
-    (error: unknown) => {
-      if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
-      dialled.reached = { problem: { code: error.code, message: shown(error.message) } }
-    },
-  )
-  await within(clock, answerWithinMs, work)
-  if (dialled.reached !== undefined) return dialled.reached
-  work.catch(() => undefined)
-  late.abort(new AppError('timeout'))
-  return { problem: { code: 'timeout', message: `nothing is known after ${answerWithinMs} ms` } }
-}
 
 export const checkHost: Tool = tool({
   name: 'check_host',
@@ -142,10 +170,10 @@ export const checkHost: Tool = tool({
     const begin = clock.monotonic()
     const { grant, reached } = await sessions.use(target, async (session) => ({
       grant: session.grant,
-      reached: target === null ? null : await reachTarget(session.id, context, call),
+      reached: target === null ? null : await askTarget(async (signal) => context.executor.reach(session.id, signal), context, call),
     }))
     const problem = reached !== null && 'problem' in reached ? reached.problem : null
-    const link = reached !== null && 'link' in reached ? reached.link : null
+    const link = reached !== null && 'value' in reached ? reached.value : null
     const result = {
       success: problem === null,
       operation: 'check_host',

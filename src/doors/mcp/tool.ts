@@ -11,7 +11,7 @@ import type { ToolSessions } from '../tools/tool-sessions.ts'
 
 /** What tools work with. */
 export interface ToolContext {
-  readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach'>
+  readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules'>
   readonly runs: ToolRuns
   readonly sessions: ToolSessions
   readonly clock: Clock

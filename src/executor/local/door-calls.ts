@@ -4,6 +4,7 @@ import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import { MAX_PORT_CALLS } from '../../protocol/limits.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { capabilityNamesOf } from '../../protocol/rexd-names.ts'
+import type { RulesJson } from '../../protocol/rules-json.ts'
 import type {
   FileAnswer,
   FileCall,
@@ -20,6 +21,7 @@ import { answerFileCall } from './file-calls.ts'
 import type { LocalEngine } from './local-engine.ts'
 import { recalledRun } from './recalled-run.ts'
 import { startRun } from './start-run.ts'
+import type { TargetRunner } from './target-program.ts'
 
 /** The `LocalExecutor` of this process: the engine, with a bound on the calls that are in work at once. */
 export class DoorCalls implements LocalExecutor {
@@ -68,10 +70,15 @@ export class DoorCalls implements LocalExecutor {
 
   async reach(session: string, signal: AbortSignal): Promise<ReachedTarget> {
     return this.#call(async () => {
-      const { target } = this.#engine.session(session).rights
-      const { targets } = this.#engine.components
-      if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
+      const { target, targets } = this.#target(session)
       return targets.reach(target, signal)
+    })
+  }
+
+  async rules(session: string, signal: AbortSignal): Promise<RulesJson> {
+    return this.#call(async () => {
+      const { target, targets } = this.#target(session)
+      return targets.rules(target, signal)
     })
   }
 
@@ -80,6 +87,13 @@ export class DoorCalls implements LocalExecutor {
       const run = await this.#engine.components.journal.recall(keySha256, options)
       return run && recalledRun(run)
     })
+  }
+
+  #target(session: string): { readonly target: string; readonly targets: TargetRunner } {
+    const { target } = this.#engine.session(session).rights
+    const { targets } = this.#engine.components
+    if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
+    return { target, targets }
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {

@@ -5,6 +5,7 @@ import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.
 import type { ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
+import type { RulesJson } from '../../protocol/rules-json.ts'
 import type { RunPart } from '../../protocol/run-events.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import type { ReachedTarget } from '../port/local-executor.ts'
@@ -29,6 +30,8 @@ export interface TargetRunner {
   cancel(id: RequestId): Promise<void>
   /** Links with the target and proves both ends; runs nothing. Throws why it is not reached. */
   reach(target: string, signal: AbortSignal): Promise<ReachedTarget>
+  /** Asks the target which commands it allows. Throws why it does not answer. */
+  rules(target: string, signal: AbortSignal): Promise<RulesJson>
 }
 
 export interface TargetProgramInit {

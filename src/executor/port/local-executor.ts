@@ -4,6 +4,7 @@ import type { RequestId } from '../../protocol/ids.ts'
 import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
+import type { RulesJson } from '../../protocol/rules-json.ts'
 import type { ToolFacts } from '../../protocol/tool-facts.ts'
 
 // What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
@@ -177,6 +178,8 @@ export interface LocalExecutor {
   lookUp(session: string, command: string): Promise<CommandLookup>
   /** Asks the target of a session whether it answers; runs nothing. Throws `conflict` for a session of this host, and why it does not answer. */
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
+  /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
+  rules(session: string, signal: AbortSignal): Promise<RulesJson>
   start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
   /** The run of this key, as the journal knew it when it was first asked, or, `fresh`, as it does now; null: it knows none, or there is no journal. */
   recall(keySha256: string, options: { readonly fresh: boolean }): Promise<RecalledRun | null>

@@ -24,6 +24,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
       await asked.at(-1)!.promise
     },
     reach: async () => assert.fail('it is asked to run, and not whether it answers'),
+    rules: async () => assert.fail('it is asked to run, and not what it allows'),
   }
   const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
   const target = new TargetProgram({ targets }, { requestId: ID, grant, stdin: null })
