@@ -8,8 +8,10 @@ import type { ExecRule } from '../../protocol/exec.ts'
 /** Names of tools: what every common runtime takes. */
 export const MAX_TOOL_NAME = 64
 const MAX_TARGET_IN_NAME = 20
-/** Hex digits of an argv's hash that tell names apart. */
-const NAME_HASH = 8
+/** Hex digits of an argv's hash that tell names apart; the longer ones where a target has looked for two argv whose shorter ones agree. */
+const NAME_HASH = { short: 8, long: 40 } as const
+/** A name of literals that reads so could be the name of another command with its hash. */
+const READS_AS_HASHED = /_(?:[0-9a-f]{8}|[0-9a-f]{40})$/i
 /** Characters of a target's id that stand for it. */
 const SHOWN_ID = 8
 
@@ -43,14 +45,23 @@ export const ruleCommands = (target: string, rules: readonly ExecRule[], reserve
   const unique = [...new Map(rules.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
   const parsed = unique.map((rule) => ({ rule, tokens: rule.argv.map(parse) }))
   const words = parsed.map(({ tokens }) => wordsOf(target, tokens))
-  const taken = new Map<string, number>()
-  for (const name of [...reserved, ...words]) taken.set(name.toLowerCase(), (taken.get(name.toLowerCase()) ?? 0) + 1)
+  const isAlone = onceIn([...reserved, ...words])
+  const isName = (name: string): boolean =>
+    isAlone(name) && name.length <= MAX_TOOL_NAME && name !== targetWord(target) && !READS_AS_HASHED.test(name)
+  const names = parsed.map(({ rule }, at) => (isName(words[at]!) ? words[at]! : hashedName(words[at]!, rule.argv, NAME_HASH.short)))
+  const isUnique = onceIn(names)
   return parsed.map(({ rule, tokens }, at) => {
-    const name = words[at]!
-    const isAlone = taken.get(name.toLowerCase()) === 1 && name.length <= MAX_TOOL_NAME && name !== targetWord(target)
+    const name = isUnique(names[at]!) ? names[at]! : hashedName(words[at]!, rule.argv, NAME_HASH.long)
     const slots = slotsOf(tokens)
-    return { name: isAlone ? name : hashedName(name, rule.argv), rule, slots, fill: (values) => fill(tokens, slots, values) }
+    return { name, rule, slots, fill: (values) => fill(tokens, slots, values) }
   })
+}
+
+/** Whether a name stands once among these, in whatever case. */
+const onceIn = (names: readonly string[]): ((name: string) => boolean) => {
+  const counts = new Map<string, number>()
+  for (const name of names) counts.set(name.toLowerCase(), (counts.get(name.toLowerCase()) ?? 0) + 1)
+  return (name) => counts.get(name.toLowerCase()) === 1
 }
 
 const parse = (text: string): PatternToken => {
@@ -73,9 +84,9 @@ const wordsOf = (target: string, tokens: readonly PatternToken[]): string => {
   return [targetWord(target), ...literals].filter((text) => text !== '').join('_')
 }
 
-const hashedName = (name: string, argv: readonly string[]): string => {
-  const hash = createHash('sha256').update(JSON.stringify(argv)).digest('hex').slice(0, NAME_HASH)
-  return `${name.slice(0, MAX_TOOL_NAME - NAME_HASH - 1)}_${hash}`
+const hashedName = (name: string, argv: readonly string[], digits: number): string => {
+  const hash = createHash('sha256').update(JSON.stringify(argv)).digest('hex').slice(0, digits)
+  return `${name.slice(0, MAX_TOOL_NAME - digits - 1)}_${hash}`
 }
 
 const slotsOf = (tokens: readonly PatternToken[]): RuleSlot[] => {

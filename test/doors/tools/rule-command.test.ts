@@ -49,6 +49,24 @@ test('commands whose literals read alike have the hash of their argv in their na
   assert.deepEqual(namesOf('bob', ['true'], ...alike.toReversed()).toReversed(), names)
 })
 
+test('a target that looks for it makes no two tools of one name', () => {
+  const alike = [
+    ['echo', 'a-b'],
+    ['echo', 'a_b'],
+  ]
+  const [first = ''] = namesOf('bob', ...alike)
+  const names = namesOf('bob', ...alike, ['echo', first.replace('bob_echo_', '')])
+  assert.equal(new Set(names).size, 3)
+  assert.equal(names[0], first)
+  // The SHA-256 of both begin with 84e76e6d, and their literals read alike.
+  const sought = namesOf('bob', ['echo', ',_,=.+--a'], ['echo', ',_:-=.--a'])
+  assert.equal(new Set(sought).size, 2)
+  assert.ok(
+    sought.every((name) => /^bob_echo_a_84e76e6d[0-9a-f]{32}$/.test(name)),
+    sought.join(),
+  )
+})
+
 test('a name that another tool has, and one that is too long, has a hash; a command that comes twice is one tool', () => {
   assert.match(namesOf('exec', ['wait'])[0] ?? '', /^exec_wait_[0-9a-f]{8}$/)
   const [long = ''] = namesOf('bob', ['echo', 'x'.repeat(100)])
