@@ -26,12 +26,12 @@ test('every file for a runtime of agents that is shown is one, and starts the se
   const json = blocks('json').map((text) => JSON.parse(text) as Record<string, unknown>)
   const toml = blocks('toml').map((text) => parseToml(text, 'agents.md', 'bad_config', { bigints: true }).value)
   const entries = [...json, ...toml].flatMap(entryOf)
-  assert.equal(entries.length, 7)
+  assert.equal(entries.length, 8)
   for (const { command, args } of entries) {
     assert.match(command, /^(\/usr\/local\/bin\/)?x0x$/)
     assert.equal(args[0], 'mcp')
     const flags = parseMcpFlags(args.slice(1))
     assert.ok(typeof flags !== 'string' && flags.mode === 'serve' && flags.config.startsWith('/'))
   }
-  assert.deepEqual(new Set(entries.map(({ args }) => args[2])).size, 7)
+  assert.deepEqual(new Set(entries.map(({ args }) => args[2])).size, 8)
 })
