@@ -17,7 +17,7 @@ const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 /** A client of a command that says its pid and goes on; `script` is what it does then. */
 const goingOn = async (place: ConsolePlace, host: Watched, script = 'exec sleep 600'): Promise<{ client: Watched; pid: number }> => {
   const client = place.begin(['--whoami', 'Codex', '--dir', place.dir, '--', 'sh', '-c', `echo pid-$$; ${script}`])
-  const [, pid] = await host.printed(/^pid-(\d+)$/m)
+  const [, pid] = await host.printed(/^\| pid-(\d+)$/m)
   return { client, pid: Number(pid) }
 }
 
@@ -66,7 +66,7 @@ test('a slow command holds up no other; screen and transcript have the order of 
   const gate = join(place.dir, 'gate')
   assert.equal(spawnSync('mkfifo', [gate]).status, 0)
   const slow = place.begin(['--whoami', 'Slow', '--dir', place.dir, '--', 'sh', '-c', `echo slow begins; cat ${gate}`])
-  await host.printed(/^slow begins$/m)
+  await host.printed(/^\| slow begins$/m)
   const fast = await Promise.all(
     ['one', 'two', 'three'].map(async (name) => place.rexec(['--whoami', name, '--dir', '/', '--', 'echo', `of ${name}`])),
   )
@@ -81,7 +81,7 @@ test('a slow command holds up no other; screen and transcript have the order of 
   const shown = [...host.stdout.matchAll(/^\[.*Z\] (\w+):/gm)].map(([, name]) => name)
   assert.equal(shown[0], 'Slow')
   assert.deepEqual(shown.toSorted(), ['Slow', 'one', 'three', 'two'])
-  assert.match(host.stdout, /slow begins\nslow ends\n\n\[/)
+  assert.match(host.stdout, /^\| slow begins\n\| slow ends\n\n\[/m)
   const entries = await place.entries(4)
   assert.deepEqual(
     entries.map(({ whoami }) => whoami),

@@ -87,7 +87,7 @@ test('a call that is cancelled, or whose client is gone, ends its command', OPTI
       () => false,
       () => true,
     )
-    const [, pid] = await host.printed(new RegExp(`^${end}-(\\d+)$`, 'm'))
+    const [, pid] = await host.printed(new RegExp(`^\\| ${end}-(\\d+)$`, 'm'))
     if (end === 'cancelled') asking.abort()
     else await client.close()
     assert.equal(await over, true)
@@ -106,7 +106,7 @@ test('without a host a call says so; one whose host dies is not sent again', OPT
     name: 'exec',
     arguments: { dir: place.dir, argv: ['sh', '-c', 'echo ran >> ran; echo begun; exec sleep 600'] },
   })
-  await host.printed(/^begun$/m)
+  await host.printed(/^\| begun$/m)
   host.child.kill('SIGKILL')
   const lost = await call
   assert.deepEqual([lost.isError, /whether the command ran is not known/.test(textOf(lost))], [true, true])

@@ -13,6 +13,11 @@ export const REXEC: CommandSpec = {
       conflicts: ['whoami', 'mcp-stdio'],
     },
     { flags: '--silent', text: 'with --start-host: show no commands' },
+    { flags: '--plain', text: 'with --start-host: lines only, nothing is drawn anew: for a screen reader' },
+    {
+      flags: '--watch-journal <file>',
+      text: 'with --start-host: also show what this journal of x0xd, rexd or x0x mcp tells; may be repeated',
+    },
     { flags: '--no-add-path', text: 'with --start-host: leave PATH without ~/.local/bin and ~/.cargo/bin' },
     { flags: '--record-env', text: 'with --start-host: write the values of --env into the transcript, and not their names alone' },
     { flags: '-c, --check-host', text: 'print HOST RUNNING, or HOST NOT FOUND and exit 127', conflicts: ['start-host', 'whoami'] },
@@ -30,8 +35,8 @@ export const REXEC: CommandSpec = {
     { flags: '-p, --print', text: 'print the transcript that is named, as the console shows it', conflicts: ['start-host', 'whoami'] },
     { flags: '-f, --follow', text: 'with --print: go on as commands end' },
     { flags: '--attach', text: 'print commands as they end on the running host', conflicts: ['start-host', 'whoami', 'check-host'] },
-    { flags: '--no-color', text: 'with --attach: without colours', conflicts: ['force-color'] },
-    { flags: '--force-color', text: 'with --attach: with colours, whatever reads them' },
+    { flags: '--no-color', text: 'with --start-host and --attach: without colours', conflicts: ['force-color'] },
+    { flags: '--force-color', text: 'with these: with colours, whatever reads them' },
     { flags: '-m, --mcp-stdio', text: 'serve MCP on standard input and output: the tools exec and check_host, in the name of --whoami' },
     {
       flags: '--install',

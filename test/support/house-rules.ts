@@ -57,6 +57,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^smol-toml$/, ['base/toml-file.ts']],
   [/^pino$/, ['base/log.ts']],
+  [/^@xterm\/headless$/, ['doors/console/screen/']],
   [/^get-east-asian-width$/, ['doors/console/screen/character-width.ts']],
   [/^uuid$/, ['identity/', 'programs/']],
   [/^(node:)?child_process$/, ['process/', 'supervision/own-process.ts', 'client/stdio.ts']],

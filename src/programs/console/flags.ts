@@ -9,14 +9,27 @@ export interface HostFlags {
   readonly addPath: boolean
   /** The transcript has the values of variables that clients give, too. */
   readonly recordEnv: boolean
+  /** Nothing is drawn anew. */
+  readonly plain: boolean
+  /** Null: no flag says. */
+  readonly colour: boolean | null
+  /** Journals of other doors. */
+  readonly journals: readonly string[]
 }
 
 /** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
 export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
   const line = programLine(REXEC, argv)
   if (typeof line === 'string') return line
-  const stray = ['dir', 'env', 'clear-env', 'read-stdin', 'timeout', 'no-color', 'force-color'].find((name) => line.has(name))
+  const stray = ['dir', 'env', 'clear-env', 'read-stdin', 'timeout'].find((name) => line.has(name))
   if (stray !== undefined || line.words.length > 0)
     throw badFlags(`--start-host runs no command, and takes no ${stray ?? 'words'}`, REXEC.name)
-  return { silent: line.has('silent'), addPath: !line.has('no-add-path'), recordEnv: line.has('record-env') }
+  return {
+    silent: line.has('silent'),
+    addPath: !line.has('no-add-path'),
+    recordEnv: line.has('record-env'),
+    plain: line.has('plain'),
+    colour: line.has('no-color') ? false : line.has('force-color') ? true : null,
+    journals: line.values('watch-journal'),
+  }
 }

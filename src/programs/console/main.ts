@@ -1,28 +1,46 @@
 import { homedir } from 'node:os'
 
 import { aborted } from '../../base/abortable.ts'
+import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
-import { PlainScreen } from '../../doors/console/screen.ts'
+import { shownLine } from '../../base/visible-text.ts'
+import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
+import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
+import { SilentScreen } from '../../doors/console/screen/silent-screen.ts'
+import type { ConsoleControls } from '../../doors/console/screen.ts'
 import { logStopFailures, reportFailure, stopConditions } from '../../supervision/program-exit.ts'
 import { startHost } from './compose.ts'
 import { parseHostFlags, type HostFlags } from './flags.ts'
+import { watchJournals } from './watch-journals.ts'
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
 const fromHome = (path: string): string => (path.startsWith(`${homedir()}/`) ? `~${path.slice(homedir().length)}` : path)
 
-const serve = async ({ silent, addPath, recordEnv }: HostFlags, env: Environment): Promise<number> => {
-  const log = createLogger({ name: 'rexec' })
+const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
+  const { silent, addPath, recordEnv, journals } = flags
+  const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
+  let screen: OrderedScreen | null = null
+  // On a screen that is drawn anew all lines are its own: another would stand in the midst of its lower rows.
+  const say = (text: string): void => (isDrawn && screen?.isClosed === false ? screen.line(shownLine(text)) : tell(text))
+  const log = createLogger({ name: 'rexec', ...(isDrawn ? { destination: { write: (line) => say(line.trimEnd()) } } : {}) })
   const stop = stopConditions(log, { untilEof: false })
   if (process.geteuid?.() === 0) tell('rexec: this host runs as root: whatever runs as root here can have it run anything')
-  const write = (text: string): void => void (silent || process.stdout.write(text))
-  const host = await startHost(env, { addPath, recordEnv, screen: () => new PlainScreen({ write }) }, log)
-  if (!silent) {
-    for (const socket of host.sockets) tell(`rexec host listening on ${socket}`)
-    tell(`rexec transcript: ${fromHome(host.transcript)}`)
+  const open = (controls: ConsoleControls): OrderedScreen => {
+    const { stdout, stdin } = process
+    screen = openScreen({ stdout, stdin, env, clock: systemClock, controls, plain: !isDrawn, colour: flags.colour })
+    return screen
   }
-  await aborted(AbortSignal.any([stop.signal, host.stopped]))
+  const host = await startHost(env, { addPath, recordEnv, screen: silent ? () => new SilentScreen({ tell }) : open }, log)
+  const ending = AbortSignal.any([stop.signal, host.stopped])
+  if (!silent) {
+    for (const socket of host.sockets) say(`rexec host listening on ${socket}`)
+    say(`rexec transcript: ${fromHome(host.transcript)}`)
+  }
+  const watching = watchJournals(journals, { screen, signal: ending })
+  await aborted(ending)
+  await watching
   const failures = await host.stop()
   logStopFailures(log, failures)
   if (!silent) tell('rexec host: shutdown')

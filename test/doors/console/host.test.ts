@@ -3,7 +3,8 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
-import { PlainScreen, type ConsoleScreen } from '../../../src/doors/console/screen.ts'
+import type { ConsoleScreen } from '../../../src/doors/console/screen.ts'
+import { SilentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
 import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
 import { NEVER } from '../../../src/base/abortable.ts'
@@ -71,7 +72,7 @@ const start = ({ transcript }: { transcript?: Transcript } = {}) => {
     end: async (place, { whoami }) => kept.push({ place, whoami }) > 0,
   }
   const host = new ConsoleHost({ executor: executor as unknown as LocalExecutor, clock, transcript: keeps })
-  host.show(new PlainScreen({ write: (text) => void (shown += text) }))
+  host.show(new SilentScreen({ tell: (text) => void (shown += text) }))
   const run = async (whoami: string, gone: AbortSignal = NEVER): Promise<ConsoleReply> => host.run(request(whoami), gone)
   const started = async (count: number) => {
     await until(() => executor.runs.length >= count)
@@ -193,26 +194,4 @@ test('a screen that throws nothing and shows nothing is a screen', async () => {
   const reply = run('C')
   ;(await started(1)).end()
   assert.deepEqual(await reply, { exit: 0, output: '' })
-})
-
-test('the plain screen shows commands one after another, without what a terminal obeys', () => {
-  let text = ''
-  const screen = new PlainScreen({ write: (part) => void (text += part) })
-  const shown = (n: number, argv: readonly string[]) => ({
-    n,
-    whoami: 'C',
-    dir: '/d',
-    argv,
-    timeout_ms: n === 2 ? 1_500 : null,
-    started_at: 'T',
-  })
-  screen.begin(shown(1, ['a', 'b c']))
-  screen.begin(shown(2, ['x\u001b[2J']))
-  screen.output(2, Buffer.from('two\n'))
-  screen.output(1, Buffer.from('\u001b]0;title\u0007one\r\n'))
-  screen.end(2)
-  screen.output(2, Buffer.from('too late'))
-  screen.end(1)
-  screen.note('a\u001bb')
-  assert.equal(text, "[T] C:/d $ a 'b c'\none\n\n[T] TO=1.5 C:/d $ 'x\\u{1b}[2J'\ntwo\n\nx0x console: a?b\n")
 })

@@ -11,7 +11,7 @@ export interface Look {
 export const PLAIN_LOOK: Look = { colour: false, drawn: false }
 
 /** Numbers in the table of 256 colours that can be read on black and on white. */
-const AGENT_COLOURS = [31, 166, 64, 133, 136, 69, 168, 30] as const
+export const AGENT_COLOURS = [31, 166, 64, 133, 136, 69, 168, 30] as const
 
 /** The same for one name wherever and whenever it is shown (FNV-1a). */
 const colourOfAgent = (whoami: string): number => {

@@ -1,0 +1,256 @@
+import { within, type Clock, type Timer } from '../../../base/clock.ts'
+import { errorText } from '../../../base/errors.ts'
+import { BoundedSet } from '../../../base/bounded.ts'
+import { Waiters } from '../../../base/waiters.ts'
+import { bannerText, endText, noteText, oursLine } from '../entry-text.ts'
+import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
+import { LiveDisplay, PlainDisplay, type Bottom, type Display, type ScreenOutput } from './display.ts'
+import { HeldBytes, HeldOutput } from './held-output.ts'
+import { HELP, Keys } from './keys.ts'
+import type { Line } from './line.ts'
+import { marksOf, styled, type Look } from './look.ts'
+import { RunView } from './run-view.ts'
+import { barText, statusText, type ScreenState } from './status-line.ts'
+
+/** Output that waits for the screen, of all commands together. */
+const MAX_HELD_BYTES = 16 * 1024 * 1024
+/** Lines of ours that wait for a slow terminal. */
+const MAX_NOTES = 500
+const MAX_AGENTS = 64
+const BLOCK_BYTES = 4_096
+const TICK_MS = 1_000
+/** A terminal that takes nothing does not keep the host from ending. */
+const CLOSE_MS = 3_000
+
+interface HeldRun {
+  readonly run: ShownRun
+  readonly output: HeldOutput
+  readonly begun: number
+  end: ShownEnd | null
+}
+
+export interface OrderedScreenInit {
+  readonly output: ScreenOutput
+  readonly clock: Clock
+  readonly look: Look
+  readonly controls: ConsoleControls
+  /** No cursor is moved and nothing is drawn anew. */
+  readonly plain: boolean
+  /** Called when it is closed. */
+  readonly closed?: () => void
+}
+
+/** Commands in the order in which they came, each whole; what later ones write waits for its turn, within bounds. */
+export class OrderedScreen implements ConsoleScreen {
+  readonly #init: OrderedScreenInit
+  readonly #display: Display
+  readonly #keys: Keys
+  readonly #runs: HeldRun[] = []
+  readonly #held = new HeldBytes({ max: MAX_HELD_BYTES })
+  readonly #agents = new BoundedSet<string>({ max: MAX_AGENTS })
+  readonly #paused = new Set<string>()
+  readonly #wake = new Waiters()
+  readonly #shown: Promise<void>
+  readonly #notes: Line[] = []
+  #notesLeftOut = 0
+  #view: RunView | null = null
+  #question: string | null = null
+  #isHelpShown = false
+  #isClosing = false
+  /** What is not shown by now never will be. */
+  #isOver = false
+  #tick: Timer | null = null
+
+  constructor(init: OrderedScreenInit) {
+    this.#init = init
+    const { output, clock, controls, plain } = init
+    this.#display = plain ? new PlainDisplay(output) : new LiveDisplay({ output, clock, bottom: (columns) => this.#bottom(columns) })
+    this.#keys = new Keys({
+      clock,
+      controls,
+      targets: () => ({ ...this.#targets(), paused: this.#paused }),
+      ask: (text) => this.#ask(text),
+      help: (isShown) => this.#help(isShown),
+      paused: (whoami, isPaused) => this.#pause(whoami, isPaused),
+      repaint: () => this.#display.repaint(),
+    })
+    this.#shown = this.#show().catch((error: unknown) =>
+      this.#display.print([this.#ours(noteText(`nothing more is shown here: ${errorText(error)}`))]),
+    )
+  }
+
+  /** What is given from now on is not shown. */
+  get isClosed(): boolean {
+    return this.#isClosing
+  }
+
+  get look(): Look {
+    return this.#init.look
+  }
+
+  begin(run: ShownRun): void {
+    const at = this.#runs.findLastIndex((one, index) => index === 0 || one.run.n < run.n)
+    this.#runs.splice(at + 1, 0, { run, output: new HeldOutput(this.#held), begun: this.#init.clock.monotonic(), end: null })
+    this.#agents.add(run.whoami)
+    this.#changed()
+    this.#startTicking()
+  }
+
+  output(n: number, data: Uint8Array): void {
+    this.#runs.find(({ run }) => run.n === n)?.output.push(data)
+    this.#changed()
+  }
+
+  end(n: number, end: ShownEnd): void {
+    const held = this.#runs.find(({ run }) => run.n === n)
+    if (held !== undefined) held.end = end
+    this.#changed()
+  }
+
+  note(text: string): void {
+    this.line(styled(this.#init.look, 'dim', noteText(text)))
+  }
+
+  /** A line of ours, whose foreign parts show themselves. */
+  line(text: string): void {
+    if (this.#notes.length >= MAX_NOTES) this.#notesLeftOut += 1
+    else this.#notes.push(this.#ours(text))
+    this.#changed()
+  }
+
+  /** What was typed at the terminal, as it came. */
+  press(typed: string): void {
+    this.#keys.press(typed)
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true
+    this.#changed()
+    await within(this.#init.clock, CLOSE_MS, this.#shown)
+    this.#isOver = true
+    this.#keys.close()
+    this.#tick?.cancel()
+    await within(this.#init.clock, CLOSE_MS, this.#display.close())
+    this.#init.closed?.()
+  }
+
+  #changed(): void {
+    this.#wake.wake()
+    this.#display.changed()
+  }
+
+  async #show(): Promise<void> {
+    while (!this.#isOver) {
+      await this.#printNotes()
+      const first = this.#runs[0]
+      if (first !== undefined) {
+        await this.#showRun(first)
+        this.#runs.shift()
+      } else if (this.#isClosing && this.#notes.length === 0) return
+      else if (this.#notes.length === 0) await this.#wake.next()
+    }
+  }
+
+  async #showRun(held: HeldRun): Promise<void> {
+    const { look } = this.#init
+    const { whoami, dir, argv: exec, timeout_ms, started_at: time } = held.run
+    this.#display.print([this.#ours(bannerText({ whoami, dir, exec, timeout_ms, time }, look))])
+    this.#view = await this.#open(held)
+    while (!this.#isOver) {
+      await this.#printNotes()
+      const next = held.output.next(BLOCK_BYTES)
+      if (next === null) {
+        if (held.end !== null || this.#isClosing) break
+        await this.#wake.next()
+      } else if ('data' in next) this.#display.print(await this.#view.push(next.data))
+      else await this.#leaveOut(held, next.left_out)
+    }
+    this.#display.print(await this.#view.end())
+    this.#view.dispose()
+    this.#view = null
+    const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end was not seen')}` : endText(held.end, look)
+    this.#display.print([...(ended === null ? [] : [this.#ours(ended)]), this.#ours('')])
+  }
+
+  async #open({ run }: HeldRun): Promise<RunView> {
+    return RunView.open(run, this.#init.look, this.#init.plain)
+  }
+
+  async #leaveOut(held: HeldRun, bytes: number): Promise<void> {
+    this.#display.print(await this.#view!.end())
+    this.#view!.dispose()
+    this.#display.print([
+      this.#ours(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`))),
+    ])
+    this.#view = await this.#open(held)
+  }
+
+  async #printNotes(): Promise<void> {
+    await this.#display.ready()
+    const leftOut = this.#notesLeftOut
+    this.#display.print(this.#notes.splice(0))
+    this.#notesLeftOut = 0
+    if (leftOut > 0) this.#display.print([this.#ours(noteText(`${leftOut} lines are left out here: the screen could not keep up`))])
+  }
+
+  #ours(text: string): Line {
+    return oursLine(text, this.#init.look)
+  }
+
+  #targets(): { current: ShownRun | null; running: number; agents: readonly string[] } {
+    const first = this.#runs[0]
+    return {
+      current: first === undefined || first.end !== null ? null : first.run,
+      running: this.#runs.filter(({ end }) => end === null).length,
+      agents: [...this.#agents].reverse(),
+    }
+  }
+
+  #state(): ScreenState {
+    const [first, ...others] = this.#runs
+    const elapsed_ms = first === undefined ? 0 : this.#init.clock.monotonic() - first.begun
+    return {
+      current: first === undefined ? null : { whoami: first.run.whoami, argv: first.run.argv, elapsed_ms, isOver: first.end !== null },
+      running: others.filter(({ end }) => end === null).length,
+      ended: others.filter(({ end }) => end !== null).length,
+      paused: [...this.#paused],
+    }
+  }
+
+  #bottom(columns: number): Bottom {
+    const { look } = this.#init
+    const status = this.#question === null ? statusText(this.#state(), columns) : ` ${this.#question}`
+    return { live: this.#view?.preview() ?? [], fixed: [...(this.#isHelpShown ? HELP : []), barText(status, columns, look)] }
+  }
+
+  #ask(text: string | null): void {
+    if (this.#init.plain && text !== null) this.note(text)
+    this.#question = text
+    this.#display.changed()
+  }
+
+  #help(isShown: boolean): void {
+    if (this.#init.plain) for (const text of HELP) this.note(text)
+    this.#isHelpShown = isShown
+    this.#display.changed()
+  }
+
+  #pause(whoami: string, isPaused: boolean): void {
+    if (isPaused) this.#paused.add(whoami)
+    else this.#paused.delete(whoami)
+    this.note(`${whoami} ${isPaused ? 'is paused: its next commands wait' : 'goes on'}`)
+  }
+
+  #startTicking(): void {
+    if (this.#init.plain || this.#tick !== null || this.#isClosing) return
+    this.#tick = this.#init.clock.setTimeout(
+      () => {
+        this.#tick = null
+        this.#display.changed()
+        if (this.#runs.length > 0) this.#startTicking()
+      },
+      TICK_MS,
+      { unref: true },
+    )
+  }
+}

@@ -1,0 +1,227 @@
+import type { Writable } from 'node:stream'
+
+import type { Clock, Timer } from '../../../base/clock.ts'
+import { Waiters } from '../../../base/waiters.ts'
+import { cutLine } from './fitted-text.ts'
+import { rowsOf, type Line } from './line.ts'
+
+/** The human's terminal, or whatever stands in its place. */
+export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number }
+
+/** Where lines are printed, one below the other. */
+export interface Display {
+  /** Never waits: whoever prints much waits for `ready`. */
+  print(lines: readonly Line[]): void
+  /** What `bottom` gives has changed. */
+  changed(): void
+  /** Settles when what was printed was taken, or nobody takes anything any more. */
+  ready(): Promise<void>
+  /** Draws all that is seen anew. */
+  repaint(): void
+  close(): Promise<void>
+}
+
+/** What moves below the printed lines. */
+export interface Bottom {
+  /** Rows of the command that may still change; the last of them matter most. */
+  readonly live: readonly Line[]
+  /** Rows that are always shown. */
+  readonly fixed: readonly string[]
+}
+
+/** How often the lower rows are drawn at most. */
+const DRAW_MS = 40
+/** Printed lines that a new size of the window prints again, in characters. */
+const MAX_HISTORY = 64 * 1024
+/** Lines that wait to be drawn, in characters; beyond, they are drawn at once. */
+const MAX_UNSENT = 32 * 1024
+const DEFAULT_COLUMNS = 80
+const DEFAULT_ROWS = 24
+const LEAST_COLUMNS = 8
+
+/** Rows do not go on by themselves, and the cursor is not shown; and back. */
+const BEGIN = '\u001b[?7l\u001b[?25l'
+const END = '\u001b[m\u001b[?7h\u001b[?25h'
+
+/** Waits for a stream that is full; ends when it is gone. */
+class Taking {
+  readonly #output: ScreenOutput
+  readonly #waiters = new Waiters()
+  #isGone = false
+
+  constructor(output: ScreenOutput, onDrain: () => void) {
+    this.#output = output
+    const gone = (): void => {
+      this.#isGone = true
+      this.#waiters.wake()
+    }
+    output.on('error', gone)
+    output.on('close', gone)
+    output.on('drain', () => {
+      this.#waiters.wake()
+      onDrain()
+    })
+  }
+
+  get isGone(): boolean {
+    return this.#isGone || this.#output.writableEnded
+  }
+
+  get isFull(): boolean {
+    return this.#output.writableNeedDrain && !this.isGone
+  }
+
+  write(text: string): void {
+    if (!this.isGone && text !== '') this.#output.write(text)
+  }
+
+  async taken(): Promise<void> {
+    while (this.isFull) await this.#waiters.next()
+  }
+
+  /** Everything was taken, or will never be. */
+  async flushed(): Promise<void> {
+    if (!this.isGone) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
+  }
+}
+
+/** Lines and nothing else, for a file, a pipe, a terminal that moves no cursor, or a screen reader. */
+export class PlainDisplay implements Display {
+  readonly #output: ScreenOutput
+  readonly #taking: Taking
+
+  constructor(output: ScreenOutput) {
+    this.#output = output
+    this.#taking = new Taking(output, () => {})
+  }
+
+  print(lines: readonly Line[]): void {
+    const columns = this.#output.isTTY === true ? Math.max(LEAST_COLUMNS, this.#output.columns ?? DEFAULT_COLUMNS) : Infinity
+    this.#taking.write(lines.flatMap((line) => rowsOf(line, { columns, careful: true }).map((row) => `${row}\n`)).join(''))
+  }
+
+  changed(): void {}
+
+  repaint(): void {}
+
+  async ready(): Promise<void> {
+    return this.#taking.taken()
+  }
+
+  async close(): Promise<void> {
+    return this.#taking.flushed()
+  }
+}
+
+export interface LiveDisplayInit {
+  readonly output: ScreenOutput
+  readonly clock: Clock
+  readonly bottom: (columns: number) => Bottom
+}
+
+/** Prints lines above some rows that are drawn anew: what is printed scrolls off as on any terminal. */
+export class LiveDisplay implements Display {
+  readonly #init: LiveDisplayInit
+  readonly #taking: Taking
+  readonly #resized = (): void => this.repaint()
+  #lines: Line[] = []
+  #history: Line[] = []
+  #historySize = 0
+  #unsent = 0
+  #bottom: readonly string[] = []
+  #timer: Timer | null = null
+  #isStale = false
+
+  constructor(init: LiveDisplayInit) {
+    this.#init = init
+    this.#taking = new Taking(init.output, () => this.#draw())
+    init.output.on('resize', this.#resized)
+    this.#taking.write(BEGIN)
+    this.changed()
+  }
+
+  get columns(): number {
+    return Math.max(LEAST_COLUMNS, this.#init.output.columns || DEFAULT_COLUMNS)
+  }
+
+  print(lines: readonly Line[]): void {
+    this.#lines.push(...lines)
+    this.#remember(lines)
+    this.changed()
+  }
+
+  changed(): void {
+    this.#isStale = true
+    this.#timer ??= this.#init.clock.setTimeout(() => this.#draw(), DRAW_MS, { unref: true })
+  }
+
+  async ready(): Promise<void> {
+    if (this.#unsent > MAX_UNSENT) this.#draw()
+    return this.#taking.taken()
+  }
+
+  async close(): Promise<void> {
+    while (this.#lines.length > 0 && !this.#taking.isGone) {
+      this.#draw()
+      await this.#taking.taken()
+    }
+    this.#timer?.cancel()
+    this.#init.output.off('resize', this.#resized)
+    this.#taking.write(this.#erase() + END)
+    this.#bottom = []
+    await this.#taking.flushed()
+  }
+
+  #remember(lines: readonly Line[]): void {
+    for (const line of lines) {
+      this.#history.push(line)
+      this.#historySize += line.text.length + 1
+      this.#unsent += line.text.length + 1
+    }
+    let drop = 0
+    while (this.#historySize > MAX_HISTORY && drop < this.#history.length) this.#historySize -= this.#history[drop++]!.text.length + 1
+    if (drop > 0) this.#history.splice(0, drop)
+  }
+
+  #rows(lines: readonly Line[]): string[] {
+    return lines.flatMap((line) => rowsOf(line, { columns: this.columns, careful: false }))
+  }
+
+  /** From wherever the cursor is in the lower rows, which is their end. */
+  #erase(): string {
+    return this.#bottom.length === 0 ? '' : `\r${this.#bottom.length > 1 ? `\u001b[${this.#bottom.length - 1}A` : ''}\u001b[J`
+  }
+
+  #lowerRows(): string[] {
+    const { live, fixed } = this.#init.bottom(this.columns)
+    const height = Math.max(1, (this.#init.output.rows || DEFAULT_ROWS) - 1)
+    const shown = fixed.slice(-height).map((row) => cutLine(row, this.columns))
+    const room = height - shown.length
+    return [...(room > 0 ? this.#rows(live).slice(-room) : []), ...shown]
+  }
+
+  #draw(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+    if (!this.#isStale || this.#taking.isFull) return
+    this.#isStale = false
+    const bottom = this.#lowerRows()
+    const isSame = bottom.length === this.#bottom.length && bottom.every((row, at) => row === this.#bottom[at])
+    if (this.#lines.length === 0 && isSame) return
+    const printed = this.#rows(this.#lines).map((row) => `${row}\r\n`)
+    this.#taking.write(this.#erase() + printed.join('') + bottom.join('\r\n'))
+    this.#lines = []
+    this.#unsent = 0
+    this.#bottom = bottom
+  }
+
+  /** Whatever a window of other columns made of the rows that it shows, they are printed again. */
+  repaint(): void {
+    const rows = this.#init.output.rows || DEFAULT_ROWS
+    const unsent = this.#lines.length
+    this.#lines = [...this.#history.slice(0, this.#history.length - unsent).slice(-rows), ...this.#lines]
+    this.#taking.write('\u001b[H\u001b[J')
+    this.#bottom = []
+    this.changed()
+  }
+}

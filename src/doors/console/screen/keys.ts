@@ -1,0 +1,137 @@
+import type { Clock, Timer } from '../../../base/clock.ts'
+import type { ConsoleControls } from '../screen.ts'
+import { nameText, wordsText } from '../entry-text.ts'
+
+/** A question is asked no longer than this: what is pressed later means something else. */
+const ASKED_MS = 5_000
+const CTRL_C = '\u0003'
+const CTRL_L = '\u000c'
+const MAX_LISTED = 9
+
+/** What a key may be about. */
+export interface KeyTargets {
+  /** The command whose output is shown, while it runs. */
+  readonly current: { readonly n: number; readonly whoami: string; readonly argv: readonly string[] } | null
+  /** Commands that run. */
+  readonly running: number
+  /** Who has run anything, the latest first. */
+  readonly agents: readonly string[]
+  readonly paused: ReadonlySet<string>
+}
+
+export interface KeysInit {
+  readonly clock: Clock
+  readonly controls: ConsoleControls
+  readonly targets: () => KeyTargets
+  /** Shows a question or an answer; null: there is none any more. */
+  readonly ask: (text: string | null) => void
+  readonly help: (isShown: boolean) => void
+  readonly paused: (whoami: string, isPaused: boolean) => void
+  readonly repaint: () => void
+}
+
+export const HELP = [
+  'x   abort the command that is shown: asks, and x again does it',
+  'p   pause an agent, whose next commands then wait, or let it go on',
+  '^C  end the host and all that runs: asks, and ^C again does it',
+  '^L  draw the screen anew',
+  '?   show this, or hide it',
+] as const
+
+type Question =
+  | { readonly about: 'abort'; readonly n: number }
+  | { readonly about: 'pause'; readonly agents: readonly string[] }
+  | { readonly about: 'stop' }
+
+/**
+ * What is pressed at the screen. Aborting asks first, for a key may be pressed in the wrong window, and the answer holds
+ * for the command that was named in the question alone. Several characters at once are a paste or a key with a name: they mean nothing.
+ */
+export class Keys {
+  readonly #init: KeysInit
+  #question: Question | null = null
+  #timer: Timer | null = null
+  #isHelpShown = false
+
+  constructor(init: KeysInit) {
+    this.#init = init
+  }
+
+  press(typed: string): void {
+    // A terminal in lines sends the key with the end of its line.
+    const key = typed.length > 1 ? typed.replace(/[\r\n]+$/, '') : typed
+    if (key !== '' && key.replaceAll(CTRL_C, '') === '') for (const _one of key) this.#stop()
+    else if (key.length === 1) this.#key(key)
+  }
+
+  #key(key: string): void {
+    const question = this.#question
+    this.#settle()
+    if (question?.about === 'abort' && key === 'x') return this.#init.controls.abort(question.n)
+    if (question?.about === 'pause') {
+      const whoami = question.agents[Number(key) - 1]
+      if (whoami !== undefined) return this.#toggle(whoami)
+    }
+    if (key === 'x') this.#askAbort()
+    else if (key === 'p') this.#askPause()
+    else if (key === CTRL_L) this.#init.repaint()
+    else if (key === '?' || this.#isHelpShown) this.#toggleHelp()
+  }
+
+  #stop(): void {
+    const isAsked = this.#question?.about === 'stop'
+    const { running } = this.#init.targets()
+    this.#settle()
+    if (isAsked || running === 0) return this.#init.controls.stop()
+    const runs = running === 1 ? '1 command runs' : `${running} commands run`
+    this.#ask({ about: 'stop' }, `${runs}: ^C again ends the host and aborts ${running === 1 ? 'it' : 'them'}`)
+  }
+
+  #askAbort(): void {
+    const { current } = this.#init.targets()
+    if (current === null) this.#answer('nothing runs here that could be aborted')
+    else this.#ask({ about: 'abort', n: current.n }, `x again aborts ${nameText(current.whoami)}: ${wordsText(current.argv)}`)
+  }
+
+  #askPause(): void {
+    const { agents, paused } = this.#init.targets()
+    const listed = agents.slice(0, MAX_LISTED)
+    if (listed.length === 0) return this.#answer('no agent has run anything yet')
+    const names = listed.map((whoami, at) => `${at + 1} ${paused.has(whoami) ? 'resume' : 'pause'} ${nameText(whoami)}`)
+    this.#ask({ about: 'pause', agents: listed }, names.join('  '))
+  }
+
+  #toggle(whoami: string): void {
+    const { controls, targets, paused } = this.#init
+    const isPaused = !targets().paused.has(whoami)
+    if (isPaused) controls.pause(whoami)
+    else controls.resume(whoami)
+    paused(whoami, isPaused)
+  }
+
+  #toggleHelp(): void {
+    this.#isHelpShown = !this.#isHelpShown
+    this.#init.help(this.#isHelpShown)
+  }
+
+  #ask(question: Question, text: string): void {
+    this.#question = question
+    this.#answer(text)
+  }
+
+  #answer(text: string): void {
+    this.#init.ask(text)
+    this.#timer = this.#init.clock.setTimeout(() => this.#settle(), ASKED_MS, { unref: true })
+  }
+
+  #settle(): void {
+    this.#timer?.cancel()
+    this.#timer = null
+    this.#question = null
+    this.#init.ask(null)
+  }
+
+  close(): void {
+    this.#timer?.cancel()
+  }
+}

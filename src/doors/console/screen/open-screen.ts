@@ -1,0 +1,58 @@
+import type { Readable } from 'node:stream'
+
+import type { Clock } from '../../../base/clock.ts'
+import type { Environment } from '../../../base/environment.ts'
+import type { ConsoleControls } from '../screen.ts'
+import { OrderedScreen } from './console-screen.ts'
+import type { ScreenOutput } from './display.ts'
+import { lookOf } from './look.ts'
+
+/** Where the human types, if there is one. */
+type ScreenInput = Readable & { readonly isTTY?: boolean; setRawMode?(isRaw: boolean): unknown }
+
+export interface ScreenInit {
+  readonly stdout: ScreenOutput
+  readonly stdin: ScreenInput
+  readonly env: Environment
+  readonly clock: Clock
+  readonly controls: ConsoleControls
+  /** As `drawsAnew` says. */
+  readonly plain: boolean
+  /** `--force-color`, `--no-color`; null: neither. */
+  readonly colour: boolean | null
+}
+
+/** The terminal can move its cursor, and nobody asked that it does not. */
+export const drawsAnew = (stdout: { readonly isTTY?: boolean }, env: Environment, plain: boolean): boolean =>
+  !plain && stdout.isTTY === true && env['TERM'] !== undefined && env['TERM'] !== 'dumb'
+
+/** Every key counts, also ^C, which is none of the terminal's signals then. */
+const readKeys = (stdin: ScreenInput, press: (typed: string) => void): (() => void) => {
+  if (stdin.isTTY !== true) return () => {}
+  const typed = (data: Buffer): void => press(data.toString())
+  // A terminal that is gone ends the host by SIGHUP.
+  const gone = (): void => {}
+  stdin.setRawMode?.(true)
+  stdin.on('data', typed).on('error', gone)
+  return () => {
+    stdin.off('data', typed)
+    stdin.setRawMode?.(false)
+    stdin.pause()
+  }
+}
+
+/** Opens the screen that the terminal allows, and reads its keys until it is closed. */
+export const openScreen = ({ stdout, stdin, env, clock, controls, plain, colour }: ScreenInit): OrderedScreen => {
+  const look = lookOf({ isTerminal: stdout.isTTY === true, env, colour })
+  let leave = (): void => {}
+  const screen = new OrderedScreen({
+    output: stdout,
+    clock,
+    controls,
+    plain,
+    look: plain ? { ...look, drawn: false } : look,
+    closed: () => leave(),
+  })
+  leave = readKeys(stdin, (typed) => screen.press(typed))
+  return screen
+}

@@ -1,0 +1,81 @@
+import { keyOf, type AnyRunKey, type ExitEvent, type JournalLine } from '../../audit/events.ts'
+import { BoundedMap } from '../../base/bounded.ts'
+import { bannerText, endText, nameText, wordsText } from '../../doors/console/entry-text.ts'
+import { inColourOf, styled, type Look } from '../../doors/console/screen/look.ts'
+
+/** Runs whose end is awaited; of one that is forgotten the end says no command. */
+const MAX_RUNS = 1_000
+const ID_LENGTH = 12
+/** Before every line of theirs. */
+const THEIRS = { drawn: '» ', ascii: '> ' } as const
+
+interface Begun {
+  readonly who: string
+  readonly argv: readonly string[]
+}
+
+const whoOf = (key: AnyRunKey): string =>
+  'agent_id' in key ? `mesh ${key.agent_id.slice(0, ID_LENGTH)}` : `${key.door} ${key.client_name}`
+
+/** The status as the console has it for its own. */
+const exitOf = ({ code, signal }: Pick<ExitEvent, 'code' | 'signal'>): number => code ?? 128 + (signal ?? 0)
+
+const isNumber = (value: unknown): boolean => typeof value === 'number'
+const isTexts = (value: unknown): boolean => Array.isArray(value) && value.every((one) => typeof one === 'string')
+
+/** A file that somebody names may hold anything: whether what is shown of a line is of its kind. */
+const SHAPES: Readonly<Record<string, (line: Readonly<Record<string, unknown>>) => boolean>> = {
+  request: ({ argv, timeout_ms, cwd }) => isTexts(argv) && isNumber(timeout_ms) && (cwd === undefined || typeof cwd === 'string'),
+  exit: ({ code, signal, duration_ms }) => [code, signal].every((one) => one === null || isNumber(one)) && isNumber(duration_ms),
+  lost: () => true,
+  denial: ({ argv, reason }) => isTexts(argv) && typeof reason === 'string',
+  refused: ({ argv, code }) => isTexts(argv) && typeof code === 'string',
+}
+
+/** What a journal tells of the runs of other doors, one line each: their output is not in it. */
+export class JournalRuns {
+  readonly #look: Look
+  readonly #begun = new BoundedMap<string, Begun>({ max: MAX_RUNS })
+
+  constructor(look: Look) {
+    this.#look = look
+  }
+
+  /** Null: the line is about no run of another door. */
+  text(line: JournalLine): string | null {
+    if (('door' in line && line.door === 'console') || SHAPES[line.event]?.({ ...line }) !== true) return null
+    const text = this.#textOf(line)
+    return text === null ? null : `${styled(this.#look, 'bold', this.#look.drawn ? THEIRS.drawn : THEIRS.ascii)}${text}`
+  }
+
+  #textOf(line: JournalLine): string | null {
+    switch (line.event) {
+      case 'request': {
+        const who = whoOf(line)
+        const dir = 'cwd' in line ? line.cwd : '-'
+        this.#begun.set(keyOf(line), { who, argv: line.argv })
+        return bannerText({ time: `${line.ts.slice(0, 19)}Z`, whoami: who, dir, exec: line.argv, timeout_ms: line.timeout_ms }, this.#look)
+      }
+      case 'exit':
+        return this.#ended(line, endText({ exit: exitOf(line), error: null, duration_ms: line.duration_ms }, this.#look) ?? 'exit 0')
+      case 'lost':
+        return this.#ended(line, styled(this.#look, 'bad', 'lost: how it ended is not known'))
+      case 'denial':
+        return this.#denied(whoOf(line), line.argv, line.reason)
+      case 'refused':
+        return line.argv === null ? null : this.#denied(whoOf(line as AnyRunKey), line.argv, line.code)
+      default:
+        return null
+    }
+  }
+
+  #ended(key: AnyRunKey, how: string): string {
+    const { who, argv } = this.#begun.get(keyOf(key)) ?? { who: whoOf(key), argv: [] }
+    this.#begun.delete(keyOf(key))
+    return `${inColourOf(this.#look, who, nameText(who))} ${wordsText(argv)} ${how}`
+  }
+
+  #denied(who: string, argv: readonly string[], reason: string): string {
+    return `${inColourOf(this.#look, who, nameText(who))} ${wordsText(argv)} ${styled(this.#look, 'bad', `denied: ${reason}`)}`
+  }
+}

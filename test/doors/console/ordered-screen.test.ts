@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
+import type { ShownRun } from '../../../src/doors/console/screen.ts'
+import { HumanTerminal } from '../../support/human-terminal.ts'
+
+const collect = async (): Promise<number> => {
+  setFlagsFromString('--expose-gc')
+  // Buffers are given back a moment later than what held them.
+  for (let round = 0; round < 3; round++) {
+    ;(runInNewContext('gc') as () => void)()
+    await sleep(20)
+  }
+  return process.memoryUsage().arrayBuffers
+}
+
+const run = (n: number, whoami: string, ...argv: string[]): ShownRun => ({
+  n,
+  whoami,
+  dir: '/repo',
+  argv,
+  timeout_ms: null,
+  started_at: '2026-11-23T10:00:00Z',
+})
+const WELL = { exit: 0, error: null, duration_ms: 10 }
+
+const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: boolean; slow?: boolean } = {}) => {
+  const terminal = new HumanTerminal(init)
+  const asked: string[] = []
+  const plain = init.plain === true
+  const screen = new OrderedScreen({
+    output: terminal,
+    clock: systemClock,
+    plain,
+    look: { colour: !plain, drawn: !plain },
+    controls: {
+      abort: (n) => asked.push(`abort ${n}`),
+      pause: (whoami) => asked.push(`pause ${whoami}`),
+      resume: (whoami) => asked.push(`resume ${whoami}`),
+      stop: () => asked.push('stop'),
+    },
+  })
+  t.after(async () => {
+    terminal.goOn()
+    await screen.close()
+  })
+  return { terminal, screen, asked, write: (n: number, text: string) => screen.output(n, Buffer.from(text)) }
+}
+
+test('commands are shown whole in the order in which they came, whichever ends first', async (t) => {
+  const { terminal, screen, write } = open(t)
+  screen.begin(run(1, 'codex', 'slow'))
+  screen.begin(run(2, 'claude', 'fast', 'a b'))
+  screen.begin(run(3, 'gemini', 'other'))
+  write(2, 'of the fast one\r\n')
+  write(1, 'first of the slow one\r\n')
+  write(3, 'of the other')
+  screen.end(2, WELL)
+  screen.end(3, { exit: 143, error: 'aborted', duration_ms: 61_000 })
+  await terminal.shows('slow · 0 s · behind it: 2 done · ? help')
+  assert.ok(!terminal.lines().some((line) => line.includes('fast')))
+  write(1, 'last of the slow one\r\n')
+  screen.end(1, WELL)
+  await screen.close()
+  assert.deepEqual(terminal.lines(), [
+    '[2026-11-23T10:00:00Z] codex:/repo $ slow',
+    '│ first of the slow one',
+    '│ last of the slow one',
+    '',
+    "[2026-11-23T10:00:00Z] claude:/repo $ fast 'a b'",
+    '│ of the fast one',
+    '',
+    '[2026-11-23T10:00:00Z] gemini:/repo $ other',
+    '│ of the other',
+    '└ aborted, exit 143 (SIGTERM), after 1 min 1 s',
+  ])
+})
+
+test('a progress bar is drawn anew in its place, and stands there once in the end', async (t) => {
+  const { terminal, screen, write } = open(t)
+  screen.begin(run(1, 'codex', 'build'))
+  write(1, 'begin\r\n\u001b[32m10 %\u001b[m')
+  await terminal.shows('│ 10 %')
+  write(1, '\r\u001b[K20 %')
+  await terminal.shows('│ 20 %')
+  assert.deepEqual(terminal.seen().slice(1, 3), ['│ begin', '│ 20 %'])
+  write(1, '\u001b[1A\rBEGIN\r\n100 %\r\n')
+  screen.end(1, WELL)
+  await screen.close()
+  assert.deepEqual(terminal.lines().slice(1), ['│ BEGIN', '│ 100 %'])
+})
+
+test('where nothing is drawn anew, lines come as they are done; one that changes afterwards comes again, marked', async (t) => {
+  const { terminal, screen, write } = open(t, { plain: true })
+  screen.begin(run(1, 'codex', 'build'))
+  write(1, 'one\r\ntwo\r\n10 %\r20 %')
+  await terminal.shows('| two')
+  assert.ok(!terminal.lines().some((line) => line.includes('20 %')))
+  write(1, '\u001b[2A\rONE\r\n\n\r30 %\r\nlast\r\n')
+  screen.end(1, { exit: 2, error: null, duration_ms: 100 })
+  await screen.close()
+  assert.deepEqual(terminal.lines().slice(1), ['| one', '| two', '| 30 %', '| last', '~ ONE', '= exit 2, after 0.1 s'])
+})
+
+test('a terminal that takes nothing holds nobody up, and what it cannot show in time is counted', async (t) => {
+  const { terminal, screen } = open(t)
+  screen.begin(run(1, 'codex', 'yes'))
+  terminal.hold()
+  const line = Buffer.from(`${'y'.repeat(78)}\r\n`)
+  const block = Buffer.concat(Array.from({ length: 800 }, () => line))
+  const before = await collect()
+  for (let at = 0; at < 1_000; at++) {
+    screen.output(1, block)
+    if (at % 50 === 0) await sleep(1)
+  }
+  const more = (await collect()) - before
+  // 64 MB were written, and a tenth of it would be too much to keep.
+  assert.ok(more < 6e6, String(more))
+  assert.ok(terminal.writableLength < 300_000, String(terminal.writableLength))
+  screen.output(1, Buffer.from('the end\r\n'))
+  screen.end(1, WELL)
+  terminal.goOn()
+  const note = await terminal.shows(/^\[… \d+ bytes of its output are left out here: the screen could not keep up\]/)
+  await terminal.shows('│ the end')
+  await screen.close()
+  const shown = terminal.lines().filter((one) => one === `│ ${'y'.repeat(78)}`).length
+  const leftOut = Number(/\d+/.exec(note)?.[0])
+  assert.ok(leftOut > 60e6 && shown * 80 + leftOut <= 64e6 && shown * 80 + leftOut > 64e6 - 200, `${shown} ${leftOut}`)
+})
+
+test('commands that wait keep their beginning and their end, and all together no more than so much', async (t) => {
+  const { terminal, screen, write } = open(t)
+  screen.begin(run(1, 'codex', 'wait'))
+  const block = Buffer.alloc(100_000, 'x')
+  const before = await collect()
+  for (let n = 2; n < 60; n++) {
+    screen.begin(run(n, 'claude', `job${n}`))
+    write(n, `begin ${n}\r\n`)
+    for (let at = 0; at < 10; at++) screen.output(n, block)
+    write(n, `\r\nend ${n}\r\n`)
+    screen.end(n, WELL)
+  }
+  const more = (await collect()) - before
+  assert.ok(more < 24e6, String(more))
+  screen.end(1, WELL)
+  await terminal.shows('│ end 2')
+  assert.ok(terminal.lines().includes('│ begin 2'))
+})
+
+test('x aborts the command that was named in the question, and no other', async (t) => {
+  const { terminal, screen, asked } = open(t)
+  screen.press('x')
+  await terminal.shows('nothing runs here that could be aborted')
+  screen.begin(run(1, 'codex', 'make', 'all'))
+  screen.press('x')
+  await terminal.shows('x again aborts codex: make all')
+  assert.deepEqual(asked, [])
+  screen.press('x')
+  assert.deepEqual(asked, ['abort 1'])
+  // Another key in between, and a paste, answer nothing.
+  for (const keys of ['x', 'y', 'x', '\u001b[A', 'xxxx']) screen.press(keys)
+  assert.deepEqual(asked, ['abort 1'])
+  screen.press('n')
+  screen.press('x')
+  screen.end(1, WELL)
+  screen.begin(run(2, 'codex', 'make', 'other'))
+  await terminal.shows('make other')
+  screen.press('x')
+  assert.deepEqual(asked, ['abort 1', 'abort 1'])
+})
+
+test('p pauses an agent and lets it go on; the status says who is paused', async (t) => {
+  const { terminal, screen, asked } = open(t)
+  for (const [at, name] of ['codex', 'claude'].entries()) {
+    screen.begin(run(at + 1, name, 'id'))
+    screen.end(at + 1, WELL)
+  }
+  screen.press('p')
+  await terminal.shows('1 pause claude  2 pause codex')
+  screen.press('2')
+  await terminal.shows('nothing runs · paused: codex · ? help')
+  await terminal.shows('[… codex is paused: its next commands wait]')
+  screen.press('p')
+  await terminal.shows('1 pause claude  2 resume codex')
+  screen.press('2')
+  await terminal.shows('[… codex goes on]')
+  assert.deepEqual(asked, ['pause codex', 'resume codex'])
+})
+
+test('^C ends the host; where commands run it asks, and the second is heard', async (t) => {
+  const { terminal, screen, asked } = open(t)
+  screen.begin(run(1, 'codex', 'make'))
+  screen.press('\u0003')
+  await terminal.shows('1 command runs: ^C again ends the host and aborts it')
+  assert.deepEqual(asked, [])
+  screen.press('\u0003')
+  assert.deepEqual(asked, ['stop'])
+  screen.end(1, WELL)
+  screen.press('\u0003')
+  assert.deepEqual(asked, ['stop', 'stop'])
+})
+
+test('? shows the keys above the status, and hides them', async (t) => {
+  const { terminal, screen } = open(t, { columns: 60, rows: 12 })
+  screen.press('?')
+  await terminal.shows('x   abort the command that is shown')
+  screen.press('?')
+  for (; terminal.seen().some((line) => line.startsWith('x   abort'));) await sleep(10)
+  assert.equal(terminal.seen().filter((line) => line.includes('nothing runs')).length, 1)
+})
+
+test('the status and everything else fits windows of any size, and a new size is drawn anew', async (t) => {
+  for (const columns of [80, 40, 20, 12]) {
+    const { terminal, screen, write } = open(t, { columns, rows: 10 })
+    screen.begin(run(1, 'Claude Code', 'cargo', 'test', '--workspace', '漢字'))
+    screen.begin(run(2, 'codex', 'ls'))
+    write(1, '漢字'.repeat(30))
+    await terminal.shows(/^ Claude /)
+    terminal.resize(columns === 80 ? 50 : 80, 12)
+    await terminal.shows(/^ Claude .* behind it: 1 running/)
+    const seen = terminal.seen().filter((line) => line !== '')
+    assert.ok(seen[0]?.startsWith('[2026'), JSON.stringify(seen))
+    for (const line of seen.slice(1, -1)) assert.match(line, /^(│ |┊ | {4})/)
+    assert.equal(seen.filter((line) => line.startsWith(' Claude')).length, 1)
+  }
+})
+
+test('the terminal is given back as it was', async (t) => {
+  const { terminal, screen } = open(t)
+  screen.begin(run(1, 'codex', 'make'))
+  screen.output(1, Buffer.from('\u001b[31mred'))
+  await terminal.shows('│ red')
+  screen.end(1, WELL)
+  await screen.close()
+  assert.equal(terminal.modes.wraparoundMode, true)
+  assert.ok(await terminal.leavesNoColour())
+  assert.deepEqual(
+    terminal.lines().filter((line) => line.includes('help')),
+    [],
+  )
+})

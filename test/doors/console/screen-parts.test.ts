@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cell-style.ts'
+import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/held-output.ts'
+import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/look.ts'
+import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
+import { statusText } from '../../../src/doors/console/screen/status-line.ts'
+import { textWidth } from '../../../src/doors/console/screen/fitted-text.ts'
+
+test('property: what is held comes out in its order, and what does not is counted where it is missing', () => {
+  const step = fc.oneof(fc.nat({ max: 200_000 }), fc.constant('take' as const))
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 40 }), fc.integer({ min: 0, max: 1_000_000 }), (steps, max) => {
+      const shared = new HeldBytes({ max })
+      const held = new HeldOutput(shared)
+      let written = 0
+      let read = 0
+      const take = (): boolean => {
+        const next = held.next(4_096)
+        if (next === null) return false
+        if ('left_out' in next) read += next.left_out
+        else for (let at = 0; at < next.data.length; at++) assert.equal(next.data[at], read++ % 251)
+        return true
+      }
+      for (const one of steps) {
+        if (one === 'take') take()
+        else held.push(Buffer.from(Uint8Array.from({ length: one }, () => written++ % 251)))
+      }
+      while (take());
+      assert.equal(read, written)
+      assert.equal(shared.take(max), max)
+      assert.equal(held.isEmpty, true)
+    }),
+    { numRuns: 40 },
+  )
+})
+
+test('the colours of agents can be read on black and on white, and an agent keeps its own', () => {
+  for (const colour of AGENT_COLOURS) {
+    const light = luminance(paletteColour(colour))
+    assert.ok(contrast(light, 0) >= 3 && contrast(light, 1) >= 3, `${colour}: ${contrast(light, 0)} ${contrast(light, 1)}`)
+  }
+  const look = { colour: true, drawn: true }
+  assert.equal(inColourOf(look, 'codex', 'x'), inColourOf(look, 'codex', 'x'))
+  assert.equal(inColourOf({ ...look, colour: false }, 'codex', 'x'), 'x')
+  assert.ok(new Set(Array.from({ length: 50 }, (_none, at) => inColourOf(look, `agent${at}`, 'x'))).size > 5)
+})
+
+test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is', () => {
+  const colour = (env: Record<string, string>, flag: boolean | null = null, isTerminal = true): boolean =>
+    lookOf({ isTerminal, env, colour: flag }).colour
+  assert.equal(colour({}), true)
+  assert.equal(colour({}, null, false), false)
+  assert.equal(colour({ NO_COLOR: '1' }), false)
+  assert.equal(colour({ NO_COLOR: '' }), true)
+  assert.equal(colour({ NO_COLOR: '1', FORCE_COLOR: '1' }, null, false), true)
+  assert.equal(colour({ FORCE_COLOR: '0' }), false)
+  assert.equal(colour({ FORCE_COLOR: '1' }, false), false)
+  assert.equal(colour({ NO_COLOR: '1', TERM: 'dumb' }, true, false), true)
+  assert.equal(colour({ TERM: 'dumb' }), false)
+})
+
+test('marks are drawn on a terminal of UTF-8, and of ASCII elsewhere', () => {
+  const drawn = (env: Record<string, string>, isTerminal = true): boolean => lookOf({ isTerminal, env, colour: null }).drawn
+  assert.equal(drawn({ LANG: 'de_DE.UTF-8' }), true)
+  assert.equal(drawn({}), true)
+  assert.equal(drawn({ LANG: 'C' }), false)
+  assert.equal(drawn({ LANG: 'C', LC_ALL: 'C.utf8' }), true)
+  assert.equal(drawn({ LANG: 'de_DE.UTF-8', TERM: 'dumb' }), false)
+  assert.equal(drawn({ LANG: 'de_DE.UTF-8' }, false), false)
+})
+
+test('property: a status takes one row of whatever width', () => {
+  const names = fc.array(fc.string({ unit: 'grapheme', maxLength: 30 }), { maxLength: 4 })
+  fc.assert(
+    fc.property(
+      fc.nat({ max: 200 }),
+      names,
+      fc.string({ unit: 'grapheme' }),
+      fc.nat(),
+      fc.nat({ max: 99 }),
+      (columns, paused, word, elapsed_ms, others) => {
+        const current = others % 2 === 0 ? { whoami: word, argv: [word, word], elapsed_ms, isOver: others % 3 === 0 } : null
+        const text = statusText({ current, running: others, ended: others, paused }, columns)
+        assert.ok(textWidth(text) <= columns, `${columns} ${text}`)
+        // oxlint-disable-next-line no-control-regex
+        assert.doesNotMatch(text, /[\u0000-\u001f\u007f-\u009f]/)
+      },
+    ),
+  )
+  assert.equal(
+    statusText(
+      {
+        current: { whoami: 'codex', argv: ['make', 'test'], elapsed_ms: 3_725_000, isOver: false },
+        running: 2,
+        ended: 1,
+        paused: ['claude'],
+      },
+      100,
+    ),
+    ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: claude · ? help ',
+  )
+})
+
+test('text that could not be seen loses its colours', async () => {
+  const terminal = await RunTerminal.open()
+  const sgr = async (parameters: string): Promise<string | undefined> => {
+    await terminal.write(`\u001b[H\u001b[2J\u001b[${parameters}mx\u001b[m`)
+    return terminal.onScreen()[0]?.cells[0]?.sgr
+  }
+  for (const [given, shown] of [
+    ['31', '31'],
+    ['1;38;5;208', '1;38;5;208'],
+    ['38;2;1;2;3', ''],
+    ['30', ''],
+    ['97', ''],
+    ['8;32', '32'],
+    ['5', ''],
+    ['30;40', '97;40'],
+    ['37;47', '30;47'],
+    ['38;2;200;200;200;48;2;199;199;199', '30;48;2;199;199;199'],
+    ['41', '97;41'],
+    ['37;44', '37;44'],
+    ['7', '7'],
+  ] as const)
+    assert.equal(await sgr(given), shown, given)
+  terminal.dispose()
+})
