@@ -48,7 +48,13 @@ export type RunRecordEvent =
       readonly view: { readonly stdout: number; readonly stderr: number }
       readonly result: Fields
       readonly text_sha256: string
+      /** Of the text as it was before it was dropped. */
+      readonly of_dropped: boolean
     }
+  /** Its text is no longer kept. */
+  | { readonly event: 'text_dropped' }
+  /** A part of the output that was answered: at most `max` bytes from byte `from` on. */
+  | { readonly event: 'part'; readonly stream: 'stdout' | 'stderr'; readonly from: number; readonly max: number; readonly part: Fields }
 
 /** One line of a record. `ms`: since it began. */
 export type RecordLine =
@@ -58,6 +64,7 @@ export type RecordLine =
   | (RunRecordEvent & { readonly run: string; readonly ms: number })
 
 const table: FieldCheck = { is: isTable, what: 'a table' }
+const stream: FieldCheck = { is: (value) => value === 'stdout' || value === 'stderr', what: 'stdout or stderr' }
 const base64: FieldCheck = {
   is: (value) => isText(value) && /^[A-Za-z0-9+/]*={0,2}$/.test(value) && value.length % 4 === 0,
   what: 'base64',
@@ -98,7 +105,9 @@ const EVENTS: Readonly<Record<RecordLine['event'], Readonly<Record<string, Field
   warning: { ...OF_RUN, kind: text },
   ended: { ...OF_RUN, outcome: orNull(table) },
   refused: { ...OF_RUN, code: orNull(text), message: text, data: table },
-  result: { ...OF_RUN, view: table, result: table, text_sha256: text },
+  result: { ...OF_RUN, view: table, result: table, text_sha256: text, of_dropped: flag },
+  text_dropped: OF_RUN,
+  part: { ...OF_RUN, stream, from: count, max: count, part: table },
 }
 
 /** Checks of the tables within. */

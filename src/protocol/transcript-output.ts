@@ -21,16 +21,6 @@ const PIECE_MS = 10
 const PIECE_SHARE = 1 / 500
 const PIECE_BYTES = 16 * 1024
 
-/** UTF-8 bytes of a text of UTF-16. */
-const bytesOf = (text: string): number => {
-  let bytes = 0
-  for (const character of text) {
-    const code = character.codePointAt(0) ?? 0
-    bytes += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4
-  }
-  return bytes
-}
-
 /** Cuts a text into pieces of about PIECE_BYTES, no character in two. */
 function* cut(text: string): Generator<string> {
   for (let at = 0; at < text.length;) {
@@ -70,12 +60,12 @@ export class TranscriptOutput {
       text: pieces.map(({ text }) => text).join(''),
       bytes: this.#total,
       truncated: left > 0,
-      timing: pieces.map(({ ms, text }) => [ms, bytesOf(text)] as const),
+      timing: pieces.map(({ ms, text }) => [ms, Buffer.byteLength(text)] as const),
     }
   }
 
   #add(text: string, ms: number): void {
-    const bytes = bytesOf(text)
+    const bytes = Buffer.byteLength(text)
     const fits = this.#tail.length === 0 && this.#headBytes + bytes <= this.#max / 2
     const pieces = fits ? this.#head : this.#tail
     const last = pieces.at(-1)

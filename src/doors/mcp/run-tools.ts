@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { shellWords } from '../../base/shell-word.ts'
 import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/tool-limits.ts'
 import { answerOf, RUN_STATES } from '../tools/tool-result.ts'
-import { STREAMS, type Stream, type ToolRun } from '../tools/tool-run.ts'
+import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
 import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
 import { tool, type Tool } from './tool.ts'
@@ -44,23 +44,6 @@ export const execWait: Tool = tool({
 /** Bytes from one place of a stream to another, the second not included. */
 const RANGE = z.strictObject({ from: z.int(), to: z.int() })
 
-const partOf = (run: ToolRun, stream: Stream, from: number, max: number) => {
-  const { kept } = run.text[stream]
-  const part = kept.read(from, max)
-  return {
-    run_id: run.id,
-    stream,
-    from: part.from,
-    text: part.text,
-    next: part.next,
-    total: kept.total,
-    lost: kept.isLost(from) ? { from, to: part.from } : null,
-    dropped_bytes: run.dropped(stream),
-    more: part.next < kept.total,
-    state: run.state,
-  }
-}
-
 export const execOutput: Tool = tool({
   name: 'exec_output',
   title: 'Read more of the output',
@@ -94,7 +77,7 @@ export const execOutput: Tool = tool({
   call: async ({ run_id, stream, from, max_bytes }, { runs }) => {
     const run = runs.get(run_id)
     return async () => {
-      const result = partOf(run, stream, from, max_bytes)
+      const result = run.part(stream, from, max_bytes)
       return { result, isError: false, foreign: [result.text] }
     }
   },

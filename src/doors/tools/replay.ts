@@ -2,6 +2,7 @@ import { AppError, errorCodeOf } from '../../base/errors.ts'
 import type { LocalOutcome, LocalRun } from '../../executor/port/local-executor.ts'
 import { isTable } from '../../protocol/field-checks.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
+import { MAX_KEYS } from '../../protocol/tool-limits.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
 import { textHash } from './run-recorder.ts'
 import { ToolRun } from './tool-run.ts'
@@ -31,7 +32,12 @@ interface Played {
   readonly run: ToolRun
   /** Null: it was not accepted yet. */
   end: ((outcome: LocalOutcome | null) => void) | null
+  /** What it had written, where that was dropped a short time ago. */
+  dropped: ToolRun['text'] | null
 }
+
+/** Runs without their text that may still be asked about; those of keys are fewer. */
+const MAX_DROPPED = 4 * MAX_KEYS
 
 type OfRun<E extends RunRecordEvent['event']> = Extract<RecordLine, { event: E }>
 
@@ -55,11 +61,20 @@ export class Replay {
   #begun = false
   #complete = true
   #results = 0
+  #unchecked = 0
   #count = 0
+  /** The one that was dropped last stands last. */
+  readonly #dropped = new Set<string>()
+  #hasForgotten = false
 
   /** Results that were compared. */
   get results(): number {
     return this.#results
+  }
+
+  /** Results of runs that were over long before, and of which too little is known by now. */
+  get unchecked(): number {
+    return this.#unchecked
   }
 
   get runs(): number {
@@ -92,8 +107,11 @@ export class Replay {
         this.#ask(line)
         return null
       case 'result':
-        this.#results += 1
+      case 'part':
         return this.#compare(line)
+      case 'text_dropped':
+        this.#drop(line.run)
+        return null
       default:
         await this.#tell(line)
         return null
@@ -104,9 +122,9 @@ export class Replay {
     if (this.#runs.has(id)) throw misplaced('this run was asked for already')
     const { operation, command, args, cwd, target, timeout_ms } = request
     const asked = { operation, command, args, cwd, target, timeout_ms, env: {}, stdin: new Uint8Array(0) }
-    this.#runs.set(id, { run: new ToolRun({ id, request: asked, askedAt: asked_at }), end: null })
+    this.#runs.set(id, { run: new ToolRun({ id, request: asked, askedAt: asked_at }), end: null, dropped: null })
     this.#count += 1
-    this.#forget()
+    if (this.#runs.size > MAX_DROPPED + MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
   }
 
   async #tell(line: OfRun<'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
@@ -129,10 +147,25 @@ export class Replay {
     }
   }
 
-  #compare({ run, view, result, text_sha256 }: OfRun<'result'>): Difference | null {
-    const replayed = this.#played(run).run.result(view)
+  #compare(line: OfRun<'result' | 'part'>): Difference | null {
+    if (this.#hasForgotten && !this.#runs.has(line.run)) return this.#leave()
+    const { run, dropped } = this.#played(line.run)
+    if (line.event === 'part') {
+      this.#results += 1
+      return ofRun(line.run, firstDifference(line.part, run.part(line.stream, line.from, line.max)))
+    }
+    const { view, result, text_sha256, of_dropped } = line
+    if (of_dropped && dropped === null) return this.#leave()
+    this.#results += 1
+    const replayed = run.result(view, of_dropped && dropped !== null ? dropped : run.text)
     const found = firstDifference(result, replayed) ?? firstDifference({ text_sha256 }, { text_sha256: textHash(replayed) })
-    return found === null ? null : { run, ...found }
+    return ofRun(line.run, found)
+  }
+
+  /** Nothing is known any more by which it could be compared. */
+  #leave(): null {
+    this.#unchecked += 1
+    return null
   }
 
   #played(id: string): Played {
@@ -141,13 +174,25 @@ export class Replay {
     return played
   }
 
-  /** As a server forgets runs: of these there are no more results. */
-  #forget(): void {
-    const ended = [...this.#runs].filter(([, { run }]) => run.over)
-    for (const [id] of ended.slice(0, Math.max(0, ended.length - MAX_ENDED))) this.#runs.delete(id)
-    if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
+  /** As its server does: the text of what can no longer be asked for. */
+  #drop(id: string): void {
+    const played = this.#played(id)
+    if (!played.run.over) throw misplaced('this run has not ended')
+    played.dropped = { ...played.run.text }
+    played.run.dropText()
+    this.#dropped.delete(id)
+    this.#dropped.add(id)
+    const ids = [...this.#dropped]
+    const older = this.#runs.get(ids.at(-1 - MAX_ENDED) ?? '')
+    if (older !== undefined) older.dropped = null
+    if (ids.length <= MAX_DROPPED) return
+    this.#dropped.delete(ids[0]!)
+    this.#runs.delete(ids[0]!)
+    this.#hasForgotten = true
   }
 }
+
+const ofRun = (run: string, found: Omit<Difference, 'run'> | null): Difference | null => (found === null ? null : { run, ...found })
 
 const misplaced = (message: string): AppError => new AppError('bad_request', message)
 

@@ -31,11 +31,17 @@ export const refusalEvent = (error: unknown): RunRecordEvent =>
     ? { event: 'refused', code: error.code, message: error.message, data: error.data }
     : { event: 'refused', code: null, message: '', data: {} }
 
-export const resultEvent = (view: { readonly stdout: number; readonly stderr: number }, result: ToolResult): RunRecordEvent => ({
+/** `of_dropped`: of its text as it was before that was dropped. */
+export const resultEvent = (
+  view: { readonly stdout: number; readonly stderr: number },
+  result: ToolResult,
+  of_dropped: boolean,
+): RunRecordEvent => ({
   event: 'result',
   view,
   result: { ...result },
   text_sha256: textHash(result),
+  of_dropped,
 })
 
 const encoded = (line: RecordLine): Buffer => Buffer.from(`${visibleJson(JSON.stringify(line))}\n`)

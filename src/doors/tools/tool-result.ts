@@ -55,6 +55,21 @@ export interface ToolResult {
   readonly run_id: string | null
 }
 
+/** A part of the text of one stream. Places are bytes of it, from 0. */
+export interface OutputPart {
+  readonly run_id: string
+  readonly stream: 'stdout' | 'stderr'
+  readonly from: number
+  readonly text: string
+  readonly next: number
+  readonly total: number
+  /** What was asked for and is no longer kept. */
+  readonly lost: { readonly from: number; readonly to: number } | null
+  readonly dropped_bytes: number
+  readonly more: boolean
+  readonly state: RunState
+}
+
 /** What a tool answers, whatever it does. */
 export interface ToolAnswer {
   readonly result: object

@@ -4,7 +4,7 @@ import { ModelText } from './model-text.ts'
 import { endOf, NO_END, refusalOf, type RunEnd } from './run-end.ts'
 import { refusalEvent, requestEvent, resultEvent, type RunRecorder } from './run-recorder.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
-import type { RunState, ToolResult } from './tool-result.ts'
+import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
 
 /** How much of each stream a caller wants to see, in bytes. */
 export interface View {
@@ -126,6 +126,7 @@ export class ToolRun implements LocalRunSink {
 
   /** Gives back the memory of its texts: of what a key stands for only the end is known then. */
   dropText(): void {
+    this.#recorder?.note(this.id, { event: 'text_dropped' })
     for (const stream of STREAMS) {
       const { kept, gone } = this.text[stream]
       this.text[stream] = new ModelText({ gone: gone + kept.total })
@@ -151,8 +152,28 @@ export class ToolRun implements LocalRunSink {
   /** `text`: its text as it was, where that is to be told although the run may have been forgotten since. */
   result(view: View, text: ToolRun['text'] = this.text): ToolResult {
     const result = this.#result(view, text)
-    this.#recorder?.note(this.id, resultEvent(view, result))
+    this.#recorder?.note(this.id, resultEvent(view, result, text.stdout !== this.text.stdout))
     return result
+  }
+
+  /** At most `max` bytes of a stream's text, from place `from` on. */
+  part(stream: Stream, from: number, max: number): OutputPart {
+    const { kept } = this.text[stream]
+    const { text, next, from: begin } = kept.read(from, max)
+    const part: OutputPart = {
+      run_id: this.id,
+      stream,
+      from: begin,
+      text,
+      next,
+      total: kept.total,
+      lost: kept.isLost(from) ? { from, to: begin } : null,
+      dropped_bytes: this.dropped(stream),
+      more: next < kept.total,
+      state: this.state,
+    }
+    this.#recorder?.note(this.id, { event: 'part', stream, from, max, part: { ...part } })
+    return part
   }
 
   #result(view: View, text: ToolRun['text']): ToolResult {

@@ -11,6 +11,7 @@ import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
 import type { LocalOutcome, LocalRun } from '../../../src/executor/port/local-executor.ts'
+import { MAX_KEYS } from '../../../src/protocol/tool-limits.ts'
 import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
 import { runCli } from '../../support/fake-daemon.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
@@ -77,6 +78,7 @@ const recordOf = async ({ outcome = OUTCOME, refusal, output = OUTPUT, timesOut 
   }
   run.result(VIEW)
   run.result({ stdout: 0, stderr: 0 })
+  run.part('stdout', 100, 50)
   return lines.join('')
 }
 
@@ -118,7 +120,7 @@ for (const [what, script] of Object.entries(SCRIPTS))
     const record = await recordOf(script)
     const { replay, difference } = await replayOf(linesOf(record))
     assert.equal(difference, null, JSON.stringify(difference))
-    assert.deepEqual([replay.runs, replay.results, replay.interrupted, replay.complete], [1, script.refusal === undefined ? 4 : 3, 0, true])
+    assert.deepEqual([replay.runs, replay.results, replay.interrupted, replay.complete], [1, script.refusal === undefined ? 5 : 4, 0, true])
     assert.ok(!record.includes('s3cret'))
   })
 
@@ -143,6 +145,57 @@ test('a change of any field of any result is found, and named', async () => {
     const frame = await replayOf(lines.with(at, { ...line, text_sha256: '0' }))
     assert.equal(frame.difference?.field, 'text_sha256')
   }
+})
+
+test('a change of a part of the output that was answered is found as well', async () => {
+  const lines = linesOf(await recordOf())
+  const at = lines.findIndex((line) => line.event === 'part')
+  const line = lines[at]
+  assert.ok(line?.event === 'part')
+  for (const field of Object.keys(line.part)) {
+    const { difference } = await replayOf(lines.with(at, { ...line, part: { ...line.part, [field]: 'other' } }))
+    assert.equal(difference?.field, field)
+  }
+  assert.equal((await replayOf(lines.with(at, { ...line, from: 101 }))).difference?.field, 'from')
+  assert.equal(typeof parseRecordLine(Buffer.from(JSON.stringify({ ...line, stream: 'both' }))), 'string')
+})
+
+test('text that a server has dropped is dropped in the replay, and what was made before is compared with what was there', async () => {
+  const lines: Buffer[] = []
+  const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
+  const run = new ToolRun({ id: 'run_1', request: REQUEST, askedAt: 1, recorder })
+  run.event({ type: 'stdout', data: Buffer.from('kept') })
+  await run.follow({
+    startedAt: '2026-05-21T09:42:18.000Z',
+    cwd: '/srv',
+    ended: Promise.resolve(OUTCOME),
+    cancel: () => undefined,
+    signal: () => false,
+  })
+  const text = { ...run.text }
+  run.dropText()
+  assert.match(run.result(VIEW, text).stdout, /^kept/)
+  assert.doesNotMatch(run.result(VIEW).stdout, /^kept/)
+  run.part('stdout', 0, 100)
+  const record = linesOf(lines.join(''))
+  const { replay, difference } = await replayOf(record)
+  assert.deepEqual([difference, replay.results, replay.unchecked], [null, 3, 0])
+  const at = record.findIndex((line) => line.event === 'result')
+  assert.equal((await replayOf(record.with(at, { ...record[at]!, of_dropped: false } as RecordLine))).difference?.field, 'stdout')
+})
+
+test('of more runs than a server can be asked about the oldest are left out of the comparison, and counted', async () => {
+  const lines: Buffer[] = []
+  const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
+  const runs = Array.from({ length: 4 * MAX_KEYS + 1 }, (_item, n) => {
+    const run = new ToolRun({ id: `run_${n}`, request: REQUEST, askedAt: n, recorder })
+    run.refuse(new AppError('command_denied', 'no'))
+    run.dropText()
+    return run
+  })
+  for (const run of [runs[0], runs[1], runs.at(-1)]) run?.result(VIEW)
+  const { replay, difference } = await replayOf(linesOf(lines.join('')))
+  assert.deepEqual([difference, replay.runs, replay.results, replay.unchecked, replay.interrupted], [null, runs.length, 2, 1, 0])
 })
 
 test('a change of what happened changes what follows from it', async () => {
@@ -210,7 +263,7 @@ test('the command line says 0 for the same, 1 and where for a difference', async
   const record = await recordOf()
   const same = await replayed(t, record)
   assert.deepEqual([same.status, same.stderr], [0, ''])
-  assert.equal(same.stdout, 'ok       4 results of 1 run follow from what was recorded\n')
+  assert.equal(same.stdout, 'ok       5 results of 1 run follow from what was recorded\n')
   const other = await replayed(t, record.replace('"exit_code":2', '"exit_code":3'))
   assert.equal(other.status, 1)
   assert.match(other.stdout, /^differs {2}\S+record\.jsonl:\d+: exit_code of run run_1\n {9}recorded {2}3\n {9}replayed {2}2\n$/)
@@ -225,7 +278,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
   const lines = record.trimEnd().split('\n')
   const bad: readonly (readonly [string, RegExp])[] = [
     ['', /:0: there is nothing in it/],
-    [record.slice(0, -5), /:12: the line is cut off/],
+    [record.slice(0, -5), /:13: the line is cut off/],
     [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
     ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
     [`${lines[0]}\n${'['.repeat(1_000)}\n`, /:2: it is nested too deeply/],

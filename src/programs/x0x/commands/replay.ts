@@ -20,6 +20,7 @@ interface Report {
   readonly runs: number
   readonly results: number
   readonly interrupted: number
+  readonly unchecked: number
   readonly complete: boolean
   readonly difference: Found | null
 }
@@ -40,13 +41,14 @@ const replayed = async (file: string): Promise<Report> => {
     })
   }
   const report = (difference: Difference | null): Report => {
-    const { runs, results, interrupted, complete } = replay
+    const { runs, results, interrupted, unchecked, complete } = replay
     return {
       ok: difference === null,
       lines,
       runs,
       results,
       interrupted,
+      unchecked,
       complete,
       difference: difference && { line: lines, ...difference },
     }
@@ -79,7 +81,7 @@ const shownValue = (value: unknown, other: unknown): string => {
 /** `x0x replay FILE`: 0 where every result follows from what was recorded, 1 where one does not, 2 where the file is no record. */
 export const runReplay = async (context: CliContext, file: string): Promise<number> => {
   const report = await replayed(file).catch(opened(file))
-  const { difference, runs, results, interrupted, complete } = report
+  const { difference, runs, results, interrupted, unchecked, complete } = report
   if (context.json) {
     await printJson(context, report)
     return report.ok ? 0 : 1
@@ -91,6 +93,8 @@ export const runReplay = async (context: CliContext, file: string): Promise<numb
       context,
       `${paint('dim', 'note')}     ${counted(interrupted, 'run')} without an end: killed with its server, or still running`,
     )
+  if (unchecked > 0)
+    await printLine(context, `${paint('dim', 'note')}     ${counted(unchecked, 'result')} of runs that were over long before: not compared`)
   if (!complete) await printLine(context, `${paint('dim', 'note')}     the record says that it has not everything`)
   if (difference === null) {
     await printLine(context, `${paint('green', 'ok')}       ${counts} follow from what was recorded`)
