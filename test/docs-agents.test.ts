@@ -25,8 +25,13 @@ const entryOf = (file: Record<string, unknown>): Entry[] =>
 test('every file for a runtime of agents that is shown is one, and starts the server as it may be started', () => {
   const json = blocks('json').map((text) => JSON.parse(text) as Record<string, unknown>)
   const toml = blocks('toml').map((text) => parseToml(text, 'agents.md', 'bad_config', { bigints: true }).value)
-  const entries = [...json, ...toml].flatMap(entryOf)
+  const all = [...json, ...toml].flatMap(entryOf)
+  const entries = all.filter(({ command }) => command !== 'rexec')
   assert.equal(entries.length, 8)
+  assert.deepEqual(
+    all.filter((entry) => !entries.includes(entry)).map(({ args }) => args.slice(0, 2)),
+    [['--mcp-stdio', '--whoami']],
+  )
   for (const { command, args } of entries) {
     assert.match(command, /^(\/usr\/local\/bin\/)?x0x$/)
     assert.equal(args[0], 'mcp')
@@ -34,4 +39,13 @@ test('every file for a runtime of agents that is shown is one, and starts the se
     assert.ok(typeof flags !== 'string' && flags.mode === 'serve' && flags.config.startsWith('/'))
   }
   assert.deepEqual(new Set(entries.map(({ args }) => args[2])).size, 8)
+})
+
+test('every requirement of both specifications has its one line, with where it is and what proves it', () => {
+  const rows = [...PAGE.matchAll(/^\| ([RX]\d+) \| (.+?) \| (.+?) \| (`(?:test|e2e)\/.+?) \| .*\|$/gm)]
+  const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
+  assert.deepEqual(
+    rows.map(([, id]) => id),
+    [...numbered('R', 21), ...numbered('X', 13)],
+  )
 })

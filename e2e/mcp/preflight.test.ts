@@ -149,3 +149,16 @@ test('a target that does not answer in time, and a daemon that is not there, are
   const gone = await told(alone, 'check_host', { target: 'bob' })
   assert.deepEqual([gone['reachable'], (gone['problem'] as { code: string }).code], [false, 'daemon_unreachable'])
 })
+
+test('a model is told which tool to use first, the most bounded before the others', async (t) => {
+  const { client } = await startMcp(t)
+  const instructions = client.getInstructions() ?? ''
+  const order = ['which_command', 'exec_status', 'exec_capture', 'exec_with_input', 'exec']
+  const places = order.map((name) => instructions.search(new RegExp(`^\\d+\\. ${name}: `, 'm')))
+  assert.ok(places.every((place) => place >= 0))
+  assert.deepEqual(
+    places,
+    places.toSorted((one, other) => one - other),
+  )
+  assert.match(instructions, /read_file: .*\n/)
+})
