@@ -98,7 +98,9 @@ export class RulesClient {
       counters.add('rules_asked')
       const frame = await answer.promise
       if ('lost' in frame) return frame
-      return resultOf(frame, { requestId, requestSha256: sha256(question.body), from: peer, to: executor.identity })
+      const result = resultOf(frame, { requestId, requestSha256: sha256(question.body), from: peer, to: executor.identity })
+      transport.close()
+      return result
     } catch (error) {
       if (!isAppError(error, 'malformed')) throw error
       counters.add('foreign_frames')
@@ -106,7 +108,8 @@ export class RulesClient {
     } finally {
       late.cancel()
       left.abort()
-      transport.close()
+      // Does nothing once it is closed.
+      transport.abort()
     }
   }
 }

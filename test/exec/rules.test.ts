@@ -4,6 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
+import { RequesterCounters } from '../../src/exec/counters.ts'
+import { MAX_QUESTIONS, RulesClient } from '../../src/exec/rules-client.ts'
 import type { Expected } from '../../src/exec/exit.ts'
 import { decodeRules } from '../../src/exec/rules-answer.ts'
 import { sha256 } from '../../src/identity/hash.ts'
@@ -19,9 +21,11 @@ import {
   type ExecRule,
   type ExecRules,
 } from '../../src/protocol/exec.ts'
+import { RULES_ANSWER_MS } from '../../src/protocol/limits.ts'
 import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
-import { execPair, type ExecPair, type LocalChannel, type PairOptions } from '../support/exec-pair.ts'
+import { execPair, LocalChannel, type ExecPair, type PairOptions } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
+import { ManualClock } from '../support/manual-clock.ts'
 
 const TOLD: PairOptions = { scripts: {}, commands: [['/bin/echo', '<INT>']], entryKeys: 'discoverable = true\n' }
 const CAPS = { timeout_ms: 300_000, max_stdout_bytes: 16_777_216, max_stderr_bytes: 16_777_216, max_stdin_bytes: 1_048_576 }
@@ -241,6 +245,46 @@ test('a stream that is lost without an answer is replaced once, with another que
   await assert.rejects(ask(pair), failsWith('peer_unreachable', /broke before the agent answered/))
   answered(pair, async (_question, channel) => channel.close())
   await assert.rejects(ask(pair), failsWith('peer_rejected', /without an answer/))
+})
+
+test('an agent that does not answer is asked twice, and so many are asked at once', async () => {
+  const clock = new ManualClock()
+  const opened: string[] = []
+  const refuse = (): never => assert.fail('nothing of this is asked for')
+  const peer = { number: 1, agentId: other.signer.agentId, machineId: other.machine.machineId, agentPublicKey: other.signer.publicKey }
+  const channel = (how: string): LocalChannel => {
+    opened.push(how)
+    const [ours, theirs] = [new LocalChannel(peer, new Uint8Array(32)), new LocalChannel(peer, new Uint8Array(32))]
+    Object.assign(ours, { other: theirs })
+    Object.assign(theirs, { other: ours })
+    return ours
+  }
+  const rules = new RulesClient({
+    links: { openChannel: async () => channel('first'), reopenChannel: async (_to, silent) => channel(silent ? 'silent' : 'closed') },
+    executor: {
+      identity: { agentId: 'ab'.repeat(32), machineId: 'cd'.repeat(32), agentPublicKey: other.signer.publicKey },
+      mintNonces: refuse,
+      openRun: refuse,
+      drained: refuse,
+      signRulesRequest: async () => ({ body: new Uint8Array(1), signature: new Uint8Array(3309) }),
+    },
+    clock,
+    counters: new RequesterCounters(),
+  })
+  const asked = Array.from({ length: MAX_QUESTIONS }, async () =>
+    assert.rejects(rules.ask(peer.agentId), failsWith('timeout', /did not answer/)),
+  )
+  await assert.rejects(rules.ask(peer.agentId), failsWith('rate_limited', /are being asked/))
+  for (const how of ['first', 'silent']) {
+    // Each has asked when the turn is over in which its stream was opened.
+    do await new Promise(setImmediate)
+    while (opened.filter((one) => one === how).length < MAX_QUESTIONS || clock.pending > MAX_QUESTIONS)
+    await new Promise(setImmediate)
+    await clock.advance(RULES_ANSWER_MS)
+  }
+  await Promise.all(asked)
+  assert.equal(opened.length, 2 * MAX_QUESTIONS)
+  assert.equal(clock.pending, 0)
 })
 
 test('a caller who leaves is not waited for', async (t) => {
