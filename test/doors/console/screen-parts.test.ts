@@ -47,6 +47,7 @@ test('the colours of agents can be read on black and on white, and an agent keep
   assert.equal(inColourOf(look, 'codex', 'x'), inColourOf(look, 'codex', 'x'))
   assert.equal(inColourOf({ ...look, colour: false }, 'codex', 'x'), 'x')
   assert.ok(new Set(Array.from({ length: 50 }, (_none, at) => inColourOf(look, `agent${at}`, 'x'))).size > 5)
+  assert.equal(new Set(['Claude Code', 'Codex', 'Gemini CLI', 'Cursor'].map((name) => inColourOf(look, name, 'x'))).size, 4)
 })
 
 test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is', () => {

@@ -13,11 +13,11 @@ export const PLAIN_LOOK: Look = { colour: false, drawn: false }
 /** Numbers in the table of 256 colours that can be read on black and on white. */
 export const AGENT_COLOURS = [31, 166, 64, 133, 136, 69, 168, 30] as const
 
-/** The same for one name wherever and whenever it is shown (FNV-1a). */
+/** The same for one name wherever and whenever it is shown: FNV-1a, whose low bits alone are alike for many names. */
 const colourOfAgent = (whoami: string): number => {
   let hash = 0x811c9dc5
   for (const byte of Buffer.from(whoami)) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0
-  return AGENT_COLOURS[hash % AGENT_COLOURS.length]!
+  return AGENT_COLOURS[((hash ^ (hash >>> 15)) >>> 0) % AGENT_COLOURS.length]!
 }
 
 const STYLES = { bold: '1', dim: '2', bar: '7', bad: '31' } as const
