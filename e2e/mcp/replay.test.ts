@@ -48,6 +48,28 @@ test('what a server records of its runs is replayed to the very results that it 
   assert.equal(replay(file).status, 1)
 })
 
+test('what a key brings up again after its text was dropped, and what an earlier server began, is replayed as it was answered', async (t) => {
+  const place = await mcpPlace(t)
+  const keyed = { command: 'echo', args: ['once'], idempotency_key: 'a key' }
+  for (const [name, again] of [
+    ['first', true],
+    ['second', false],
+  ] as const) {
+    const file = join(place.dir, `${name}.jsonl`)
+    const server = await startMcp(t, {}, { place, flags: ['--record', file] })
+    const one = await server.run('exec_capture', keyed)
+    assert.equal(one.stdout.startsWith('once'), again)
+    await Promise.all(Array.from({ length: 70 }, (_item, n) => server.run('exec_status', { command: 'true', args: [`${n}`] })))
+    const two = await server.run('exec_capture', keyed)
+    assert.equal(two.stdout.startsWith('once'), false)
+    await server.close()
+    await until(() => !isAlive(server.pid))
+    const { status, runs, interrupted, difference } = replay(file)
+    assert.deepEqual([status, runs, interrupted, difference], [0, 71, 0, null])
+    assert.ok((await readFile(file, 'utf8')).includes('"text_dropped"'))
+  }
+})
+
 test('the record of a server that was killed has what happened by then, and names no end that it does not know', async (t) => {
   const place = await mcpPlace(t)
   const file = join(place.dir, 'record.jsonl')
