@@ -1,77 +1,11 @@
 import assert from 'node:assert/strict'
-import { spawn, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
-
-import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/client'
+import { test } from 'node:test'
 
 import { soon } from '../../test/support/local-engine.ts'
-import { jsonIn, mcpPlace, startMcp, X0X, type McpPlace } from '../../test/support/mcp-server.ts'
-
-interface Answer {
-  readonly id: number | null
-  readonly error?: { readonly code: number; readonly message: string }
-  readonly result?: {
-    readonly isError?: boolean
-    readonly structuredContent?: Record<string, unknown>
-    readonly content?: readonly { readonly text?: string }[]
-  }
-}
-
-/** `x0x mcp`, spoken to line by line by whoever keeps no rule. */
-class RawServer {
-  readonly child: ChildProcess
-  readonly answers: Answer[] = []
-  #rest = ''
-
-  constructor({ config }: McpPlace) {
-    this.child = spawn(process.execPath, [X0X, 'mcp', '--whoami', 'hostile', '--config', config], { stdio: ['pipe', 'pipe', 'ignore'] })
-    // What is still on its way when it ends is lost.
-    this.child.stdin?.on('error', () => undefined)
-  }
-
-  static async start(t: TestContext, place: McpPlace): Promise<RawServer> {
-    const server = new RawServer(place)
-    const { child } = server
-    t.after(async () => {
-      child.kill('SIGKILL')
-      if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
-    })
-    server.read()
-    const params = { protocolVersion: LATEST_PROTOCOL_VERSION, capabilities: {}, clientInfo: { name: 'raw', version: '1' } }
-    server.send({ id: 0, method: 'initialize', params }, { method: 'notifications/initialized' })
-    await server.answer(0)
-    return server
-  }
-
-  read(): void {
-    this.child.stdout?.on('data', (part: Buffer) => {
-      const lines = (this.#rest + part.toString()).split('\n')
-      this.#rest = lines.pop() ?? ''
-      for (const line of lines) this.answers.push(JSON.parse(line) as Answer)
-    })
-  }
-
-  send(...messages: readonly (object | string)[]): void {
-    const lines = messages.map((message) => (typeof message === 'string' ? message : JSON.stringify({ jsonrpc: '2.0', ...message })))
-    this.child.stdin?.write(`${lines.join('\n')}\n`)
-  }
-
-  async answer(id: number | null): Promise<Answer> {
-    assert.ok(await soon(() => this.answers.some((one) => one.id === id)), `no answer to ${id}`)
-    return this.answers.find((one) => one.id === id)!
-  }
-
-  /** Memory in bytes. */
-  async memory(): Promise<number> {
-    const status = await readFile(`/proc/${this.child.pid}/status`, 'utf8')
-    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024
-  }
-}
-
-const call = (id: number, name: string, args: object) => ({ id, method: 'tools/call', params: { name, arguments: args } })
+import { jsonIn, mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
+import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
 test('lines without end, without sense and of any depth are answered, and the next call is served', async (t) => {
   const server = await RawServer.start(t, await mcpPlace(t))
@@ -91,7 +25,7 @@ test('lines without end, without sense and of any depth are answered, and the ne
     `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"exec","arguments":{"command":"true","__proto__":{"args":["x"]},"constructor":1}}}`,
   )
   server.send('x'.repeat(60_000_000))
-  server.send(call(6, 'exec_status', { command: 'true' }))
+  server.send(callOf(6, 'exec_status', { command: 'true' }))
   assert.equal((await server.answer(6)).result?.structuredContent?.['success'], true)
   assert.match(String((await server.answer(2)).result?.content?.[0]?.text), /^bad_request: command: expected the program.*not a list/)
   assert.equal((await server.answer(5)).result?.isError, true)
@@ -102,31 +36,15 @@ test('lines without end, without sense and of any depth are answered, and the ne
   assert.ok((await server.memory()) - before < 200 * 1024 * 1024)
 })
 
-test('a client that reads no answers holds up what it asks for, and memory stays bounded', async (t) => {
+test('at the end of the input what was asked is answered', async (t) => {
   const place = await mcpPlace(t)
-  await writeFile(join(place.root, 'run.sh'), 'echo x >> count\nhead -c 1000000 /dev/zero | tr "\\0" y\n')
   const server = await RawServer.start(t, place)
-  server.child.stdout?.pause()
-  const count = 80
-  const args = { command: 'sh', args: ['run.sh'], max_stdout_bytes: 1_000_000 }
-  server.send(...Array.from({ length: count }, (_one, at) => call(at + 1, 'exec_capture', args)))
-  const begun = async (): Promise<number> => (await readFile(join(place.root, 'count'), 'utf8').catch(() => '')).length / 2
-  let last = -1
-  // Until no more are begun.
-  assert.ok(
-    await soon(async () => {
-      const now = await begun()
-      if (now > 0 && now === last) return true
-      last = now
-      await new Promise((resolve) => setTimeout(resolve, 1_000))
-      return false
-    }),
-  )
-  assert.ok((await begun()) < 40, `${await begun()} of ${count} were begun`)
-  assert.ok((await server.memory()) < 500 * 1024 * 1024)
-  server.child.stdout?.resume()
-  await Promise.all(Array.from({ length: count }, async (_one, at) => server.answer(at + 1)))
-  assert.equal(await begun(), count)
+  server.send(callOf(1, 'exec_capture', { command: 'sh', args: ['-c', 'echo $$ > pid; exec sleep 300'], timeout_seconds: 300 }))
+  assert.ok(await soon(async () => (await readFile(join(place.root, 'pid'), 'utf8').catch(() => '')).endsWith('\n')))
+  server.child.stdin?.end()
+  const { structuredContent } = (await server.answer(1)).result ?? {}
+  assert.deepEqual([structuredContent?.['state'], structuredContent?.['signal']], ['ended', 'SIGTERM'])
+  assert.ok(await soon(() => server.child.exitCode === 0))
 })
 
 test('what a program writes stays inside the frame, obeys nothing and says what is missing', async (t) => {

@@ -44,5 +44,7 @@ export const MAX_MCP_MESSAGE = 4 * 1024 * 1024
 /** Calls of one client that are not answered yet, and bytes of their messages; more are refused. Ending a run is never refused among these. */
 export const MAX_MCP_CALLS = 4_096
 export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024
+/** How long a client that says nothing more may take for the last answers. */
+export const LAST_ANSWERS_MS = 5_000
 /** Answers that wait for a reader; beyond this no command is started, no answer is made, and no more is read. */
 export const MAX_MCP_BACKLOG = 1024 * 1024

@@ -3,10 +3,11 @@ import type { Readable, Writable } from 'node:stream'
 import { serveStdio } from '@modelcontextprotocol/server/stdio'
 
 import { aborted } from '../../base/abortable.ts'
-import type { Clock } from '../../base/clock.ts'
+import { within, type Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
 import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { ToolSessions, type ToolCaller } from '../tools/tool-sessions.ts'
@@ -51,7 +52,7 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   } finally {
     // By which every call that waits for a command has its answer.
     await runs.close()
-    if (!signal.aborted) await Promise.race([transport.settled(), aborted(signal)])
+    if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
     await handle.close()
   }
 }

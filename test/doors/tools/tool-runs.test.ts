@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { NEVER } from '../../../src/base/abortable.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
+import { MAX_ENDED, MAX_UNDER_WAY, ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
+import { ToolSessions } from '../../../src/doors/tools/tool-sessions.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { LocalHost, type LocalHostOptions } from '../../support/local-engine.ts'
+
+const VIEW = { stdout: 100, stderr: 100 }
+
+const requestOf = (command: string, args: readonly string[] = [], more: Partial<ToolRequest> = {}): ToolRequest => ({
+  operation: 'exec_capture',
+  command,
+  args,
+  cwd: null,
+  target: null,
+  env: {},
+  stdin: new Uint8Array(0),
+  timeout_ms: null,
+  ...more,
+})
+
+/** The tools of one caller on an engine of this process. */
+const runsOn = async (t: TestContext, options: LocalHostOptions = {}): Promise<{ runs: ToolRuns; host: LocalHost }> => {
+  const host = await LocalHost.start(t, options)
+  const { executor } = host
+  const sessions = new ToolSessions({ executor }, { door: 'mcp', client_name: 'a test', available: CAPABILITY_NAMES })
+  const init = { caller: 'a test', ready: async () => NEVER.throwIfAborted() }
+  return { runs: new ToolRuns({ executor, sessions, clock: systemClock }, init), host }
+}
+
+test('of what has ended the latest runs are known, and a key stands for one whose text is gone', async (t) => {
+  const { runs } = await runsOn(t)
+  const first = runs.begin(requestOf('echo', ['42']), 'a key')
+  await first.ended
+  assert.equal(first.result(VIEW).stdout, '42\n')
+  for (let at = 0; at < MAX_ENDED; at++) await runs.begin(requestOf('no-such-program-x0x'), null).ended
+  await runs.begin(requestOf('true'), null).ended
+  assert.throws(() => runs.get(first.id), { code: 'unknown_run' })
+  assert.ok(runs.all.length <= MAX_ENDED + 1)
+  const again = runs.begin(requestOf('echo', ['42']), 'a key')
+  assert.equal(again, first)
+  const { success, stdout, stdout_omitted_bytes, run_id } = again.result(VIEW)
+  assert.deepEqual([success, stdout_omitted_bytes, run_id], [true, 3, null])
+  assert.equal(stdout, '\n[… 3 more bytes were not kept …]\n')
+  await runs.close()
+})
+
+test('more commands than may wait are refused, and all that wait are ended with the server', async (t) => {
+  const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
+  const all = Array.from({ length: MAX_UNDER_WAY }, () => runs.begin(requestOf('sleep', ['300']), null))
+  assert.throws(() => runs.begin(requestOf('true'), null), { code: 'rate_limited' })
+  assert.equal(runs.waitingBefore(all.at(-1)!), MAX_UNDER_WAY - 1)
+  await runs.close()
+  await Promise.all(all.map(async (run) => run.ended))
+  assert.ok(all.every((run) => run.over && !run.result(VIEW).success))
+  const late = runs.begin(requestOf('true'), null)
+  await late.ended
+  assert.equal(late.result(VIEW).launch_error?.kind, 'spawn')
+})
+
+test('bytes of stdin that wait are bounded, and given back', async (t) => {
+  const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
+  const holding = runs.begin(requestOf('sleep', ['300']), null)
+  const stdin = new Uint8Array(16 * 1024 * 1024)
+  const waiting = Array.from({ length: 4 }, () => runs.begin(requestOf('cat', [], { stdin }), null))
+  assert.throws(() => runs.begin(requestOf('cat', [], { stdin: new Uint8Array(1) }), null), { code: 'rate_limited' })
+  for (const run of [...waiting, holding]) run.cancel()
+  await Promise.all([...waiting, holding].map(async (run) => run.ended))
+  const next = runs.begin(requestOf('true', [], { stdin: new Uint8Array(1) }), null)
+  await next.ended
+  assert.equal(next.result(VIEW).success, true)
+  await runs.close()
+})
+
+test('a session that could not be opened is tried again by the next call', async (t) => {
+  const { runs } = await runsOn(t)
+  for (let time = 0; time < 2; time++) {
+    const run = runs.begin(requestOf('true', [], { target: 'bob' }), null)
+    await run.ended
+    assert.equal(run.result(VIEW).denial_reason, 'unsupported_capability')
+  }
+  await runs.close()
+})
