@@ -73,3 +73,23 @@ test('a run of a target is waited for and ended by its handle, and a key runs it
   const started = (await bob.journal()).filter(({ event, argv }) => event === 'request' && String(argv) === 'sleep,299')
   assert.equal(started.length, 1)
 })
+
+test('a target is reached and proves itself without a run, our own daemon too, and one that is not known is a mistake', async (t) => {
+  const { ask } = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: alice.dir } })
+  const runs = async (): Promise<number> => (await bob.journal()).filter(({ event }) => event === 'request').length
+  const before = await runs()
+  const check = async (target: string): Promise<unknown[]> => {
+    const { structuredContent, content, isError } = await ask('check_host', { target })
+    const { reachable, agent_id, machine_id, trust, problem } = (structuredContent ?? {}) as Record<string, unknown>
+    assert.equal(isError, false, JSON.stringify(content))
+    return [reachable, agent_id, machine_id, trust, problem]
+  }
+  assert.deepEqual(await check('bob'), [true, bob.agentId, bob.machineId, 'accept_with_flag', null])
+  assert.deepEqual(await check(alice.agentId), [true, alice.agentId, alice.machineId, 'accept', null])
+  const unknown = await ask('check_host', { target: 'nobody' })
+  assert.equal(unknown.isError, true)
+  assert.match(JSON.stringify(unknown.content), /unknown_agent/)
+  const which = await ask('which_command', { command: 'echo', target: 'bob' })
+  assert.equal((which.structuredContent as Record<string, unknown>)['found'], null)
+  assert.equal(await runs(), before)
+})

@@ -36,9 +36,17 @@ export class DaemonTargets implements TargetRunner {
   }
 
   async reach(target: string, signal: AbortSignal): Promise<ReachedTarget> {
+    const api = this.#daemon()
     const call = { method: 'POST', path: '/agents/connect', body: { agent: target }, signal } as const
-    const { agent_id, machine_id, decision } = await this.#daemon().json<ReachedTarget>(call).catch(withRemedy)
-    return { agent_id, machine_id, decision }
+    try {
+      const { agent_id, machine_id, decision } = await api.json<ReachedTarget>(call)
+      return { agent_id, machine_id, decision }
+    } catch (error) {
+      // Nobody links with himself, and runs go to him all the same.
+      const own = isAppError(error, 'bad_request') ? await api.json<ReachedTarget>({ method: 'GET', path: '/agent', signal }) : null
+      if (own?.agent_id.startsWith(target) !== true) return withRemedy(error)
+      return { agent_id: own.agent_id, machine_id: own.machine_id, decision: 'accept' }
+    }
   }
 
   async rules(target: string, signal: AbortSignal): Promise<RulesJson> {
