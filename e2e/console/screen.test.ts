@@ -1,25 +1,25 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { appendFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { ConsolePlace } from '../../test/support/console-place.ts'
+import { until } from '../../test/support/processes.ts'
 import { NO_TMUX, Tmux } from '../../test/support/tmux.ts'
 
 const PROGRAM = fileURLToPath(new URL('../../deploy/bin/rexec.cjs', import.meta.url))
+const NO_SCRIPT = spawnSync('script', ['--version']).status === 0 ? false : 'there is no script(1) of util-linux'
 const OPTIONS = { skip: NO_TMUX, timeout: 60_000 }
 
 /** A host in a real terminal of 80 columns. */
 const begin = async (t: TestContext, words: readonly string[] = [], size: { columns?: number; rows?: number } = {}) => {
+  const tmux = await Tmux.make(t)
   const place = await ConsolePlace.make(t)
-  const tmux = await Tmux.begin(t, {
-    dir: place.dir,
-    env: place.env,
-    argv: ['sh', '-c', '"$@"; echo "ended with $?"; exec cat', 'sh', process.execPath, PROGRAM, '--start-host', ...words],
-    ...size,
-  })
+  const host = [process.execPath, PROGRAM, '--start-host', ...words]
+  await tmux.begin({ env: place.env, argv: ['sh', '-c', '"$@"; echo "ended with $?"; exec cat', 'sh', ...host], ...size })
   await tmux.shows(/^rexec transcript: /)
   return { place, tmux }
 }
@@ -105,6 +105,16 @@ test('keys: x twice aborts what is shown, p pauses an agent, ^C ends the host an
   assert.deepEqual([await tmux.variable('cursor_flag'), await tmux.variable('wrap_flag')], ['1', '1'])
 })
 
+test('a host whose terminal is closed ends, and its commands with it', OPTIONS, async (t) => {
+  const { place, tmux } = await begin(t)
+  const run = agent(place, 'Codex', 'sh', '-c', 'echo begins; sleep 600')
+  await tmux.shows(/^│ begins$/)
+  // Until nothing of its session is left.
+  await tmux.close()
+  assert.equal((await run.ended).status, 143)
+  assert.equal((await place.rexec(['--check-host'])).status, 127)
+})
+
 test('a hostile command changes nothing of the terminal, and cannot write a banner', OPTIONS, async (t) => {
   const { place, tmux } = await begin(t, [], { columns: 60, rows: 20 })
   const title = await tmux.variable('pane_title')
@@ -146,4 +156,27 @@ test('what other doors of this host run is seen from their journal, marked as th
   assert.match(shown, /» mesh aaaaaaaaaaaa rm \$'\\u001b\[2J' denied: argv_not_allowed/)
   assert.equal((await place.run(['echo', 'ours'])).stdout, 'ours\n')
   theirs.child.kill('SIGTERM')
+})
+
+test('a terminal that takes nothing more holds up neither commands nor their clients', { ...OPTIONS, skip: NO_SCRIPT }, async (t) => {
+  let end = async (): Promise<void> => {}
+  t.after(async () => end())
+  const place = await ConsolePlace.make(t)
+  const command = `exec ${process.execPath} ${PROGRAM} --start-host`
+  // Nobody reads what it writes for its terminal.
+  const terminal = spawn('script', ['-qec', command, '/dev/null'], {
+    env: { ...place.env, TERM: 'xterm', SHELL: '/bin/sh' },
+    stdio: ['pipe', 'pipe', 'ignore'],
+  })
+  const gone = once(terminal, 'exit')
+  end = async () => {
+    terminal.stdout.resume()
+    // As typed: ends the host, behind what it still shows.
+    terminal.stdin.write('\u0003')
+    await gone
+  }
+  await until(async () => (await place.rexec(['--check-host'])).status === 0)
+  const flood = await place.run(['sh', '-c', 'yes a line of text | head -c 3000000; echo; echo done'])
+  assert.ok(flood.stdout.endsWith('\ndone\n'))
+  assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
 })

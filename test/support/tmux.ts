@@ -1,4 +1,6 @@
 import { execFile, spawnSync } from 'node:child_process'
+import { mkdtemp, realpath, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { promisify } from 'node:util'
@@ -8,46 +10,59 @@ import { until } from './processes.ts'
 /** Why tests of a real terminal are skipped here; false: they run. */
 export const NO_TMUX: string | false = spawnSync('tmux', ['-V']).status === 0 ? false : 'there is no tmux'
 
-/** One program in a real terminal, of a tmux that nobody else uses. */
-export class Tmux {
-  readonly #socket: string
-  readonly #env: Record<string, string>
+export interface Pane {
+  readonly env: Readonly<Record<string, string>>
+  readonly argv: readonly string[]
+  readonly columns?: number
+  readonly rows?: number
+}
 
-  private constructor(socket: string, env: Record<string, string>) {
-    this.#socket = socket
-    this.#env = env
+/** One program in a real terminal, of a tmux that nobody else uses. Ends with its test, before what was made after it. */
+export class Tmux {
+  readonly #dir: string
+  /** Of the program's session; null: it was not begun. */
+  #session: string | null = null
+
+  private constructor(dir: string) {
+    this.#dir = dir
   }
 
-  static async begin(
-    t: TestContext,
-    {
-      dir,
-      env,
-      argv,
-      columns = 80,
-      rows = 24,
-    }: { dir: string; env: Record<string, string>; argv: readonly string[]; columns?: number; rows?: number },
-  ): Promise<Tmux> {
-    const tmux = new Tmux(join(dir, 'tmux'), { ...env, TERM: 'xterm-256color', LANG: 'C.UTF-8', SHELL: '/bin/sh' })
-    await tmux.do('-f', '/dev/null', 'new-session', '-d', '-x', String(columns), '-y', String(rows), 'sh')
-    t.after(async () => {
-      await tmux.do('kill-server').catch(() => undefined)
-    })
-    // A window that stays when the program has ended shows what it left.
-    await tmux.do('set-option', '-g', 'remain-on-exit', 'on')
-    await tmux.do('set-option', '-g', 'history-limit', '20000')
-    await tmux.do('respawn-pane', '-k', '-t', '0', '--', ...argv)
+  static async make(t: TestContext): Promise<Tmux> {
+    const tmux = new Tmux(await mkdtemp(join(await realpath(tmpdir()), 'x0x-tmux-')))
+    t.after(async () => tmux.close())
     return tmux
   }
 
-  async do(...words: string[]): Promise<string> {
-    const { stdout } = await promisify(execFile)('tmux', ['-S', this.#socket, ...words], { env: this.#env })
+  async begin({ env, argv, columns = 80, rows = 24 }: Pane): Promise<void> {
+    const all = { ...env, TERM: 'xterm-256color', LANG: 'C.UTF-8', SHELL: '/bin/sh' }
+    const size = ['-x', String(columns), '-y', String(rows)]
+    await promisify(execFile)('tmux', ['-S', this.#socket, '-f', '/dev/null', 'new-session', '-d', ...size, '--', ...argv], { env: all })
+    this.#session = await this.variable('pane_pid')
+  }
+
+  get #socket(): string {
+    return join(this.#dir, 's')
+  }
+
+  async #do(...words: string[]): Promise<string> {
+    const { stdout } = await promisify(execFile)('tmux', ['-S', this.#socket, ...words])
     return stdout
   }
 
-  /** What is seen now; with all that has scrolled off. */
+  /** Closes the terminal, as a person closes a window, and waits until nothing of its session is left. */
+  async close(): Promise<void> {
+    const session = this.#session
+    this.#session = null
+    if (session !== null) {
+      await this.#do('kill-server').catch(() => undefined)
+      await until(() => spawnSync('pgrep', ['-s', session]).status === 1)
+    }
+    await rm(this.#dir, { recursive: true, force: true })
+  }
+
+  /** What is seen now, behind all that has scrolled off. */
   async lines(): Promise<string[]> {
-    const text = await this.do('capture-pane', '-p', '-S', '-', '-t', '0')
+    const text = await this.#do('capture-pane', '-p', '-S', '-', '-t', '0')
     return text.split('\n').map((line) => line.trimEnd())
   }
 
@@ -62,11 +77,11 @@ export class Tmux {
   }
 
   async press(...keys: string[]): Promise<void> {
-    for (const key of keys) await this.do('send-keys', '-t', '0', key)
+    for (const key of keys) await this.#do('send-keys', '-t', '0', key)
   }
 
   /** A variable of the pane, such as `pane_title`. */
   async variable(name: string): Promise<string> {
-    return (await this.do('display-message', '-p', '-t', '0', `#{${name}}`)).trimEnd()
+    return (await this.#do('display-message', '-p', '-t', '0', `#{${name}}`)).trimEnd()
   }
 }

@@ -16,10 +16,22 @@ import { watchJournals } from './watch-journals.ts'
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
+/** A write to a terminal waits for it unless told otherwise, and the host would with it: one that takes nothing would stop every agent. */
+const neverWait = (stdout: NodeJS.WriteStream): void => {
+  const { _handle: handle } = stdout as { _handle?: { setBlocking?(isBlocking: boolean): unknown } }
+  handle?.setBlocking?.(false)
+}
+
 const fromHome = (path: string): string => (path.startsWith(`${homedir()}/`) ? `~${path.slice(homedir().length)}` : path)
+
+/** A terminal that is gone ends the host by SIGHUP; to tell it so would be the next error. */
+const outliveTerminal = (): void => {
+  for (const stream of [process.stdin, process.stdout, process.stderr]) stream.on('error', () => {})
+}
 
 const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const { silent, addPath, recordEnv, journals } = flags
+  outliveTerminal()
   const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
   let screen: OrderedScreen | null = null
   // On a screen that is drawn anew all lines are its own: another would stand in the midst of its lower rows.
@@ -29,6 +41,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   if (process.geteuid?.() === 0) tell('rexec: this host runs as root: whatever runs as root here can have it run anything')
   const open = (controls: ConsoleControls): OrderedScreen => {
     const { stdout, stdin } = process
+    if (stdout.isTTY) neverWait(stdout)
     screen = openScreen({ stdout, stdin, env, clock: systemClock, controls, plain: !isDrawn, colour: flags.colour })
     return screen
   }

@@ -19,8 +19,10 @@ const MAX_NOTES = 500
 const MAX_AGENTS = 64
 const BLOCK_BYTES = 4_096
 const TICK_MS = 1_000
+/** Between two blocks of a command that writes faster than anybody reads: its own time and that of others is worth more. */
+const PACE_MS = 20
 /** A terminal that takes nothing does not keep the host from ending. */
-const CLOSE_MS = 3_000
+const CLOSE_MS = 1_500
 
 interface HeldRun {
   readonly run: ShownRun
@@ -71,7 +73,7 @@ export class OrderedScreen implements ConsoleScreen {
       targets: () => ({ ...this.#targets(), paused: this.#paused }),
       ask: (text) => this.#ask(text),
       help: (isShown) => this.#help(isShown),
-      paused: (whoami, isPaused) => this.#pause(whoami, isPaused),
+      paused: (whoami, isPaused) => this.#mark(whoami, isPaused),
       repaint: () => this.#display.repaint(),
     })
     this.#shown = this.#show().catch((error: unknown) =>
@@ -162,14 +164,20 @@ export class OrderedScreen implements ConsoleScreen {
       if (next === null) {
         if (held.end !== null || this.#isClosing) break
         await this.#wake.next()
-      } else if ('data' in next) this.#display.print(await this.#view.push(next.data))
-      else await this.#leaveOut(held, next.left_out)
+      } else if ('data' in next) {
+        this.#display.print(await this.#view.push(next.data))
+        if (held.output.isBehind && held.end === null && !this.#isClosing) await this.#pause(PACE_MS)
+      } else await this.#leaveOut(held, next.left_out)
     }
     this.#display.print(await this.#view.end())
     this.#view.dispose()
     this.#view = null
     const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end was not seen')}` : endText(held.end, look)
     this.#display.print([...(ended === null ? [] : [this.#ours(ended)]), this.#ours('')])
+  }
+
+  async #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#init.clock.setTimeout(resolve, ms))
   }
 
   async #open({ run }: HeldRun): Promise<RunView> {
@@ -235,7 +243,7 @@ export class OrderedScreen implements ConsoleScreen {
     this.#display.changed()
   }
 
-  #pause(whoami: string, isPaused: boolean): void {
+  #mark(whoami: string, isPaused: boolean): void {
     if (isPaused) this.#paused.add(whoami)
     else this.#paused.delete(whoami)
     this.note(`${whoami} ${isPaused ? 'is paused: its next commands wait' : 'goes on'}`)

@@ -43,6 +43,11 @@ export class HeldOutput {
     return this.#head.size === 0 && this.#tail.size === 0 && this.#leftOut === 0
   }
 
+  /** More came than was shown, and the middle begins to be left out, or will be. */
+  get isBehind(): boolean {
+    return this.#tail.size > 0 || this.#leftOut > 0
+  }
+
   push(data: Uint8Array): void {
     const isInHead = this.#tail.size === 0 && this.#leftOut === 0
     const kept = isInHead ? this.#shared.take(Math.min(data.length, HEAD_BYTES - this.#head.size)) : 0

@@ -30,10 +30,8 @@ export const drawsAnew = (stdout: { readonly isTTY?: boolean }, env: Environment
 const readKeys = (stdin: ScreenInput, press: (typed: string) => void): (() => void) => {
   if (stdin.isTTY !== true) return () => {}
   const typed = (data: Buffer): void => press(data.toString())
-  // A terminal that is gone ends the host by SIGHUP.
-  const gone = (): void => {}
   stdin.setRawMode?.(true)
-  stdin.on('data', typed).on('error', gone)
+  stdin.on('data', typed)
   return () => {
     stdin.off('data', typed)
     stdin.setRawMode?.(false)
