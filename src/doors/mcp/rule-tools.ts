@@ -110,7 +110,8 @@ const run = async (
   // It said otherwise before: its rules may have changed.
   void one.ended.then(() => one.result(view).denial_reason !== null && rules.refresh())
   await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
-  return () => answerOf(one.result(view))
+  const text = { ...one.text }
+  return () => answerOf(one.result(view, text))
 }
 
 /** Null: it takes longer, and goes on. */

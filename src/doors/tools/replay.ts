@@ -1,6 +1,6 @@
 import { AppError, errorCodeOf } from '../../base/errors.ts'
 import type { LocalOutcome, LocalRun } from '../../executor/port/local-executor.ts'
-import { isTable } from '../../protocol/field-checks.ts'
+import { isTable, type Fields } from '../../protocol/field-checks.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { MAX_KEYS } from '../../protocol/tool-limits.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
@@ -41,12 +41,14 @@ const MAX_DROPPED = 4 * MAX_KEYS
 
 type OfRun<E extends RunRecordEvent['event']> = Extract<RecordLine, { event: E }>
 
+const ownOf = (table: Fields, name: string): unknown => (Object.hasOwn(table, name) ? table[name] : undefined)
+
 /** The first field in which two values differ; null: in none. */
 export const firstDifference = (recorded: unknown, replayed: unknown, field = ''): Omit<Difference, 'run'> | null => {
   if (!isTable(recorded) || !isTable(replayed))
     return JSON.stringify(recorded) === JSON.stringify(replayed) ? null : { field, recorded, replayed }
   for (const name of new Set([...Object.keys(replayed), ...Object.keys(recorded)])) {
-    const found = firstDifference(recorded[name], replayed[name], field === '' ? name : `${field}.${name}`)
+    const found = firstDifference(ownOf(recorded, name), ownOf(replayed, name), field === '' ? name : `${field}.${name}`)
     if (found !== null) return found
   }
   return null
@@ -135,6 +137,7 @@ export class Replay {
         if (played.end !== null) throw misplaced('this run has begun already')
         return start(played, line)
       case 'refused':
+        if (played.end !== null) throw misplaced('this run has begun already')
         return refuse(played.run, line)
       case 'ended':
         if (played.end === null) throw misplaced('this run has not begun')
@@ -155,6 +158,7 @@ export class Replay {
       return ofRun(line.run, firstDifference(line.part, run.part(line.stream, line.from, line.max)))
     }
     const { view, result, text_sha256, of_dropped } = line
+    if (of_dropped && !this.#dropped.has(line.run)) throw misplaced('the text of this run was not dropped')
     if (of_dropped && dropped === null) return this.#leave()
     this.#results += 1
     const replayed = run.result(view, of_dropped && dropped !== null ? dropped : run.text)

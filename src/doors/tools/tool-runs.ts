@@ -44,6 +44,8 @@ export class ToolRuns {
   readonly #prefix = `run_${randomBytes(4).toString('hex')}_`
   /** The oldest first. */
   readonly #runs = new Map<string, ToolRun>()
+  /** Those that have ended, in that order: one that ran for long is known for as long as others. */
+  readonly #ended = new Set<ToolRun>()
   readonly #closing = new AbortController()
   #count = 0
   #underWay = 0
@@ -83,6 +85,7 @@ export class ToolRuns {
     void this.#execute(run, key, refusal).finally(() => {
       this.#underWay -= 1
       this.#waitingBytes -= request.stdin.length
+      this.#ended.add(run)
       this.#forgetOld()
     })
     return run
@@ -153,13 +156,11 @@ export class ToolRuns {
   }
 
   #forgetOld(): void {
-    const ended = this.all.filter(({ over }) => over)
-    let bytes = ended.reduce((sum, { size }) => sum + size, 0)
-    let left = ended.length
-    for (const run of ended) {
-      if (left <= MAX_ENDED && bytes <= MAX_ENDED_BYTES) return
+    let bytes = [...this.#ended].reduce((sum, { size }) => sum + size, 0)
+    for (const run of this.#ended) {
+      if (this.#ended.size <= MAX_ENDED && bytes <= MAX_ENDED_BYTES) return
+      this.#ended.delete(run)
       this.#runs.delete(run.id)
-      left -= 1
       bytes -= run.size
       run.dropText()
     }

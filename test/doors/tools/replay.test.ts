@@ -308,3 +308,19 @@ test('a record that ends before its runs, or says that it has not everything, is
   assert.equal(cut.status, 0)
   assert.match(cut.stdout, /1 run without an end.*\n.*has not everything\n.*2 results of 1 run/)
 })
+
+test('a result with a field that only its record has, or that claims to be of text dropped before, is not taken for the same', async () => {
+  const lines = linesOf(await recordOf())
+  const last = lines.findLastIndex(({ event }) => event === 'result')
+  const withResult = (change: (line: Record<string, unknown>) => void): RecordLine[] =>
+    lines.map((line, at) => {
+      const text = JSON.stringify(line)
+      const copy = JSON.parse(text) as Record<string, unknown>
+      if (at === last) change(copy)
+      return copy as unknown as RecordLine
+    })
+  const odd = withResult((line) => (line['result'] = JSON.parse('{"__proto__":{},' + JSON.stringify(line['result']).slice(1))))
+  assert.deepEqual((await replayOf(odd)).difference?.field, '__proto__')
+  const claimed = withResult((line) => Object.assign(line, { of_dropped: true, result: {} }))
+  await assert.rejects(replayOf(claimed), { code: 'bad_request' })
+})
