@@ -90,7 +90,9 @@ test('keys: x twice aborts what is shown, p pauses an agent, ^C ends the host an
   const waits = agent(place, 'Codex', 'echo', 'waited')
   await tmux.shows(/^\[… Codex is paused: a command of it waits\]$/)
   assert.equal(waits.stdout, '')
-  await tmux.press('p', '1')
+  await tmux.press('p')
+  await tmux.shows(/^ 1 resume Codex/)
+  await tmux.press('1')
   assert.equal((await waits.ended).stdout, 'waited\n')
 
   const last = agent(place, 'Codex', 'sh', '-c', 'echo lasts; sleep 600')

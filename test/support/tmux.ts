@@ -76,8 +76,9 @@ export class Tmux {
     return lines
   }
 
-  async press(...keys: string[]): Promise<void> {
-    for (const key of keys) await this.#do('send-keys', '-t', '0', key)
+  /** One key, as tmux names it; the next only when it has shown its effect: two at once are a paste. */
+  async press(key: string): Promise<void> {
+    await this.#do('send-keys', '-t', '0', key)
   }
 
   /** A variable of the pane, such as `pane_title`. */
