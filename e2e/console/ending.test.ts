@@ -77,7 +77,7 @@ test('a slow command holds up no other; screen and transcript have the order of 
   assert.equal(host.stdout.includes('$ echo'), false, 'the screen still has the slow one')
   await writeFile(gate, 'slow ends\n')
   assert.equal((await slow.ended).stdout, 'slow begins\nslow ends\n')
-  await host.printed(/of three\n\n/)
+  for (const name of ['one', 'two', 'three']) await host.printed(new RegExp(`^\\| of ${name}\n\n`, 'm'))
   const shown = [...host.stdout.matchAll(/^\[.*Z\] (\w+):/gm)].map(([, name]) => name)
   assert.equal(shown[0], 'Slow')
   assert.deepEqual(shown.toSorted(), ['Slow', 'one', 'three', 'two'])
