@@ -83,6 +83,15 @@ class ConsoleTools {
   }
 
   async exec(given: unknown, context: ServerContext): Promise<CallToolResult> {
+    try {
+      return await this.#transport.working(context.mcpReq.id, async () => this.#exec(given, context))
+    } catch (error) {
+      if (!isAppError(error)) throw error
+      return refusal(`${error.code}: ${error.message}`)
+    }
+  }
+
+  async #exec(given: unknown, context: ServerContext): Promise<CallToolResult> {
     const checked = checkWith<z.infer<typeof INPUT>>(INPUT, given)
     if ('error' in checked) return refusal(checked.error.message)
     const { dir, argv, stdin, timeout, clear_env } = checked.value
@@ -102,9 +111,6 @@ class ConsoleTools {
       const reply = await caller.run(request, call.signal)
       await this.#transport.answering(context.mcpReq.id, call.signal)
       return reply === null ? answer(NO_HOST, true) : answer(reply, reply.exit !== 0 || reply.error !== undefined)
-    } catch (error) {
-      if (!isAppError(error)) throw error
-      return refusal(`${error.code}: ${error.message}`)
     } finally {
       clearInterval(told)
       leave()

@@ -1,4 +1,5 @@
 import type { Readable, Writable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 
 import {
   isJSONRPCErrorResponse,
@@ -10,7 +11,7 @@ import {
 } from '@modelcontextprotocol/server'
 
 import type { Clock } from '../../base/clock.ts'
-import { ERROR_TABLE } from '../../base/errors.ts'
+import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { LineSplitter, type Line } from '../../protocol/lines.ts'
@@ -29,11 +30,20 @@ const MAX_ANSWERS = 4
 /** Characters of an id that are repeated to whoever sent no request. */
 const MAX_ID = 256
 
-/** What ends runs gives memory back, and is never one call too many. */
+/** What ends runs gives memory back: small calls of it have as many places again. */
 const ENDS_RUNS = 'exec_kill'
+const MAX_ENDING_BYTES = 4_096
+/** Answered when the connection ends, and never before. */
+const STAYS = 'subscriptions/listen'
+/** Messages after which the answers to them are made, so that a reader who falls behind holds up the next ones. */
+const MESSAGES_AT_ONCE = 64
 
 interface InFlight {
   readonly bytes: number
+  readonly stays: boolean
+  /** A tool is at work on it, which holds what came with it. */
+  works: boolean
+  cancelled: boolean
   /** Set while its answer is made. */
   leave: (() => void) | null
 }
@@ -55,6 +65,8 @@ export class LineTransport implements Transport {
   readonly #calls = new Map<RequestId, InFlight>()
   readonly #ended = Promise.withResolvers<void>()
   #bytes = 0
+  /** How many of the calls stay. */
+  #staying = 0
   #closed = false
 
   constructor(components: { readonly input: Readable; readonly output: Writable; readonly clock: Clock }) {
@@ -75,9 +87,9 @@ export class LineTransport implements Transport {
     this.#read().then(this.#ended.resolve, this.#ended.resolve)
   }
 
-  /** Resolves when it was handed on, or nobody takes it. */
+  /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of no progress. */
   async send(message: JSONRPCMessage): Promise<void> {
-    if (this.#closed) return
+    if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && message.method === 'notifications/progress')) return
     this.#output.write(`${JSON.stringify(message)}\n`)
     if (isJSONRPCResultResponse(message) || isJSONRPCErrorResponse(message)) this.#settle(message.id)
   }
@@ -90,6 +102,19 @@ export class LineTransport implements Transport {
     this.#drained.wake()
     this.#ended.resolve()
     this.onclose?.()
+  }
+
+  /** Does the work of a tool on this call, which counts until then. Throws `bad_request` where it was cancelled before. */
+  async working<T>(id: RequestId, work: () => Promise<T>): Promise<T> {
+    const call = this.#calls.get(id)
+    if (call === undefined) throw new AppError('bad_request', 'it was cancelled before it began')
+    call.works = true
+    try {
+      return await work()
+    } finally {
+      call.works = false
+      if (call.cancelled && this.#calls.get(id) === call) this.#settle(id)
+    }
   }
 
   /** Resolves when the answer to this call may be made; only a few are at once, and none while others wait for their reader. Throws the signal's reason. */
@@ -110,7 +135,7 @@ export class LineTransport implements Transport {
 
   /** Resolves when everything that was asked is answered, and taken. */
   async settled(): Promise<void> {
-    while (this.#calls.size > 0) await this.#idle.next()
+    while (this.#isAsked) await this.#idle.next()
     while (!this.#closed && this.#output.writableLength > 0) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
   }
 
@@ -118,11 +143,21 @@ export class LineTransport implements Transport {
     return !this.#closed && this.#output.writableLength > MAX_MCP_BACKLOG
   }
 
+  get #isAsked(): boolean {
+    return this.#calls.size > this.#staying
+  }
+
   async #read(): Promise<void> {
     const lines = new LineSplitter({ max: MAX_MCP_MESSAGE })
+    let taken = 0
     for await (const chunk of this.#input as AsyncIterable<Buffer>) {
-      for (const line of lines.push(chunk)) this.#take(line)
-      while (this.#isBehind) await this.#drained.next()
+      for (const line of lines.push(chunk)) {
+        this.#take(line)
+        taken += 1
+        // What needs no waiting is answered in this turn.
+        if (taken % MESSAGES_AT_ONCE === 0) await setImmediate()
+        while (this.#isBehind) await this.#drained.next()
+      }
     }
     const rest = lines.rest()
     if (rest !== null) this.#take(rest)
@@ -146,13 +181,14 @@ export class LineTransport implements Transport {
     if (isJSONRPCRequest(message)) {
       const problem = this.#problemOf(message, bytes)
       if (problem !== null) return this.#refuse(message.id, ...problem)
-      this.#calls.set(message.id, { bytes, leave: null })
+      const stays = message.method === STAYS
+      this.#calls.set(message.id, { bytes, stays, works: false, cancelled: false, leave: null })
+      if (stays) this.#staying += 1
       this.#bytes += bytes
     } else if (isJSONRPCNotification(message)) {
       this.onmessage?.(message)
-      // Whoever cancels a call gets no answer to it.
       const cancelled = message.method === 'notifications/cancelled' ? message.params?.['requestId'] : undefined
-      if (typeof cancelled === 'string' || typeof cancelled === 'number') this.#settle(cancelled)
+      if (typeof cancelled === 'string' || typeof cancelled === 'number') this.#cancel(cancelled)
       return
     } else if (!isJSONRPCResultResponse(message) && !isJSONRPCErrorResponse(message))
       return this.#refuse(idOf(message), INVALID_REQUEST, 'this is no request, notification or response of JSON-RPC 2.0')
@@ -162,7 +198,8 @@ export class LineTransport implements Transport {
   #problemOf(message: Extract<JSONRPCMessage, { method: string; id: RequestId }>, bytes: number): [code: number, text: string] | null {
     if (this.#calls.has(message.id)) return [INVALID_REQUEST, 'the id is that of a request that is not answered yet']
     const isFull = this.#calls.size >= MAX_MCP_CALLS || this.#bytes + bytes > MAX_MCP_CALL_BYTES
-    if (!isFull || message.params?.['name'] === ENDS_RUNS) return null
+    const endsRuns = message.method === 'tools/call' && message.params?.['name'] === ENDS_RUNS && bytes <= MAX_ENDING_BYTES
+    if (!isFull || (endsRuns && this.#calls.size < 2 * MAX_MCP_CALLS)) return null
     return [TOO_MANY, `${this.#calls.size} calls are not answered yet, and no more may be: wait for their answers, or cancel some`]
   }
 
@@ -170,13 +207,22 @@ export class LineTransport implements Transport {
     if (!this.#closed) this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } })}\n`)
   }
 
+  /** Whoever cancels a call gets no answer to it; but what it holds counts until its tool is done. */
+  #cancel(id: RequestId): void {
+    const call = this.#calls.get(id)
+    if (call === undefined) return
+    call.cancelled = true
+    if (!call.works) this.#settle(id)
+  }
+
   #settle(id: RequestId | undefined): void {
     const call = id === undefined ? undefined : this.#calls.get(id)
     if (id === undefined || call === undefined) return
     this.#calls.delete(id)
     this.#bytes -= call.bytes
+    if (call.stays) this.#staying -= 1
     call.leave?.()
-    if (this.#calls.size === 0) this.#idle.wake()
+    if (!this.#isAsked) this.#idle.wake()
   }
 }
 

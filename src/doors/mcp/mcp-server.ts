@@ -8,6 +8,8 @@ import type { Tool, ToolCall, ToolContext } from './tool.ts'
 import type { ToolSource } from './tool-source.ts'
 
 export interface McpServerComponents extends ToolContext {
+  /** Does the work on this request, which counts until then. Throws `bad_request` where it was cancelled before. */
+  working<T>(id: string | number, work: () => Promise<T>): Promise<T>
   /** Resolves when an answer to this request may be made: its reader takes what there is. */
   answering(id: string | number, signal: AbortSignal): Promise<void>
 }
@@ -57,10 +59,13 @@ const register = (server: McpServer, tool: Tool, components: McpServerComponents
   const config = { title, description, inputSchema: unchecked(input), outputSchema: output, annotations }
   return server.registerTool(name, config, async (given: unknown, context: ServerContext) => {
     const call = callOf(context)
+    const { id } = context.mcpReq
     try {
-      const answer = await tool.call(given, components, call)
-      await components.answering(context.mcpReq.id, call.signal)
-      return resultOf(await answer())
+      return await components.working(id, async () => {
+        const answer = await tool.call(given, components, call)
+        await components.answering(id, call.signal)
+        return resultOf(await answer())
+      })
     } catch (error) {
       return refusalOf(error)
     }

@@ -42,8 +42,9 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
   const answering = transport.answering.bind(transport)
+  const working = async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work)
   const { answerWithinMs, offer } = init
-  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering }, offer), {
+  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering, working }, offer), {
     transport,
     onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
   })

@@ -1,15 +1,17 @@
-import { MAX_KEYS } from '../../protocol/tool-limits.ts'
+import { BoundedSet } from '../../base/bounded.ts'
+import { MAX_JOURNAL_KEYS, MAX_KEYS } from '../../protocol/tool-limits.ts'
 import type { ToolRun } from './tool-run.ts'
 
 /** Which run a key stands for, so that a call that is repeated runs nothing again. */
 export class KeyedRuns {
   /** The oldest first. */
   readonly #runs = new Map<string, ToolRun>()
-  #dropped = false
+  /** Keys of this server that are only in the journal, the oldest first: as many as are known of one. */
+  readonly #dropped = new BoundedSet<string>({ max: MAX_JOURNAL_KEYS })
 
-  /** Keys of this server are only in the journal. */
-  get hasDropped(): boolean {
-    return this.#dropped
+  /** The run of this key is only in the journal. */
+  hasDropped(key: string): boolean {
+    return this.#dropped.has(key)
   }
 
   /** Null: it is not remembered. */
@@ -19,11 +21,12 @@ export class KeyedRuns {
 
   keep(key: string, run: ToolRun): void {
     this.#runs.set(key, run)
+    this.#dropped.delete(key)
     if (this.#runs.size <= MAX_KEYS) return
     const oldest = [...this.#runs].find(([, { over }]) => over)
     if (oldest === undefined) return
     this.#runs.delete(oldest[0])
-    this.#dropped = true
+    this.#dropped.add(oldest[0])
   }
 
   /** The key does not stand for this run. */

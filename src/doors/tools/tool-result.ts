@@ -79,6 +79,12 @@ export interface ToolAnswer {
   readonly foreign: readonly string[]
 }
 
+/** What a target says of a run is its own text, as what a program writes is. */
+const foreignIn = ({ stdout, stderr, target, denial_reason, denial_detail, launch_error, interruption }: ToolResult): string[] => {
+  const said = target === null ? [] : [denial_reason, denial_detail, launch_error?.message ?? null, interruption]
+  return [stdout, stderr, ...said.filter((text) => text !== null)]
+}
+
 /**
  * A result that the caller can use is no error, a command that failed among them. One of `exec` is where its command
  * failed, as callers of its elder namesakes expect.
@@ -90,5 +96,5 @@ export const answerOf = (result: ToolResult): ToolAnswer => ({
     result.launch_error !== null ||
     result.state === 'interrupted' ||
     (result.operation === 'exec' && result.state === 'ended' && !result.success),
-  foreign: [result.stdout, result.stderr],
+  foreign: foreignIn(result),
 })

@@ -131,7 +131,7 @@ export class ToolRuns {
 
   /** False: no earlier server has begun a run with this key. Throws `conflict` where it was for another command. */
   async #recall(run: ToolRun, key: string): Promise<boolean> {
-    const known = await this.#components.executor.recall(key, { fresh: this.#keyed.hasDropped })
+    const known = await this.#components.executor.recall(key, { fresh: this.#keyed.hasDropped(key) })
     if (known === null) return false
     if (known.call_sha256 === run.requestHash) {
       await recallInto(run, known)

@@ -28,8 +28,12 @@ export class LocalJournal {
   async recall(keySha256: string, { fresh }: { readonly fresh: boolean }): Promise<RecalledRun | null> {
     const path = this.#journal?.path
     if (path === undefined) return null
-    if (fresh || this.#recalled === null) this.#recalled = recallRuns(path)
     try {
+      const before = (this.#recalled ??= recallRuns(path))
+      const known = (await before).get(keySha256) ?? null
+      if (!fresh || (known !== null && known.end.kind !== 'none')) return known
+      // Whoever comes first reads, and the others wait for that.
+      if (this.#recalled === before) this.#recalled = recallRuns(path)
       return (await this.#recalled).get(keySha256) ?? null
     } catch (error) {
       this.#recalled = null

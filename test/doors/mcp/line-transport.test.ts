@@ -29,7 +29,8 @@ const between = async (t?: Pick<TestContext, 'after'>, output: Writable = new Pa
   const looked = async (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
   const give = async (...lines: (object | string)[]): Promise<void> => {
     for (const line of lines) input.write(`${typeof line === 'string' ? line : JSON.stringify(line)}\n`)
-    await looked()
+    // Some are looked at in one turn, and the next ones in another.
+    for (let turn = 0; turn <= lines.length / 64; turn++) await looked()
   }
   return { transport, input, output, came, said, give, looked }
 }
@@ -88,6 +89,65 @@ test('more calls than may be are refused, but never what ends runs, and a cancel
   await give(cancel(4), call(10_002, 'exec_status'))
   assert.deepEqual(said(), [])
   assert.deepEqual(came.at(-1), call(10_002, 'exec_status'))
+})
+
+test('what ends runs has places of its own, but not for what is large or only called so', async (t) => {
+  const { give, said } = await between(t)
+  await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'exec_status')))
+  await give(request(10_000, 'tools/call', { name: 'exec_kill', _meta: { progressToken: 'x'.repeat(5_000) } }))
+  await give(request(10_001, 'tools/list', { name: 'exec_kill' }))
+  await give(...Array.from({ length: MAX_MCP_CALLS + 1 }, (_one, id) => call(20_000 + id, 'exec_kill')))
+  assert.deepEqual(codes(said()), [
+    [10_000, -32008],
+    [10_001, -32008],
+    [20_000 + MAX_MCP_CALLS, -32008],
+  ])
+})
+
+test('a cancelled call counts until its tool is done with it, and is none when it was cancelled before', async (t) => {
+  const { transport, give, said } = await between(t)
+  await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'write_file')))
+  const work = Promise.withResolvers<void>()
+  const works = transport.working(3, async () => work.promise)
+  await give(cancel(3), call(10_000, 'write_file'))
+  assert.deepEqual(codes(said()), [[10_000, -32008]])
+  work.resolve()
+  await works
+  await give(call(10_001, 'write_file'), cancel(10_001))
+  assert.deepEqual(said(), [])
+  await assert.rejects(
+    transport.working(10_001, async () => assert.fail('it was done')),
+    { code: 'bad_request' },
+  )
+})
+
+test('a client that reads nothing is told of no progress', async (t) => {
+  const output = new Writable({ write: () => undefined })
+  const { transport } = await between(t, output)
+  const note = { jsonrpc: '2.0' as const, method: 'notifications/progress', params: { progressToken: 'x'.repeat(100_000), progress: 1 } }
+  for (let count = 0; count < 100; count++) await transport.send(note)
+  assert.ok(output.writableLength < MAX_MCP_BACKLOG + 2 * 100_000)
+})
+
+test('many small questions with large answers are asked no faster than their answers are read', async (t) => {
+  const output = new Writable({ write: () => undefined })
+  const { transport, input, looked } = await between(t, output)
+  const text = 'x'.repeat(100_000)
+  Object.assign(transport, {
+    onmessage: (message: { id: number }) =>
+      void Promise.resolve().then(async () => transport.send({ jsonrpc: '2.0', id: message.id, result: { text } })),
+  })
+  for (let id = 0; id < 2_000; id++) input.write(`${JSON.stringify(request(id, 'tools/list'))}\n`)
+  for (let turn = 0; turn < 100; turn++) await looked()
+  assert.ok(output.writableLength < 10 * MAX_MCP_BACKLOG)
+})
+
+test('a request that is answered at the end alone keeps nothing from ending', async (t) => {
+  const { transport, give } = await between(t)
+  await give(request(1, 'subscriptions/listen'), request(2))
+  const settled = transport.settled()
+  await transport.send({ jsonrpc: '2.0', id: 2, result: {} })
+  await settled
 })
 
 test('a client that reads nothing is read no more, and no answer is made for it', async (t) => {
