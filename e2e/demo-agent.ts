@@ -1,4 +1,4 @@
-import { writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { Client, type CallToolResult } from '@modelcontextprotocol/client'
@@ -11,7 +11,9 @@ import type { Stage } from './stage.ts'
 
 const configure = async (directory: string): Promise<string> => {
   const file = join(directory, 'agent.toml')
-  const roots = `[[security.allowed_roots]]\npath = ${JSON.stringify(directory)}`
+  const files = join(directory, 'files')
+  await mkdir(files, { recursive: true })
+  const roots = `[[security.allowed_roots]]\npath = ${JSON.stringify(files)}`
   const lines = [`audit = { path = ${JSON.stringify(join(directory, 'agent.jsonl'))} }`, '[security]', 'allow_targets = ["bob"]', roots]
   await writeFile(file, lines.join('\n'), { mode: 0o600 })
   return file

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
 import { chmod, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
@@ -55,11 +56,14 @@ test('--init writes over nothing, and no configuration that its agent could writ
   assert.match(again.stderr, /is there already and stays as it is; name another by --config/)
   assert.equal(await readFile(config, 'utf8'), before)
   await symlink(work, join(dir, 'link'))
+  await mkdir(join(home, '.x0x', 'below'), { recursive: true })
   const refusals: readonly (readonly [RegExp, ...string[]])[] = [
     [/where the agent may write/, home],
     [/where the agent may write/, '/'],
     [/where the agent may write/, work, '--config', join(work, 'mcp.toml')],
     [/where the agent may write/, work, '--config', join(dir, 'link', 'below', 'mcp.toml')],
+    [/could read the keys of x0x/, join(home, '.x0x', 'below'), '--config', join(dir, 'mcp.toml')],
+    [/could read the keys of x0x/, home, '--config', join(dir, 'mcp.toml')],
     [/is no directory/, join(dir, 'none')],
     [/is no directory/, config],
   ]
@@ -68,6 +72,40 @@ test('--init writes over nothing, and no configuration that its agent could writ
     assert.deepEqual([status, stdout], [2, ''], directory)
     assert.match(stderr, pattern)
   }
+})
+
+test('no server begins whose agent could write its configuration or its journal, and --check says so', async (t) => {
+  const { dir, work, x0x } = await placeOf(t)
+  const config = join(dir, 'mcp.toml')
+  assert.equal(x0x('--init', work, '--config', config).status, 0)
+  const text = await readFile(config, 'utf8')
+  const [inside, link] = [join(work, 'mcp.toml'), join(dir, 'link.toml')]
+  await writeFile(inside, text, { mode: 0o600 })
+  await symlink(inside, link)
+  const journal = join(dir, 'journal.toml')
+  await writeFile(journal, text.replace(join(dir, 'mcp.log'), join(work, 'mcp.log')), { mode: 0o600 })
+  for (const file of [inside, link, journal])
+    for (const flags of [['--check'], ['--whoami', 'a']]) {
+      const { status, stdout, stderr } = x0x(...flags, '--config', file)
+      assert.equal(status, 2, file)
+      assert.match(stdout + stderr, /is below .*, where the agent may write/)
+    }
+  // Who may write nothing changes nothing.
+  await writeFile(inside, text.replace('allow_write = true', 'allow_write = false'), { mode: 0o600 })
+  assert.equal(x0x('--check', '--config', inside).status, 0)
+})
+
+test('--init says so when what it writes for the runtime is where the agent may write', async (t) => {
+  const { dir, work } = await placeOf(t)
+  const toFile = (file: string) => {
+    const output = openSync(file, 'w')
+    const args = [X0X, 'mcp', '--init', work, '--config', join(dir, `${basename(file)}.toml`)]
+    const { stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', stdio: ['ignore', output, 'pipe'] })
+    closeSync(output)
+    return stderr
+  }
+  assert.match(toFile(join(work, '.mcp.json')), /could have its runtime start another program the next time/)
+  assert.doesNotMatch(toFile(join(dir, 'b.json')), /another program/)
 })
 
 test('--init leaves no configuration that nothing would be served with', async (t) => {

@@ -41,7 +41,7 @@ export const MAX_JOURNAL_KEYS = 10_000
 export const PROGRESS_MS = 5_000
 /** One message of a client, as a line. */
 export const MAX_MCP_MESSAGE = 4 * 1024 * 1024
-/** Calls of one client that are not answered yet, and bytes of their messages; more are refused. Ending a run is never refused among these. */
+/** Calls of one client that are not answered yet, and bytes of their messages; more are refused. Small calls that end a run have as many places again. */
 export const MAX_MCP_CALLS = 4_096
 export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024
 /** How long a client that says nothing more may take for the last answers. */

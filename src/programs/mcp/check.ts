@@ -2,11 +2,13 @@ import type { Environment } from '../../base/environment.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
 import { inspectRexd, rexdFindings } from '../../doctor/rexd-check.ts'
 import type { McpFlags } from './flags.ts'
+import { writableRules } from './own-files.ts'
 
 const TOPIC = 'configuration'
 
 /** Says what is wrong with a configuration, or what it grants; answers the exit status. */
 export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: Environment): Promise<number> => {
-  const inspection = await inspectRexd(flags.config, env, { http: false })
+  const found = await inspectRexd(flags.config, env, { http: false })
+  const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config)] }
   return reportFindings(rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) }), flags)
 }

@@ -1,4 +1,4 @@
-import { existsSync, realpathSync, statSync } from 'node:fs'
+import { fstatSync, readlinkSync, realpathSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
@@ -6,8 +6,9 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
-import { namesBelow } from '../../policy/local/authorize.ts'
+import { dataDirOf, instanceChoice } from '../../local-api/paths.ts'
 import type { McpFlags } from './flags.ts'
+import { standsIn } from './own-files.ts'
 
 /** Commands that read no file which an agent could write, and take no argument from it. */
 const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]
@@ -59,8 +60,10 @@ const rootOf = (directory: string): string => {
   throw new AppError('bad_config', `--init: ${resolve(directory)} is no directory; make it, or name another`)
 }
 
-/** Where a path leads whose end is not made yet. */
-const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
+const realpathOr = (path: string): string => attempt(() => realpathSync(path)) ?? path
+
+/** The file that standard output is written to; null: it is none. */
+const outputFile = (): string | null => attempt(() => (fstatSync(1).isFile() ? readlinkSync('/proc/self/fd/1') : null))
 
 const write = async (path: string, text: string): Promise<void> => {
   try {
@@ -84,8 +87,14 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   const path = resolve(config ?? firstConfig(root, env))
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
   // Who can write it can grant itself anything.
-  if (namesBelow(leadsTo(path), root) !== null)
+  if (standsIn(path, root))
     throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
+  const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
+  if (standsIn(keys, root) || standsIn(root, realpathOr(keys)))
+    throw new AppError(
+      'bad_config',
+      `--init: the agent could read the keys of x0x in ${keys}; name a directory that has nothing to do with it`,
+    )
   await write(path, configText(root, journal))
   try {
     await loadRexdConfig(path, env)
@@ -101,6 +110,11 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
       '',
     ].join('\n'),
   )
+  const output = outputFile()
+  if (output !== null && standsIn(output, root))
+    process.stderr.write(
+      `${output} is below ${root}, where the agent may write: it could have its runtime start another program the next time. Keep it where the agent cannot write.\n`,
+    )
   process.stdout.write(entryText(whoami, path))
   return 0
 }

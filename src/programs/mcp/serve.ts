@@ -1,5 +1,6 @@
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
+import { AppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
@@ -10,6 +11,7 @@ import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
 import { plainOffer, ruleOffer } from './offer.ts'
+import { writableRules } from './own-files.ts'
 import { RecordFile } from './record-file.ts'
 
 /** What tools can carry: nothing outlives them, and none has a terminal. */
@@ -23,6 +25,8 @@ const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> 
 export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: Environment): Promise<number> => {
   const { whoami, config: file, answerWithinMs, record: path, rules } = flags
   const { config, warnings } = await loadRexdConfig(file, env)
+  const [problem] = writableRules(config)
+  if (problem !== undefined) throw new AppError('bad_config', problem)
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
   const ending = new AbortController()

@@ -1,0 +1,23 @@
+import { existsSync, realpathSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+
+import type { RexdConfig } from '../../config/rexd-config.ts'
+import { namesBelow } from '../../policy/local/authorize.ts'
+
+/** Where a path leads whose end is not made yet. */
+const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
+
+/** True when a path, which need not be there, is a directory or stands below it. `directory`: as links lead to it. */
+export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), directory) !== null
+
+/** What the agent could grant itself, or take out of the journal, by writing files that it may write; one text for each. */
+export const writableRules = ({ path, audit_path, policy }: Pick<RexdConfig, 'path' | 'audit_path' | 'policy'>): string[] => {
+  const { roots, granted } = policy
+  if (!granted.has('fs.write')) return []
+  return [path, ...(audit_path === null ? [] : [audit_path])].flatMap((file) => {
+    const root = roots.find(({ real }) => standsIn(file, real))
+    return root === undefined
+      ? []
+      : [`${file} is below ${root.path}, where the agent may write: put it elsewhere, or set security.allow_write to false`]
+  })
+}
