@@ -1,3 +1,4 @@
+import { isAppError } from '../../base/errors.ts'
 import { MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
 import { LineReader } from '../read-lines.ts'
 import { openTranscript, readTranscript } from './read-transcript.ts'
@@ -33,9 +34,19 @@ const summaryOf = async (directory: string, name: string): Promise<TranscriptSum
   }
 }
 
+/** A console removes the oldest when it begins. */
+const ifRemoved = (error: unknown): null => {
+  if (isAppError(error, 'not_found')) return null
+  throw error
+}
+
 /** The newest transcripts, newest first. A missing directory has none; throws `loose_permissions`. */
 export const listTranscripts = async (directory: string, count: number): Promise<TranscriptSummary[]> => {
   const summaries: TranscriptSummary[] = []
-  for (const name of (await transcriptNames(directory)).slice(0, count)) summaries.push(await summaryOf(directory, name))
+  for (const name of await transcriptNames(directory)) {
+    if (summaries.length >= count) break
+    const summary = await summaryOf(directory, name).catch(ifRemoved)
+    if (summary !== null) summaries.push(summary)
+  }
   return summaries
 }

@@ -12,6 +12,7 @@ import * as fc from 'fast-check'
 import { followTranscript } from '../../../src/audit/transcripts/follow-transcript.ts'
 import { listTranscripts } from '../../../src/audit/transcripts/list-transcripts.ts'
 import { readTranscript, type TranscriptLine } from '../../../src/audit/transcripts/read-transcript.ts'
+import { searchTranscripts } from '../../../src/audit/transcripts/search-transcripts.ts'
 import { TranscriptWriter } from '../../../src/audit/transcripts/transcript-writer.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { parseEntry } from '../../../src/protocol/transcript-entry.ts'
@@ -206,6 +207,25 @@ test('what is appended is followed, behind a torn line that its writer took back
   await appendFile(join(directory, `${LATER}.jsonl`), `nonsense\n${JSON.stringify(entry({ output: 'd' }))}\n`)
   await until(() => seen.length === 5)
   assert.deepEqual(seen, ['a', 'b', 'c', 'it is not JSON', 'd'])
+})
+
+test('a transcript that is removed while others are searched or listed keeps nobody from those', async (t) => {
+  const directory = await transcriptsDirectory(t)
+  const paths = await Promise.all(
+    [NAME, LATER, '2026-05-21-09:55:00'].map((name) => transcriptOf(directory, name, [entry({ output: 'needle\n' })])),
+  )
+  const found: string[] = []
+  for await (const { transcript } of searchTranscripts(directory, { text: 'needle', ignoreCase: false, name: null })) {
+    found.push(transcript)
+    await rm(paths[1]!, { force: true })
+  }
+  assert.deepEqual(found, ['2026-05-21-09:55:00', NAME])
+  const named = searchTranscripts(directory, { text: 'needle', ignoreCase: false, name: LATER })
+  await assert.rejects(async () => named.next(), { code: 'not_found' })
+  const listing = listTranscripts(directory, 2)
+  await rm(paths[0]!)
+  // With the one that is removed or without it.
+  assert.equal((await listing)[0]?.name, '2026-05-21-09:55:00')
 })
 
 test('reading stops when its signal does', async (t) => {

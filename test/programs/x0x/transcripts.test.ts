@@ -135,7 +135,14 @@ test('a text is found wherever it stands, each line once, and the place is told'
     `${NAME}:2 output:2  Codex  needle needle`,
     `${NAME}:2 output:5  Codex  the needle`,
   ])
-  assert.match((await transcripts(dir, 'search', '-i', 'NEEDLE', NAME)).stdout, new RegExp(`^${NAME}:1 whoami:1`))
+  assert.equal(
+    (await transcripts(dir, 'search', '-i', 'NEEDLE', NAME, '-n', '1')).stdout,
+    `${NAME}:1 whoami:1  Needle  Needle\n`,
+    'as it stands there',
+  )
+  const second = '2026-05-21-09:42:19'
+  await transcriptOf(dir, second, [entry({ output: `${'İ'.repeat(300)} Straße ONE\n` })])
+  assert.match((await transcripts(dir, 'search', '-i', 'straße one', second)).stdout, / Straße ONE\n$/)
   const json = JSON.parse((await transcripts(dir, 'search', 'needle', '-n', '2', '--json')).stdout) as {
     matches: object[]
     truncated: boolean
