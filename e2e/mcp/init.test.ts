@@ -90,6 +90,8 @@ test('no server begins whose agent could write its configuration or its journal,
       assert.equal(status, 2, file)
       assert.match(stdout + stderr, /is below .*, where the agent may write/)
     }
+  const recorded = x0x('--whoami', 'a', '--config', config, '--record', join(work, 'record.jsonl'))
+  assert.deepEqual([recorded.status, /record.jsonl is below .*, where the agent may write/.test(recorded.stderr)], [2, true])
   // Who may write nothing changes nothing.
   await writeFile(inside, text.replace('allow_write = true', 'allow_write = false'), { mode: 0o600 })
   assert.equal(x0x('--check', '--config', inside).status, 0)

@@ -189,6 +189,6 @@ export const checkHost: Tool = tool({
       workspace_roots: grant.workspace_roots,
       limits: grant.limits,
     }
-    return () => ({ result, isError: false, foreign: [] })
+    return () => ({ result, isError: false, foreign: problem === null ? [] : [problem.message] })
   },
 })

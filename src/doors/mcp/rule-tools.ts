@@ -148,7 +148,7 @@ const refreshTool = (rules: TargetRules): Tool =>
       const problem = changed === null ? 'it has not answered yet; ask again' : rules.known.problem
       const tools = commands.map(({ name }) => name)
       const result = { target: rules.target, changed: changed === true, tools, left_out, problem: problem && shownLine(problem) }
-      return () => ({ result, isError: problem !== null, foreign: [] })
+      return () => ({ result, isError: problem !== null, foreign: result.problem === null ? [] : [result.problem] })
     },
   })
 

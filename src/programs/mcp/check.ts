@@ -9,6 +9,6 @@ const TOPIC = 'configuration'
 /** Says what is wrong with a configuration, or what it grants; answers the exit status. */
 export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: Environment): Promise<number> => {
   const found = await inspectRexd(flags.config, env, { http: false })
-  const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config)] }
+  const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config, null)] }
   return reportFindings(rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) }), flags)
 }

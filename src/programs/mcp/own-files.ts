@@ -10,11 +10,18 @@ const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path)
 /** True when a path, which need not be there, is a directory or stands below it. `directory`: as links lead to it. */
 export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), directory) !== null
 
-/** What the agent could grant itself, or take out of the journal, by writing files that it may write; one text for each. */
-export const writableRules = ({ path, audit_path, policy }: Pick<RexdConfig, 'path' | 'audit_path' | 'policy'>): string[] => {
+/**
+ * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
+ * `record`: the file of its record, null where there is none.
+ */
+export const writableRules = (
+  { path, audit_path, policy }: Pick<RexdConfig, 'path' | 'audit_path' | 'policy'>,
+  record: string | null,
+): string[] => {
   const { roots, granted } = policy
   if (!granted.has('fs.write')) return []
-  return [path, ...(audit_path === null ? [] : [audit_path])].flatMap((file) => {
+  return [path, audit_path, record].flatMap((file) => {
+    if (file === null) return []
     const root = roots.find(({ real }) => standsIn(file, real))
     return root === undefined
       ? []
