@@ -18,6 +18,8 @@ const MAX_VARIABLES = 1_024
 const MAX_TIMEOUT_S = 604_800
 /** Connections at once; of more, each is told so and closed. */
 export const MAX_CONSOLE_CONNECTIONS = 128
+/** Connections of these that are told of commands as they end: each may leave some of that unread. */
+export const MAX_CONSOLE_ATTACHED = 16
 /** Commands that run at once; others wait for their turn. */
 export const MAX_CONSOLE_RUNS = 64
 /** From the connect, or from the first byte of a line, to its end. */

@@ -6,6 +6,7 @@ import {
   CONSOLE_REPLY_MS,
   CONSOLE_REST_MS,
   consoleLine,
+  MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_LINE,
   PONG,
   readConsoleLine,
@@ -21,7 +22,8 @@ import type { Attached } from './host.ts'
 /** What a connection asks of its host. */
 export interface ConsoleService {
   run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply>
-  attach(one: Attached): () => void
+  /** Answers what detaches; null where as many are attached as may be. */
+  attach(one: Attached): (() => void) | null
 }
 
 /** Answers that nobody reads: beyond this a caller that goes on asking is hung up. */
@@ -132,13 +134,14 @@ export class ConsoleConnection {
   }
 
   #attach(ansi: boolean): void {
-    this.#state = 'attached'
-    this.#wait(null)
     const tell = (entry: TranscriptEntry): void => {
       if (this.#socket.writableLength > MAX_UNREAD_ENTRIES) this.#socket.destroy()
       else this.#write({ event: 'transcript', entry })
     }
     const detach = this.#service.attach({ ansi, tell })
+    if (detach === null) return this.#refuse(`${MAX_CONSOLE_ATTACHED} are attached, which is all that may`)
+    this.#state = 'attached'
+    this.#wait(null)
     this.#socket.once('close', detach)
   }
 

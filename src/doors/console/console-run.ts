@@ -76,8 +76,8 @@ export class ConsoleRun {
     const run = await this.#components.executor.start(this.#start(session), { event: (event) => this.#take(event) })
     this.#run = run
     if (this.request.stdin === '') run.input(NO_BYTES, true)
-    // Who asked may be gone by now.
-    void run.begun.then(() => this.#aborted && this.#end())
+    // Who asked may be gone by now, and its grace may have passed before there was a program.
+    void run.begun.then(() => this.#aborted && this.#endNow())
     return run.ended
   }
 
@@ -117,6 +117,12 @@ export class ConsoleRun {
     if (this.#run === null) return
     this.#run.signal('TERM')
     this.#killLater()
+  }
+
+  #endNow(): void {
+    this.#killTimer?.cancel()
+    this.#killTimer = null
+    this.#end()
   }
 
   #killLater(): void {

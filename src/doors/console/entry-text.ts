@@ -68,6 +68,21 @@ export const wordsText = (exec: readonly string[]): string => {
   return shown.join(' ')
 }
 
+/** A copy that keeps nothing of a longer text alive. */
+const copied = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le')
+
+/** The words that `wordsText` shows, in bounded memory. */
+export const firstWords = (exec: readonly string[]): string[] => {
+  const words: string[] = []
+  let left = MAX_WORDS
+  for (const text of exec) {
+    if (left <= 0) break
+    words.push(copied(text.slice(0, left)))
+    left -= text.length + 1
+  }
+  return words
+}
+
 const tenths = (ms: number): number => Math.round(ms / 100) / 10
 
 /** The one line in front of a command's output; whatever its parts hold, it reads in one way. */
@@ -76,6 +91,9 @@ export const bannerText = ({ time, whoami, dir, exec, timeout_ms }: Banner, look
   const who = inColourOf(look, whoami, nameText(whoami))
   return `${styled(look, 'dim', `[${shownLine(time)}]`)} ${who}:${bare(dir, PLAIN_PATH)}${timeout} $ ${styled(look, 'bold', wordsText(exec))}`
 }
+
+/** As `bannerText`; a copy, which may be kept for long. */
+export const keptBanner = (banner: Banner, look: Look): string => copied(bannerText(banner, look))
 
 /** What we say ourselves among output. */
 export const noteText = (note: string): string => `[… ${shownLine(note)}]`

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
-import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
+import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { RecordedOutput } from '../../protocol/transcript-output.ts'
 import { AgentSessions } from './agent-sessions.ts'
@@ -89,7 +89,9 @@ export class ConsoleHost implements ConsoleControls {
     this.#stopping.abort()
   }
 
-  attach(one: Attached): () => void {
+  /** Answers what detaches; null where as many are attached as may be. */
+  attach(one: Attached): (() => void) | null {
+    if (this.#attached.size >= MAX_CONSOLE_ATTACHED) return null
     this.#attached.add(one)
     return () => this.#attached.delete(one)
   }

@@ -32,7 +32,10 @@ class FakeService implements ConsoleService {
     })
   }
 
-  attach(one: Attached): () => void {
+  isFull = false
+
+  attach(one: Attached): (() => void) | null {
+    if (this.isFull) return null
     this.attached.add(one)
     return () => this.attached.delete(one)
   }
@@ -239,4 +242,13 @@ test('who asks without reading answers is hung up', async (t) => {
     if (sockets.size > 0) one.socket.write(pings)
     return sockets.size === 0
   })
+})
+
+test('where as many are attached as may be, one more is told so', async (t) => {
+  const { service, client } = await start(t)
+  service.isFull = true
+  const one = client()
+  one.send({ action: 'attach' })
+  assert.equal(await refusal(one), '16 are attached, which is all that may')
+  assert.equal(await one.next(), null)
 })

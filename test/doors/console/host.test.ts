@@ -6,7 +6,7 @@ import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts
 import type { ConsoleScreen } from '../../../src/doors/console/screen.ts'
 import { SilentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
-import { MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
+import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
 import { NEVER } from '../../../src/base/abortable.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
@@ -39,6 +39,8 @@ class FakeExecutor {
   readonly open_sessions = new Set<string>()
   opened = 0
   fails: AppError | null = null
+  /** A program is there. */
+  begins: Promise<null> = Promise.resolve(null)
 
   async open({ client_name }: { client_name: string }) {
     this.opened += 1
@@ -58,7 +60,7 @@ class FakeExecutor {
     const signals: string[] = []
     const signal = (name: string): boolean => signals.push(name) > 0
     this.runs.push({ start, sink, signals, end: (outcome = {}) => resolve({ ...OUTCOME, ...outcome }) })
-    return { begun: Promise.resolve(null), ended, signal, input: () => 0 } as unknown as LocalRun
+    return { begun: this.begins, ended, signal, input: () => 0 } as unknown as LocalRun
   }
 }
 
@@ -123,6 +125,35 @@ test('abort sends SIGTERM, and SIGKILL after 200 ms', async () => {
   assert.deepEqual(await reply, { exit: 137, output: '', error: 'aborted' })
   host.abort(1)
   host.abort(99)
+})
+
+test('a program that begins after the grace of its abort has a grace of its own, and SIGKILL', async () => {
+  const { host, run, started, executor, clock } = start()
+  const { promise, resolve } = Promise.withResolvers<null>()
+  executor.begins = promise
+  const reply = run('C')
+  const one = await started(1)
+  await clock.advance(0)
+  host.abort(1)
+  await clock.advance(200)
+  one.signals.length = 0
+  resolve(null)
+  await clock.advance(0)
+  assert.deepEqual(one.signals, ['TERM'])
+  await clock.advance(200)
+  assert.deepEqual(one.signals, ['TERM', 'KILL'])
+  one.end({ code: null, signal: 9 })
+  assert.deepEqual(await reply, { exit: 137, output: '', error: 'aborted' })
+})
+
+test('no more are attached than may be, and who leaves makes place', () => {
+  const { host } = start()
+  const one = { ansi: false, tell: () => undefined }
+  const detach = Array.from({ length: MAX_CONSOLE_ATTACHED }, () => host.attach({ ...one }))
+  assert.ok(detach.every((leave) => leave !== null))
+  assert.equal(host.attach({ ...one }), null)
+  detach[0]?.()
+  assert.notEqual(host.attach({ ...one }), null)
 })
 
 test('a command whose time is up has 200 ms more, and ends with 124', async () => {

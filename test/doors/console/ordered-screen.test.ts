@@ -244,3 +244,44 @@ test('the terminal is given back as it was', async (t) => {
     [],
   )
 })
+
+test('behind a command that never ends no more wait than can be kept, nor more of their words than can be shown', async (t) => {
+  const { terminal, screen, write } = open(t)
+  screen.begin(run(1, 'codex', 'forever'))
+  const before = await collect()
+  const heap = process.memoryUsage().heapUsed
+  for (let n = 2; n <= 602; n++) {
+    const long = Buffer.alloc(n > 102 ? 1 : 512 * 1024, 'a').toString('latin1')
+    screen.begin(run(n, 'claude', 'echo', String(n), long))
+    write(n, `output ${n}\r\n`)
+    screen.end(n, WELL)
+  }
+  const buffers = (await collect()) - before
+  const grown = process.memoryUsage().heapUsed - heap
+  assert.ok(buffers < 16 * 1024 * 1024, `${buffers} bytes in buffers`)
+  assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes in the heap`)
+  screen.end(1, WELL)
+  await terminal.shows('│ output 602')
+  const lines = terminal.lines()
+  const [first, last] = ['│ output 104', '│ output 602'].map((line) => lines.indexOf(line))
+  const note = lines.findIndex((line) => line.startsWith('[… 102 commands are left out here'))
+  assert.ok(note !== -1 && note < first! && first! < last!, `${note} ${first} ${last}`)
+  assert.ok(!lines.includes('│ output 103'))
+})
+
+test('an agent that is paused can go on, however many names came after it', async (t) => {
+  const { terminal, screen, asked } = open(t, { columns: 400 })
+  screen.begin(run(1, 'codex', 'true'))
+  screen.end(1, WELL)
+  screen.press('p')
+  await terminal.shows('1 pause codex')
+  screen.press('1')
+  for (let n = 2; n <= 100; n++) {
+    screen.begin(run(n, `name ${n}`, 'true'))
+    screen.end(n, WELL)
+  }
+  screen.press('p')
+  await terminal.shows('9 resume codex')
+  screen.press('9')
+  assert.deepEqual(asked, ['pause codex', 'resume codex'])
+})

@@ -2,7 +2,7 @@ import { within, type Clock, type Timer } from '../../../base/clock.ts'
 import { errorText } from '../../../base/errors.ts'
 import { BoundedSet } from '../../../base/bounded.ts'
 import { Waiters } from '../../../base/waiters.ts'
-import { bannerText, endText, noteText, oursLine } from '../entry-text.ts'
+import { endText, firstWords, keptBanner, noteText, oursLine } from '../entry-text.ts'
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
 import { LiveDisplay, PlainDisplay, type Bottom, type Display, type ScreenOutput } from './display.ts'
 import { HeldBytes, HeldOutput } from './held-output.ts'
@@ -14,6 +14,8 @@ import { barText, statusText, type ScreenState } from './status-line.ts'
 
 /** Output that waits for the screen, of all commands together. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024
+/** Commands that wait for the screen, more than can run at once; beyond, the earliest that have ended are not shown. */
+const MAX_HELD_RUNS = 500
 /** Lines of ours that wait for a slow terminal. */
 const MAX_NOTES = 500
 const MAX_AGENTS = 64
@@ -25,7 +27,9 @@ const PACE_MS = 20
 const CLOSE_MS = 1_500
 
 interface HeldRun {
+  /** With the words that can be shown. */
   readonly run: ShownRun
+  readonly banner: string
   readonly output: HeldOutput
   readonly begun: number
   end: ShownEnd | null
@@ -55,6 +59,7 @@ export class OrderedScreen implements ConsoleScreen {
   readonly #shown: Promise<void>
   readonly #notes: Line[] = []
   #notesLeftOut = 0
+  #runsLeftOut = 0
   #view: RunView | null = null
   #question: string | null = null
   #isHelpShown = false
@@ -92,7 +97,8 @@ export class OrderedScreen implements ConsoleScreen {
 
   begin(run: ShownRun): void {
     const at = this.#runs.findLastIndex((one, index) => index === 0 || one.run.n < run.n)
-    this.#runs.splice(at + 1, 0, { run, output: new HeldOutput(this.#held), begun: this.#init.clock.monotonic(), end: null })
+    this.#runs.splice(at + 1, 0, this.#kept(run))
+    if (this.#runs.length > MAX_HELD_RUNS) this.#leaveOutRun()
     this.#agents.add(run.whoami)
     this.#changed()
     this.#startTicking()
@@ -136,6 +142,20 @@ export class OrderedScreen implements ConsoleScreen {
     this.#init.closed?.()
   }
 
+  #kept(run: ShownRun): HeldRun {
+    const { whoami, dir, argv: exec, timeout_ms, started_at: time } = run
+    const banner = keptBanner({ whoami, dir, exec, timeout_ms, time }, this.#init.look)
+    const begun = this.#init.clock.monotonic()
+    return { run: { ...run, argv: firstWords(exec) }, banner, output: new HeldOutput(this.#held), begun, end: null }
+  }
+
+  #leaveOutRun(): void {
+    const at = this.#runs.findIndex(({ end }, index) => index > 0 && end !== null)
+    if (at === -1) return
+    this.#runs.splice(at, 1)[0]!.output.drop()
+    this.#runsLeftOut += 1
+  }
+
   #changed(): void {
     this.#wake.wake()
     this.#display.changed()
@@ -148,6 +168,7 @@ export class OrderedScreen implements ConsoleScreen {
       if (first !== undefined) {
         await this.#showRun(first)
         this.#runs.shift()
+        this.#printRunsLeftOut()
       } else if (this.#isClosing && this.#notes.length === 0) return
       else if (this.#notes.length === 0) await this.#wake.next()
     }
@@ -155,8 +176,7 @@ export class OrderedScreen implements ConsoleScreen {
 
   async #showRun(held: HeldRun): Promise<void> {
     const { look } = this.#init
-    const { whoami, dir, argv: exec, timeout_ms, started_at: time } = held.run
-    this.#display.print([this.#ours(bannerText({ whoami, dir, exec, timeout_ms, time }, look))])
+    this.#display.print([this.#ours(held.banner)])
     this.#view = await this.#open(held)
     while (!this.#isOver) {
       await this.#printNotes()
@@ -191,6 +211,17 @@ export class OrderedScreen implements ConsoleScreen {
       this.#ours(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`))),
     ])
     this.#view = await this.#open(held)
+  }
+
+  /** Where they would stand: behind the first, which was being shown. */
+  #printRunsLeftOut(): void {
+    const leftOut = this.#runsLeftOut
+    if (leftOut === 0) return
+    this.#runsLeftOut = 0
+    this.#display.print([
+      this.#ours(noteText(`${leftOut} commands are left out here: too many waited; the transcript has them`)),
+      this.#ours(''),
+    ])
   }
 
   async #printNotes(): Promise<void> {

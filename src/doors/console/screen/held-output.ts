@@ -66,6 +66,14 @@ export class HeldOutput {
     this.#tail.push(last.subarray(last.length - granted))
   }
 
+  /** It will never be shown: gives back all that is kept. */
+  drop(): void {
+    this.#shared.giveBack(this.#head.size + this.#tail.size)
+    this.#head = new ByteBlocks()
+    this.#tail = new ByteBlocks()
+    this.#leftOut = 0
+  }
+
   #forget(): void {
     const { length } = this.#tail.shift()
     this.#leftOut += length

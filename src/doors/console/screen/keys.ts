@@ -95,7 +95,9 @@ export class Keys {
 
   #askPause(): void {
     const { agents, paused } = this.#init.targets()
-    const listed = agents.slice(0, MAX_LISTED)
+    // Whoever is paused is among them: names that came later, however many, keep nobody from going on.
+    const first = new Set([...new Set([...paused, ...agents])].slice(0, MAX_LISTED))
+    const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
     if (listed.length === 0) return this.#answer('no agent has run anything yet')
     const names = listed.map((whoami, at) => `${at + 1} ${paused.has(whoami) ? 'resume' : 'pause'} ${nameText(whoami)}`)
     this.#ask({ about: 'pause', agents: listed }, names.join('  '))
