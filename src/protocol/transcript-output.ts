@@ -72,7 +72,11 @@ export class TranscriptOutput {
     if (last !== undefined && ms - last.ms <= Math.max(PIECE_MS, ms * PIECE_SHARE) && last.bytes + bytes <= PIECE_BYTES) {
       last.text += text
       last.bytes += bytes
-    } else pieces.push({ ms, text, bytes })
+    } else {
+      // A text that was put together from many small ones takes many times its length until it is copied.
+      if (last !== undefined) last.text = Buffer.from(last.text, 'utf16le').toString('utf16le')
+      pieces.push({ ms, text, bytes })
+    }
     this.#total += bytes
     if (fits) this.#headBytes += bytes
     else this.#keepEnd(bytes)

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 
 import * as fc from 'fast-check'
 
@@ -62,6 +64,20 @@ test('however slowly output drips, the number of its pieces stays small', () => 
   const output = new TranscriptOutput()
   for (let ms = 0; ms < 5_000_000; ms += 20) output.push('x', ms)
   assert.ok(output.recorded().timing.length < 8_000)
+})
+
+test('output that comes byte by byte takes about its own length', () => {
+  setFlagsFromString('--expose-gc')
+  const used = (): number => {
+    ;(runInNewContext('gc') as () => void)()
+    return process.memoryUsage().heapUsed
+  }
+  const before = used()
+  const output = new TranscriptOutput()
+  for (let count = 0; count < 1024 * 1024; count++) output.push('x', count / 100)
+  const grown = used() - before
+  assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes`)
+  assert.equal(output.recorded().bytes, 1024 * 1024)
 })
 
 test('the shape of JSON is known before it is parsed', () => {
