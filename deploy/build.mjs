@@ -121,6 +121,15 @@ export const TARGETS = {
     supported: { 'dynamic-import': false },
     end: 'process.exit(status)',
   },
+  // Loaded by rexec.cjs where colours of a command are wanted.
+  'rexec-colours': {
+    entry: 'src/doors/console/coloured-entry.ts',
+    out: 'dist/rexec-colours.cjs',
+    format: 'cjs',
+    target: 'node20',
+    banner: '',
+    supported: { 'dynamic-import': false },
+  },
   // What programs import as x0x/client.
   client: {
     entry: 'src/client/entry.ts',
@@ -144,12 +153,15 @@ export const TARGETS = {
   },
 }
 
-/** An import of a file that has a bundle of its own becomes one of that bundle. */
+/** Files that have a bundle of their own. */
+const APART = { 'other-commands.ts': 'x0x-other-commands', 'coloured-entry.ts': 'rexec-colours' }
+
+/** An import of such a file becomes one of its bundle. */
 const apart = {
   name: 'apart',
   setup: ({ onResolve }) =>
-    onResolve({ filter: /\/other-commands\.ts$/ }, ({ kind }) =>
-      kind === 'dynamic-import' ? { path: `./${basename(TARGETS['x0x-other-commands'].out)}`, external: true } : null,
+    onResolve({ filter: /\/(other-commands|coloured-entry)\.ts$/ }, ({ kind, path }) =>
+      kind === 'dynamic-import' ? { path: `./${basename(TARGETS[APART[basename(path)]].out)}`, external: true } : null,
     ),
 }
 

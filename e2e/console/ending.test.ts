@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -173,6 +173,29 @@ test('who is attached is told of commands as they end, and of the end of the hos
   assert.deepEqual([nobody.status, nobody.stderr], [127, 'HOST NOT FOUND\n'])
 })
 
+test(
+  'who is attached sees colours of a command where it wants colours, and nothing else of what the command wrote for a terminal',
+  OPTIONS,
+  async (t) => {
+    const place = await ConsolePlace.make(t)
+    const host = await place.host()
+    const attached = place.begin(['--attach', '--force-color'])
+    await until(async () => {
+      await place.run(['true'])
+      return attached.stdout.includes('true')
+    })
+    const written = String.raw`\033[31mred\033[0m \033]0;title\007\033[5;1H\033[?1049h\033[2Jlast\n`
+    await place.run(['printf', written])
+    await attached.printed(/last\n\n/)
+    host.child.kill('SIGINT')
+    const { status, stdout } = await attached.ended
+    assert.equal(status, 0)
+    assert.ok(stdout.includes('\u001b[0;31mred\u001b[m\n'), JSON.stringify(stdout))
+    // oxlint-disable-next-line no-control-regex
+    assert.equal(/[\u0000-\u0009\u000b-\u001f]/.test(stdout.replaceAll(/\u001b\[[\d;]*m/g, '')), false, JSON.stringify(stdout))
+  },
+)
+
 test('a silent host shows nothing and keeps everything', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = place.begin(['--start-host', '--silent'])
@@ -207,3 +230,35 @@ test('without a name its sockets are that of the session and that of /tmp, and c
   await host.ended
   assert.deepEqual([existsSync(own), existsSync(shared)], [false, false])
 })
+
+test(
+  'a path in /tmp that somebody has taken keeps no host from its own socket: it says so, and so does --check-host',
+  OPTIONS,
+  async (t) => {
+    const place = await ConsolePlace.make(t)
+    const shared = `/tmp/.rexec-${process.geteuid?.()}`
+    if (existsSync(shared)) return t.skip(`a console of this user runs: ${shared}`)
+    await writeFile(shared, 'taken', { flag: 'wx' })
+    t.after(async () => rm(shared, { force: true }))
+    const without = await place.rexec(['--start-host'], { env: { REXEC_SOCKET: '' } })
+    assert.deepEqual([without.status, without.stderr.includes(`${shared} is no socket; it belongs to uid `)], [1, true])
+    const env = { REXEC_SOCKET: '', XDG_RUNTIME_DIR: join(place.dir, 'runtime') }
+    await mkdir(env.XDG_RUNTIME_DIR, { mode: 0o700 })
+    // A transcript is named by its second, and none is written over.
+    await sleep(1_100)
+    const host = place.begin(['--start-host'], { env })
+    await host.printed(/rexec transcript: /)
+    const said = `${shared} is no socket; it belongs to uid ${process.geteuid?.()}: clients of other makes`
+    assert.ok(host.stderr.includes(`rexec: ${said}`), host.stderr)
+    assert.equal(host.stderr.includes(`listening on ${shared}`), false)
+    await host.printed(/^\[… .* is no socket; .* cannot connect; .*\]$/m)
+    const check = await place.rexec(['--check-host'], { env })
+    assert.deepEqual([check.status, check.stdout, check.stderr.includes(said)], [0, 'HOST RUNNING\n', true])
+    assert.equal((await place.rexec(['--whoami', 'Codex', '--dir', '/', '--', 'echo', 'served'], { env })).stdout, 'served\n')
+    const elsewhere = await place.rexec(['--check-host'], { env: { REXEC_SOCKET: '' } })
+    assert.deepEqual([elsewhere.status, elsewhere.stderr.includes('is no socket')], [127, true])
+    host.child.kill('SIGINT')
+    await host.ended
+    assert.equal(await readFile(shared, 'utf8'), 'taken')
+  },
+)

@@ -31,13 +31,17 @@ export const consoleSockets = (env: Environment, uid: number): ConsoleSockets =>
 export const foreignSocket = (path: string, uid: number): string | null | undefined => {
   try {
     const info = lstatSync(path)
-    if (!info.isSocket()) return `${path} is no socket`
+    if (!info.isSocket()) return `${path} is no socket; it belongs to uid ${info.uid}`
     if (info.uid !== uid) return `${path} belongs to uid ${info.uid}, not to us (uid ${uid})`
     return (info.mode & 0o077) === 0 ? null : `${path} lets others connect (mode ${octal(info.mode)})`
   } catch (error) {
     return isMissing(error) ? undefined : errorText(error)
   }
 }
+
+/** What is said where the host serves its own socket alone; `problem` is why. */
+export const onlyOwn = (problem: string): string =>
+  `${problem}: clients of other makes, which know that path alone, cannot connect; ours find the other one. Have it removed, then start the host again`
 
 /** What is done about a path that another user has taken. */
 export const squatted = (problem: string): AppError =>

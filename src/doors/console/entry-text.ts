@@ -142,20 +142,19 @@ export const linesText = (lines: readonly Line[], { columns }: Page): string =>
     .map((row) => `${row}\n`)
     .join('')
 
-/** A command as the console shows it, with the blank line behind it. */
-export const entryText = (entry: TranscriptEntry, page: Page): string => {
-  const { look } = page
+/** The lines of ours around a command's output, with the blank line behind it. */
+export const linesAround = (entry: TranscriptEntry, look: Look): { readonly before: readonly Line[]; readonly after: readonly Line[] } => {
   const { missing_before: missing = 0 } = entry
   const ended = endText(entry, look)
   const ours = (text: string): Line => oursLine(text, look)
-  return linesText(
-    [
-      ...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]),
-      ours(bannerText(entry, look)),
-      ...outputLines(entry.output, entry.whoami, page),
-      ...(ended === null ? [] : [ours(ended)]),
-      ours(''),
-    ],
-    page,
-  )
+  return {
+    before: [...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]), ours(bannerText(entry, look))],
+    after: [...(ended === null ? [] : [ours(ended)]), ours('')],
+  }
+}
+
+/** A command as the console shows it; its output is text. */
+export const entryText = (entry: TranscriptEntry, page: Page): string => {
+  const { before, after } = linesAround(entry, page.look)
+  return linesText([...before, ...outputLines(entry.output, entry.whoami, page), ...after], page)
 }

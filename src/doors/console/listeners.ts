@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 
 import type { Clock } from '../../base/clock.ts'
 import { foreignSocket, squatted, type ConsoleSockets } from '../../base/console-socket.ts'
-import { AppError } from '../../base/errors.ts'
+import { AppError, errnoOf } from '../../base/errors.ts'
 import { listenAt } from '../../base/private-socket.ts'
 import { answers } from '../../base/unix-socket.ts'
 import { consoleLine, MAX_CONSOLE_CONNECTIONS, refusalOf } from '../../protocol/console.ts'
@@ -15,11 +15,11 @@ const ONLY_US = 0o177
 
 /**
  * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of
- * theirs first. Throws `conflict`.
+ * theirs first: answers what stands there then; null: it listens. Throws `conflict` for another host of ours.
  */
-const listenShared = async (server: Server, path: string, uid: number): Promise<void> => {
+const listenShared = async (server: Server, path: string, uid: number): Promise<string | null> => {
   const problem = foreignSocket(path, uid)
-  if (typeof problem === 'string') throw squatted(problem)
+  if (typeof problem === 'string') return problem
   if (problem === null) {
     if (await answers(path)) throw new AppError('conflict', `${path}: ${IN_USE}`)
     // Left by a host that died. It is ours, and the lock keeps another host of ours from making one now.
@@ -34,10 +34,22 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
   } finally {
     process.umask(before)
   }
-  await promise.catch((error: NodeJS.ErrnoException) => {
-    throw error.code === 'EADDRINUSE' ? squatted(`${path} was taken meanwhile`) : error
-  })
-  server.off('error', reject)
+  try {
+    await promise
+    return null
+  } catch (error) {
+    if (errnoOf(error) !== 'EADDRINUSE') throw error
+    return `${path} was taken meanwhile`
+  } finally {
+    server.off('error', reject)
+  }
+}
+
+/** Where a host listens. */
+export interface Listening {
+  readonly paths: readonly string[]
+  /** Why it does not listen on the path that users share; null: it does, or was not to. */
+  readonly taken: string | null
 }
 
 /** Listens for clients, and keeps as many as may be. */
@@ -52,11 +64,12 @@ export class ConsoleListeners {
     this.#uid = init.uid
   }
 
-  /** Answers the paths that it listens on. Throws `conflict`, `loose_permissions`, `bad_config`. */
-  async start({ own, shared }: ConsoleSockets): Promise<string[]> {
+  /** A shared path that another user has taken keeps nobody from its own. Throws `conflict`, `loose_permissions`, `bad_config`. */
+  async start({ own, shared }: ConsoleSockets): Promise<Listening> {
     if (own !== null) await listenAt(this.#server(), { kind: 'unix', path: own }, `${own}: ${IN_USE}`)
-    if (shared !== null) await listenShared(this.#server(), shared, this.#uid)
-    return [own, shared].filter((path) => path !== null)
+    const taken = shared === null ? null : await listenShared(this.#server(), shared, this.#uid)
+    if (taken !== null && own === null) throw squatted(taken)
+    return { paths: [own, taken === null ? shared : null].filter((path) => path !== null), taken }
   }
 
   /** Takes no more clients; the sockets are gone then. */

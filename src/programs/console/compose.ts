@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path'
 import { makeTranscriptsDir, transcriptsDir } from '../../audit/transcripts/transcript-directory.ts'
 import { Transcripts } from '../../audit/transcripts/transcripts.ts'
 import { systemClock } from '../../base/clock.ts'
-import { consoleSockets, SOCKET_VARIABLE } from '../../base/console-socket.ts'
+import { consoleSockets, onlyOwn, SOCKET_VARIABLE } from '../../base/console-socket.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
@@ -21,6 +21,8 @@ import { DataDirLock } from '../../supervision/lock.ts'
 export interface RunningHost {
   /** Where it listens. */
   readonly sockets: readonly string[]
+  /** What is said of a path that it could not listen on; null: there is none. */
+  readonly warning: string | null
   readonly transcript: string
   /** Aborted when its human wants the end. */
   readonly stopped: AbortSignal
@@ -88,8 +90,10 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     const listeners = new ConsoleListeners({ service: host, clock: systemClock }, { uid })
     await begin('listeners', { stop: async () => listeners.close() })
     await begin('commands', { stop: async () => host.end() }, END_MS)
-    const sockets = await listeners.start(consoleSockets(env, uid))
-    return { sockets, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }
+    const { paths: sockets, taken } = await listeners.start(consoleSockets(env, uid))
+    const warning = taken === null ? null : onlyOwn(taken)
+    if (warning !== null) screen.note(warning)
+    return { sockets, warning, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }
   } catch (error) {
     await stopAll(parts)
     throw error

@@ -48,6 +48,8 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const host = await startHost(env, { addPath, recordEnv, screen: silent ? () => new SilentScreen({ tell }) : open }, log)
   const ending = AbortSignal.any([stop.signal, host.stopped])
   if (!silent) {
+    // The screen has it as a note; a drawn one and standard error may be the same terminal.
+    if (host.warning !== null && !(isDrawn && process.stderr.isTTY)) tell(`rexec: ${host.warning}`)
     for (const socket of host.sockets) say(`rexec host listening on ${socket}`)
     say(`rexec transcript: ${fromHome(host.transcript)}`)
   }

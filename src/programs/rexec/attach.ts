@@ -1,10 +1,14 @@
 import type { Environment } from '../../base/environment.ts'
 import { entryText, type Page } from '../../doors/console/entry-text.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
-import { parseEntry } from '../../protocol/transcript-entry.ts'
+import { parseEntry, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { pageOf } from './page.ts'
 import { noHost, tell } from './tell.ts'
 import { printUntilEnded } from './until-ended.ts'
+
+/** Loaded where colours are wanted: it holds a terminal. */
+const coloured = async (entry: TranscriptEntry, page: Page): Promise<AsyncGenerator<string>> =>
+  (await import('../../doors/console/coloured-entry.ts')).colouredEntry(entry, page)
 
 /** What the host tells, until it ends or nobody wants more. */
 async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): AsyncGenerator<string> {
@@ -12,7 +16,7 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
   for (let line = await link.next(); line !== null; line = await link.next()) {
     if (line['event'] !== 'transcript') continue
     const parsed = parseEntry(Buffer.from(JSON.stringify(line['entry'])))
-    if ('entry' in parsed) yield entryText(parsed.entry, page)
+    if ('entry' in parsed) yield* page.look.colour ? await coloured(parsed.entry, page) : [entryText(parsed.entry, page)]
     else tell(`rexec: an entry of the host is none: ${parsed.problem}`)
   }
 }
@@ -21,8 +25,9 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
 export const attach = async (env: Environment, { colour }: { readonly colour: boolean | null }): Promise<number> => {
   const link = await openConsole(env)
   if (link === null) return noHost()
-  link.send({ action: 'attach', ansi: false })
-  await printUntilEnded((signal) => entries(link, pageOf(env, colour), signal))
+  const page = pageOf(env, colour)
+  link.send({ action: 'attach', ansi: page.look.colour })
+  await printUntilEnded((signal) => entries(link, page, signal))
   link.close()
   return 0
 }

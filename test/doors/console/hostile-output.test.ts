@@ -4,9 +4,11 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
+import { colouredEntry } from '../../../src/doors/console/coloured-entry.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
 import { HumanTerminal } from '../../support/human-terminal.ts'
+import { entry } from '../../support/transcripts.ts'
 
 const ESC = '\u001b'
 const FAKE = '[2026-01-01T00:00:00Z] root:/ $ all is well'
@@ -46,7 +48,7 @@ const show = async (outputs: readonly (readonly Uint8Array[])[], size: { columns
   return { lines: terminal.lines(), terminal }
 }
 
-const bytes = (text: string): Uint8Array => Buffer.from(text, 'latin1')
+const bytes = (text: string): Buffer => Buffer.from(text, 'latin1')
 const isOfOutput = (line: string): boolean => /^[│┊~|:]( |$)/.test(line)
 /** Lines of ours for `show`, in their order. */
 const ours = (count: number, plain = false): string[] =>
@@ -151,5 +153,44 @@ test('whatever bytes commands write, in whatever pieces, every line without thei
       check(await show(outputs, { columns, plain }), outputs.length, plain)
     }),
     { numRuns: 60 },
+  )
+})
+
+/** What a human sees of a recorded command whose output is as the program wrote it, and the text that a terminal was given for it. */
+const showRecorded = async (output: string, columns: number): Promise<Shown & { readonly written: string }> => {
+  const terminal = new HumanTerminal({ columns })
+  const recorded = entry({
+    whoami: 'codex',
+    dir: '/repo',
+    exec: ['job1'],
+    time: '2026-11-23T10:00:00Z',
+    output,
+    exit: 3,
+    duration_ms: 1_500,
+  })
+  let written = ''
+  for await (const text of colouredEntry(recorded, { look: { colour: true, drawn: true }, columns })) written += text
+  await new Promise((resolve) => terminal.write(written, resolve))
+  return { lines: terminal.lines(), terminal, written }
+}
+
+test('recorded output, as a program wrote it, is shown in its colours and obeys nothing', async () => {
+  const all = Object.values(HOSTILE).map((output) => bytes(output).toString())
+  for (const output of [...all, all.join('\r\n')]) {
+    const { written, ...shown } = await showRecorded(`${ESC}[1;32mgreen${ESC}[m ${output}`, 60)
+    check(shown, 1)
+    // oxlint-disable-next-line no-control-regex
+    assert.equal(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/.test(written.replaceAll(/\u001b\[[\d;]*m/g, '')), false)
+    assert.equal(await shown.terminal.leavesNoColour(), true)
+  }
+  assert.ok((await showRecorded(`${ESC}[1;32mgreen${ESC}[m`, 60)).written.includes(`${ESC}[0;1;32mgreen${ESC}[m`))
+})
+
+test('property: whatever bytes a recorded command wrote, every line without their mark is ours', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(FRAGMENTS, { maxLength: 12 }), fc.integer({ min: 30, max: 120 }), async (output, columns) => {
+      check(await showRecorded(Buffer.concat(output).toString(), columns), 1)
+    }),
+    { numRuns: 30 },
   )
 })

@@ -52,7 +52,7 @@ test('the sockets are where clients look: that of the session, that of /tmp, or 
 test('a socket in a shared directory is for its user alone from the first moment, and gone with the host', async (t) => {
   const path = await shared(t)
   const host = listeners(t)
-  assert.deepEqual(await host.start({ own: null, shared: path }), [path])
+  assert.deepEqual(await host.start({ own: null, shared: path }), { paths: [path], taken: null })
   const info = await lstat(path)
   assert.deepEqual([info.isSocket(), info.mode & 0o777], [true, 0o600])
   const client = new RawClient(path)
@@ -86,6 +86,37 @@ test('a socket that another user put there is neither served nor spoken to', asy
   await assert.rejects(listeners(t, UID + 1).start({ own: null, shared: path }), { code: 'conflict', message: /belongs to uid/ })
   await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict', message: /lets others connect/ })
   assert.deepEqual(heard, [])
+})
+
+test('a host whose shared path another user has taken serves its own socket, touches nothing of theirs and says whose it is', async (t) => {
+  const path = await shared(t)
+  const { heard } = await squatter(t, path)
+  await chmod(path, 0o666)
+  const own = join(await tempDir(t), 'console', 'c.sock')
+  const host = listeners(t, UID)
+  const { paths, taken } = await host.start({ own, shared: path })
+  assert.deepEqual(paths, [own])
+  assert.match(taken ?? '', /lets others connect \(mode 0?666\)/)
+  const link = await openConsole({ REXEC_SOCKET: own })
+  link?.send({ action: 'ping' })
+  assert.deepEqual(await link?.next(), { result: 'pong' })
+  link?.close()
+  await host.close()
+  await lstat(path)
+  assert.deepEqual(heard, [])
+})
+
+test('without a socket of its own, or with another host of its user there, a host whose shared path is taken does not start', async (t) => {
+  const path = await shared(t)
+  await writeFile(path, '')
+  await assert.rejects(listeners(t).start({ own: null, shared: path }), {
+    code: 'conflict',
+    message: /is no socket; it belongs to uid \d+/,
+  })
+  const live = await shared(t)
+  await listeners(t).start({ own: null, shared: live })
+  const own = join(await tempDir(t), 'console', 'c.sock')
+  await assert.rejects(listeners(t).start({ own, shared: live }), /another host of this user/)
 })
 
 test('a socket that a dead host left is replaced; where nobody listens there is no host', async (t) => {

@@ -30,7 +30,7 @@ export class RunView {
     this.#early = early
   }
 
-  static async open(run: ShownRun, look: Look, early: boolean): Promise<RunView> {
+  static async open(run: Pick<ShownRun, 'whoami'>, look: Look, early: boolean): Promise<RunView> {
     return new RunView(await RunTerminal.open(), new OutputLines({ look, whoami: run.whoami }), early)
   }
 
