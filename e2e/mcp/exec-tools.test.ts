@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
+import { commandSize } from '../../src/protocol/command-size.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 
 /** A command that ran and of which nothing is left to ask for. */
@@ -34,6 +36,19 @@ const ended = (root: string, more: Partial<ToolResult>): ToolResult => ({
   interruption: null,
   run_id: null,
   ...more,
+})
+
+test('a command as long as a journal line takes runs, and of a longer one the argument and the limit are named', async (t) => {
+  const { run, ask } = await startMcp(t)
+  const args = Array.from({ length: 6 }, () => 'x'.repeat(30_000))
+  const left = MAX_COMMAND_JSON - commandSize(['true', ...args, ''], [])
+  assert.equal((await run('exec_status', { command: 'true', args: [...args, 'x'.repeat(left)] })).success, true)
+  for (const target of [{}, { target: 'bob' }]) {
+    const { content, isError } = await ask('exec_status', { command: 'true', args: [...args, 'x'.repeat(left + 1)], ...target })
+    assert.equal(isError, true)
+    const wanted = new RegExp(`args: ${MAX_COMMAND_JSON + 1} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
+    assert.match(JSON.stringify(content), wanted)
+  }
 })
 
 test('each tool that runs a command answers in the one shape, with the same fields in the same order', async (t) => {
@@ -113,7 +128,7 @@ test('an argument that is none is told, with what belongs there', async (t) => {
   await told({ comand: 'true' }, /comand: unknown key \(did you mean command\?\)/)
   await told({ command: 'true', args: 'x' }, /^bad_request: args: expected a list of strings.*not "x"/)
   await told({ command: 'true', timeout_seconds: 0 }, /timeout_seconds: expected a whole number of at least 1, not 0/)
-  await told({ command: 'true', args: ['x'.repeat(300_000)] }, /args: 300006 bytes with the command, of which 262144 may be/)
+  await told({ command: 'true', args: ['x'.repeat(300_000)] }, /args: 300016 bytes as JSON with the command, where 196608 are allowed/)
 })
 
 test('it is one program to those who type it, with flags that are checked', () => {

@@ -1,4 +1,6 @@
 import { isVisible } from '../base/visible-text.ts'
+import { commandSize } from './command-size.ts'
+import { MAX_COMMAND_JSON } from './local-limits.ts'
 
 /**
  * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.
@@ -109,6 +111,14 @@ const execProblem = (exec: unknown): string | null => {
   return exec[0] === '' ? 'exec: the program has no name' : null
 }
 
+/** Its line of the journal has the words and the names of the variables, that of the agent among them. */
+const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, string>>): string | null => {
+  const size = commandSize(exec, Object.keys({ ...envs, REXEC_WHOAMI: '' }))
+  return size <= MAX_COMMAND_JSON
+    ? null
+    : `exec: with the names of envs ${size} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+}
+
 const stdinProblem = (stdin: unknown): string | null => {
   if (stdin === undefined || stdin === null) return null
   if (typeof stdin !== 'string') return 'stdin: must be a text'
@@ -129,6 +139,7 @@ const readRequest = (value: Record<string, unknown>): ConsoleMessage => {
     dirProblem(dir) ??
     envsProblem(envs) ??
     execProblem(exec) ??
+    sizeProblem(exec as string[], envs as Record<string, string>) ??
     stdinProblem(stdin) ??
     timeoutProblem(timeout) ??
     (typeof clear_env === 'boolean' ? null : 'clear_env: true or false')

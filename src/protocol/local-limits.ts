@@ -16,6 +16,8 @@ export const MAX_EVENT_BACKLOG = 1_024
 // ---- journal ----
 /** One line: an argv of the largest size, every byte of it escaped in six characters, and the fields around it. */
 export const MAX_JOURNAL_LINE = 256 * 1024
+/** argv and the names of the variables of a command of this host's doors, as `commandSize` has them: they stand in one such line, beside two paths. */
+export const MAX_COMMAND_JSON = 192 * 1024
 /** Characters of each text in the line of a refused call over HTTP. */
 export const MAX_REFUSED_HTTP_TEXT = 256
 /** Characters of a pattern for files. */

@@ -26,9 +26,8 @@ export const DEFAULT_READ_BYTES = 32 * 1024
 /** Entries or matches of one look into directories: what a caller gets who names nothing, and what it may ask for. */
 export const DEFAULT_LISTED = 200
 export const MAX_TOOL_LISTED = 2_000
-/** Arguments of one command, and bytes of them together: each result repeats them. */
+/** Arguments of one command, MAX_COMMAND_JSON of them together: each result repeats them. */
 export const MAX_TOOL_ARGUMENTS = 4_096
-export const MAX_TOOL_ARGUMENT_BYTES = 256 * 1024
 /** Text on standard input, which comes in one message with everything else. */
 export const MAX_TOOL_STDIN = 2 * 1024 * 1024
 /** Idempotency keys, in characters. */

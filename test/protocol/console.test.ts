@@ -10,6 +10,7 @@ import {
   whoamiProblem,
   type ConsoleMessage,
 } from '../../src/protocol/console.ts'
+import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
 
 const SEED = 20_261_123
 const REQUEST = { whoami: 'Codex', dir: '/repo', envs: { CI: '1' }, exec: ['make', 'test'] }
@@ -74,6 +75,21 @@ for (const [what, value, problem] of [
   ['a command beside an action', { ...REQUEST, action: 'abort' }, /is no field/],
 ] as const)
   test(`refused: ${what}`, () => assert.match(problemOf(value), problem))
+
+test('the words of a command and the names of its variables take so much of a journal line, and no more', () => {
+  const empty = JSON.stringify([
+    ['true', ''],
+    ['CI', 'REXEC_WHOAMI'],
+  ]).length
+  const of = (word: string) => ({ ...REQUEST, exec: ['true', word] })
+  assert.equal(read(of('x'.repeat(MAX_COMMAND_JSON - empty))).kind, 'request')
+  const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+  assert.ok(problemOf(of('x'.repeat(MAX_COMMAND_JSON - empty + 1))).endsWith(size))
+  // What does not show itself is written as an escape of six characters.
+  const hidden = '\u202e'.repeat(Math.floor((MAX_COMMAND_JSON - empty) / 6))
+  assert.equal(read(of(hidden)).kind, 'request')
+  assert.match(problemOf(of(`${hidden}\u202e`)), /^exec: /)
+})
 
 test('bytes that are no UTF-8 are no text', () => {
   assert.equal(readConsoleLine(Buffer.from([0x22, 0xff, 0x22])).kind, 'bad')

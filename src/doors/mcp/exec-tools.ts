@@ -1,7 +1,9 @@
 import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
-import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, MAX_TOOL_ARGUMENT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
+import { commandSize } from '../../protocol/command-size.ts'
+import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
+import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
 import type { ToolRequest } from '../tools/tool-request.ts'
 import { answerOf, type ExecOperation } from '../tools/tool-result.ts'
 import type { View } from '../tools/tool-run.ts'
@@ -34,11 +36,11 @@ export const viewOf = (operation: string, { max_stdout_bytes, max_stderr_bytes }
 
 const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
   const { command, args, cwd = null, target = null, stdin = '', timeout_seconds: seconds } = input
-  const bytes = [command, ...args].reduce((sum, word) => sum + Buffer.byteLength(word) + 1, 0)
-  if (bytes > MAX_TOOL_ARGUMENT_BYTES)
+  const bytes = commandSize([command, ...args], [])
+  if (bytes > MAX_COMMAND_JSON)
     throw new AppError(
       'bad_request',
-      `args: ${bytes} bytes with the command, of which ${MAX_TOOL_ARGUMENT_BYTES} may be; give the rest by stdin`,
+      `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed; give the rest by stdin`,
     )
   return { operation, command, args, cwd, target, env: {}, stdin: Buffer.from(stdin), timeout_ms: seconds * 1_000 }
 }

@@ -4,7 +4,6 @@ import type * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { giveBack } from '../../base/give-back.ts'
-import { visibleJson } from '../../base/visible-text.ts'
 import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor/port/local-executor.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
@@ -25,9 +24,6 @@ import { RpcProcess } from './rpc-process.ts'
 import type { RpcSession } from './rpc-session.ts'
 import { paramsOf } from './schemas.ts'
 import { Base64 } from './written.ts'
-
-/** argv and the names of the variables as JSON: they are in the journal, which takes lines of 256 KiB. */
-export const MAX_COMMAND_JSON = 192 * 1024
 
 /** How long a program is held, and `exec.wait` without a time goes on, while nobody asks over HTTP for what it wrote. */
 export const UNREAD_MS = 60_000
@@ -247,13 +243,6 @@ const runOf = (session: string, argv: readonly string[], params: Params<'exec.st
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
     throw new AppError('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
-  const asked = Buffer.byteLength(visibleJson(JSON.stringify([argv, Object.keys(params.env)])))
-  if (asked > MAX_COMMAND_JSON) {
-    const data = { limit: 'argv', asked, max: MAX_COMMAND_JSON }
-    throw new AppError('resource_limit', `argv and the names of env: at most ${MAX_COMMAND_JSON} bytes as JSON; give more by stdin`, {
-      data,
-    })
-  }
   if (argv.length > MAX_ARGV_TOKENS || argv.some((token) => Buffer.byteLength(token) > MAX_ARGV_BYTES))
     throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
   if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))

@@ -1,3 +1,4 @@
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import {
   capsOf,
@@ -48,7 +49,7 @@ export const authorizeTargetRun = (
 ): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | Refused => {
   const { target } = rights
   if (target === null) return ungranted('target')
-  const problem = impossibleText(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
+  const problem = impossibleText(intent) ?? tooLongForMesh(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
   if (problem !== null) return problem
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
@@ -56,6 +57,14 @@ export const authorizeTargetRun = (
   if (slot === null) return noSlot(rights.limits, false)
   const { timeout_ms, max_output_bytes } = caps
   return { kind: 'permit', grant: Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0 }), slot }
+}
+
+/** A Request fits one frame. */
+const tooLongForMesh = ({ argv }: LocalRunIntent): Refused | null => {
+  const asked = argv.reduce((sum, token) => sum + Buffer.byteLength(token), 0)
+  if (argv.length <= MAX_ARGV_TOKENS && asked <= MAX_ARGV_BYTES) return null
+  const text = `argv: ${argv.length} texts of ${asked} bytes, where ${MAX_ARGV_TOKENS} of ${MAX_ARGV_BYTES} together go through the mesh`
+  return refused('resource_limit', `${text}; give more by stdin`, { limit: 'argv', asked, max: MAX_ARGV_BYTES })
 }
 
 const onlyHere = ({ env, cwd }: { readonly env: LocalRunIntent['env']; readonly cwd: string | null }): Refused | null => {

@@ -12,6 +12,7 @@ import {
   noAmount,
   noSlot,
   refused,
+  tooLong,
   ungranted,
   type LocalRunIntent,
   type Refused,
@@ -114,7 +115,7 @@ export const authorizeLocalRun = (
   cwd: WorkingDirectory,
   { policy, rights, slots, session_id }: LocalContext,
 ): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | Refused => {
-  const problem = impossibleText(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
+  const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps

@@ -1,4 +1,6 @@
 import type { ErrorCode } from '../../base/errors.ts'
+import { commandSize } from '../../protocol/command-size.ts'
+import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import type { Capability } from '../../protocol/rexd-names.ts'
 import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
@@ -81,6 +83,14 @@ export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
   [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0'))
     ? refused('bad_request', 'argv, env: a text with a NUL character')
     : null
+
+/** What runs stands whole in one line of the journal. */
+export const tooLong = ({ argv, env }: LocalRunIntent): Refused | null => {
+  const asked = commandSize(argv, Object.keys(env))
+  if (asked <= MAX_COMMAND_JSON) return null
+  const text = `argv and the names of env: ${asked} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+  return refused('resource_limit', text, { limit: 'argv', asked, max: MAX_COMMAND_JSON })
+}
 
 /** Refuses for a capability that the intent needs and the session does not have. */
 export const missingCapability = (intent: LocalRunIntent, { capabilities, target }: SessionRights): Refused | null => {

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { authorizeFile } from '../../../src/policy/local/authorize.ts'
 import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
 import type { LocalRunIntent, SessionIntent, SessionRights } from '../../../src/policy/local/intent.ts'
+import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../../src/protocol/limits.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../../src/protocol/rexd-names.ts'
 import { ASKING, askSession, EVERY_GRANT, policyOf, readPolicy, refused, rightsOf, slotsOf } from '../../support/local-policy.ts'
 
@@ -90,6 +91,15 @@ test('a command for a target has the limits of its session, and takes one of its
   refused(askTarget({ argv: ['a\0b'] }), 'bad_request', /NUL/, {})
   for (let more = 1; more < rights.limits.max_processes_per_session; more++) assert.equal(askTarget({}, rights, slots).kind, 'permit')
   refused(askTarget({}, rights, slots), 'resource_limit', /8 processes/, { limit: 'max_processes_per_session', max: 8 })
+})
+
+test('an argv that the mesh does not carry is refused with what it does carry', () => {
+  const most = Array.from({ length: MAX_ARGV_TOKENS }, () => 'x'.repeat(MAX_ARGV_BYTES / MAX_ARGV_TOKENS))
+  assert.equal(askTarget({ argv: most }).kind, 'permit')
+  const data = { limit: 'argv', asked: MAX_ARGV_BYTES + 1, max: MAX_ARGV_BYTES }
+  refused(askTarget({ argv: ['true', 'é'.repeat((MAX_ARGV_BYTES - 4) / 2), 'x'] }), 'resource_limit', /^argv: 3 texts of 32769 bytes/, data)
+  const many = { ...data, asked: 2 * (MAX_ARGV_TOKENS + 1) }
+  refused(askTarget({ argv: Array.from({ length: MAX_ARGV_TOKENS + 1 }, () => 'xx') }), 'resource_limit', /^argv: 1025 texts/, many)
 })
 
 test('a session of this host gets nothing on a target', () => {
