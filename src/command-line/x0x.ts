@@ -206,7 +206,7 @@ const transcripts: CommandSpec = {
 
 const replay: CommandSpec = {
   name: 'replay',
-  text: 'make the results of recorded runs of tools anew and compare: 0 where all are the same, 1 where one differs, 2 where the file is no record',
+  text: 'make the results of recorded runs of tools anew and compare: 0 where all are the same, 1 where one differs or the record has no end, 2 where the file is no record',
   arguments: [{ flags: '<file>', text: 'that x0x mcp --record has written' }],
   examples: ['x0x mcp --whoami reviewer --record run.jsonl', 'x0x replay run.jsonl'],
 }

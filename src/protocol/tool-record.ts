@@ -59,8 +59,10 @@ export type RunRecordEvent =
 /** One line of a record. `ms`: since it began. */
 export type RecordLine =
   | { readonly event: 'record'; readonly version: number; readonly x0x: string; readonly whoami: string; readonly began_at: string }
-  /** The last line where not everything was recorded. */
+  /** Not everything was recorded; nothing follows but `end`. */
   | { readonly event: 'incomplete'; readonly reason: string }
+  /** The last line, written when the server ends by itself: how many lines stand before it, and their SHA-256 in hex. */
+  | { readonly event: 'end'; readonly lines: number; readonly sha256: string }
   | (RunRecordEvent & { readonly run: string; readonly ms: number })
 
 const table: FieldCheck = { is: isTable, what: 'a table' }
@@ -98,6 +100,7 @@ const OF_RUN = { run: text, ms: { is: Number.isFinite, what: 'a number' } }
 const EVENTS: Readonly<Record<RecordLine['event'], Readonly<Record<string, FieldCheck>>>> = {
   record: { version: count, x0x: text, whoami: text, began_at: text },
   incomplete: { reason: text },
+  end: { lines: count, sha256: text },
   request: { ...OF_RUN, request: table, request_hash: text, asked_at: { is: Number.isFinite, what: 'a number' } },
   started: { ...OF_RUN, started_at: text, cwd: orNull(text) },
   stdout: { ...OF_RUN, data_b64: base64 },

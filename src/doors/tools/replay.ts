@@ -62,6 +62,7 @@ export class Replay {
   readonly #runs = new Map<string, Played>()
   #begun = false
   #complete = true
+  #finished = false
   #results = 0
   #unchecked = 0
   #count = 0
@@ -93,10 +94,17 @@ export class Replay {
     return this.#complete
   }
 
+  /** False: its last line was not read. */
+  get finished(): boolean {
+    return this.#finished
+  }
+
   /** Null: nothing differs. */
   async take(line: RecordLine): Promise<Difference | null> {
     if (this.#begun === (line.event === 'record'))
       throw misplaced(this.#begun ? 'a record begins once' : 'a record begins with its "record"')
+    if (this.#finished) throw misplaced('the record ended before')
+    if (!this.#complete && line.event !== 'end') throw misplaced('nothing but its end follows an "incomplete"')
     switch (line.event) {
       case 'record':
         if (line.version !== RECORD_VERSION) throw misplaced(`version ${line.version} of records is not known here`)
@@ -104,6 +112,9 @@ export class Replay {
         return null
       case 'incomplete':
         this.#complete = false
+        return null
+      case 'end':
+        this.#finished = true
         return null
       case 'request':
         this.#ask(line)

@@ -1,6 +1,7 @@
 import { AppendedFile } from '../../audit/appended-file.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { RecordDigest } from '../../doors/tools/record-digest.ts'
 import { MAX_RECORD, type RecordLine } from '../../protocol/tool-record.ts'
 
 /** Lines that wait for the disk, in bytes; beyond this it does not keep up. */
@@ -11,7 +12,10 @@ const LAST: Readonly<Record<'full' | 'slow', string>> = {
   slow: 'the disk did not keep up',
 }
 
-/** The file of a record. Where no more goes into it, it says so at its end, and whoever writes goes on without it. */
+/**
+ * The file of a record. Where no more goes into it, it says so at its end, and whoever writes goes on without it. Its last line,
+ * `end`, is written by `close` alone, and not behind a write that failed: a record without it is not finished.
+ */
 export class RecordFile {
   readonly #file: AppendedFile
   readonly #log: Logger
@@ -19,6 +23,8 @@ export class RecordFile {
   #held = 0
   #total = 0
   #over = false
+  #failed = false
+  readonly #digest = new RecordDigest()
   #writing: Promise<void> | null = null
 
   private constructor(file: AppendedFile, log: Logger) {
@@ -40,8 +46,10 @@ export class RecordFile {
     else this.#keep(line)
   }
 
+  /** Writes the last line and waits until all is on the disk. */
   async close(): Promise<void> {
     this.#over = true
+    if (!this.#failed) this.#keepLine({ event: 'end', ...this.#digest.value() })
     while (this.#writing !== null) await this.#writing
     await this.#file.close()
   }
@@ -49,11 +57,15 @@ export class RecordFile {
   #end(why: keyof typeof LAST): void {
     this.#over = true
     this.#log.warn({ file: this.#file.path }, `the record is not complete: ${LAST[why]}`)
-    const last: RecordLine = { event: 'incomplete', reason: LAST[why] }
-    this.#keep(Buffer.from(`${JSON.stringify(last)}\n`))
+    this.#keepLine({ event: 'incomplete', reason: LAST[why] })
+  }
+
+  #keepLine(line: RecordLine): void {
+    this.#keep(Buffer.from(`${JSON.stringify(line)}\n`))
   }
 
   #keep(line: Buffer): void {
+    this.#digest.add(line.subarray(0, -1))
     this.#queue.push(line)
     this.#held += line.length
     this.#writing ??= this.#write()
@@ -71,6 +83,7 @@ export class RecordFile {
       }
     } catch (error) {
       this.#over = true
+      this.#failed = true
       this.#queue = []
       this.#log.warn({ file: this.#file.path, err: errorText(error) }, 'the record is not complete: it cannot be written')
     }

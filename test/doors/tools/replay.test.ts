@@ -6,6 +6,7 @@ import { test, type TestContext } from 'node:test'
 import * as fc from 'fast-check'
 
 import { AppError, isAppError } from '../../../src/base/errors.ts'
+import { RecordDigest } from '../../../src/doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../src/doors/tools/replay.ts'
 import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
@@ -80,6 +81,13 @@ const recordOf = async ({ outcome = OUTCOME, refusal, output = OUTPUT, timesOut 
   run.result({ stdout: 0, stderr: 0 })
   run.part('stdout', 100, 50)
   return lines.join('')
+}
+
+/** The record with the last line that its server writes. */
+const finished = (record: string): string => {
+  const digest = new RecordDigest()
+  for (const line of record.trimEnd().split('\n')) digest.add(Buffer.from(line))
+  return `${record}${JSON.stringify({ event: 'end', ...digest.value() })}\n`
 }
 
 const linesOf = (record: string): RecordLine[] =>
@@ -217,6 +225,8 @@ test('a change of what happened changes what follows from it', async () => {
   }
 })
 
+const END: RecordLine = { event: 'end', lines: 1, sha256: '0' }
+
 test('an event that cannot stand where it stands is refused', async () => {
   const lines = linesOf(await recordOf())
   const at = (event: RecordLine['event']): number => lines.findIndex((line) => line.event === event)
@@ -230,6 +240,9 @@ test('an event that cannot stand where it stands is refused', async () => {
     [...lines, lines[at('ended')]!],
     [...lines, lines[at('stdout')]!],
     [...lines, { ...lines[at('result')]!, run: 'run_2' } as RecordLine],
+    [...lines, END, END],
+    [...lines, END, lines[at('result')]!],
+    [...lines, { event: 'incomplete', reason: 'x' }, lines[at('result')]!],
   ]
   for (const [number, one] of bad.entries()) await assert.rejects(replayOf(one), { code: 'bad_request' }, `${number}`)
 })
@@ -260,7 +273,7 @@ const replayed = async (t: TestContext, record: string | Buffer, ...words: strin
 }
 
 test('the command line says 0 for the same, 1 and where for a difference', async (t) => {
-  const record = await recordOf()
+  const record = finished(await recordOf())
   const same = await replayed(t, record)
   assert.deepEqual([same.status, same.stderr], [0, ''])
   assert.equal(same.stdout, 'ok       5 results of 1 run follow from what was recorded\n')
@@ -269,8 +282,12 @@ test('the command line says 0 for the same, 1 and where for a difference', async
   assert.match(other.stdout, /^differs {2}\S+record\.jsonl:\d+: exit_code of run run_1\n {9}recorded {2}3\n {9}replayed {2}2\n$/)
   const json = await replayed(t, record.replace('"exit_code":2', '"exit_code":3'), '--json')
   assert.equal(json.status, 1)
-  const { ok, difference } = JSON.parse(json.stdout) as { ok: boolean; difference: { line: number; field: string } }
-  assert.deepEqual([ok, difference.field, difference.line], [false, 'exit_code', 11])
+  const { ok, reason, difference } = JSON.parse(json.stdout) as {
+    ok: boolean
+    reason: string
+    difference: { line: number; field: string }
+  }
+  assert.deepEqual([ok, reason, difference.field, difference.line], [false, 'differs', 'exit_code', 11])
 })
 
 test('what is no record is 2, with the line and what is wrong with it, in bounded memory', async (t) => {
@@ -278,7 +295,10 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
   const lines = record.trimEnd().split('\n')
   const bad: readonly (readonly [string, RegExp])[] = [
     ['', /:0: there is nothing in it/],
-    [record.slice(0, -5), /:13: the line is cut off/],
+    [lines[0]!, /:1: the line is cut off/],
+    [`${finished(record)}{"event":`, /:15: the line is cut off/],
+    [`${finished(record)}${lines[1]}\n`, /:15: the record ended before/],
+    [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: "more" is no field of it/],
     [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
     ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
     [`${lines[0]}\n${'['.repeat(1_000)}\n`, /:2: it is nested too deeply/],
@@ -304,9 +324,51 @@ test('a record that ends before its runs, or says that it has not everything, is
     0,
     lines.findIndex((line) => line.startsWith('{"event":"ended"')),
   )
-  const cut = await replayed(t, `${begun.join('\n')}\n{"event":"incomplete","reason":"x"}\n`)
+  const cut = await replayed(t, finished(`${begun.join('\n')}\n{"event":"incomplete","reason":"x"}\n`))
   assert.equal(cut.status, 0)
   assert.match(cut.stdout, /1 run without an end.*\n.*has not everything\n.*2 results of 1 run/)
+})
+
+const outcomeOf = async (t: TestContext, record: string) => {
+  const { status, stdout } = await replayed(t, record, '--json')
+  const { ok, reason, results } = JSON.parse(stdout) as { ok: boolean; reason: string | null; results: number }
+  return { status, ok, reason, results }
+}
+
+test('a record that was cut at the end of any line, or within its last one, is checked as far as it goes, and is not finished', async (t) => {
+  const record = await recordOf()
+  const lines = finished(record).trimEnd().split('\n')
+  assert.deepEqual(await outcomeOf(t, finished(record)), { status: 0, ok: true, reason: null, results: 5 })
+  for (let count = 1; count < lines.length; count++) {
+    const whole = `${lines.slice(0, count).join('\n')}\n`
+    const one = await outcomeOf(t, whole)
+    assert.deepEqual([one.status, one.ok, one.reason], [1, false, 'not_finished'], `${count} lines`)
+    assert.deepEqual(await outcomeOf(t, `${whole}${lines[count]!.slice(0, -1)}`), one)
+  }
+  const { status, stdout } = await replayed(t, record)
+  assert.equal(status, 1)
+  assert.match(stdout, /5 results of 1 run follow.*\nfails {4}\S+record\.jsonl is not finished: its server was killed or could not write/)
+  const differs = await outcomeOf(t, record.replace('"exit_code":2', '"exit_code":3'))
+  assert.deepEqual([differs.status, differs.reason], [1, 'differs'])
+})
+
+test('a record of which lines were taken, doubled or changed where no result follows from them does not agree with its end', async (t) => {
+  const lines = finished(await recordOf())
+    .trimEnd()
+    .split('\n')
+  const parts = lines.flatMap((line, at) => (line.startsWith('{"event":"result"') || line.startsWith('{"event":"part"') ? [at] : []))
+  const changed = [
+    ...parts.flatMap((at) => [lines.toSpliced(at, 1), lines.toSpliced(at, 0, lines[at]!)]),
+    lines.with(0, lines[0]!.replace('a test', 'another')),
+    lines.with(lines.length - 1, lines.at(-1)!.replace(/"lines":\d+/, '"lines":1')),
+    lines.with(lines.length - 1, lines.at(-1)!.replace(/"sha256":"../, '"sha256":"zz')),
+    lines.map((line) => line.replace('{"', '{ "')),
+  ]
+  for (const [number, one] of changed.entries()) {
+    const { status, ok, reason } = await outcomeOf(t, `${one.join('\n')}\n`)
+    assert.deepEqual([status, ok, reason], [1, false, 'altered'], `${number}`)
+  }
+  assert.match((await replayed(t, `${changed[0]!.join('\n')}\n`)).stdout, /record\.jsonl is altered: /)
 })
 
 test('a result with a field that only its record has, or that claims to be of text dropped before, is not taken for the same', async () => {

@@ -1,5 +1,6 @@
 import { readLines } from '../../../audit/read-lines.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { RecordDigest } from '../../../doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../doors/tools/replay.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
 import type { CliContext } from '../context.ts'
@@ -14,8 +15,16 @@ interface Found extends Difference {
   readonly line: number
 }
 
+/**
+ * Why a record is not what its server gave, whole: a result does not follow; its last line is missing, so that its server was killed
+ * or could not write; its last line says other than stands before it.
+ */
+type Reason = 'differs' | 'not_finished' | 'altered'
+
 interface Report {
   readonly ok: boolean
+  /** Null where it is ok. */
+  readonly reason: Reason | null
   readonly lines: number
   readonly runs: number
   readonly results: number
@@ -28,22 +37,33 @@ interface Report {
 /** Throws `bad_request`, which names file and line. */
 const replayed = async (file: string): Promise<Report> => {
   const replay = new Replay()
+  const digest = new RecordDigest()
   let lines = 0
+  let altered = false
   const malformed = (reason: string): AppError =>
     new AppError('bad_request', `${file}:${lines}: ${reason}`, { data: { file, line: lines } })
   const take = async (bytes: Buffer | null, complete: boolean): Promise<Difference | null> => {
+    // What a server was writing when it was killed: what stands before it is whole.
+    if (!complete && bytes !== null && lines > 0 && !replay.finished) return null
     lines += 1
     if (!complete) throw malformed('the line is cut off')
     const line = bytes === null ? `it is longer than ${MAX_RECORD_LINE} bytes` : parseRecordLine(bytes)
     if (typeof line === 'string') throw malformed(line)
+    if (line.event === 'end') {
+      const before = digest.value()
+      altered = line.lines !== before.lines || line.sha256 !== before.sha256
+    }
+    if (bytes !== null) digest.add(bytes)
     return replay.take(line).catch((error: unknown) => {
       throw isAppError(error, 'bad_request') ? malformed(error.message) : error
     })
   }
   const report = (difference: Difference | null): Report => {
     const { runs, results, interrupted, unchecked, complete } = replay
+    const reason = difference === null ? (altered ? 'altered' : replay.finished ? null : 'not_finished') : 'differs'
     return {
-      ok: difference === null,
+      ok: reason === null,
+      reason,
       lines,
       runs,
       results,
@@ -78,27 +98,40 @@ const shownValue = (value: unknown, other: unknown): string => {
   return `${from === 0 ? '' : '…'}${shownLine(text.slice(from, from + MAX_SHOWN))}${text.length > from + MAX_SHOWN ? '…' : ''}`
 }
 
-/** `x0x replay FILE`: 0 where every result follows from what was recorded, 1 where one does not, 2 where the file is no record. */
+const WITHOUT_END: Readonly<Record<Exclude<Reason, 'differs'>, string>> = {
+  not_finished: 'not finished: its server was killed or could not write, or still runs',
+  altered: 'altered: lines were changed, added or removed since its server wrote the last one',
+}
+
+const notes = ({ interrupted, unchecked, complete }: Report): string[] => [
+  ...(interrupted > 0 ? [`${counted(interrupted, 'run')} without an end: killed with its server, or still running`] : []),
+  ...(unchecked > 0 ? [`${counted(unchecked, 'result')} of runs that were over long before: not compared`] : []),
+  ...(complete ? [] : ['the record says that it has not everything']),
+]
+
+/**
+ * `x0x replay FILE`: 0 where every result follows from what was recorded, 1 where one does not, or the record is not whole; 2 where the
+ * file is no record.
+ */
 export const runReplay = async (context: CliContext, file: string): Promise<number> => {
   const report = await replayed(file).catch(opened(file))
-  const { difference, runs, results, interrupted, unchecked, complete } = report
+  const { difference, reason, runs, results } = report
   if (context.json) {
     await printJson(context, report)
     return report.ok ? 0 : 1
   }
   const paint = painter(context.stdout, context.env)
   const counts = `${counted(results, 'result')} of ${counted(runs, 'run')}`
-  if (interrupted > 0)
-    await printLine(
-      context,
-      `${paint('dim', 'note')}     ${counted(interrupted, 'run')} without an end: killed with its server, or still running`,
-    )
-  if (unchecked > 0)
-    await printLine(context, `${paint('dim', 'note')}     ${counted(unchecked, 'result')} of runs that were over long before: not compared`)
-  if (!complete) await printLine(context, `${paint('dim', 'note')}     the record says that it has not everything`)
+  for (const note of notes(report)) await printLine(context, `${paint('dim', 'note')}     ${note}`)
   if (difference === null) {
-    await printLine(context, `${paint('green', 'ok')}       ${counts} follow from what was recorded`)
-    return 0
+    const follow = `${counts} follow from what was recorded`
+    if (reason === null || reason === 'differs') {
+      await printLine(context, `${paint('green', 'ok')}       ${follow}`)
+      return 0
+    }
+    await printLine(context, `${paint('dim', 'note')}     ${follow}`)
+    await printLine(context, `${paint('red', 'fails')}    ${shownLine(file)} is ${WITHOUT_END[reason]}`)
+    return 1
   }
   const { line, run, field, recorded, replayed: now } = difference
   await write(
