@@ -26,6 +26,18 @@ const coversToken = (wide: PatternToken, narrow: PatternToken): boolean => {
   return wide.kind === 'int'
 }
 
+/** True when some argv fits both. */
+export const overlap = (one: readonly PatternToken[], other: readonly PatternToken[]): boolean =>
+  one.length === other.length && one.every((token, index) => tokensOverlap(token, other[index]!))
+
+const tokensOverlap = (one: PatternToken, other: PatternToken): boolean => {
+  if (one.kind === 'literal') return matchesToken(other, one.text)
+  if (other.kind === 'literal') return matchesToken(one, other.text)
+  if (one.kind === 'int' || other.kind === 'int') return one.kind === other.kind
+  // Of two prefixes the one must begin with the other; the shortest path behind the longer is the first to fit both.
+  return matchesToken(one, `${other.prefix}/`) || matchesToken(other, `${one.prefix}/`)
+}
+
 /** Where a command stands in the file. */
 export interface CommandPlace {
   readonly entry: AllowEntry

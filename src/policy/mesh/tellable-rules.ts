@@ -2,9 +2,9 @@ import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import type { ExecRule } from '../../protocol/exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import { isStdinOpen, type Acl, type AllowedCommand, type AllowEntry } from './acl.ts'
+import { isStdinOpen, type Acl, type AllowEntry } from './acl.ts'
 import { senderDenial, type Principal } from './authorize.ts'
-import { coversAll } from './match.ts'
+import { coversAll, overlap, type CommandPlace } from './match.ts'
 
 /** What a pair may be told of what it may run. */
 export interface TellableRules {
@@ -56,7 +56,7 @@ const tellable = (entries: readonly AllowEntry[]): TellableRules => {
   const rules: ExecRule[] = []
   const room = { bytes: MAX_RULES_BYTES, items: MAX_RULES_ITEMS, rules: MAX_RULES }
   let leftOut = 0
-  for (const { entry, command } of reached(entries)) {
+  for (const { entry, command, caps } of reached(entries)) {
     if (!entry.discoverable) continue
     const bytes = Buffer.byteLength(entry.described ?? '') + sizeOf(command.argv) + RULE_BYTES
     const items = command.argv.length + RULE_ITEMS
@@ -68,25 +68,37 @@ const tellable = (entries: readonly AllowEntry[]): TellableRules => {
     room.bytes -= bytes
     room.items -= items
     room.rules -= 1
-    rules.push(ruleOf(entry, command))
+    rules.push({ description: entry.described, argv: [...command.argv], ...caps })
   }
   return Object.freeze({ rules: Object.freeze(rules), left_out: leftOut })
 }
 
-/** The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it takes. */
-const reached = (entries: readonly AllowEntry[]): { entry: AllowEntry; command: AllowedCommand }[] => {
-  const earlier = new Map<string, AllowedCommand[]>()
-  return entries
-    .flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
-    .filter(({ command }) => {
-      if (findMetacharacter(command.tokens.map(literalOf)) !== null) return false
-      const key = JSON.stringify([command.argv[0], command.argv.length])
-      const before = earlier.get(key) ?? []
-      earlier.set(key, before)
-      if (before.some((other) => coversAll(other.tokens, command.tokens))) return false
-      before.push(command)
-      return true
-    })
+type Caps = Omit<ExecRule, 'description' | 'argv'>
+
+interface Reached extends CommandPlace {
+  /** What every request that fits the command is allowed at least. */
+  readonly caps: Caps
+}
+
+/**
+ * The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it
+ * takes. Some requests that fit a command may come to an earlier one, in whatever entry of the pair: it has the least caps of these.
+ */
+const reached = (entries: readonly AllowEntry[]): Reached[] => {
+  const earlier = new Map<string, CommandPlace[]>()
+  const found: Reached[] = []
+  for (const place of entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))) {
+    const { argv, tokens } = place.command
+    if (findMetacharacter(tokens.map(literalOf)) !== null) continue
+    const key = JSON.stringify([argv[0], argv.length])
+    const before = earlier.get(key) ?? []
+    earlier.set(key, before)
+    if (before.some(({ command }) => coversAll(command.tokens, tokens))) continue
+    const sharers = before.filter(({ command }) => overlap(command.tokens, tokens))
+    before.push(place)
+    found.push({ ...place, caps: sharers.map(capsOf).reduce(leastCaps, capsOf(place)) })
+  }
+  return found
 }
 
 const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => sum + Buffer.byteLength(token) + TOKEN_BYTES, 0)
@@ -94,11 +106,16 @@ const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => 
 /** A Request can carry it. */
 const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES
 
-const ruleOf = (entry: AllowEntry, command: AllowedCommand): ExecRule => ({
-  description: entry.described,
-  argv: [...command.argv],
+const capsOf = ({ entry, command }: CommandPlace): Caps => ({
   timeout_ms: entry.limits.max_duration_secs * 1000,
   max_stdout_bytes: entry.limits.max_stdout_bytes,
   max_stderr_bytes: entry.limits.max_stderr_bytes,
   max_stdin_bytes: isStdinOpen(entry, command) ? entry.limits.max_stdin_bytes : 0,
+})
+
+const leastCaps = (one: Caps, other: Caps): Caps => ({
+  timeout_ms: Math.min(one.timeout_ms, other.timeout_ms),
+  max_stdout_bytes: Math.min(one.max_stdout_bytes, other.max_stdout_bytes),
+  max_stderr_bytes: Math.min(one.max_stderr_bytes, other.max_stderr_bytes),
+  max_stdin_bytes: Math.min(one.max_stdin_bytes, other.max_stdin_bytes),
 })

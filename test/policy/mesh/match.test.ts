@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { firstMismatch } from '../../../src/policy/mesh/match.ts'
+import { firstMismatch, overlap } from '../../../src/policy/mesh/match.ts'
 import { findMetacharacter, MAX_URL_PATH, parseToken, URL_PATH_SHAPE, type PatternToken } from '../../../src/protocol/argv-template.ts'
 
 const SEED = 20_260_101
@@ -206,4 +206,57 @@ test('the shape that a JSON schema has of <URL_PATH> is the template itself', ()
   fc.assert(fc.property(path, both), { seed: 20_261_126, numRuns: 5_000 })
   for (const text of ['', 'a', '//', '/.', '/..', '/a..b', '/.a.', `/${'a'.repeat(256)}`, `/${'a'.repeat(257)}`, `/${'.a'.repeat(128)}`])
     both(text)
+})
+
+test('two patterns overlap where some argv fits both', () => {
+  const both = (one: string, other: string): boolean => overlap(tokensOf(['x', one]), tokensOf(['x', other]))
+  const pairs: readonly (readonly [string, string, boolean])[] = [
+    ['a', 'a', true],
+    ['a', 'b', false],
+    ['7', '<INT>', true],
+    ['0', '<INT>', false],
+    ['<INT>', '<INT>', true],
+    ['<INT>', '<URL_PATH>', false],
+    ['<INT>', '7<URL_PATH>', false],
+    ['/a', '<URL_PATH>', true],
+    ['a', '<URL_PATH>', false],
+    ['p/a', 'p<URL_PATH>', true],
+    ['<URL_PATH>', '<URL_PATH>', true],
+    ['<URL_PATH>', '/a<URL_PATH>', true],
+    ['<URL_PATH>', 'a<URL_PATH>', false],
+    ['p<URL_PATH>', 'p/a<URL_PATH>', true],
+    ['p<URL_PATH>', 'pa<URL_PATH>', false],
+    ['p<URL_PATH>', 'p/..<URL_PATH>', false],
+    ['p<URL_PATH>', 'p/é<URL_PATH>', false],
+    ['p<URL_PATH>', `p/${'a'.repeat(MAX_URL_PATH - 2)}<URL_PATH>`, true],
+    ['p<URL_PATH>', `p/${'a'.repeat(MAX_URL_PATH - 1)}<URL_PATH>`, false],
+  ]
+  for (const [one, other, expected] of pairs) {
+    assert.equal(both(one, other), expected, `${one} ${other}`)
+    assert.equal(both(other, one), expected, `${other} ${one}`)
+  }
+  assert.equal(overlap(tokensOf(['x']), tokensOf(['x', 'y'])), false)
+})
+
+test('patterns that one argv fits overlap, whatever they are', () => {
+  const part = fc.constantFrom(
+    'a',
+    '7',
+    '/x',
+    '/x/y',
+    'p/x',
+    'p/x/y',
+    '<INT>',
+    '<URL_PATH>',
+    'p<URL_PATH>',
+    '/x<URL_PATH>',
+    'p/x<URL_PATH>',
+  )
+  const text = fc.constantFrom('a', '7', '/x', '/x/y', '/x/y/z', 'p/x', 'p/x/y', 'p/z')
+  fc.assert(
+    fc.property(fc.tuple(part, part), fc.tuple(part, part), fc.tuple(text, text), (one, other, argv) => {
+      if (matches(one, argv) && matches(other, argv)) assert.ok(overlap(tokensOf(one), tokensOf(other)))
+    }),
+    { seed: SEED, numRuns: 2_000 },
+  )
 })

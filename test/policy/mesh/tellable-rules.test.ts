@@ -3,12 +3,16 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
+import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
+import { authorize } from '../../../src/policy/mesh/authorize.ts'
 import { searchCommands } from '../../../src/policy/mesh/match.ts'
 import { RuleBook, type TellableRules } from '../../../src/policy/mesh/tellable-rules.ts'
+import { Slots } from '../../../src/policy/slots.ts'
+import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
 import { execRules } from '../../../src/protocol/exec.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_FRAME_DATA, MAX_RULES } from '../../../src/protocol/limits.ts'
-import { aclOf, aclText, alice, ELSEWHERE, entryText, MALLORY, readText } from '../../support/acl-text.ts'
+import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, MALLORY, readText } from '../../support/acl-text.ts'
 
 /** One discoverable entry of ALICE on LAPTOP. */
 const told = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string =>
@@ -59,6 +63,37 @@ test('only the commands that a request comes to are told: none behind a wider on
     ]),
   )
   assert.deepEqual(argvs(rulesOf(acl)), [['echo', '7'], ['echo', 'x'], ['ls']])
+})
+
+test('of a template that an earlier, narrower command shares a request with, the least caps of both are told', () => {
+  const wide = told([['sleep', '<INT>'], ['sleep', 'x<URL_PATH>'], ['sleep']], { max_stdout_bytes: 50, max_stdin_bytes: 5 })
+  const capsTold = (...narrow: string[]): unknown[] =>
+    rulesOf(aclOf(aclText([...narrow, wide])))
+      .rules.slice(-3)
+      .map((rule) => [rule.timeout_ms, rule.max_stdout_bytes, rule.max_stdin_bytes])
+  const own = [300_000, 50, 5]
+  const least = [1_000, 50, 5]
+  const short = { max_duration_secs: 1, max_stdout_bytes: 100 }
+  assert.deepEqual(capsTold(), [own, own, own])
+  assert.deepEqual(capsTold(told([['sleep', '5']], short)), [least, own, own])
+  assert.deepEqual(capsTold(entryText([['sleep', '5']], short)), [least, own, own])
+  assert.deepEqual(capsTold(entryText([['sleep', 'x/y<URL_PATH>']], short)), [own, least, own])
+  for (const other of [
+    ['sleep', '0'],
+    ['sleep', '5', '6'],
+    ['sleep', '/5'],
+    ['sleep', 'x'],
+    ['sleep', 'x/..<URL_PATH>'],
+    ['sheep', '5'],
+  ])
+    assert.deepEqual(capsTold(entryText([other], short)), [own, own, own], other.join(' '))
+  assert.deepEqual(capsTold(entryText([['sleep', '5']], { max_stdin_bytes: 3 }), `${entryText([['sleep', '6']])}stdin = false\n`), [
+    [300_000, 50, 0],
+    own,
+    own,
+  ])
+  const later = aclOf(aclText([wide, told([['sleep', '5']], short)]))
+  assert.equal(rulesOf(later).rules[0]?.timeout_ms, 300_000)
 })
 
 test('nothing to tell looks the same for a pair that is not listed, an entry that is not discoverable, and exec that is off', () => {
@@ -135,6 +170,63 @@ test('every rule that is told is the one that decides a request for it, in the o
     { seed: 20_261_123, numRuns: 500 },
   )
 })
+
+const capped = fc.record({
+  commands: fc.array(fc.tuple(fc.constant('echo'), tokens, tokens), { minLength: 1, maxLength: 4 }),
+  stdin: fc.boolean(),
+  discoverable: fc.boolean(),
+  keys: fc.record({
+    max_duration_secs: fc.integer({ min: 1, max: 5 }),
+    max_stdout_bytes: fc.integer({ min: 1, max: 5 }),
+    max_stderr_bytes: fc.integer({ min: 1, max: 5 }),
+    max_stdin_bytes: fc.integer({ min: 0, max: 5 }),
+  }),
+})
+/** Each fits several of the tokens above. */
+const words = fc.constantFrom('a', '7', '8', '/x', '/y', 'p/x', 'p/x/x', 'p/y')
+
+test('every request that fits a rule that was told is permitted with at least the caps that were told', () => {
+  const env = scrubbedEnvironment('/home/x0x')
+  let fitting = 0
+  let elsewhere = 0
+  fc.assert(
+    fc.property(
+      fc.array(capped, { minLength: 2, maxLength: 5 }),
+      fc.array(fc.tuple(words, words), { minLength: 30, maxLength: 60 }),
+      (all, asked) => {
+        const text = all.map(({ commands: some, keys, discoverable, stdin }) => {
+          const entry = (discoverable ? told : entryText)(some, keys)
+          return stdin ? entry : entry.replaceAll(/^argv.*$/gm, '$&\nstdin = false')
+        })
+        const acl = aclOf(aclText(text))
+        for (const rule of rulesOf(acl).rules)
+          for (const argv of asked.map((rest) => [rule.argv[0]!, ...rest])) {
+            if (!rule.argv.every((token, at) => fits(token, argv[at]!))) continue
+            fitting += 1
+            const { timeout_ms, max_stdin_bytes, max_stdout_bytes, max_stderr_bytes } = rule
+            const intent = asking(argv, { timeout_ms, stdin_len: max_stdin_bytes > 0 ? max_stdin_bytes : null })
+            const verdict = authorize(intent, alice, { acl, slots: new Slots(acl.caps), env })
+            assert.ok(verdict.kind === 'permit', verdict.kind === 'denied' ? verdict.detail : '')
+            const { caps } = verdict.permit
+            assert.equal(caps.timeout_ms, timeout_ms)
+            assert.ok(caps.max_duration_ms >= timeout_ms)
+            assert.ok(caps.max_stdout_bytes >= max_stdout_bytes)
+            assert.ok(caps.max_stderr_bytes >= max_stderr_bytes)
+            assert.ok(caps.max_stdin_bytes >= max_stdin_bytes)
+            if (verdict.place.command.argv.join(' ') !== rule.argv.join(' ')) elsewhere += 1
+          }
+      },
+    ),
+    { seed: 20_261_124, numRuns: 500 },
+  )
+  assert.ok(fitting > 500, `${fitting}`)
+  assert.ok(elsewhere > 50, `${elsewhere}`)
+})
+
+const fits = (pattern: string, text: string): boolean => {
+  const token = parseToken(pattern)
+  return typeof token !== 'string' && matchesToken(token, text)
+}
 
 test('discoverable and description are read strictly, with file, line and key', () => {
   const problemsOf = (line: string): string[] =>
