@@ -45,6 +45,25 @@ test('the same command has the same result here and on a target, field by field'
   }
 })
 
+test('a time above what this host or the target allows is clamped, and the result says so in the same fields', async (t) => {
+  const grants = { security: 'allow_targets = ["bob"]', limits: 'hard_timeout_ms = 100000' }
+  const server = await startMcp(t, grants, { env: { X0X_DATA_DIR: alice.dir } })
+  const wide = await startMcp(t, { ...grants, limits: 'hard_timeout_ms = 600000' }, { env: { X0X_DATA_DIR: alice.dir } })
+  const timeOf = async ({ run }: McpServer, more: Record<string, unknown>): Promise<unknown> => {
+    const { timeout_ms, timeout_clamped } = await run('exec_status', { command: 'echo', args: ['1'], ...more })
+    return [timeout_ms, timeout_clamped]
+  }
+  const target = 'bob'
+  for (const where of [{}, { target }]) {
+    assert.deepEqual(await timeOf(server, { ...where, timeout_seconds: 100 }), [100_000, false])
+    assert.deepEqual(await timeOf(server, { ...where, timeout_seconds: 101 }), [100_000, true])
+  }
+  // The cap of bob's ACL is 300 s, which it does not say.
+  const asked = { timeout_seconds: 400, idempotency_key: 'clamped there' }
+  assert.deepEqual(await timeOf(wide, { timeout_seconds: 400 }), [400_000, false])
+  assert.deepEqual(await timeOf(wide, { ...asked, target }), [null, true])
+})
+
 test('a denial of the target names its reason, and what a target does not have is denied here', async (t) => {
   const server = await beside(t)
   const denied = await server.run('exec_capture', { command: 'cat', args: ['/etc/shadow'], target: 'bob' })

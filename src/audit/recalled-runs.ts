@@ -16,6 +16,9 @@ export interface RecalledRun {
   readonly started_at: string
   /** Null: on a target, which does not say. */
   readonly cwd: string | null
+  readonly timeout_ms: number
+  /** By its target. */
+  readonly timeout_clamped: boolean
   readonly timed_out: boolean
   /** `none`: no line tells its end; `lost`: its server died before it could. */
   readonly end:
@@ -36,12 +39,14 @@ const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | 
   if (line.event !== 'request' || isMeshEvent(line) || line.tool === undefined) return null
   const { key_sha256, call_sha256 } = line.tool
   if (key_sha256 === null || !HEX_64.test(key_sha256) || !HEX_64.test(call_sha256)) return null
-  const { request_id, ts, target, cwd } = line
+  const { request_id, ts, target, cwd, timeout_ms } = line
   const run = {
     request_id,
     call_sha256,
     started_at: ts,
     cwd: target === null ? cwd : null,
+    timeout_ms,
+    timeout_clamped: false,
     timed_out: false,
     end: { kind: 'none' as const },
   }
@@ -52,7 +57,11 @@ const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | 
 const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
   switch (line.event) {
     case 'warning':
-      return { ...run, timed_out: run.timed_out || line.kind === 'duration_cap_hit' }
+      return {
+        ...run,
+        timeout_clamped: run.timeout_clamped || line.kind === 'timeout_clamped',
+        timed_out: run.timed_out || line.kind === 'duration_cap_hit',
+      }
     case 'exit': {
       const { code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } = line
       return { ...run, end: { kind: 'exit', code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } }

@@ -35,7 +35,7 @@ export interface RecordedRequest {
 /** What happened to a run of a tool, as far as its results follow from it. */
 export type RunRecordEvent =
   | { readonly event: 'request'; readonly request: RecordedRequest; readonly request_hash: string; readonly asked_at: number }
-  | { readonly event: 'started'; readonly started_at: string; readonly cwd: string | null }
+  | { readonly event: 'started'; readonly started_at: string; readonly cwd: string | null; readonly timeout_ms: number }
   | { readonly event: 'stdout' | 'stderr'; readonly data_b64: string }
   | { readonly event: 'warning'; readonly kind: string }
   /** Null: it failed inside the executor. */
@@ -102,7 +102,7 @@ const EVENTS: Readonly<Record<RecordLine['event'], Readonly<Record<string, Field
   incomplete: { reason: text },
   end: { lines: count, sha256: text },
   request: { ...OF_RUN, request: table, request_hash: text, asked_at: { is: Number.isFinite, what: 'a number' } },
-  started: { ...OF_RUN, started_at: text, cwd: orNull(text) },
+  started: { ...OF_RUN, started_at: text, cwd: orNull(text), timeout_ms: count },
   stdout: { ...OF_RUN, data_b64: base64 },
   stderr: { ...OF_RUN, data_b64: base64 },
   warning: { ...OF_RUN, kind: text },

@@ -43,11 +43,17 @@ const textOf = (events: readonly JournalEvent[]): string =>
 test('a key leads to its run, and to how that ended', async (t) => {
   const path = join(await tempDir(t), 'audit.log')
   const [one, other, without] = [run(), run(), run()]
-  const begun = { request_id: one.request_id, call_sha256: CALL, started_at: '1970-01-01T00:00:00.000Z', cwd: '/srv' }
+  const begun = { request_id: one.request_id, call_sha256: CALL, started_at: '1970-01-01T00:00:00.000Z', cwd: '/srv', timeout_ms: 1 }
   await writeFile(path, textOf([requestOf(one), requestOf(without, null), exitOf(without)]))
-  assert.deepEqual([...(await recallRuns(path))], [[KEY, { ...begun, timed_out: false, end: { kind: 'none' } }]])
-  await appendFile(path, textOf([{ event: 'warning', ...one, kind: 'duration_cap_hit', bytes: null }, exitOf(other), exitOf(one)]))
-  assert.deepEqual((await recallRuns(path)).get(KEY), { ...begun, timed_out: true, end: { kind: 'exit', ...EXIT } })
+  assert.deepEqual([...(await recallRuns(path))], [[KEY, { ...begun, timeout_clamped: false, timed_out: false, end: { kind: 'none' } }]])
+  const warnings = (['timeout_clamped', 'duration_cap_hit'] as const).map((kind) => ({
+    event: 'warning' as const,
+    ...one,
+    kind,
+    bytes: null,
+  }))
+  await appendFile(path, textOf([...warnings, exitOf(other), exitOf(one)]))
+  assert.deepEqual((await recallRuns(path)).get(KEY), { ...begun, timeout_clamped: true, timed_out: true, end: { kind: 'exit', ...EXIT } })
   // A key that was used again, after a journal in between was taken away, is that of the last run.
   await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
   assert.deepEqual((await recallRuns(path)).get(KEY)?.end, { kind: 'lost' })

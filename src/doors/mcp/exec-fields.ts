@@ -91,5 +91,10 @@ export const RESULT = z.strictObject({
   stderr_invalid_utf8: z.boolean(),
   state: z.enum(RUN_STATES).describe('interrupted: how it ended is not known, and it may have run'),
   interruption: z.string().nullable(),
+  timeout_ms: z
+    .int()
+    .nullable()
+    .describe('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
+  timeout_clamped: z.boolean().describe('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: z.string().nullable().describe('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
 })

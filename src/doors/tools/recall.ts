@@ -15,9 +15,13 @@ const INTERRUPTED: LocalOutcome = {
 }
 
 /** Gives a run the end of the one that an earlier server has begun for its key: nothing is started, and its output is gone. */
-export const recallInto = async (run: ToolRun, { started_at, cwd, timed_out, end }: RecalledRun): Promise<void> => {
+export const recallInto = async (
+  run: ToolRun,
+  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, end }: RecalledRun,
+): Promise<void> => {
   if (end.kind === 'refused') return run.refuse(end.error)
+  if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
   if (timed_out) run.event({ type: 'warning', kind: 'duration_cap_hit' })
   const ended = Promise.resolve(end.kind === 'outcome' ? end.outcome : INTERRUPTED)
-  await run.follow({ startedAt: started_at, cwd, ended, cancel: () => undefined, signal: () => false })
+  await run.follow({ startedAt: started_at, cwd, caps: { timeout_ms }, ended, cancel: () => undefined, signal: () => false })
 }

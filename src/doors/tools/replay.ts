@@ -18,14 +18,13 @@ export interface Difference {
 }
 
 /** What does nothing: nobody asks anything of a run that is over. */
-const INERT: Pick<LocalRun, 'input' | 'signal' | 'cancel' | 'resize' | 'hangUp' | 'over' | 'caps'> = {
+const INERT: Pick<LocalRun, 'input' | 'signal' | 'cancel' | 'resize' | 'hangUp' | 'over'> = {
   input: () => 0,
   signal: () => false,
   cancel: () => undefined,
   resize: () => undefined,
   hangUp: () => undefined,
   over: false,
-  caps: { timeout_ms: 0, max_output_bytes: 0 },
 }
 
 interface Played {
@@ -211,9 +210,9 @@ const ofRun = (run: string, found: Omit<Difference, 'run'> | null): Difference |
 
 const misplaced = (message: string): AppError => new AppError('bad_request', message)
 
-const start = (played: Played, { started_at: startedAt, cwd }: OfRun<'started'>): void => {
+const start = (played: Played, { started_at: startedAt, cwd, timeout_ms }: OfRun<'started'>): void => {
   const ended = new Promise<LocalOutcome | null>((resolve) => (played.end = resolve))
-  void played.run.follow({ ...INERT, startedAt, cwd, ended })
+  void played.run.follow({ ...INERT, startedAt, cwd, caps: { timeout_ms }, ended })
 }
 
 const refuse = (run: ToolRun, { code, message, data }: OfRun<'refused'>): void => {

@@ -51,6 +51,10 @@ export interface ToolResult {
   readonly state: RunState
   /** Why it is not known how it ended; null: it is, or it goes on. */
   readonly interruption: string | null
+  /** The time that counts, in milliseconds. Null: it has not begun, or its target clamped the time that was asked for and does not say to what. */
+  readonly timeout_ms: number | null
+  /** More time was asked for than the configuration here, or the ACL of the target, allows: less counts. */
+  readonly timeout_clamped: boolean
   /** For `exec_wait`, `exec_output` and `exec_kill`; null where nothing is left to ask for. */
   readonly run_id: string | null
 }

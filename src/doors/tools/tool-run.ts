@@ -16,7 +16,9 @@ export const STREAMS = ['stdout', 'stderr'] as const
 export type Stream = (typeof STREAMS)[number]
 
 /** What is needed of a run that was accepted. */
-export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal'>
+export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal'> & {
+  readonly caps: Pick<LocalRun['caps'], 'timeout_ms'>
+}
 
 /** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
 export class ToolRun implements LocalRunSink {
@@ -38,6 +40,8 @@ export class ToolRun implements LocalRunSink {
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
   #timedOut = false
+  /** By its target. */
+  #timeoutClamped = false
   /** Bytes that came, and bytes above what the executor hands on. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = { stdout: 0, stderr: 0 }
@@ -95,6 +99,7 @@ export class ToolRun implements LocalRunSink {
     if (event.type === 'warning') {
       this.#recorder?.note(this.id, { event: 'warning', kind: event.kind })
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
+      if (event.kind === 'timeout_clamped') this.#timeoutClamped = true
       return
     }
     this.#recorder?.note(this.id, { event: event.type, data_b64: Buffer.from(event.data).toString('base64') })
@@ -105,7 +110,7 @@ export class ToolRun implements LocalRunSink {
   /** It was accepted; settles as `ended` does. */
   async follow(run: FollowedRun): Promise<void> {
     this.#run = run
-    this.#recorder?.note(this.id, { event: 'started', started_at: run.startedAt, cwd: run.cwd })
+    this.#recorder?.note(this.id, { event: 'started', started_at: run.startedAt, cwd: run.cwd, timeout_ms: run.caps.timeout_ms })
     if (this.leaving.signal.aborted) run.cancel()
     const outcome = await run.ended
     this.#recorder?.note(this.id, { event: 'ended', outcome })
@@ -180,6 +185,8 @@ export class ToolRun implements LocalRunSink {
     const { operation, command, args, target } = this.request
     const end = this.#end ?? NO_END
     const [out, err] = [this.#shown('stdout', view, text), this.#shown('stderr', view, text)]
+    const asked = this.request.timeout_ms ?? 0
+    const counts = this.#run?.caps.timeout_ms ?? null
     const isLeft = !this.over || out.kept > 0 || err.kept > 0
     return {
       success: this.state === 'ended' && end.exit_code === 0 && !this.#timedOut,
@@ -205,6 +212,8 @@ export class ToolRun implements LocalRunSink {
       stderr_invalid_utf8: text.stderr.invalidUtf8,
       state: this.state,
       interruption: end.interruption,
+      timeout_ms: this.#timeoutClamped ? null : counts,
+      timeout_clamped: this.#timeoutClamped || (counts !== null && counts < asked),
       run_id: isLeft ? this.id : null,
     }
   }

@@ -12,10 +12,12 @@ const endOf = (end: JournalledRun['end']): RecalledEnd => {
 }
 
 /** A run that the journal knows, as doors are told of it. */
-export const recalledRun = ({ call_sha256, started_at, cwd, timed_out, end }: JournalledRun): RecalledRun => ({
+export const recalledRun = ({ call_sha256, started_at, cwd, timeout_ms, timeout_clamped, timed_out, end }: JournalledRun): RecalledRun => ({
   call_sha256,
   started_at,
   cwd,
+  timeout_ms,
+  timeout_clamped,
   timed_out,
   end: endOf(end),
 })

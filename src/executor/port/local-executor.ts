@@ -77,6 +77,9 @@ export interface RecalledRun {
   readonly call_sha256: string
   readonly started_at: string
   readonly cwd: string | null
+  readonly timeout_ms: number
+  /** By its target. */
+  readonly timeout_clamped: boolean
   readonly timed_out: boolean
   readonly end: RecalledEnd
 }

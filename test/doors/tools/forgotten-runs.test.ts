@@ -23,7 +23,7 @@ const start = async ({ argv }: RunStart, sink: LocalRunSink, ends: Promise<void>
   for (const type of ['stdout', 'stderr'] as const) void sink.event({ type, data: Buffer.alloc(STREAM, 'x') })
   const outcome = { ...OUTCOME, denial_reason: null, detail: null, lost: null }
   const ended = argv.includes('long') ? ends.then(() => outcome) : Promise.resolve(outcome)
-  return { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', ended } as LocalRun
+  return { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRun
 }
 
 const requestOf = (args: readonly string[] = []): ToolRequest => {

@@ -21,6 +21,7 @@ const overRun = (): ToolRun => {
   void run.follow({
     startedAt: '2026-01-01T00:00:00.000Z',
     cwd: '/',
+    caps: { timeout_ms: 1_000 },
     ended: Promise.resolve(null),
     cancel: () => undefined,
     signal: () => false,

@@ -48,6 +48,7 @@ interface Script {
   readonly refusal?: unknown
   readonly output?: readonly (readonly ['stdout' | 'stderr', string | Buffer])[]
   readonly timesOut?: boolean
+  readonly clamped?: boolean
 }
 
 const OUTPUT: Script['output'] = [
@@ -58,7 +59,13 @@ const OUTPUT: Script['output'] = [
 ]
 
 /** What is recorded of one run that goes as the script says; its result is asked for before, while and after it runs. */
-const recordOf = async ({ outcome = OUTCOME, refusal, output = OUTPUT, timesOut = false }: Script = {}): Promise<string> => {
+const recordOf = async ({
+  outcome = OUTCOME,
+  refusal,
+  output = OUTPUT,
+  timesOut = false,
+  clamped = false,
+}: Script = {}): Promise<string> => {
   const lines: Buffer[] = []
   const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
   const run = new ToolRun({ id: 'run_1', request: REQUEST, askedAt: 1, recorder })
@@ -69,9 +76,10 @@ const recordOf = async ({ outcome = OUTCOME, refusal, output = OUTPUT, timesOut 
   } else {
     let end = (_outcome: LocalOutcome | null): void => undefined
     const ended = new Promise<LocalOutcome | null>((resolve) => (end = resolve))
-    const local = { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', ended } as LocalRun
+    const local = { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRun
     const followed = run.follow(local)
     for (const [type, data] of output) run.event({ type, data: Buffer.from(data) })
+    if (clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
     if (timesOut) run.event({ type: 'warning', kind: 'duration_cap_hit' })
     run.result(VIEW)
     end(outcome)
@@ -112,6 +120,7 @@ const replayOf = async (lines: readonly RecordLine[]): Promise<{ readonly replay
 const SCRIPTS: Readonly<Record<string, Script>> = {
   'a command that failed': {},
   'time that was up': { timesOut: true, outcome: { ...OUTCOME, code: null, signal: 15 } },
+  'a time that its target clamped': { clamped: true },
   'output above what the host takes': { outcome: { ...OUTCOME, stdout_bytes_total: 1_000_000, truncated: true } },
   'an end that nobody knows': { outcome: { ...OUTCOME, lost: 'the target is gone' } },
   'an executor that failed': { outcome: null },
@@ -176,6 +185,7 @@ test('text that a server has dropped is dropped in the replay, and what was made
   await run.follow({
     startedAt: '2026-05-21T09:42:18.000Z',
     cwd: '/srv',
+    caps: { timeout_ms: 1_000 },
     ended: Promise.resolve(OUTCOME),
     cancel: () => undefined,
     signal: () => false,
