@@ -2,6 +2,7 @@ import { shellWord } from '../../base/shell-word.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import { closed, fromLeft } from './screen/direction.ts'
 import { rowsOf, type Line } from './screen/line.ts'
 import { inColourOf, marksOf, PLAIN_LOOK, styled, type Look } from './screen/look.ts'
 
@@ -49,7 +50,7 @@ const word = (text: string): string =>
 const bare = (text: string, plain: RegExp): string => {
   const beginning = text.slice(0, MAX_WORDS)
   const shown = plain.test(beginning) && isAsItLooks(beginning) ? beginning : word(beginning)
-  return beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`
+  return closed(beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`)
 }
 
 /** How an agent calls itself. */
@@ -138,7 +139,7 @@ const outputLines = (output: string, whoami: string, { look, columns }: Page): L
 /** Lines as they are printed. */
 export const linesText = (lines: readonly Line[], { columns }: Page): string =>
   lines
-    .flatMap((line) => (columns === null ? [line.first + line.text] : rowsOf(line, { columns, careful: true })))
+    .flatMap((line) => (columns === null ? [line.first + fromLeft(line.text)] : rowsOf(line, { columns, careful: true })))
     .map((row) => `${row}\n`)
     .join('')
 

@@ -9,6 +9,7 @@ import { bannerText, entryText, noteText, type Page } from '../../../src/doors/c
 import { PLAIN_LOOK } from '../../../src/doors/console/screen/look.ts'
 import { entry } from '../../support/transcripts.ts'
 
+const LEFT_TO_RIGHT = '\u200e'
 const PAGE: Page = { look: PLAIN_LOOK, columns: null }
 
 const first = entry({
@@ -57,7 +58,12 @@ test('property: a banner shows itself, and bash reads its argv back', () => {
       ),
       (whoami, dir, exec) => {
         const banner = bannerText({ ...first, whoami, dir, exec })
-        assert.ok(isVisible(banner), banner)
+        // The only mark of ours among its parts, where one is read from right to left; what hides in them is escaped.
+        assert.ok(isVisible(banner.replaceAll(LEFT_TO_RIGHT, '')), banner)
+        assert.equal(
+          banner.includes(LEFT_TO_RIGHT),
+          /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(whoami + dir),
+        )
         written.push(bannerText({ ...first, whoami: 'w', dir: '/', exec }).slice('[2026-05-21T09:42:18Z] w:/ $ '.length))
         wanted.push([...exec])
       },
@@ -96,4 +102,18 @@ test('a banner says its timeout, and how much of a long command line it leaves o
   assert.equal(banner(['make'], null, '/d TO=9'), "'/d TO=9' $ make")
   assert.equal(banner(['x'.repeat(5_000), 'b']), `/d $ ${'x'.repeat(4_000)} [1000 more characters] [1 more words]`)
   assert.equal(banner(['[1', 'more', 'words]']), "/d $ '[1' more 'words]'")
+})
+
+test('a row with letters that are read from right to left begins at its left, and the parts of a banner keep their order', () => {
+  const [alef, bet] = ['\u05d0\u05d0', '\u05d1\u05d1']
+  const text = entryText({ ...first, whoami: alef, dir: `/${bet}`, exec: ['cp', alef, bet], output: `${alef} 1\nplain\n` }, PAGE)
+  const L = LEFT_TO_RIGHT
+  assert.equal(text, `${L}[2026-05-21T09:42:18Z] ${alef}${L}:/${bet}${L} $ cp '${alef}' '${bet}'\n| ${L}${alef} 1\n| plain\n\n`)
+  // Each row of a long line by itself, and no column is taken.
+  const rows = entryText({ ...first, output: `${alef.repeat(4)}${'x'.repeat(16)}${alef}` }, { look: PLAIN_LOOK, columns: 18 })
+    .split('\n')
+    .filter((row) => /^[|:]/.test(row))
+  assert.deepEqual(rows, [`| ${L}${alef.repeat(4)}`, `: ${'x'.repeat(16)}`, `: ${L}${alef}`])
+  // A mark that a program writes is shown as an escape.
+  assert.match(entryText({ ...first, output: `${L}x\u200f\u061c\n` }, PAGE), /^\| \\u200ex\\u200f\\u061c$/m)
 })

@@ -130,3 +130,17 @@ test('text that could not be seen loses its colours', async () => {
     assert.equal(await sgr(given), shown, given)
   terminal.dispose()
 })
+
+test('a status with letters that are read from right to left begins at its left, and its time keeps its place', () => {
+  const current = {
+    whoami: '\u05d0',
+    argv: ['\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1'],
+    elapsed_ms: 2_000,
+    isOver: false,
+  }
+  const state = { current, running: 0, ended: 0, paused: [] }
+  assert.equal(statusText(state, 80), ` \u200e\u05d0\u200e: '${current.argv[0]}'\u200e · 2 s · ? help `)
+  const narrow = statusText(state, 20)
+  assert.match(narrow, /^ \u200e\u05d0\u200e: '\u05d1+…\u200e · 2 s $/)
+  assert.equal(textWidth(narrow), 20)
+})

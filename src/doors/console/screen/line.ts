@@ -1,4 +1,5 @@
 import { characterWidth } from './character-width.ts'
+import { fromLeft } from './direction.ts'
 
 /** One line for a human: it may take several rows, each of which begins with a mark. */
 export interface Line {
@@ -37,12 +38,13 @@ const widthIn = (character: string, { careful }: Columns): number => {
 /** The rows of a line, in the order of a screen; colours go on from row to row and end with each. */
 export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] => {
   const rows: string[] = []
-  let row = first
+  let mark = first
+  let row = ''
   let width = lineWidth(first)
   let isEmpty = true
   let colour = ''
   const finish = (): void => {
-    rows.push(colour === '' ? row : row + RESET)
+    rows.push(mark + fromLeft(colour === '' ? row : row + RESET))
   }
   for (const [part] of text.matchAll(PARTS)) {
     if (part.startsWith('\u001b')) {
@@ -53,7 +55,8 @@ export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] 
     const more = widthIn(part, columns)
     if (width + more > columns.columns && !isEmpty) {
       finish()
-      row = next + colour
+      mark = next
+      row = colour
       width = lineWidth(next)
     }
     row += part

@@ -1,4 +1,5 @@
 import { cutTo, textWidth } from './fitted-text.ts'
+import { closed, fromLeft } from './direction.ts'
 import { nameText, wordsText } from '../entry-text.ts'
 import { styled, type Look } from './look.ts'
 
@@ -48,7 +49,7 @@ export const statusText = (state: ScreenState, columns: number): string => {
   const room = (parts: readonly string[]): number => columns - 2 - textWidth(parts.map((part) => ` · ${part}`).join(''))
   const parts = variants.find((one) => room(one) >= LEAST_COMMAND) ?? []
   const what = current === null ? 'nothing runs' : `${nameText(current.whoami)}: ${wordsText(current.argv)}`
-  const text = [cutTo(what, Math.max(0, room(parts))), ...parts].join(' · ')
+  const text = [closed(fromLeft(cutTo(what, Math.max(0, room(parts))))), ...parts].join(' · ')
   return columns < 2 ? '' : ` ${cutTo(text, columns - 2)} `
 }
 
