@@ -55,7 +55,7 @@ const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: b
 test('commands are shown whole in the order in which they came, whichever ends first', async (t) => {
   const { terminal, screen, write } = open(t)
   screen.begin(run(1, 'codex', 'slow'))
-  screen.begin(run(2, 'claude', 'fast', 'a b'))
+  screen.begin(run(2, 'gemini', 'fast', 'a b'))
   screen.begin(run(3, 'gemini', 'other'))
   write(2, 'of the fast one\r\n')
   write(1, 'first of the slow one\r\n')
@@ -72,7 +72,7 @@ test('commands are shown whole in the order in which they came, whichever ends f
     '│ first of the slow one',
     '│ last of the slow one',
     '',
-    "[2026-11-23T10:00:00Z] claude:/repo $ fast 'a b'",
+    "[2026-11-23T10:00:00Z] gemini:/repo $ fast 'a b'",
     '│ of the fast one',
     '',
     '[2026-11-23T10:00:00Z] gemini:/repo $ other',
@@ -139,7 +139,7 @@ test('commands that wait keep their beginning and their end, and all together no
   const block = Buffer.alloc(100_000, 'x')
   const before = await collect()
   for (let n = 2; n < 50; n++) {
-    screen.begin(run(n, 'claude', `job${n}`))
+    screen.begin(run(n, 'gemini', `job${n}`))
     write(n, `begin ${n}\r\n`)
     for (let at = 0; at < 6; at++) screen.output(n, block)
     write(n, `\r\nend ${n}\r\n`)
@@ -176,17 +176,17 @@ test('x aborts the command that was named in the question, and no other', async 
 
 test('p pauses an agent and lets it go on; the status says who is paused', async (t) => {
   const { terminal, screen, asked } = open(t)
-  for (const [at, name] of ['codex', 'claude'].entries()) {
+  for (const [at, name] of ['codex', 'gemini'].entries()) {
     screen.begin(run(at + 1, name, 'id'))
     screen.end(at + 1, WELL)
   }
   screen.press('p')
-  await terminal.shows('1 pause claude  2 pause codex')
+  await terminal.shows('1 pause gemini  2 pause codex')
   screen.press('2')
   await terminal.shows('nothing runs · paused: codex · ? help')
   await terminal.shows('[… codex is paused: its next commands wait]')
   screen.press('p')
-  await terminal.shows('1 pause claude  2 resume codex')
+  await terminal.shows('1 pause gemini  2 resume codex')
   screen.press('2')
   await terminal.shows('[… codex goes on]')
   assert.deepEqual(asked, ['pause codex', 'resume codex'])
@@ -252,7 +252,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   const heap = process.memoryUsage().heapUsed
   for (let n = 2; n <= 602; n++) {
     const long = Buffer.alloc(n > 102 ? 1 : 512 * 1024, 'a').toString('latin1')
-    screen.begin(run(n, 'claude', 'echo', String(n), long))
+    screen.begin(run(n, 'gemini', 'echo', String(n), long))
     write(n, `output ${n}\r\n`)
     screen.end(n, WELL)
   }

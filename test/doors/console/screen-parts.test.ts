@@ -98,11 +98,11 @@ test('property: a status takes one row of whatever width', () => {
         current: { whoami: 'codex', argv: ['make', 'test'], elapsed_ms: 3_725_000, isOver: false },
         running: 2,
         ended: 1,
-        paused: ['claude'],
+        paused: ['gemini'],
       },
       100,
     ),
-    ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: claude · ? help ',
+    ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: gemini · ? help ',
   )
 })
 
