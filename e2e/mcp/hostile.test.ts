@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
+import { wholeLines } from '../../test/support/journal.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { jsonIn, mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
 import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
@@ -63,4 +65,32 @@ test('what a program writes stays inside the frame, obeys nothing and says what 
   assert.equal(again.content[0]?.type === 'text' ? again.content[0].text.split('\n')[0] : '', first)
   const broken = await server.run('exec_capture', { command: 'printf', args: ['a\\377b'] })
   assert.deepEqual([broken.stdout, broken.stdout_invalid_utf8, broken.stderr_invalid_utf8], ['a\ufffdb', true, false])
+})
+
+test('a call about files that is cancelled before it changes something changes nothing, and the journal says so', async (t) => {
+  const place = await mcpPlace(t)
+  const server = await RawServer.start(t, place)
+  // The server goes round once between the calls and what cancels them: they are in work, and wait for the journal.
+  const round = Array.from({ length: 64 }, () => '')
+  const cancel = (requestId: number) => ({ method: 'notifications/cancelled', params: { requestId } })
+  server.send(
+    callOf(1, 'write_file', { path: 'given-up', content: 'x' }),
+    callOf(2, 'read_file', { path: 'given-up' }),
+    callOf(3, 'write_file', { path: 'made', content: 'x' }),
+    ...round,
+    cancel(1),
+    cancel(2),
+  )
+  assert.equal((await server.answer(3)).result?.isError, false)
+  server.child.stdin?.end()
+  assert.ok(await soon(() => server.child.exitCode === 0))
+  assert.deepEqual([existsSync(join(place.root, 'given-up')), existsSync(join(place.root, 'made'))], [false, true])
+  assert.deepEqual(
+    server.answers.map(({ id }) => id),
+    [0, 3],
+  )
+  const lines = wholeLines(await readFile(place.journal, 'utf8')).map((line) => JSON.parse(line) as { event: string; detail?: string })
+  const refused = lines.filter(({ event }) => event === 'refused')
+  assert.equal(refused.length, 2)
+  for (const { detail } of refused) assert.match(detail ?? '', /the call was cancelled, and nothing was changed/)
 })

@@ -71,10 +71,18 @@ export class TimeSharing {
 export class TimeShare {
   readonly #sharing: TimeSharing
   readonly signal: AbortSignal
+  /** Whose turns it takes. */
+  readonly #of: TimeShare
 
-  constructor(sharing: TimeSharing, signal: AbortSignal) {
+  constructor(sharing: TimeSharing, signal: AbortSignal, of: TimeShare | null = null) {
     this.#sharing = sharing
     this.signal = signal
+    this.#of = of ?? this
+  }
+
+  /** The same caller's part, for a work that `signal` gives up as well. */
+  until(signal: AbortSignal): TimeShare {
+    return new TimeShare(this.#sharing, AbortSignal.any([this.signal, signal]), this.#of)
   }
 
   /** Has this round had its time? Then `await turn()`. */
@@ -85,6 +93,6 @@ export class TimeShare {
   /** Waits for the next turn. Throws the signal's reason. */
   async turn(): Promise<void> {
     this.signal.throwIfAborted()
-    return this.#sharing.wait(this, this.signal)
+    return this.#sharing.wait(this.#of, this.signal)
   }
 }

@@ -3,32 +3,42 @@ import { AppError } from '../../base/errors.ts'
 import type { FileAnswer, FileCall } from '../../executor/port/local-executor.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import { fileRefusal } from '../tools/file-refusal.ts'
-import type { ToolContext } from './tool.ts'
+import type { ToolCall, ToolContext } from './tool.ts'
+
+/** How long a call that is given up may take to say whether it has begun to change something. */
+const GIVEN_UP_MS = 1_000
 
 /** A call of the executor without the session that it is made in. */
 type SessionlessCall = FileCall extends infer C ? (C extends FileCall ? Omit<C, 'session'> : never) : never
 
 /**
- * Asks the executor about files of this host, in the session of this caller. `argument` names what its path came from. Throws what
- * refuses it, with the argument and a remedy; `timeout` where the file system has not answered by the time of an answer.
+ * Asks the executor about files of this host, in the session of this caller. Throws what refuses it, with the argument and a
+ * remedy; `timeout` when the call is cancelled, or has no answer by the time of one: it is given up then, and changes nothing
+ * unless it has begun to.
  */
 export const callFiles = async (
   { sessions, executor, clock, answerWithinMs }: ToolContext,
-  argument: string,
+  { signal }: ToolCall,
   callOf: (limits: SessionGrant['limits']) => SessionlessCall,
 ): Promise<FileAnswer> => {
-  const work = sessions.use(null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }))
+  const given = new AbortController()
+  const giveUp = (why: string): void => given.abort(new AppError('timeout', `path: ${why}, and nothing was changed`))
+  const cancel = (): void => giveUp('the call was cancelled')
+  if (signal.aborted) cancel()
+  signal.addEventListener('abort', cancel, { once: true })
+  const work = sessions.use(null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }, given.signal))
   let answer: FileAnswer | null = null
   const answered = work.then((one) => (answer = one))
   try {
     await within(clock, answerWithinMs, answered)
+    if (answer !== null) return answer
+    giveUp(`not done in ${answerWithinMs} ms`)
+    await within(clock, GIVEN_UP_MS, answered)
+    if (answer !== null) return answer
   } catch (error) {
-    throw fileRefusal(error, argument)
+    throw fileRefusal(error)
   }
-  if (answer !== null) return answer
   answered.catch(() => undefined)
-  throw new AppError(
-    'timeout',
-    `${argument}: the file system has not answered in ${answerWithinMs} ms; a change may have been made, or may yet be`,
-  )
+  const begun = 'a change that was begun may be made yet, or undone; stat_file and read_file show what is there'
+  throw new AppError('timeout', `path: the file system has not answered in ${answerWithinMs} ms; ${begun}`)
 }

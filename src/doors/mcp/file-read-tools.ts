@@ -50,8 +50,8 @@ export const readFileTool: Tool = tool({
     altered: z.boolean().describe('control sequences are left out, hidden characters are escapes; base64 has what is there'),
   }),
   annotations: LOOKS,
-  call: async ({ path, offset, length, encoding }, context) => {
-    const { result, data } = await callFiles(context, 'path', ({ max_file_read_bytes: max }) => {
+  call: async ({ path, offset, length, encoding }, context, call) => {
+    const { result, data } = await callFiles(context, call, ({ max_file_read_bytes: max }) => {
       if (length !== undefined && length > max) throw new AppError('resource_limit', `length: at most ${max} bytes may be read at once`)
       return { method: 'fs.read', path, offset, length: length ?? Math.min(DEFAULT_READ_BYTES, max) }
     })
@@ -81,8 +81,8 @@ export const listDirectoryTool: Tool = tool({
     truncated: z.boolean().describe('there are more, and these need not be the first'),
   }),
   annotations: LOOKS,
-  call: async ({ path, recursive, max_entries }, context) => {
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.list', path, recursive, max_entries }))
+  call: async ({ path, recursive, max_entries }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.list', path, recursive, max_entries }))
     const { entries, truncated } = result as Result<'fs.list'>
     const told = entries.map((entry) => ({ path: shownLine(entry.path), type: entry.type, size: entry.size, mtime: entry.mtime }))
     const answer = { operation: 'list_directory', path, entries: told, truncated }
@@ -108,8 +108,8 @@ export const globFilesTool: Tool = tool({
     truncated: z.boolean().describe('there are more, and these need not be the first'),
   }),
   annotations: LOOKS,
-  call: async ({ pattern, path, max_matches }, context) => {
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.glob', path, pattern, max_matches }))
+  call: async ({ pattern, path, max_matches }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.glob', path, pattern, max_matches }))
     const { matches, truncated } = result as Result<'fs.glob'>
     const told = matches.map(shownLine)
     return () => ({ result: { operation: 'glob_files', pattern, path, matches: told, truncated }, isError: false, foreign: told })
@@ -137,8 +137,8 @@ export const statFileTool: Tool = tool({
     symlink_target: z.string().nullable().describe('what a link says'),
   }),
   annotations: LOOKS,
-  call: async ({ path }, context) => {
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.stat', path }))
+  call: async ({ path }, context, call) => {
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.stat', path }))
     const { symlink_target, ...status } = result as Result<'fs.stat'>
     const link = symlink_target === null ? null : shownLine(symlink_target)
     const answer = { operation: 'stat_file', ...status, path, symlink_target: link }

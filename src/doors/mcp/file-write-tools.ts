@@ -25,10 +25,10 @@ export const writeFileTool: Tool = tool({
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), created: z.boolean() }),
   annotations: CHANGES,
-  call: async ({ path, content, encoding, mode, make_directories: mkdir_parents, expected_mtime = null }, context) => {
+  call: async ({ path, content, encoding, mode, make_directories: mkdir_parents, expected_mtime = null }, context, call) => {
     const data = contentBytes(content, encoding, 'content', MAX_FILE_CHUNK)
     const how = { mode, mkdir_parents, atomic: false, expected_mtime, data }
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.write', path, ...how }))
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.write', path, ...how }))
     const { mtime, mtime_ms, bytes_written, created } = result as Result<'fs.write'>
     return () => ({ result: { operation: 'write_file', path, mtime, mtime_ms, bytes_written, created }, isError: false, foreign: [] })
   },
@@ -48,10 +48,10 @@ export const editFileTool: Tool = tool({
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), replacements: z.int(), created: z.boolean() }),
   annotations: CHANGES,
-  call: async ({ path, old_string, new_string, replace_all, expected_mtime = null }, context) => {
+  call: async ({ path, old_string, new_string, replace_all, expected_mtime = null }, context, call) => {
     const [from, to] = [textBytes(old_string, 'old_string'), textBytes(new_string, 'new_string')]
     const change = { old_string: from, new_string: to, replace_all, expected_mtime }
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.edit', path, ...change }))
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.edit', path, ...change }))
     const { mtime, mtime_ms, bytes_written, replacements, created } = result as Result<'fs.edit'>
     const answer = { operation: 'edit_file', path, mtime, mtime_ms, bytes_written, replacements, created }
     return () => ({ result: answer, isError: false, foreign: [] })
@@ -79,9 +79,9 @@ export const applyPatchTool: Tool = tool({
     moved: z.array(z.strictObject({ from: z.string(), to: z.string() })),
   }),
   annotations: CHANGES,
-  call: async ({ patch, path }, context) => {
+  call: async ({ patch, path }, context, call) => {
     const patch_text = textBytes(patch, 'patch')
-    const { result } = await callFiles(context, 'path', () => ({ method: 'fs.patch', path, patch_text }))
+    const { result } = await callFiles(context, call, () => ({ method: 'fs.patch', path, patch_text }))
     const { added, updated, deleted, moved } = result as Result<'fs.patch'>
     return () => ({ result: { operation: 'apply_patch', path, added, updated, deleted, moved }, isError: false, foreign: [] })
   },

@@ -17,11 +17,11 @@ const remedyOf = ({ code, data }: AppError): string | null => {
   return REMEDIES[String(data['reason'])] ?? REMEDIES[code] ?? null
 }
 
-/** A refusal of the executor, for who called a tool: which argument it is about, and what to do. */
-export const fileRefusal = (error: unknown, argument: string): unknown => {
+/** A refusal of the executor, for who called a tool: which argument it is about (`path`, unless it says another), and what to do. */
+export const fileRefusal = (error: unknown): unknown => {
   if (!isAppError(error)) return error
   const { code, message, data } = error
-  const named = /^[a-z_]+: /.test(message) ? message : `${argument}: ${message}`
+  const named = /^[a-z_]+: /.test(message) ? message : `path: ${message}`
   const remedy = remedyOf(error)
   return new AppError(code, shown(remedy === null ? named : `${named}; ${remedy}`), { cause: error, data: { ...data } })
 }

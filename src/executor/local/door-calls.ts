@@ -52,8 +52,8 @@ export class DoorCalls implements LocalExecutor {
     })
   }
 
-  async file(call: FileCall): Promise<FileAnswer> {
-    return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call))
+  async file(call: FileCall, signal: AbortSignal | null = null): Promise<FileAnswer> {
+    return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call, signal))
   }
 
   async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {

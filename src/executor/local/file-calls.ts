@@ -57,7 +57,12 @@ const placed = (call: FileCall): FileCall =>
   call.method === 'fs.glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
 
 /** Looks at files, or changes them, within the rights of the session; in the journal first. */
-export const answerFileCall = async (engine: LocalEngine, session: LocalSession, asked: FileCall): Promise<FileAnswer> => {
+export const answerFileCall = async (
+  engine: LocalEngine,
+  session: LocalSession,
+  asked: FileCall,
+  signal: AbortSignal | null,
+): Promise<FileAnswer> => {
   const { key, rights } = session
   const call = placed(asked)
   const access: FileAccess = CHANGES.includes(call.method) ? 'write' : 'read'
@@ -75,11 +80,13 @@ export const answerFileCall = async (engine: LocalEngine, session: LocalSession,
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
-    return await session.aboutFiles(placesOf(call), async (share) => {
+    const work = async (share: TimeShare): Promise<FileAnswer> => {
       const permit = permitFor(call.path, access)
       await record(join(permit.root.path, ...permit.names), contentOf(call))
+      share.signal.throwIfAborted()
       return perform(call, permit, { permitFor, announce, share })
-    })
+    }
+    return await session.aboutFiles(placesOf(call), work, signal)
   } catch (error) {
     // A file's line without a `refused` line behind it says that it was done.
     if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: call.method, argv: null }, error)

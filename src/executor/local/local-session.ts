@@ -36,10 +36,11 @@ export class LocalSession {
     return this.#closing !== null
   }
 
-  /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session aborts it, unless it has begun to change something. */
-  async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>): Promise<T> {
-    const leave = await this.#fileTurns.enter(this.#ending.signal, places)
-    const call = work(this.#share)
+  /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session, and `signal`, abort it, unless it has begun to change something. */
+  async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
+    const share = signal === null ? this.#share : this.#share.until(signal)
+    const leave = await this.#fileTurns.enter(share.signal, places)
+    const call = work(share)
     this.#fileCalls.add(call)
     try {
       return await call

@@ -176,7 +176,8 @@ export interface LocalExecutor {
     session: string,
     refusal: { readonly method: string; readonly code: 'unknown_session' | 'unknown_process'; readonly detail: string },
   ): Promise<void>
-  file(call: FileCall): Promise<FileAnswer>
+  /** `signal`, aborted with an `AppError`, gives it up and that is thrown; what has begun to change something is finished or undone. */
+  file(call: FileCall, signal?: AbortSignal): Promise<FileAnswer>
   /** What a run in this session would start, on this host. Throws `unsupported_capability` for a session of a target. */
   lookUp(session: string, command: string): Promise<CommandLookup>
   /** Asks the target of a session whether it answers; runs nothing. Throws `conflict` for a session of this host, and why it does not answer. */

@@ -110,3 +110,29 @@ test('an error is told no longer than a message of the port may be, and what is 
   }
   await refuses(host.open(), 'internal')
 })
+
+test('a call about files that is given up before it changes something changes nothing, whether it waits for its place or not', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const at = (path: string) =>
+    ({
+      method: 'fs.write',
+      session,
+      path,
+      mode: 'create',
+      mkdir_parents: false,
+      atomic: false,
+      expected_mtime: null,
+      data: Buffer.from('x'),
+    }) as const
+  const given = new AbortController()
+  const one = host.executor.file(at('given-up'), given.signal)
+  const others = Array.from({ length: 20 }, async (_one, n) => host.executor.file(at(`other-${n}`)))
+  const last = host.executor.file(at('given-up-too'), given.signal)
+  given.abort(new AppError('timeout', 'nothing was changed'))
+  await Promise.all([one, last].map(async (call) => assert.rejects(call, { code: 'timeout' })))
+  await Promise.all(others)
+  const read = async (path: string) => host.executor.file({ method: 'fs.read', session, path, offset: 0, length: null })
+  for (const path of ['given-up', 'given-up-too']) await assert.rejects(read(path), { code: 'file_not_found' })
+  await read('other-19')
+})

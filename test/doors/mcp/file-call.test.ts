@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { test, type TestContext } from 'node:test'
+
+import { LATEST_PROTOCOL_VERSION } from '@modelcontextprotocol/client'
+
+import { serveMcp } from '../../../src/doors/mcp/serve-mcp.ts'
+import { instructionsFor, toolsFor } from '../../../src/doors/mcp/tools.ts'
+import type { LocalExecutor } from '../../../src/executor/port/local-executor.ts'
+import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
+import { LocalHost, soon } from '../../support/local-engine.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { silent } from '../../support/processes.ts'
+import { callOf } from '../../support/raw-mcp.ts'
+
+const ANSWER_WITHIN_MS = 45_000
+
+/** The tools of a host behind a clock that stands still; what it answers to calls, by id. */
+const serve = async (t: TestContext, executor: LocalExecutor) => {
+  const [input, output, clock] = [new PassThrough(), new PassThrough(), new ManualClock()]
+  const tools = toolsFor(new Set(['fs.read', 'fs.write']))
+  const served = serveMcp(
+    { input, output, executor, clock, log: silent },
+    {
+      caller: { door: 'mcp', client_name: 'a test', available: [...CAPABILITY_NAMES] },
+      answerWithinMs: ANSWER_WITHIN_MS,
+      offer: { tools, source: null, instructions: instructionsFor(tools) },
+      recorder: null,
+    },
+    new AbortController().signal,
+  )
+  t.after(async () => {
+    output.destroy()
+    await served
+  })
+  let said = ''
+  output.on('data', (part: Buffer) => (said += part.toString()))
+  const send = (message: object): void => void input.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+  const answer = async (id: number): Promise<string> => {
+    assert.ok(await soon(() => said.includes(`"id":${id}`)), `no answer to ${id}`)
+    return said.split('\n').find((line) => line.includes(`"id":${id}`)) ?? ''
+  }
+  const params = { protocolVersion: LATEST_PROTOCOL_VERSION, capabilities: {}, clientInfo: { name: 'raw', version: '1' } }
+  send({ id: 0, method: 'initialize', params })
+  send({ method: 'notifications/initialized' })
+  await answer(0)
+  return { clock, send, answer }
+}
+
+test('a call about files that has no answer by the time of one is given up, and changes nothing', async (t) => {
+  const host = await LocalHost.start(t)
+  const { clock, send, answer } = await serve(t, host.executor)
+  send(callOf(1, 'write_file', { path: 'given-up', content: 'x' }))
+  await soon(() => clock.pending > 0)
+  await clock.advance(ANSWER_WITHIN_MS)
+  assert.match(await answer(1), /timeout: path: not done in 45000 ms, and nothing was changed.*"isError":true/)
+  send(callOf(2, 'write_file', { path: 'made', content: 'x' }))
+  assert.match(await answer(2), /"isError":false/)
+  assert.deepEqual([existsSync(join(host.root, 'given-up')), existsSync(join(host.root, 'made'))], [false, true])
+  const refused = (await host.lines()).filter(({ event }) => event === 'refused')
+  assert.equal(refused.length, 1)
+})
+
+test('where the file system does not answer, nobody is told that nothing was changed', async (t) => {
+  const host = await LocalHost.start(t)
+  const executor = new Proxy(host.executor, {
+    get: (real, name) => (name === 'file' ? async () => new Promise(() => undefined) : Reflect.get(real, name).bind(real)),
+  })
+  const { clock, send, answer } = await serve(t, executor)
+  send(callOf(1, 'write_file', { path: 'a', content: 'x' }))
+  await soon(() => clock.pending > 0)
+  await clock.advance(ANSWER_WITHIN_MS)
+  await soon(() => clock.pending > 0)
+  await clock.advance(1_000)
+  assert.match(await answer(1), /timeout: path: the file system has not answered in 45000 ms; a change that was begun may be made yet/)
+})
