@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import { open, stat, type FileHandle } from 'node:fs/promises'
 
-import { AppError, errnoOf, isAppError } from '../base/errors.ts'
+import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { shellWord } from '../base/shell-word.ts'
 import type { DataPaths } from '../local-api/paths.ts'
 import type { Settings } from './settings.ts'
@@ -92,13 +92,13 @@ export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Prom
   }
 }
 
-/** What a start would open to the group, and why it would refuse to. Changes nothing. */
-export const judgeSharing = async ({ share_with_group, paths }: Sharing): Promise<{ closed: string[]; problems: AppError[] }> => {
+/** What a start would open to the group, and why it could not. Changes nothing. */
+export const judgeSharing = async ({ share_with_group, paths }: Sharing): Promise<{ closed: string[]; problems: string[] }> => {
   const closed = share_with_group ? await closedToGroup(paths) : []
   const judged = closed.map(async ([path, mode]) => {
     await using _file = await openOwn(path, mode, paths.dir)
   })
   const outcomes = await Promise.allSettled(judged)
-  const reasons = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []))
-  return { closed: closed.map(([path]) => path), problems: reasons.filter((reason) => isAppError(reason)) }
+  const problems = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [errorText(outcome.reason)] : []))
+  return { closed: closed.map(([path]) => path), problems }
 }

@@ -70,7 +70,7 @@ export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
 /** What `share_with_group` would open, or refuses to. */
 export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => {
   const { closed, problems } = await judgeSharing(config)
-  if (problems.length > 0) return problems.map(({ message }) => fail('group', message, null))
+  if (problems.length > 0) return problems.map((problem) => fail('group', problem, null))
   if (closed.length === 0) return []
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
