@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import { verifyAgent } from '../identity/signing.ts'
-import { findMetacharacter, literalOf, parseToken } from '../protocol/argv-template.ts'
+import { parseForeignArgv } from '../protocol/argv-template.ts'
 import { checkArgvSize, EXEC_RULES_DOMAIN, execRules, type ExecRule, type ExecRules } from '../protocol/exec.ts'
 import { partiesProblem, type Expected, type SignedBody } from './exit.ts'
 
@@ -29,14 +29,8 @@ export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
 const readRule = (rule: ExecRule, index: number): ExecRule => {
   const wrong = (what: string): AppError => new AppError('malformed', `rule ${index}: ${what}`)
   checkArgvSize(rule.argv)
-  const tokens = rule.argv.map((text, at) => {
-    const token = parseToken(text)
-    if (typeof token === 'string') throw wrong(`token ${at}: ${token}`)
-    return token
-  })
-  const [program] = tokens
-  if (program?.kind !== 'literal' || program.text === '') throw wrong('it names no program')
-  if (findMetacharacter(tokens.map(literalOf)) !== null) throw wrong('it has a token that every request is refused for')
+  const tokens = parseForeignArgv(rule.argv)
+  if (typeof tokens === 'string') throw wrong(tokens)
   if (rule.timeout_ms < 1) throw wrong('it gives no time to run')
   return { ...rule, description: rule.description === null ? null : escaped(rule.description) }
 }

@@ -1,5 +1,6 @@
 import { AppError } from '../base/errors.ts'
-import { parseToken } from '../protocol/argv-template.ts'
+import { parseForeignArgv } from '../protocol/argv-template.ts'
+import { count, flag, isTable, isText, orNull, problemOf, text, texts, type FieldCheck } from '../protocol/field-checks.ts'
 import { isHexId } from '../protocol/ids.ts'
 import type { ExecRule } from '../protocol/exec.ts'
 import type { RulesJson } from '../protocol/rules-json.ts'
@@ -16,31 +17,30 @@ export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signa
   return answer
 }
 
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
-const isId = (value: unknown): boolean => typeof value === 'string' && isHexId(value)
-const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0
-const isTextOrNull = (value: unknown): boolean => value === null || typeof value === 'string'
+const id: FieldCheck = { is: (value) => isText(value) && isHexId(value), what: 'an id' }
+/** Read again: an API may be anywhere, and tools are made of it. */
+const argv: FieldCheck = { is: (value) => texts.is(value) && typeof parseForeignArgv(value as string[]) !== 'string', what: 'a command' }
+
+const RULE = {
+  description: orNull(text),
+  argv,
+  timeout_ms: count,
+  max_stdout_bytes: count,
+  max_stderr_bytes: count,
+  max_stdin_bytes: count,
+} satisfies Record<keyof ExecRule, FieldCheck>
+
+const isRule = (value: unknown): boolean => isTable(value) && problemOf(value, RULE) === null
+
+const ANSWER = {
+  ok: flag,
+  request_id: text,
+  agent_id: id,
+  machine_id: id,
+  denial_reason: orNull(text),
+  rules: { is: (value) => Array.isArray(value) && value.every(isRule), what: 'a list of rules' },
+  left_out: count,
+} satisfies Record<keyof RulesJson, FieldCheck>
 
 const isRules = (value: unknown): value is RulesJson =>
-  isObject(value) &&
-  typeof value['ok'] === 'boolean' &&
-  typeof value['request_id'] === 'string' &&
-  isId(value['agent_id']) &&
-  isId(value['machine_id']) &&
-  isTextOrNull(value['denial_reason']) &&
-  value['ok'] === (value['denial_reason'] === null) &&
-  isCount(value['left_out']) &&
-  Array.isArray(value['rules']) &&
-  value['rules'].every(isRule)
-
-/** A literal first, then literals and templates: an API may be anywhere, and tools are made of it. */
-const isArgv = (value: unknown): boolean => {
-  const tokens: unknown[] = Array.isArray(value) ? value.map((token) => (typeof token === 'string' ? parseToken(token) : '')) : []
-  const [program] = tokens as { kind?: string }[]
-  return program?.kind === 'literal' && tokens.every((token) => typeof token !== 'string')
-}
-
-const COUNTS = ['timeout_ms', 'max_stdout_bytes', 'max_stderr_bytes', 'max_stdin_bytes'] as const
-
-const isRule = (value: unknown): value is ExecRule =>
-  isObject(value) && isTextOrNull(value['description']) && isArgv(value['argv']) && COUNTS.every((name) => isCount(value[name]))
+  isTable(value) && problemOf(value, ANSWER) === null && value['ok'] === (value['denial_reason'] === null)

@@ -35,6 +35,16 @@ export const parseToken = (text: string): PatternToken | string => {
   return `unknown template ${template}; there are <INT> and <URL_PATH>`
 }
 
+/** The tokens of a command that another host tells of; a string says why no request could ask for it. */
+export const parseForeignArgv = (argv: readonly string[]): PatternToken[] | string => {
+  const tokens = argv.map(parseToken)
+  for (const [at, token] of tokens.entries()) if (typeof token === 'string') return `token ${at}: ${token}`
+  const read = tokens as PatternToken[]
+  const [program] = read
+  if (program?.kind !== 'literal' || program.text === '') return 'it names no program'
+  return findMetacharacter(read.map(literalOf)) === null ? read : 'it has a token that every request is refused for'
+}
+
 export const matchesToken = (token: PatternToken, text: string): boolean => {
   switch (token.kind) {
     case 'literal':
@@ -47,6 +57,12 @@ export const matchesToken = (token: PatternToken, text: string): boolean => {
 }
 
 const isUrlPath = (text: string): boolean => URL_PATH.test(text) && !text.includes('..')
+
+/** What each template takes, for a person. */
+export const TEMPLATE_TEXT = {
+  int: '1 to 999999, no sign, no leading zero',
+  url_path: '/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..',
+} as const
 
 /** The first token with a metacharacter, and which one. */
 export const findMetacharacter = (argv: readonly string[]): { token: number; character: string } | null => {

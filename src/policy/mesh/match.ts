@@ -1,4 +1,4 @@
-import { matchesToken, type PatternToken } from '../../protocol/argv-template.ts'
+import { matchesToken, TEMPLATE_TEXT, type PatternToken } from '../../protocol/argv-template.ts'
 import type { AllowedCommand, AllowEntry } from './acl.ts'
 import { quote } from '../quote.ts'
 
@@ -70,12 +70,7 @@ export const describeMismatch = (miss: NearMiss, argv: readonly string[]): strin
   const got = argv[miss.token]
   if (expected === undefined) return `token ${miss.token} (${quote(got)}) is one too many: the command has ${miss.command.argv.length}`
   if (got === undefined) return `token ${miss.token} is missing: the command has ${quote(expected)} there`
-  return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}${GRAMMAR[miss.command.tokens[miss.token]?.kind ?? 'literal']}`
-}
-
-/** What a template takes, for somebody whose token it did not take. */
-const GRAMMAR: Readonly<Record<PatternToken['kind'], string>> = {
-  literal: '',
-  int: ' (1 to 999999, no sign, no leading zero)',
-  url_path: ' (/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..)',
+  const kind = miss.command.tokens[miss.token]?.kind ?? 'literal'
+  const grammar = kind === 'literal' ? '' : ` (${TEMPLATE_TEXT[kind]})`
+  return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}${grammar}`
 }

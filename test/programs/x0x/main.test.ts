@@ -319,7 +319,7 @@ const RULE = {
 
 test('acl mine: a hostile target writes nothing on the terminal but text', async (t) => {
   const description = '\u001b[2J\u202eevil\r\nx0x: all is well'
-  const hostile = { ...RULE, argv: ['echo', '\u001b]0;title\u0007', 'x\nrm<URL_PATH>'], description }
+  const hostile = { ...RULE, argv: ['echo', '\u001b[31mred\u0007', 'x\rrm<URL_PATH>'], description }
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ...RULES, rules: [RULE, hostile], left_out: 3 }))
   for (const terminal of [true, false]) {
     const { status, stdout } = await runCli(['--data-dir', dir, 'acl', 'mine', 'bob'], { terminal })
@@ -341,6 +341,10 @@ test('acl mine: an answer that is none of a daemon is refused, and an older agen
     { ...RULES, rules: [{ ...RULE, argv: [7] }] },
     { ...RULES, rules: [{ ...RULE, argv: ['sh', '-c', '<ANY>'] }] },
     { ...RULES, rules: [{ ...RULE, argv: ['<INT>'] }] },
+    { ...RULES, rules: [{ ...RULE, argv: [''] }] },
+    { ...RULES, rules: [{ ...RULE, argv: ['echo', 'x\nrm'] }] },
+    { ...RULES, agent_id: 'a1' },
+    { ...RULES, rules: [{ ...RULE, description: undefined }] },
     { ...RULES, rules: [{ ...RULE, timeout_ms: -1 }] },
     { ...RULES, rules: {} },
   ]

@@ -1,7 +1,7 @@
 import { shellWord } from '../../../base/shell-word.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { askRules } from '../../../local-api/rules.ts'
-import { parseToken } from '../../../protocol/argv-template.ts'
+import { parseToken, TEMPLATE_TEXT } from '../../../protocol/argv-template.ts'
 import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CliContext } from '../context.ts'
@@ -72,10 +72,7 @@ const rowOf = (rule: ExecRule): string[] => [
   rule.description ?? '-',
 ]
 
-const GRAMMAR: Readonly<Record<string, string>> = {
-  '<INT>': '1 to 999999, no sign, no leading zero',
-  '<URL_PATH>': '/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..',
-}
+const GRAMMAR = { '<INT>': TEMPLATE_TEXT.int, '<URL_PATH>': TEMPLATE_TEXT.url_path }
 
 const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
   await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DESCRIPTION (as it is said there)'], rules.map(rowOf))
