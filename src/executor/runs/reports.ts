@@ -72,7 +72,7 @@ export class Reports {
     return frame
   }
 
-  /** Answers the encoded Rules when the line is on disk; an encoded Exit where the journal cannot be written. */
+  /** Answers the encoded Rules when the line is on disk, or counted where refusals are; an encoded Exit where the journal cannot be written. */
   async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#components
     const { key, requestSha256 } = subject

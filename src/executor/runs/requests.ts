@@ -12,6 +12,7 @@ import {
   execRequest,
   execRulesRequest,
   type ExecRequest,
+  type ExecRulesRequest,
 } from '../../protocol/exec.ts'
 import { sha256 } from '../../identity/hash.ts'
 import { toHex, type MachineId, type RequestId } from '../../protocol/ids.ts'
@@ -66,25 +67,11 @@ export class Requests {
    * `rate_limited`, `journal_unavailable`; then no signature has left us.
    */
   async sign(call: Extract<ToExecutor, { type: 'sign_request' }>, peer: PeerLink): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { clock, signatures } = this.#components
-    const { request_id, stream_nonce, argv, stdin, timeout_ms, cwd, clamp } = call
+    const { signatures } = this.#components
+    const { request_id, argv, stdin, timeout_ms, cwd, clamp } = call
     reach('sign_asked', request_id)
     checkArgvSize(argv)
-    const request: ExecRequest = {
-      version: 1,
-      request_id,
-      from_agent: signatures.agentId,
-      from_machine: this.#init.machineId,
-      to_agent: peer.agentId,
-      to_machine: peer.machineId,
-      stream_nonce,
-      created_at_ms: clock.now(),
-      argv,
-      stdin,
-      timeout_ms,
-      cwd,
-      clamp,
-    }
+    const request: ExecRequest = { ...this.#asked(call, peer), argv, stdin, timeout_ms, cwd, clamp }
     // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
     // proof, which is good once: a caller that is refused here needs it again.
     signatures.admit()
@@ -100,26 +87,34 @@ export class Requests {
    * when the line is on the disk. Throws `not_offered`, `rate_limited`, `journal_unavailable`.
    */
   async signRules(
-    { request_id, stream_nonce }: Extract<ToExecutor, { type: 'sign_rules_request' }>,
+    call: Extract<ToExecutor, { type: 'sign_rules_request' }>,
     peer: PeerLink,
   ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { clock, signatures } = this.#components
+    const { signatures } = this.#components
     if (!peer.answersRules)
       throw new AppError('not_offered', 'the agent does not tell which commands it allows: its x0xd is of a version before that')
     signatures.admit()
-    const body = execRulesRequest.encode({
+    const question = this.#asked(call, peer)
+    const body = execRulesRequest.encode(question)
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = question
+    const event = { event: 'rules_asked', request_id, agent_id, machine_id } as const
+    const [signature] = await Promise.all([signatures.sign(EXEC_RULES_REQUEST_DOMAIN, body), this.#append(event)])
+    return { body, signature }
+  }
+
+  /** All of a question for rules, and how a Request begins. */
+  #asked({ request_id, stream_nonce }: Pick<ExecRulesRequest, 'request_id' | 'stream_nonce'>, to: PeerLink): ExecRulesRequest {
+    const { clock, signatures } = this.#components
+    return {
       version: 1,
       request_id,
       from_agent: signatures.agentId,
       from_machine: this.#init.machineId,
-      to_agent: peer.agentId,
-      to_machine: peer.machineId,
+      to_agent: to.agentId,
+      to_machine: to.machineId,
       stream_nonce,
       created_at_ms: clock.now(),
-    })
-    const event = { event: 'rules_asked', request_id, agent_id: peer.agentId, machine_id: peer.machineId } as const
-    const [signature] = await Promise.all([signatures.sign(EXEC_RULES_REQUEST_DOMAIN, body), this.#append(event)])
-    return { body, signature }
+    }
   }
 
   /** As `#check`; a proof that is none leaves a line. */
