@@ -1,7 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import type { CliContext, Output } from './context.ts'
-import { visibleJson } from '../../base/visible-text.ts'
-import { shownLine } from '../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../base/visible-text.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
 export type Paint = (style: keyof typeof CODES, text: string) => string

@@ -1,9 +1,8 @@
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run-events.ts'
 import type { CliContext, Output } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
-import { visibleJson } from '../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { write } from './print.ts'
-import { shownLine } from '../../base/visible-text.ts'
 import { TerminalText } from './terminal-text.ts'
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>

@@ -4,14 +4,13 @@ import { listRunningMarks } from '../../../audit/running-marks.ts'
 import { tailJournal } from '../../../audit/tail.ts'
 import { verifyJournal, type VerifyReport } from '../../../audit/verify.ts'
 import { AppError } from '../../../base/errors.ts'
-import { visibleJson } from '../../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { isHexId, shortId, type AgentId } from '../../../protocol/ids.ts'
 import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../../audit/events.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { counted, painter, printJson, printLine, untilEnded, write, type Paint } from '../print.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 interface JournalPlaces {
   readonly journal?: { readonly path?: string | null } | null

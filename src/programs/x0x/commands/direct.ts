@@ -1,10 +1,9 @@
 import { AppError } from '../../../base/errors.ts'
-import { visibleJson } from '../../../base/visible-text.ts'
+import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine, untilEnded, write } from '../print.ts'
-import { shown, shownLine } from '../../../base/visible-text.ts'
 
 /** What to do where a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {
