@@ -4,9 +4,11 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
+import { TerminalFilter } from '../../../src/base/terminal-filter.ts'
 import { colouredEntry } from '../../../src/doors/console/coloured-entry.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
+import { OutputFilter } from '../../../src/doors/console/screen/output-filter.ts'
 import { HumanTerminal } from '../../support/human-terminal.ts'
 import { entry } from '../../support/transcripts.ts'
 
@@ -192,5 +194,20 @@ test('property: whatever bytes a recorded command wrote, every line without thei
       check(await showRecorded(Buffer.concat(output).toString(), columns), 1)
     }),
     { numRuns: 30 },
+  )
+})
+
+test('property: a human reads the text that an agent reads, wherever sequences begin, end and break off', () => {
+  const parts = fc.constantFrom(ESC, ...'[]P^(\\;1mx漢 \t\n\u0007\u0018\u0085\u009b\u009c\u009d')
+  fc.assert(
+    fc.property(fc.array(parts, { maxLength: 40 }), (written) => {
+      const agent = new TerminalFilter()
+      let human = ''
+      const screen = new OutputFilter({ text: (text) => (human += text), clear: () => assert.fail('nothing was erased') })
+      screen.push(Buffer.from(written.join('')))
+      screen.end()
+      assert.equal(human.replaceAll(/\u001b\[[\d;]*[mPX]/g, ''), agent.push(written.join('')) + agent.end())
+    }),
+    { numRuns: 2_000 },
   )
 })

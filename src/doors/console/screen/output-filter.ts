@@ -1,27 +1,21 @@
-import { replaceInvisible } from '../../../base/visible-text.ts'
+import { TerminalReader } from '../../../base/terminal-reader.ts'
+import { shown } from '../../../base/visible-text.ts'
 import { characterWidth } from './character-width.ts'
 
 /** Of the terminal that commands run on, and of the one that holds their screen. */
 export const RUN_COLUMNS = 80
 export const RUN_ROWS = 24
 
-/** Characters after which a sequence, or a string that nothing closes, counts as none. */
-const MAX_SEQUENCE = 256
-const MAX_STRING = 4_096
 /** Marks upon one character. */
 const MAX_MARKS = 8
 /** Larger numbers mean the same on a terminal of 80 columns, and colours end here. */
 const MAX_NUMBER = 255
 
-type State = 'text' | 'escape' | 'intermediate' | 'sequence' | 'string'
-
-// oxlint-disable-next-line no-control-regex
-const CONTROL = /[\u0000-\u001f\u007f]/g
 // oxlint-disable-next-line no-control-regex
 const NOT_ASCII = /[^\u0000-\u007f]/
-/** What a row may hold although it does not show itself: what joins characters, and glyphs of private fonts. */
-const LEGIBLE = /^(\u200c|\u200d|\ufe0e|\ufe0f|\p{Co})$/u
 
+/** VT, FF and NEL. */
+const LINE_ENDS = '\u000b\f\u0085'
 /** Moves the cursor, erases, inserts or deletes within the screen. */
 const PLAIN_FINALS = 'ABCDEFGHfde`aJKXP@LMSTrIZb'
 /** Each counts rows, or repeats for a row at most. */
@@ -35,22 +29,22 @@ export interface FilteredOutput {
   clear(): void
 }
 
-const escaped = (character: string): string => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`
-
 const numbers = (parameters: string, most: number): string =>
   parameters.replaceAll(/\d+/g, (digits) => (digits.length > 4 ? String(most) : String(Math.min(Number(digits), most))))
 
 /**
  * What a program wrote, cut down to what may reach the terminal that holds its screen: no modes, no strings (titles,
- * clipboard, links), no questions, no other screen, no other character sets; numbers, strings and marks are bounded. A
- * string that nothing closes ends with its line.
+ * clipboard, links), no questions, no other screen, no other character sets; numbers, strings and marks are bounded.
  */
 export class OutputFilter {
   readonly #to: FilteredOutput
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
-  #state: State = 'text'
-  #passed = 0
-  #parameters = ''
+  readonly #reader = new TerminalReader({
+    text: (text) => this.#visible(text),
+    control: (character) => this.#control(character),
+    escape: (final) => this.#escape(final),
+    sequence: (parameters, final) => this.#sequence(parameters, final),
+  })
   #marks = 0
   #out = ''
 
@@ -59,14 +53,14 @@ export class OutputFilter {
   }
 
   push(bytes: Uint8Array): void {
-    this.#take(this.#decoder.decode(bytes, { stream: true }))
+    this.#reader.push(this.#decoder.decode(bytes, { stream: true }))
     this.#give()
   }
 
   /** What was held back, once no more comes or a part is missing. */
   end(): void {
-    this.#take(this.#decoder.decode())
-    this.#enter('text')
+    this.#reader.push(this.#decoder.decode())
+    this.#reader.reset()
     this.#marks = 0
     this.#give()
   }
@@ -76,77 +70,33 @@ export class OutputFilter {
     this.#out = ''
   }
 
-  #take(text: string): void {
-    for (let at = 0; at < text.length;) {
-      if (this.#state === 'text') {
-        CONTROL.lastIndex = at
-        const end = CONTROL.exec(text)?.index ?? text.length
-        if (end > at) this.#visible(text.slice(at, end))
-        at = end
-        if (at === text.length) return
-      }
-      this.#step(text[at]!)
-      at += 1
-    }
-  }
-
   #visible(text: string): void {
     if (!NOT_ASCII.test(text)) {
       this.#marks = 0
       this.#out += text
       return
     }
-    for (const character of replaceInvisible(text, (one) => (LEGIBLE.test(one) ? one : escaped(one)))) {
+    for (const character of shown(text)) {
       this.#marks = characterWidth(character.codePointAt(0)!) === 0 ? this.#marks + 1 : 0
       if (this.#marks <= MAX_MARKS) this.#out += character
     }
   }
 
-  #step(character: string): void {
-    switch (this.#state) {
-      case 'text':
-        return this.#control(character)
-      case 'escape':
-        return this.#escape(character)
-      case 'intermediate':
-        if (character >= ' ' && character <= '/') return this.#pass(MAX_SEQUENCE)
-        return character >= '0' && character <= '~' ? this.#enter('text') : this.#again(character)
-      case 'sequence':
-        return this.#sequence(character)
-      case 'string':
-        if (character >= ' ' || character === '\t') return this.#pass(MAX_STRING)
-        return character === '\u0007' ? this.#enter('text') : this.#again(character)
-    }
-  }
-
   #control(character: string): void {
-    if ('\b\t\n\r'.includes(character)) this.#out += character
-    else if (character === '\u000b' || character === '\f') this.#out += '\n'
-    else if (character === '\u001b') this.#enter('escape')
+    if (character === '\b' || character === '\r') this.#out += character
+    else if (LINE_ENDS.includes(character)) this.#out += '\n'
   }
 
-  #escape(character: string): void {
-    if (character === '[') return this.#enter('sequence')
-    if (']PX^_'.includes(character)) return this.#enter('string')
-    if (character >= ' ' && character <= '/') return this.#enter('intermediate')
-    if (character < '0' || character > '~') return this.#again(character)
-    this.#enter('text')
-    if (character === 'c') {
+  #escape(final: string): void {
+    if (final === 'c') {
       this.#cleared()
       this.#out += '\u001b[m\u001b[r\u001b[2J\u001b[H'
-    } else if ('78DEM'.includes(character)) this.#out += `\u001b${character}`
+    } else if ('78DEM'.includes(final)) this.#out += `\u001b${final}`
   }
 
-  #sequence(character: string): void {
-    if (character >= ' ' && character <= '?') {
-      this.#parameters += character
-      return this.#pass(MAX_SEQUENCE)
-    }
-    const parameters = this.#parameters
-    if (character < '@' || character > '~') return this.#again(character)
-    this.#enter('text')
-    if (character === 'm' && /^[\d;:]*$/.test(parameters)) this.#out += `\u001b[${numbers(parameters, MAX_NUMBER)}m`
-    else if (/^\d*(;\d*)?$/.test(parameters)) this.#plain(parameters, character)
+  #sequence(parameters: string, final: string): void {
+    if (final === 'm' && /^[\d;:]*$/.test(parameters)) this.#out += `\u001b[${numbers(parameters, MAX_NUMBER)}m`
+    else if (/^\d*(;\d*)?$/.test(parameters)) this.#plain(parameters, final)
   }
 
   #plain(parameters: string, final: string): void {
@@ -164,22 +114,5 @@ export class OutputFilter {
   #cleared(): void {
     this.#give()
     this.#to.clear()
-  }
-
-  #enter(state: State): void {
-    this.#state = state
-    this.#passed = 0
-    this.#parameters = ''
-  }
-
-  #pass(max: number): void {
-    this.#passed += 1
-    if (this.#passed >= max) this.#enter('text')
-  }
-
-  /** The sequence ends here unfinished, and the character is none of it. */
-  #again(character: string): void {
-    this.#enter('text')
-    this.#control(character)
   }
 }
