@@ -1,12 +1,16 @@
 import { characterWidth } from './character-width.ts'
 
+/** Characters, and SGR among them. */
 // oxlint-disable-next-line no-control-regex
-const PARTS = /\u001b\[[\d;]*m|[^\u001b]/gu
+export const PARTS = /\u001b\[[\d;]*m|[^\u001b]/gu
 
-/** Columns of a text without controls. */
+/** Columns of one of them. */
+const partWidth = (part: string): number => (part.startsWith('\u001b') ? 0 : characterWidth(part.codePointAt(0)!))
+
+/** Columns of a text that may hold SGR, and no other controls. */
 export const textWidth = (text: string): number => {
   let width = 0
-  for (const character of text) width += characterWidth(character.codePointAt(0)!)
+  for (const [part] of text.matchAll(PARTS)) width += partWidth(part)
   return width
 }
 
@@ -14,14 +18,9 @@ export const textWidth = (text: string): number => {
 export const cutLine = (text: string, columns: number): string => {
   let out = ''
   let width = 0
-  let isCut = false
   for (const [part] of text.matchAll(PARTS)) {
-    if (part.startsWith('\u001b')) out += part
-    else if (!isCut) {
-      width += characterWidth(part.codePointAt(0)!)
-      isCut = width > columns
-      if (!isCut) out += part
-    }
+    width += partWidth(part)
+    if (part.startsWith('\u001b') || width <= columns) out += part
   }
   return out
 }

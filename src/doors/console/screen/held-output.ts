@@ -39,10 +39,6 @@ export class HeldOutput {
     this.#shared = shared
   }
 
-  get isEmpty(): boolean {
-    return this.#head.size === 0 && this.#tail.size === 0 && this.#leftOut === 0
-  }
-
   /** More came than was shown, and the middle begins to be left out, or will be. */
   get isBehind(): boolean {
     return this.#tail.size > 0 || this.#leftOut > 0

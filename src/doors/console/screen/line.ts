@@ -1,5 +1,6 @@
 import { characterWidth } from './character-width.ts'
 import { fromLeft } from './direction.ts'
+import { PARTS, textWidth } from './fitted-text.ts'
 
 /** One line for a human: it may take several rows, each of which begins with a mark. */
 export interface Line {
@@ -11,18 +12,7 @@ export interface Line {
   readonly text: string
 }
 
-// oxlint-disable-next-line no-control-regex
-const SGR = /\u001b\[[\d;]*m/g
-// oxlint-disable-next-line no-control-regex
-const PARTS = /\u001b\[[\d;]*m|[^\u001b]/gu
 const RESET = '\u001b[m'
-
-/** Columns of text that may hold SGR. */
-const lineWidth = (text: string): number => {
-  let width = 0
-  for (const character of text.replaceAll(SGR, '')) width += characterWidth(character.codePointAt(0)!)
-  return width
-}
 
 interface Columns {
   readonly columns: number
@@ -40,7 +30,7 @@ export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] 
   const rows: string[] = []
   let mark = first
   let row = ''
-  let width = lineWidth(first)
+  let width = textWidth(first)
   let isEmpty = true
   let colour = ''
   const finish = (): void => {
@@ -57,7 +47,7 @@ export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] 
       finish()
       mark = next
       row = colour
-      width = lineWidth(next)
+      width = textWidth(next)
     }
     row += part
     width += more
