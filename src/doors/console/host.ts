@@ -77,6 +77,10 @@ export class ConsoleHost implements ConsoleControls {
     this.#running.get(n)?.abort()
   }
 
+  get paused(): ReadonlySet<string> {
+    return this.#paused.names
+  }
+
   pause(whoami: string): void {
     this.#paused.pause(whoami)
   }
@@ -119,15 +123,24 @@ export class ConsoleHost implements ConsoleControls {
   async #inTurn(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
     let leave: () => void
     try {
-      if (this.#paused.has(request.whoami)) this.#screen.note(`${request.whoami} is paused: a command of it waits`)
-      await this.#paused.pass(request.whoami, signal)
-      leave = await this.#turns.enter(signal)
+      leave = await this.#enter(request.whoami, signal)
     } catch {
       return replyOf(ABORTED, '')
     }
     try {
       return await this.#execute(request, signal)
     } finally {
+      leave()
+    }
+  }
+
+  /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
+  async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
+    for (;;) {
+      if (this.paused.has(whoami)) this.#screen.note(`${whoami} is paused: a command of it waits`)
+      await this.#paused.pass(whoami, signal)
+      const leave = await this.#turns.enter(signal)
+      if (!this.paused.has(whoami)) return leave
       leave()
     }
   }

@@ -34,7 +34,9 @@ export interface ConsoleScreen {
 export interface ConsoleControls {
   /** Does nothing where the run is over. */
   abort(n: number): void
-  /** New commands of that agent wait. */
+  /** Names of agents whose new commands wait, the earliest first. */
+  readonly paused: ReadonlySet<string>
+  /** Does nothing where as many are paused as may be. */
   pause(whoami: string): void
   resume(whoami: string): void
   /** Ends the host and its runs. */

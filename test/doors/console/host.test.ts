@@ -101,6 +101,32 @@ test('the command of a paused agent waits, that of another goes on, and an abort
   assert.deepEqual(await waiting, { exit: 5, output: '' })
 })
 
+test('an agent that is paused while its command waits for a turn has no turn, and another takes it', async () => {
+  const { host, run, started, executor } = start()
+  const first = Array.from({ length: MAX_CONSOLE_RUNS }, async () => run('Fast'))
+  await started(MAX_CONSOLE_RUNS)
+  const [waiting, other] = [run('Slow'), run('Other')]
+  await until(() => true)
+  host.pause('Slow')
+  assert.deepEqual([...host.paused], ['Slow'])
+  executor.runs[0]!.end()
+  ;(await started(MAX_CONSOLE_RUNS + 1)).end()
+  assert.deepEqual(await other, { exit: 0, output: '' })
+  assert.equal(executor.runs.length, MAX_CONSOLE_RUNS + 1)
+  host.resume('Slow')
+  ;(await started(MAX_CONSOLE_RUNS + 2)).end({ code: 5 })
+  assert.deepEqual(await waiting, { exit: 5, output: '' })
+  for (const { end } of executor.runs) end()
+  await Promise.all(first)
+})
+
+test('no more are paused than may be: nobody goes on because another is paused', () => {
+  const { host } = start()
+  for (let n = 0; n < 300; n++) host.pause(`agent ${n}`)
+  assert.equal(host.paused.size, 256)
+  assert.ok(host.paused.has('agent 0'))
+})
+
 test('a reply waits neither for the transcript nor for the screen', async () => {
   const never = new Promise<boolean>(() => undefined)
   const { run, started } = start({ transcript: { arrive: () => 0, end: async () => never } })

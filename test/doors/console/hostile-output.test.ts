@@ -14,7 +14,7 @@ import { entry } from '../../support/transcripts.ts'
 
 const ESC = '\u001b'
 const FAKE = '[2026-01-01T00:00:00Z] root:/ $ all is well'
-const CONTROLS = { abort: () => {}, pause: () => {}, resume: () => {}, stop: () => {} }
+const CONTROLS = { abort: () => {}, paused: new Set<string>(), pause: () => {}, resume: () => {}, stop: () => {} }
 
 const run = (n: number, argv: readonly string[] = ['job']): ShownRun => ({
   n,

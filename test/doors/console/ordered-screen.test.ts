@@ -32,6 +32,7 @@ const WELL = { exit: 0, error: null, duration_ms: 10 }
 const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: boolean; slow?: boolean } = {}) => {
   const terminal = new HumanTerminal(init)
   const asked: string[] = []
+  const paused = new Set<string>()
   const plain = init.plain === true
   const screen = new OrderedScreen({
     output: terminal,
@@ -40,8 +41,15 @@ const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: b
     look: { colour: !plain, drawn: !plain },
     controls: {
       abort: (n) => asked.push(`abort ${n}`),
-      pause: (whoami) => asked.push(`pause ${whoami}`),
-      resume: (whoami) => asked.push(`resume ${whoami}`),
+      paused,
+      pause: (whoami) => {
+        asked.push(`pause ${whoami}`)
+        paused.add(whoami)
+      },
+      resume: (whoami) => {
+        asked.push(`resume ${whoami}`)
+        paused.delete(whoami)
+      },
       stop: () => asked.push('stop'),
     },
   })

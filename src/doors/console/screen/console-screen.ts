@@ -54,7 +54,6 @@ export class OrderedScreen implements ConsoleScreen {
   readonly #runs: HeldRun[] = []
   readonly #held = new HeldBytes({ max: MAX_HELD_BYTES })
   readonly #agents = new BoundedSet<string>({ max: MAX_AGENTS })
-  readonly #paused = new Set<string>()
   readonly #wake = new Waiters()
   readonly #shown: Promise<void>
   readonly #notes: Line[] = []
@@ -75,10 +74,10 @@ export class OrderedScreen implements ConsoleScreen {
     this.#keys = new Keys({
       clock,
       controls,
-      targets: () => ({ ...this.#targets(), paused: this.#paused }),
+      targets: () => this.#targets(),
       ask: (text) => this.#ask(text),
       help: (isShown) => this.#help(isShown),
-      paused: (whoami, isPaused) => this.#mark(whoami, isPaused),
+      note: (text) => this.note(text),
       repaint: () => this.#display.repaint(),
     })
     this.#shown = this.#show().catch((error: unknown) =>
@@ -252,7 +251,7 @@ export class OrderedScreen implements ConsoleScreen {
       current: first === undefined ? null : { whoami: first.run.whoami, argv: first.run.argv, elapsed_ms, isOver: first.end !== null },
       running: others.filter(({ end }) => end === null).length,
       ended: others.filter(({ end }) => end !== null).length,
-      paused: [...this.#paused],
+      paused: [...this.#init.controls.paused],
     }
   }
 
@@ -272,12 +271,6 @@ export class OrderedScreen implements ConsoleScreen {
     if (this.#init.plain) for (const text of HELP) this.note(text)
     this.#isHelpShown = isShown
     this.#display.changed()
-  }
-
-  #mark(whoami: string, isPaused: boolean): void {
-    if (isPaused) this.#paused.add(whoami)
-    else this.#paused.delete(whoami)
-    this.note(`${whoami} ${isPaused ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
   #startTicking(): void {

@@ -16,7 +16,6 @@ export interface KeyTargets {
   readonly running: number
   /** Who has run anything, the latest first. */
   readonly agents: readonly string[]
-  readonly paused: ReadonlySet<string>
 }
 
 export interface KeysInit {
@@ -26,7 +25,7 @@ export interface KeysInit {
   /** Shows a question or an answer; null: there is none any more. */
   readonly ask: (text: string | null) => void
   readonly help: (isShown: boolean) => void
-  readonly paused: (whoami: string, isPaused: boolean) => void
+  readonly note: (text: string) => void
   readonly repaint: () => void
 }
 
@@ -94,7 +93,8 @@ export class Keys {
   }
 
   #askPause(): void {
-    const { agents, paused } = this.#init.targets()
+    const { paused } = this.#init.controls
+    const { agents } = this.#init.targets()
     // Whoever is paused is among them: names that came later, however many, keep nobody from going on.
     const first = new Set([...new Set([...paused, ...agents])].slice(0, MAX_LISTED))
     const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
@@ -104,11 +104,10 @@ export class Keys {
   }
 
   #toggle(whoami: string): void {
-    const { controls, targets, paused } = this.#init
-    const isPaused = !targets().paused.has(whoami)
-    if (isPaused) controls.pause(whoami)
-    else controls.resume(whoami)
-    paused(whoami, isPaused)
+    const { controls, note } = this.#init
+    if (controls.paused.has(whoami)) controls.resume(whoami)
+    else controls.pause(whoami)
+    note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
   #toggleHelp(): void {
