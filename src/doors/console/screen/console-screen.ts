@@ -60,7 +60,8 @@ export class OrderedScreen implements ConsoleScreen {
   #notesLeftOut = 0
   #runsLeftOut = 0
   #view: RunView | null = null
-  #question: string | null = null
+  /** A question or an answer: its last row stands in place of the status. */
+  #asked: readonly string[] = []
   #isHelpShown = false
   #isClosing = false
   /** What is not shown by now never will be. */
@@ -75,8 +76,8 @@ export class OrderedScreen implements ConsoleScreen {
       clock,
       controls,
       targets: () => this.#targets(),
-      ask: (text) => this.#ask(text),
-      help: (isShown) => this.#help(isShown),
+      ask: (rows) => this.#ask(rows),
+      help: (isAsked) => this.#help(isAsked),
       note: (text) => this.note(text),
       repaint: () => this.#display.repaint(),
     })
@@ -95,8 +96,7 @@ export class OrderedScreen implements ConsoleScreen {
   }
 
   begin(run: ShownRun): void {
-    const at = this.#runs.findLastIndex((one, index) => index === 0 || one.run.n < run.n)
-    this.#runs.splice(at + 1, 0, this.#kept(run))
+    this.#runs.push(this.#kept(run))
     if (this.#runs.length > MAX_HELD_RUNS) this.#leaveOutRun()
     this.#agents.add(run.whoami)
     this.#changed()
@@ -257,19 +257,21 @@ export class OrderedScreen implements ConsoleScreen {
 
   #bottom(columns: number): Bottom {
     const { look } = this.#init
-    const status = this.#question === null ? statusText(this.#state(), columns) : ` ${this.#question}`
-    return { live: this.#view?.preview() ?? [], fixed: [...(this.#isHelpShown ? HELP : []), barText(status, columns, look)] }
+    const rows = this.#asked.map((row) => ` ${row}`)
+    const status = rows.pop() ?? statusText(this.#state(), columns)
+    const fixed = [...(this.#isHelpShown ? HELP : []), ...rows, barText(status, columns, look)]
+    return { live: this.#view?.preview() ?? [], fixed }
   }
 
-  #ask(text: string | null): void {
-    if (this.#init.plain && text !== null) this.note(text)
-    this.#question = text
+  #ask(rows: readonly string[]): void {
+    if (this.#init.plain) for (const row of rows) this.note(row)
+    this.#asked = rows
     this.#display.changed()
   }
 
-  #help(isShown: boolean): void {
-    if (this.#init.plain) for (const text of HELP) this.note(text)
-    this.#isHelpShown = isShown
+  #help(isAsked: boolean): void {
+    if (this.#init.plain && isAsked) for (const row of HELP) this.note(row)
+    this.#isHelpShown = isAsked && !this.#isHelpShown
     this.#display.changed()
   }
 

@@ -22,9 +22,10 @@ export interface KeysInit {
   readonly clock: Clock
   readonly controls: ConsoleControls
   readonly targets: () => KeyTargets
-  /** Shows a question or an answer; null: there is none any more. */
-  readonly ask: (text: string | null) => void
-  readonly help: (isShown: boolean) => void
+  /** Shows the rows of a question or an answer; none: there is no question any more. */
+  readonly ask: (rows: readonly string[]) => void
+  /** Shows the keys, or hides them; a key that means nothing hides them only. */
+  readonly help: (isAsked: boolean) => void
   readonly note: (text: string) => void
   readonly repaint: () => void
 }
@@ -50,7 +51,6 @@ export class Keys {
   readonly #init: KeysInit
   #question: Question | null = null
   #timer: Timer | null = null
-  #isHelpShown = false
 
   constructor(init: KeysInit) {
     this.#init = init
@@ -74,7 +74,7 @@ export class Keys {
     if (key === 'x') this.#askAbort()
     else if (key === 'p') this.#askPause()
     else if (key === CTRL_L) this.#init.repaint()
-    else if (key === '?' || this.#isHelpShown) this.#toggleHelp()
+    else this.#init.help(key === '?')
   }
 
   #stop(): void {
@@ -88,7 +88,7 @@ export class Keys {
 
   #askAbort(): void {
     const { current } = this.#init.targets()
-    if (current === null) this.#answer('nothing runs here that could be aborted')
+    if (current === null) this.#ask(null, 'nothing runs here that could be aborted')
     else this.#ask({ about: 'abort', n: current.n }, `x again aborts ${nameText(current.whoami)}: ${wordsText(current.argv)}`)
   }
 
@@ -98,9 +98,9 @@ export class Keys {
     // Whoever is paused is among them: names that came later, however many, keep nobody from going on.
     const first = new Set([...new Set([...paused, ...agents])].slice(0, MAX_LISTED))
     const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
-    if (listed.length === 0) return this.#answer('no agent has run anything yet')
+    if (listed.length === 0) return this.#ask(null, 'no agent has run anything yet')
     const names = listed.map((whoami, at) => `${at + 1} ${paused.has(whoami) ? 'resume' : 'pause'} ${nameText(whoami)}`)
-    this.#ask({ about: 'pause', agents: listed }, names.join('  '))
+    this.#ask({ about: 'pause', agents: listed }, ...names, 'its digit pauses an agent, or lets it go on')
   }
 
   #toggle(whoami: string): void {
@@ -110,18 +110,10 @@ export class Keys {
     note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
-  #toggleHelp(): void {
-    this.#isHelpShown = !this.#isHelpShown
-    this.#init.help(this.#isHelpShown)
-  }
-
-  #ask(question: Question, text: string): void {
+  /** `question`: null for an answer. */
+  #ask(question: Question | null, ...rows: readonly string[]): void {
     this.#question = question
-    this.#answer(text)
-  }
-
-  #answer(text: string): void {
-    this.#init.ask(text)
+    this.#init.ask(rows)
     this.#timer = this.#init.clock.setTimeout(() => this.#settle(), ASKED_MS, { unref: true })
   }
 
@@ -129,7 +121,7 @@ export class Keys {
     this.#timer?.cancel()
     this.#timer = null
     this.#question = null
-    this.#init.ask(null)
+    this.#init.ask([])
   }
 
   close(): void {
