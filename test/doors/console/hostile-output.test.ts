@@ -206,6 +206,7 @@ test('property: a human reads the text that an agent reads, wherever sequences b
       const screen = new OutputFilter({ text: (text) => (human += text), clear: () => assert.fail('nothing was erased') })
       screen.push(Buffer.from(written.join('')))
       screen.end()
+      // oxlint-disable-next-line no-control-regex
       assert.equal(human.replaceAll(/\u001b\[[\d;]*[mPX]/g, ''), agent.push(written.join('')) + agent.end())
     }),
     { numRuns: 2_000 },
