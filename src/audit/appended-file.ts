@@ -13,6 +13,8 @@ export class AppendedFile {
   readonly #handle: FileHandle
   readonly #inode: bigint
   #size = 0
+  /** Something may stand behind `#size`: a failed append, which could not be taken back. */
+  #torn = false
 
   private constructor(path: string, handle: FileHandle, inode: bigint) {
     this.path = path
@@ -45,14 +47,18 @@ export class AppendedFile {
     return lstatSync(this.path, { bigint: true, throwIfNoEntry: false })?.ino === this.#inode
   }
 
-  /** What throws has appended nothing. */
+  /** What throws has appended nothing that stays before what is appended next. */
   async append(bytes: Uint8Array): Promise<void> {
+    await this.#mend()
+    this.#torn = true
     try {
       for (let at = 0; at < bytes.length;) at += (await this.#handle.write(bytes, at)).bytesWritten
       await this.#handle.datasync()
       this.#size += bytes.length
+      this.#torn = false
     } catch (error) {
-      await this.#handle.truncate(this.#size)
+      // Where this fails too, the next append does it first.
+      await this.#mend().catch(() => {})
       throw error
     }
   }
@@ -60,6 +66,12 @@ export class AppendedFile {
   async empty(): Promise<void> {
     await this.#handle.truncate(0)
     this.#size = 0
+  }
+
+  async #mend(): Promise<void> {
+    if (!this.#torn) return
+    await this.#handle.truncate(this.#size)
+    this.#torn = false
   }
 
   async close(): Promise<void> {
