@@ -27,11 +27,7 @@ export class ArrivalOrder<T extends Sized> {
 
   /** Those that have ended, and may not be handed on yet. */
   get waiting(): readonly T[] {
-    return [...this.#waiting.entries()].sort(([one], [other]) => one - other).map(([, item]) => item)
-  }
-
-  get waitingBytes(): number {
-    return this.#bytes
+    return this.#before(Infinity).map(([, item]) => item)
   }
 
   arrive(): number {
@@ -69,9 +65,14 @@ export class ArrivalOrder<T extends Sized> {
     this.#late.add(first)
   }
 
+  /** Those that wait, with places below this one, in order. */
+  #before(end: number): [number, T][] {
+    return [...this.#waiting].filter(([place]) => place < end).sort(([one], [other]) => one - other)
+  }
+
   #release(): T[] {
     const [first = Infinity] = this.#open
-    const free = [...this.#waiting.entries()].filter(([place]) => place < first).sort(([one], [other]) => one - other)
+    const free = this.#before(first)
     for (const [place, item] of free) {
       this.#waiting.delete(place)
       this.#bytes -= item.bytes.length

@@ -9,7 +9,6 @@ import { ArrivalOrder } from './arrival-order.ts'
 import { continuing, encodeEntry, type EndedCommand } from './encode-entry.ts'
 import { removeOldest } from './remove-transcripts.ts'
 import { makeTranscriptsDir } from './transcript-directory.ts'
-
 import { filesOf, nameAt } from './transcript-names.ts'
 
 export interface TranscriptWriterInit {
@@ -110,11 +109,12 @@ export class TranscriptWriter {
   /** Writes all that has ended, whatever has not, and closes. */
   async close(): Promise<void> {
     if (this.#closed) return
+    this.#retry?.cancel()
+    this.#retry = null
     this.#enqueue(this.#order.takeAll())
     this.#closed = true
     while (this.#working !== null) await this.#working
-    this.#retry?.cancel()
-    const lost = this.#missing + this.#queue.length
+    const lost = this.#missing + this.#queue.filter(({ isKept }) => !isKept).length
     if (lost > 0) this.#init.say(`${lost} of its commands are missing in the transcript ${this.path}`)
     await this.#file.close()
     await this.#oldWaitingFile?.close()

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -210,6 +210,22 @@ test('a full disk is said at once, commands go on, and what ended meanwhile is w
     (await entriesInFile(writer.path)).map(({ output }) => output),
     ['before', 'meanwhile', 'and this', 'after'],
   )
+})
+
+test('what ended while the disk took nothing is written on a stop, where there is room by then', async (t) => {
+  const { writer, directory, said, run } = await begin(t)
+  await run('before')
+  const slow = writer.arrive()
+  await rename(directory, `${directory}.away`)
+  assert.equal(await run('meanwhile'), false)
+  await rename(`${directory}.away`, directory)
+  await writer.close()
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output }) => output),
+    ['before', 'meanwhile'],
+  )
+  assert.doesNotMatch(said.join('\n'), /missing/)
+  assert.equal(await writer.end(slow, endedCommand('slow')), false)
 })
 
 test('what no memory is left for while the disk is full is counted, and the next entry says so', async (t) => {
