@@ -1,4 +1,4 @@
-import { isAppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
 import { MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
 import { LineReader } from '../read-lines.ts'
 import { openTranscript, readTranscript } from './read-transcript.ts'
@@ -49,4 +49,11 @@ export const listTranscripts = async (directory: string, count: number): Promise
     if (summary !== null) summaries.push(summary)
   }
   return summaries
+}
+
+/** The name of the newest transcript. Throws `not_found` where there is none, and `loose_permissions`. */
+export const newestTranscript = async (directory: string): Promise<string> => {
+  const [newest] = await transcriptNames(directory)
+  if (newest !== undefined) return newest
+  throw new AppError('not_found', `there are no transcripts in ${directory}`, { data: { next: 'a console makes them' } })
 }

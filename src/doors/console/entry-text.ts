@@ -1,10 +1,11 @@
+import type { Environment } from '../../base/environment.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import { signalName } from '../../base/signal-name.ts'
 import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
-import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
+import type { ParsedEntry, TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { closed, fromLeft } from './screen/direction.ts'
 import { rowsOf, type Line } from './screen/line.ts'
-import { inColourOf, marksOf, PLAIN_LOOK, styled, type Look } from './screen/look.ts'
+import { inColourOf, lookOf, marksOf, PLAIN_LOOK, styled, type Look } from './screen/look.ts'
 
 /** What a banner says of a command. */
 type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
@@ -20,6 +21,21 @@ export interface Page {
   readonly look: Look
   /** Of a terminal that goes on with a long line in the next row; null: lines may be of any length. */
   readonly columns: number | null
+}
+
+/** A file of text. */
+export const FILE_PAGE: Page = { look: PLAIN_LOOK, columns: null }
+
+/** A program's standard output. */
+interface Output {
+  readonly isTTY?: boolean | undefined
+  readonly columns?: number | undefined
+}
+
+/** How standard output shows commands. `colour`: as flags say; null: they say nothing. */
+export const pageOf = (stdout: Output, env: Environment, colour: boolean | null): Page => {
+  const isTerminal = stdout.isTTY === true
+  return { look: lookOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
 }
 
 const PLAIN_NAME = /^[\p{L}\p{N}][\p{L}\p{M}\p{N}_.@+\- ]*$/u
@@ -158,4 +174,11 @@ export const linesAround = (entry: TranscriptEntry, look: Look): { readonly befo
 export const entryText = (entry: TranscriptEntry, page: Page): string => {
   const { before, after } = linesAround(entry, page.look)
   return linesText([...before, ...outputLines(entry.output, entry.whoami, page), ...after], page)
+}
+
+/** A line of a transcript, `number` from 1, as the console shows it: a command, or why the line is none. */
+export const transcriptLineText = (line: ParsedEntry & { readonly number: number }, page: Page): string => {
+  if ('entry' in line) return entryText(line.entry, page)
+  const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
+  return linesText([oursLine(problem, page.look), oursLine('', page.look)], page)
 }

@@ -3,7 +3,7 @@ import { homedir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
 import { makeTranscriptsDir, transcriptsDir } from '../../audit/transcripts/transcript-directory.ts'
-import { Transcripts } from '../../audit/transcripts/transcripts.ts'
+import { TranscriptWriter } from '../../audit/transcripts/transcript-writer.ts'
 import { systemClock } from '../../base/clock.ts'
 import { consoleSockets, onlyOwn, SOCKET_VARIABLE } from '../../base/console-socket.ts'
 import type { Environment } from '../../base/environment.ts'
@@ -76,7 +76,9 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
   try {
     await begin('lock', lockStartable(await lockOf(env)))
     let say = (text: string): void => log.warn(text)
-    const transcript = await new Transcripts(null).begin({ clock: systemClock }, { recordEnv: options.recordEnv, say: (text) => say(text) })
+    const { recordEnv } = options
+    const init = { directory: transcriptsDir(), recordEnv, say: (text: string) => say(text) }
+    const transcript = await TranscriptWriter.begin({ clock: systemClock }, init)
     await begin('transcript', { stop: async () => transcript.close() })
     const policy = consolePolicy(own)
     const sha256 = createHash('sha256').update(policy.source).digest('hex')

@@ -1,8 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
-import { entryText, type Page } from '../../doors/console/entry-text.ts'
+import { entryText, pageOf, type Page } from '../../doors/console/entry-text.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { parseEntry, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import { pageOf } from './page.ts'
 import { noHost, tell } from './tell.ts'
 import { printUntilEnded } from './until-ended.ts'
 
@@ -25,7 +24,7 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
 export const attach = async (env: Environment, { colour }: { readonly colour: boolean | null }): Promise<number> => {
   const link = await openConsole(env)
   if (link === null) return noHost()
-  const page = pageOf(env, colour)
+  const page = pageOf(process.stdout, env, colour)
   link.send({ action: 'attach', ansi: page.look.colour })
   await printUntilEnded((signal) => entries(link, page, signal))
   link.close()

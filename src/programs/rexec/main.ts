@@ -21,7 +21,7 @@ const withCount = (argv: readonly string[]): string[] => {
 
 const dispatch = async (line: CommandLine, env: Environment): Promise<number> => {
   if (line.has('check-host')) return checkHost(env)
-  if (line.has('list')) return (await import('./transcripts.ts')).listTranscripts(line)
+  if (line.has('list')) return (await import('./transcripts.ts')).printList(line)
   if (line.has('print')) return (await import('./transcripts.ts')).printTranscript(line, env)
   if (line.has('attach')) {
     const colour = line.has('no-color') ? false : line.has('force-color') ? true : null

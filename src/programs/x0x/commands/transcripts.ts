@@ -1,17 +1,21 @@
-import type { TranscriptLine } from '../../../audit/transcripts/read-transcript.ts'
-import type { Match } from '../../../audit/transcripts/search-transcripts.ts'
+import { followTranscript } from '../../../audit/transcripts/follow-transcript.ts'
+import { listTranscripts, newestTranscript } from '../../../audit/transcripts/list-transcripts.ts'
+import { readTranscript, type TranscriptLine } from '../../../audit/transcripts/read-transcript.ts'
+import { removeTranscript } from '../../../audit/transcripts/remove-transcripts.ts'
+import { searchTranscripts, type Match } from '../../../audit/transcripts/search-transcripts.ts'
+import { transcriptsDir } from '../../../audit/transcripts/transcript-directory.ts'
 import { checkName } from '../../../audit/transcripts/transcript-names.ts'
-import { Transcripts } from '../../../audit/transcripts/transcripts.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { Asciicast } from '../../../doors/console/asciicast.ts'
-import { entryText, linesText, noteText, oursLine, type Page } from '../../../doors/console/entry-text.ts'
-import { lookOf, PLAIN_LOOK } from '../../../doors/console/screen/look.ts'
+import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine, untilEnded, write } from '../print.ts'
 
 /** As typed: `--dir`; null for the place of all consoles. */
 type Directory = string | null
+
+const pathOf = (dir: Directory): string => dir ?? transcriptsDir()
 
 const countOf = (text: string, flag: string): number => {
   if (/^[0-9]{1,6}$/.test(text)) return Number(text)
@@ -23,10 +27,10 @@ export const runTranscriptsList = async (
   context: CliContext,
   options: { readonly dir: Directory; readonly count: string },
 ): Promise<number> => {
-  const transcripts = new Transcripts(options.dir)
-  const newest = await transcripts.list(countOf(options.count, '--count'))
-  if (context.json) await printJson(context, { directory: transcripts.directory, transcripts: newest })
-  else for (const { name, commands } of newest) await printLine(context, `${name} commands=${commands}`)
+  const directory = pathOf(options.dir)
+  const transcripts = await listTranscripts(directory, countOf(options.count, '--count'))
+  if (context.json) await printJson(context, { directory, transcripts })
+  else for (const { name, commands } of transcripts) await printLine(context, `${name} commands=${commands}`)
   return 0
 }
 
@@ -36,21 +40,11 @@ const jsonOf = (line: TranscriptLine): string => {
   return `${visibleJson(JSON.stringify(fields))}\n`
 }
 
-const FILE: Page = { look: PLAIN_LOOK, columns: null }
-
-const textOf = (line: TranscriptLine, page: Page = FILE): string => {
-  if ('entry' in line) return entryText(line.entry, page)
-  const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
-  return linesText([oursLine(problem, page.look), oursLine('', page.look)], page)
-}
-
 /** What is printed of a line: as the console shows it or, with `--json`, an object on a line. */
 const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
-  const { stdout, env } = context
   if (context.json) return jsonOf
-  if (stdout.isTTY !== true) return (line) => textOf(line, { look: lookOf({ isTerminal: false, env, colour: null }), columns: null })
-  const look = lookOf({ isTerminal: true, env, colour: null })
-  return (line) => textOf(line, { look, columns: stdout.columns ?? null })
+  const page = pageOf(context.stdout, context.env, null)
+  return (line) => transcriptLineText(line, page)
 }
 
 export interface SearchOptions {
@@ -71,7 +65,7 @@ export const runTranscriptsSearch = async (context: CliContext, options: SearchO
   const max = countOf(options.count, '--count')
   const matches: Match[] = []
   let truncated = false
-  for await (const match of new Transcripts(options.dir).search({ text, name, ignoreCase })) {
+  for await (const match of searchTranscripts(pathOf(options.dir), { text, name, ignoreCase })) {
     truncated = matches.length === max
     if (truncated) break
     matches.push(match)
@@ -114,7 +108,7 @@ export const runTranscriptsExport = async (context: CliContext, options: ExportO
   const asked = options.format ?? (context.json ? 'jsonl' : 'asciicast')
   const format = FORMATS.find((one) => one === asked)
   if (format === undefined) throw usageError(`--format: ${JSON.stringify(asked)} is no format`, `one of ${FORMATS.join(', ')}`)
-  const lines = new Transcripts(options.dir).read(name)
+  const lines = readTranscript(pathOf(options.dir), name)
   if (format === 'asciicast') await asciicast(context, name, lines)
   else for await (const line of lines) if (!(await write(context.stdout, EXPORTED[format](line)))) break
   return 0
@@ -123,14 +117,13 @@ export const runTranscriptsExport = async (context: CliContext, options: ExportO
 /** What is no entry is in no export of entries; text says where it stood. */
 const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptLine) => string>> = {
   jsonl: (line) => ('entry' in line ? `${visibleJson(JSON.stringify(line.entry))}\n` : ''),
-  text: (line) => textOf(line),
+  text: (line) => transcriptLineText(line, FILE_PAGE),
 }
 
 /** `x0x transcripts remove`. */
 export const runTranscriptsRemove = async (context: CliContext, dir: Directory, names: readonly string[]): Promise<number> => {
   for (const name of names) checkName(name)
-  const transcripts = new Transcripts(dir)
-  for (const name of names) await transcripts.remove(name)
+  for (const name of names) await removeTranscript(pathOf(dir), name)
   if (context.json) await printJson(context, { removed: names })
   return 0
 }
@@ -145,11 +138,11 @@ export interface PrintOptions {
 /** `x0x transcripts print` and `follow`: 0, also when Ctrl-C ended it. */
 export const runTranscriptsPrint = async (context: CliContext, options: PrintOptions): Promise<number> => {
   if (options.name !== null) checkName(options.name)
-  const transcripts = new Transcripts(options.dir)
-  const name = options.name ?? (await transcripts.newest())
+  const directory = pathOf(options.dir)
+  const name = options.name ?? (await newestTranscript(directory))
   const rendered = rendering(context)
   return untilEnded(context, async (signal) => {
-    const lines = options.follow ? transcripts.follow(name, signal) : transcripts.read(name, signal)
+    const lines = options.follow ? followTranscript(directory, name, signal) : readTranscript(directory, name, signal)
     for await (const line of lines) if (!(await write(context.stdout, rendered(line)))) break
   })
 }
