@@ -1,6 +1,7 @@
 import { shown } from '../../base/visible-text.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import { bannerText, noteText } from './entry-text.ts'
+import { FILE_PAGE, linesAround, linesText } from './entry-text.ts'
+import type { Line } from './screen/line.ts'
 
 /** Of the terminal that each command had. */
 const SIZE = { width: 80, height: 24 }
@@ -8,7 +9,7 @@ const SIZE = { width: 80, height: 24 }
 const IDLE_SECONDS = 2
 
 /** Output cannot be bold: escapes in it are shown as text. So it cannot pass for a banner. */
-const bold = (text: string): string => `\u001b[1m${text}\u001b[0m`
+const bold = (lines: readonly Line[]): string => linesText(lines, FILE_PAGE).replaceAll(/.+/g, (line) => `\u001b[1m${line}\u001b[0m`)
 
 const startOf = ({ started_at, time }: TranscriptEntry): number => Date.parse(started_at ?? time)
 
@@ -41,14 +42,14 @@ export class Asciicast {
   events(entry: TranscriptEntry): string {
     this.#origin ??= startOf(entry)
     const begun = Math.max(this.#now, startOf(entry) - this.#origin)
-    const lines = [this.#event(begun, `${bold(bannerText(entry))}\n`)]
+    const { before, after } = linesAround(entry, FILE_PAGE.look)
+    const lines = [this.#event(begun, bold(before))]
     let last = '\n'
     for (const { ms, text } of partsOf(entry)) {
       if (text !== '') lines.push(this.#event(begun + ms, shown(text)))
       last = text.at(-1) ?? last
     }
-    const end = entry.exit === 0 ? '' : `${bold(noteText(`exit ${entry.exit}`))}\n`
-    return [...lines, this.#event(begun + (entry.duration_ms ?? 0), `${last === '\n' ? '' : '\n'}${end}\n`)].join('')
+    return [...lines, this.#event(begun + (entry.duration_ms ?? 0), `${last === '\n' ? '' : '\n'}${bold(after)}`)].join('')
   }
 
   #event(ms: number, text: string): string {
