@@ -1,3 +1,5 @@
+import { isTable, type Fields } from './field-checks.ts'
+
 const [QUOTE, BACKSLASH, COMMA] = [0x22, 0x5c, 0x2c]
 const [OPENING_BRACKET, CLOSING_BRACKET, OPENING_BRACE, CLOSING_BRACE] = [0x5b, 0x5d, 0x7b, 0x7d]
 
@@ -41,4 +43,15 @@ export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boole
     if (open > depth || count > values) return false
   }
   return true
+}
+
+/** Reads an object of JSON in bounded memory; a text says why it is none. Bytes that are no UTF-8 are read as U+FFFD. */
+export const parseTable = (bytes: Uint8Array, shape: JsonShape): Fields | string => {
+  if (!hasShape(bytes, shape)) return 'it is nested too deeply, or has too many values'
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(bytes))
+    return isTable(value) ? value : 'it is not an object'
+  } catch {
+    return 'it is not JSON'
+  }
 }

@@ -1,5 +1,5 @@
 import { count, flag, isTable, isText, orNull, problemOf, text, texts, type FieldCheck, type Fields } from './field-checks.ts'
-import { hasShape } from './json-shape.ts'
+import { parseTable } from './json-shape.ts'
 
 /** Of a record, in bytes: a result with both streams, each byte of them escaped. */
 export const MAX_RECORD_LINE = 16 * 1024 * 1024
@@ -141,13 +141,6 @@ const problemWith = (line: Fields): string | null => {
 
 /** Reads one line of a record, without its line feed; a text says why it is none. */
 export const parseRecordLine = (bytes: Uint8Array): RecordLine | string => {
-  if (!hasShape(bytes, SHAPE)) return 'it is nested too deeply, or has too many values'
-  let line: unknown
-  try {
-    line = JSON.parse(new TextDecoder().decode(bytes))
-  } catch {
-    return 'it is not JSON'
-  }
-  if (!isTable(line)) return 'it is not an object'
-  return problemWith(line) ?? (line as RecordLine)
+  const line = parseTable(bytes, SHAPE)
+  return isText(line) ? line : (problemWith(line) ?? (line as RecordLine))
 }

@@ -1,5 +1,5 @@
 import { count, flag, isCount, isTable, isText, orMissing, problemOf, text, texts, type FieldCheck } from './field-checks.ts'
-import { hasShape } from './json-shape.ts'
+import { parseTable } from './json-shape.ts'
 
 /** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
 export type OutputTiming = readonly (readonly [ms: number, bytes: number])[]
@@ -76,17 +76,10 @@ const FIELDS: Readonly<Record<keyof TranscriptEntry, FieldCheck>> = {
 
 /** Reads one line, without its line feed. Fields of other programs are left out. */
 export const parseEntry = (bytes: Uint8Array): ParsedEntry => {
-  if (!hasShape(bytes, SHAPE)) return { problem: 'it is nested too deeply, or has too many values' }
-  let line: unknown
-  try {
-    line = JSON.parse(new TextDecoder().decode(bytes))
-  } catch {
-    return { problem: 'it is not JSON' }
-  }
-  if (!isTable(line)) return { problem: 'it is not an object' }
-  const problem = problemOf(line, FIELDS)
+  const fields = parseTable(bytes, SHAPE)
+  if (isText(fields)) return { problem: fields }
+  const problem = problemOf(fields, FIELDS)
   if (problem !== null) return { problem }
-  const fields = line
   const known = Object.keys(FIELDS).flatMap((name) => (fields[name] === undefined ? [] : [[name, fields[name]] as const]))
   return { entry: Object.fromEntries(known) as unknown as TranscriptEntry }
 }
