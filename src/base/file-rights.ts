@@ -18,16 +18,20 @@ const assertPrivate = (path: string, info: Stats, allowed: number): void => {
   throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${shellWord(path)}`)
 }
 
-/** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
-export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
-  await mkdir(path, { recursive: true, mode })
-  const info = await stat(path)
+/** Throws `loose_permissions` where it is not ours, or others have a right to it. `allowed`: the rights that there may be. */
+export const assertOursAlone = (path: string, info: Stats, allowed: number): void => {
   // To change its owner would take it, and whatever runs on it, away from that user.
   if (info.uid !== ourUid()) {
     const remedy = `run this as uid ${info.uid}, or choose another directory`
     throw new AppError('loose_permissions', `${path} belongs to uid ${info.uid}, not to us; ${remedy}`, { data: { file: path, remedy } })
   }
-  assertPrivate(path, info, mode)
+  assertPrivate(path, info, allowed)
+}
+
+/** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
+export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
+  await mkdir(path, { recursive: true, mode })
+  assertOursAlone(path, await stat(path), mode)
 }
 
 /**
