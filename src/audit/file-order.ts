@@ -17,7 +17,7 @@ const HEAD_CHARS = 200
 export const partOf = async (path: string, signal?: AbortSignal): Promise<JournalPart> => {
   const chains = new Map<string, { first: number; last: number }>()
   const follows = new Set<string>()
-  for await (const lines of readLines(path, signal))
+  for await (const lines of readLines(path, { signal }))
     for (const { bytes } of lines) {
       const [, chain, n] = PLACE.exec(bytes?.toString('latin1', 0, HEAD_CHARS) ?? '') ?? []
       if (chain === undefined) continue

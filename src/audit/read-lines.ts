@@ -51,11 +51,16 @@ export interface RawLine {
   readonly complete: boolean
 }
 
-/**
- * The lines of a file in handfuls, in bounded memory whatever the file holds. `atEnd` is called once, when all that there
- * is was read; what has come meanwhile is read as well.
- */
-export async function* readLines(path: string, signal?: AbortSignal, atEnd?: () => Promise<void>, max?: number): AsyncGenerator<RawLine[]> {
+export interface ReadOptions {
+  readonly signal?: AbortSignal | undefined
+  /** Called once, when all that there is was read; what has come meanwhile is read as well. */
+  readonly atEnd?: (() => Promise<void>) | undefined
+  /** Bytes of the longest line; default: of a journal's. */
+  readonly max?: number | undefined
+}
+
+/** The lines of a file in handfuls, in bounded memory whatever the file holds. */
+export async function* readLines(path: string, { signal, atEnd, max }: ReadOptions = {}): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
   const reader = new LineReader(file, null, max)
   let count = 0

@@ -228,7 +228,7 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
       verifier.nextFile()
       // Only the newest grows.
       const atEnd = path === ordered.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
-      for await (const lines of readLines(path, signal, atEnd)) for (const line of lines) verifier.take(path, line)
+      for await (const lines of readLines(path, { signal, atEnd })) for (const line of lines) verifier.take(path, line)
     }
     return verifier.finish(ordered)
   } catch (error) {

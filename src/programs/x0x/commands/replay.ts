@@ -73,7 +73,7 @@ const replayed = async (file: string): Promise<Report> => {
       difference: difference && { line: lines, ...difference },
     }
   }
-  for await (const some of readLines(file, undefined, undefined, MAX_RECORD_LINE))
+  for await (const some of readLines(file, { max: MAX_RECORD_LINE }))
     for (const { bytes, complete } of some) {
       const difference = await take(bytes, complete)
       if (difference !== null) return report(difference)
