@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -86,4 +86,50 @@ test('every call of a tool is in the journal with what it asked and what became 
     ['refused', 'exec', 'rm x', 'command_denied'],
   ])
   assert.ok(!JSON.stringify(await server.lines()).includes('secret'))
+})
+
+test('a key whose command another server of this name runs is told so, and how it ended when it has', async (t) => {
+  const place = await mcpPlace(t)
+  const asked = {
+    command: 'sh',
+    args: ['-c', 'echo x >> count; while [ ! -e go ]; do sleep 0.05; done; exit 3'],
+    timeout_seconds: 60,
+    idempotency_key: randomUUID(),
+  }
+  const [first, second] = [await startMcp(t, {}, { place }), await startMcp(t, {}, { place })]
+  // Each has read the journal by then.
+  for (const server of [first, second])
+    assert.equal((await server.run('exec_status', { command: 'true', idempotency_key: randomUUID() })).success, true)
+  await first.run('exec_status', { ...asked, answer_within_ms: 0 })
+  assert.ok(await soon(async () => (await read(place.root, 'count')) === 'x\n'))
+  const answer = await second.ask('exec_status', asked)
+  const { state, success, exit_code, run_id, interruption } = answer.structuredContent as Record<string, unknown>
+  assert.deepEqual([answer.isError, state, success, exit_code, run_id], [false, 'running', false, null, null])
+  assert.equal(interruption, 'another server of this name runs it: ask again with the same key, and you are told how it ended')
+  assert.equal((await second.run('exec_status', { ...asked, command: 'true', args: [] })).denial_reason, 'conflict')
+  await writeFile(join(place.root, 'go'), '')
+  let ended = await second.run('exec_status', asked)
+  assert.ok(await soon(async () => (ended = await second.run('exec_status', asked)).state === 'ended'))
+  assert.deepEqual([ended.exit_code, ended.interruption], [3, null])
+  assert.deepEqual(await first.run('exec_status', asked), ended)
+  assert.equal(await read(place.root, 'count'), 'x\n')
+})
+
+test('a key whose server is killed while another of its name runs is interrupted from then on', async (t) => {
+  const place = await mcpPlace(t)
+  const asked = {
+    command: 'sh',
+    args: ['-c', 'echo x >> count; exec sleep 300'],
+    timeout_seconds: 600,
+    idempotency_key: randomUUID(),
+  }
+  const [first, second] = [await startMcp(t, {}, { place }), await startMcp(t, {}, { place })]
+  await first.run('exec_status', { ...asked, answer_within_ms: 0 })
+  assert.ok(await soon(async () => (await read(place.root, 'count')) === 'x\n'))
+  assert.equal((await second.run('exec_status', asked)).state, 'running')
+  process.kill(first.pid, 'SIGKILL')
+  assert.ok(await soon(() => !isAlive(first.pid)))
+  const after = await second.run('exec_status', asked)
+  assert.deepEqual([after.state, after.run_id], ['interrupted', null])
+  assert.equal(await read(place.root, 'count'), 'x\n')
 })

@@ -41,6 +41,10 @@ const listMarks = async (directory: string): Promise<LocalMark[]> => (await read
 export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
   (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
 
+/** True while the process that has this run lives and the run has not ended. */
+export const isMarked = async (directory: string, requestId: string): Promise<boolean> =>
+  (await listMarks(directory).catch(() => [])).some(({ key, owner }) => key.request_id === requestId && lifeOf(owner) === 'alive')
+
 /**
  * Of the runs of this host's own doors. Several processes have one journal, so a mark names its process as well, and
  * who finds one whose process is gone makes it its own before it says so.

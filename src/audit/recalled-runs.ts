@@ -1,7 +1,11 @@
+import { open } from 'node:fs/promises'
+
 import { MAX_JOURNAL_KEYS } from '../protocol/tool-limits.ts'
 import { isMeshEvent, type JournalLine } from './events.ts'
+import { isMarked, localMarksOf } from './local-marks.ts'
 import { parseLine } from './parse-line.ts'
-import { tailJournal } from './tail.ts'
+import { LineReader } from './read-lines.ts'
+import { startOfLast } from './tail.ts'
 
 /** How far back a key is looked for: some 40 MB of a journal, which are read once. */
 const MAX_RECALLED_LINES = 50_000
@@ -20,9 +24,9 @@ export interface RecalledRun {
   /** By its target. */
   readonly timeout_clamped: boolean
   readonly timed_out: boolean
-  /** `none`: no line tells its end; `lost`: its server died before it could. */
+  /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could. */
   readonly end:
-    | { readonly kind: 'none' | 'lost' }
+    | { readonly kind: 'goes_on' | 'none' | 'lost' }
     | { readonly kind: 'refused'; readonly code: string; readonly detail: string }
     | {
         readonly kind: 'exit'
@@ -75,28 +79,85 @@ const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
   }
 }
 
+/** How far a file was read. */
+interface Place {
+  readonly dev: number
+  readonly ino: number
+  /** Behind the last whole line. */
+  readonly position: number
+}
+
 /**
- * The runs that were begun with a key, by its hash: those of the last MAX_RECALLED_LINES lines, and MAX_JOURNAL_KEYS at most. Throws
- * `not_found` where the journal cannot be read.
+ * The runs of a journal that were begun with a key: those of its last MAX_RECALLED_LINES lines when it is first asked, and all that come
+ * later, whoever writes them; MAX_JOURNAL_KEYS at most.
  */
-export const recallRuns = async (path: string): Promise<ReadonlyMap<string, RecalledRun>> => {
-  const runs = new Map<string, RecalledRun>()
-  const keys = new Map<string, string>()
-  for await (const text of tailJournal(path, { lines: MAX_RECALLED_LINES, follow: false })) {
-    const id = /"request_id":"([0-9a-f-]{36})"/.exec(text)?.[1]
-    if (id === undefined || !(keys.has(id) || text.includes('"key_sha256":"'))) continue
-    const line = parseLine(Buffer.from(text))
-    if (line === null) continue
-    const begun = begunBy(line)
-    const key = begun?.[0] ?? keys.get(id)
-    const before = begun?.[1] ?? (key === undefined ? undefined : runs.get(key))
-    if (key === undefined || before === undefined || before.request_id !== id) continue
-    keys.set(id, key)
-    runs.set(key, changedBy(line, before))
-    const [oldest] = runs
-    if (runs.size <= MAX_JOURNAL_KEYS || oldest === undefined) continue
-    runs.delete(oldest[0])
-    keys.delete(oldest[1].request_id)
+export class RecalledRuns {
+  readonly #path: string
+  /** By the hash of the key, the oldest first. */
+  readonly #runs = new Map<string, RecalledRun>()
+  /** By the id of the run. */
+  readonly #keys = new Map<string, string>()
+  #place: Place | null = null
+  #last: Promise<void> = Promise.resolve()
+  #next: Promise<void> | null = null
+
+  constructor(init: { readonly path: string }) {
+    this.#path = init.path
   }
-  return runs
+
+  /** The run of this key, by what the journal says now; null: there is none. Throws the system's error where it cannot be read. */
+  async find(key: string): Promise<RecalledRun | null> {
+    await this.#readOn()
+    const run = this.#runs.get(key)
+    if (run?.end.kind !== 'none') return run ?? null
+    if (await isMarked(localMarksOf(this.#path), run.request_id)) return { ...run, end: { kind: 'goes_on' } }
+    // A run that ends loses its mark when its end is written, which may have been between the two.
+    await this.#readOn()
+    return this.#runs.get(key) ?? null
+  }
+
+  /** Reads what was written before this call: a reading that has begun is waited for, and the next one shared. */
+  async #readOn(): Promise<void> {
+    this.#next ??= this.#last.then(async () => {
+      this.#next = null
+      return this.#read()
+    })
+    const reading = this.#next
+    this.#last = reading.catch(() => undefined)
+    return reading
+  }
+
+  async #read(): Promise<void> {
+    const file = await open(this.#path, 'r')
+    try {
+      const { dev, ino, size } = await file.stat()
+      const before = this.#place
+      const isSame = before !== null && before.dev === dev && before.ino === ino && before.position <= size
+      const reader = new LineReader(file, isSame ? before.position : await startOfLast(file, size, MAX_RECALLED_LINES))
+      for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
+      // A line that is being written is read whole the next time.
+      const rest = reader.rest()
+      this.#place = { dev, ino, position: reader.position - (rest === null || rest === 'too_long' ? 0 : rest.length) }
+    } finally {
+      await file.close()
+    }
+  }
+
+  #take(bytes: Buffer): void {
+    const text = bytes.toString()
+    const id = /"request_id":"([0-9a-f-]{36})"/.exec(text)?.[1]
+    if (id === undefined || !(this.#keys.has(id) || text.includes('"key_sha256":"'))) return
+    const line = parseLine(bytes)
+    if (line === null) return
+    const begun = begunBy(line)
+    const key = begun?.[0] ?? this.#keys.get(id)
+    const before = begun?.[1] ?? (key === undefined ? undefined : this.#runs.get(key))
+    if (key === undefined || before === undefined || before.request_id !== id) return
+    this.#keys.set(id, key)
+    this.#runs.set(key, changedBy(line, before))
+    const [oldest] = this.#runs
+    if (this.#runs.size <= MAX_JOURNAL_KEYS || oldest === undefined) return
+    this.#runs.delete(oldest[0])
+    this.#keys.delete(oldest[1].request_id)
+  }
 }

@@ -20,7 +20,7 @@ export interface TailOptions {
 }
 
 /** Where the last `count` lines begin: reads backwards, so that the size of the file does not matter. */
-const startOfLast = async (file: FileHandle, size: number, count: number): Promise<number> => {
+export const startOfLast = async (file: FileHandle, size: number, count: number): Promise<number> => {
   let left = Math.min(count, MAX_TAIL_LINES)
   if (left <= 0) return size
   const buffer = Buffer.alloc(CHUNK_BYTES)

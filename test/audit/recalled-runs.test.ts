@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { appendFile, writeFile } from 'node:fs/promises'
+import { appendFile, mkdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -7,7 +7,9 @@ import fc from 'fast-check'
 
 import type { JournalEvent } from '../../src/audit/events.ts'
 import { Chain, prepareLine } from '../../src/audit/line.ts'
-import { recallRuns } from '../../src/audit/recalled-runs.ts'
+import { RecalledRuns } from '../../src/audit/recalled-runs.ts'
+import { localMarksOf } from '../../src/audit/local-marks.ts'
+import { ownIdentity } from '../../src/base/process-identity.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -45,7 +47,9 @@ test('a key leads to its run, and to how that ended', async (t) => {
   const [one, other, without] = [run(), run(), run()]
   const begun = { request_id: one.request_id, call_sha256: CALL, started_at: '1970-01-01T00:00:00.000Z', cwd: '/srv', timeout_ms: 1 }
   await writeFile(path, textOf([requestOf(one), requestOf(without, null), exitOf(without)]))
-  assert.deepEqual([...(await recallRuns(path))], [[KEY, { ...begun, timeout_clamped: false, timed_out: false, end: { kind: 'none' } }]])
+  const runs = new RecalledRuns({ path })
+  assert.equal(await runs.find(CALL), null)
+  assert.deepEqual(await runs.find(KEY), { ...begun, timeout_clamped: false, timed_out: false, end: { kind: 'none' } })
   const warnings = (['timeout_clamped', 'duration_cap_hit'] as const).map((kind) => ({
     event: 'warning' as const,
     ...one,
@@ -53,12 +57,12 @@ test('a key leads to its run, and to how that ended', async (t) => {
     bytes: null,
   }))
   await appendFile(path, textOf([...warnings, exitOf(other), exitOf(one)]))
-  assert.deepEqual((await recallRuns(path)).get(KEY), { ...begun, timeout_clamped: true, timed_out: true, end: { kind: 'exit', ...EXIT } })
+  assert.deepEqual(await runs.find(KEY), { ...begun, timeout_clamped: true, timed_out: true, end: { kind: 'exit', ...EXIT } })
   // A key that was used again, after a journal in between was taken away, is that of the last run.
   await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
-  assert.deepEqual((await recallRuns(path)).get(KEY)?.end, { kind: 'lost' })
+  assert.deepEqual((await runs.find(KEY))?.end, { kind: 'lost' })
   await appendFile(path, textOf([{ event: 'refused', ...other, method: 'exec', argv: ['true'], code: 'command_denied', detail: 'no' }]))
-  assert.deepEqual((await recallRuns(path)).get(KEY)?.end, { kind: 'refused', code: 'command_denied', detail: 'no' })
+  assert.deepEqual((await runs.find(KEY))?.end, { kind: 'refused', code: 'command_denied', detail: 'no' })
 })
 
 test('whatever stands in the file, what is no line of ours is passed over', async (t) => {
@@ -69,12 +73,50 @@ test('whatever stands in the file, what is no line of ours is passed over', asyn
       let text = line
       for (const [at, other] of changes) text = text.slice(0, at) + other + text.slice(at + 1)
       await writeFile(path, `${text}\n{"key_sha256":"\n${line}\n`)
-      assert.equal((await recallRuns(path)).get(KEY)?.call_sha256, CALL)
+      assert.equal((await new RecalledRuns({ path }).find(KEY))?.call_sha256, CALL)
     }),
     { numRuns: 200 },
   )
 })
 
 test('a journal that cannot be read is no journal without keys', async (t) => {
-  await assert.rejects(recallRuns(join(await tempDir(t), 'none')), { code: 'not_found' })
+  await assert.rejects(new RecalledRuns({ path: join(await tempDir(t), 'none') }).find(KEY), { code: 'ENOENT' })
+})
+
+test('what others write meanwhile is read when a key is asked for: a line in pieces, many askers, and the file that takes the place of this one', async (t) => {
+  const path = join(await tempDir(t), 'audit.log')
+  const [one, other] = [run(), run()]
+  await writeFile(path, textOf([requestOf(one)]))
+  const runs = new RecalledRuns({ path })
+  assert.equal((await runs.find(KEY))?.end.kind, 'none')
+  const text = textOf([exitOf(one)])
+  await appendFile(path, text.slice(0, 40))
+  assert.equal((await runs.find(KEY))?.end.kind, 'none')
+  await appendFile(path, text.slice(40))
+  const asked = await Promise.all(Array.from({ length: 20 }, async () => runs.find(KEY)))
+  assert.deepEqual(
+    asked.map((known) => known?.end.kind),
+    Array.from({ length: 20 }, () => 'exit'),
+  )
+  await rename(path, `${path}.1`)
+  await writeFile(path, textOf([requestOf(other, CALL)]))
+  assert.deepEqual([(await runs.find(CALL))?.request_id, (await runs.find(KEY))?.end.kind], [other.request_id, 'exit'])
+})
+
+test('a run goes on while it is marked by a process that lives, and by no other that has its pid', async (t) => {
+  const path = join(await tempDir(t), 'audit.log')
+  const key = run()
+  const directory = localMarksOf(path)
+  await mkdir(directory, { mode: 0o700 })
+  await writeFile(path, textOf([requestOf(key)]))
+  const { pid, started, namespace, boot, machine } = ownIdentity()
+  const mark = (born: string): string =>
+    `${key.request_id}.${key.session_id}.mcp.${Buffer.from(key.client_name).toString('base64url')}.${[pid, born, namespace, boot, machine].join('-')}`
+  const runs = new RecalledRuns({ path })
+  await writeFile(join(directory, mark('1')), '')
+  assert.equal((await runs.find(KEY))?.end.kind, 'none')
+  await writeFile(join(directory, mark(started)), '')
+  assert.equal((await runs.find(KEY))?.end.kind, 'goes_on')
+  await appendFile(path, textOf([exitOf(key)]))
+  assert.equal((await runs.find(KEY))?.end.kind, 'exit')
 })

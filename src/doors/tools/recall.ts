@@ -1,8 +1,9 @@
-import type { LocalOutcome, RecalledRun } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome, RecalledEnd, RecalledRun } from '../../executor/port/local-executor.ts'
+import { RUNS_ELSEWHERE } from './run-end.ts'
 import type { ToolRun } from './tool-run.ts'
 
-/** How the run of a server that died ended: nobody knows. */
-const INTERRUPTED: LocalOutcome = {
+/** How a run ended of which nobody here knows it, and why. */
+const without = (lost: string): LocalOutcome => ({
   code: null,
   signal: null,
   duration_ms: 0,
@@ -11,10 +12,16 @@ const INTERRUPTED: LocalOutcome = {
   truncated: true,
   denial_reason: null,
   detail: null,
-  lost: 'interrupted: the server that began it ended before it could tell how the command ended; look what it has done before you ask with a new key',
-}
+  lost,
+})
 
-/** Gives a run the end of the one that an earlier server has begun for its key: nothing is started, and its output is gone. */
+const INTERRUPTED =
+  'interrupted: the server that began it ended before it could tell how the command ended; look what it has done before you ask with a new key'
+
+const outcomeOf = (end: Exclude<RecalledEnd, { kind: 'refused' }>): LocalOutcome =>
+  end.kind === 'outcome' ? end.outcome : without(end.kind === 'goes_on' ? RUNS_ELSEWHERE : INTERRUPTED)
+
+/** Gives a run the end of the one that another server has begun for its key, as far as that is known: nothing is started, and its output is not here. */
 export const recallInto = async (
   run: ToolRun,
   { started_at, cwd, timeout_ms, timeout_clamped, timed_out, end }: RecalledRun,
@@ -22,6 +29,6 @@ export const recallInto = async (
   if (end.kind === 'refused') return run.refuse(end.error)
   if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
   if (timed_out) run.event({ type: 'warning', kind: 'duration_cap_hit' })
-  const ended = Promise.resolve(end.kind === 'outcome' ? end.outcome : INTERRUPTED)
+  const ended = Promise.resolve(outcomeOf(end))
   await run.follow({ startedAt: started_at, cwd, caps: { timeout_ms }, ended, cancel: () => undefined, signal: () => false })
 }

@@ -20,6 +20,9 @@ export const NO_END: RunEnd = {
   interruption: null,
 }
 
+/** Why the end of a run is not known that goes on in another process. */
+export const RUNS_ELSEWHERE = 'another server of this name runs it: ask again with the same key, and you are told how it ended'
+
 /** Null: it failed inside the executor. */
 export const endOf = (outcome: LocalOutcome | null): RunEnd => {
   if (outcome === null) return { ...NO_END, interruption: 'the executor failed, and how the command ended is not known' }

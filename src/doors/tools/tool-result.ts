@@ -49,7 +49,7 @@ export interface ToolResult {
   readonly stdout_invalid_utf8: boolean
   readonly stderr_invalid_utf8: boolean
   readonly state: RunState
-  /** Why it is not known how it ended; null: it is, or it goes on. */
+  /** Why it is not known here how it ended; null: it is, or it goes on here. */
   readonly interruption: string | null
   /** The time that counts, in milliseconds. Null: it has not begun, or its target clamped the time that was asked for and does not say to what. */
   readonly timeout_ms: number | null

@@ -1,7 +1,7 @@
 import { AppError } from '../../base/errors.ts'
 import type { LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
 import { ModelText } from './model-text.ts'
-import { endOf, NO_END, refusalOf, type RunEnd } from './run-end.ts'
+import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, type RunEnd } from './run-end.ts'
 import { refusalEvent, requestEvent, resultEvent, type RunRecorder } from './run-recorder.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
@@ -70,10 +70,12 @@ export class ToolRun implements LocalRunSink {
   }
 
   get state(): RunState {
-    if (this.#end !== null) return this.#end.interruption === null ? 'ended' : 'interrupted'
+    if (this.#end?.interruption === null) return 'ended'
+    if (this.#end !== null && this.#end.interruption !== RUNS_ELSEWHERE) return 'interrupted'
     return this.#run === null ? 'queued' : 'running'
   }
 
+  /** Nothing more is known of it here. */
   get over(): boolean {
     return this.#end !== null
   }

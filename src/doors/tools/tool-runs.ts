@@ -129,11 +129,13 @@ export class ToolRuns {
     }
   }
 
-  /** False: no earlier server has begun a run with this key. Throws `conflict` where it was for another command. */
+  /** False: no other server has begun a run with this key. Throws `conflict` where it was for another command. */
   async #recall(run: ToolRun, key: string): Promise<boolean> {
-    const known = await this.#components.executor.recall(key, { fresh: this.#keyed.hasDropped(key) })
+    const known = await this.#components.executor.recall(key)
     if (known === null) return false
     if (known.call_sha256 === run.requestHash) {
+      // Asked again, it may have ended.
+      if (known.end.kind === 'goes_on') this.#keyed.forget(key)
       await recallInto(run, known)
       return true
     }

@@ -82,9 +82,9 @@ export class DoorCalls implements LocalExecutor {
     })
   }
 
-  /** Not counted among `#calls`: all of them wait for one reading of the journal. */
-  async recall(keySha256: string, options: { readonly fresh: boolean }): Promise<RecalledRun | null> {
-    const run = await this.#engine.components.journal.recall(keySha256, options)
+  /** Not counted among `#calls`: they share the readings of the journal. */
+  async recall(keySha256: string): Promise<RecalledRun | null> {
+    const run = await this.#engine.components.journal.recall(keySha256)
     return run && recalledRun(run)
   }
 

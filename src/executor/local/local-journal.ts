@@ -1,6 +1,6 @@
 import type { HttpRefusedEvent, LocalEvent, RefusedEvent } from '../../audit/events.ts'
 import type { Journal } from '../../audit/journal.ts'
-import { recallRuns, type RecalledRun } from '../../audit/recalled-runs.ts'
+import { RecalledRuns, type RecalledRun } from '../../audit/recalled-runs.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 
@@ -8,12 +8,13 @@ import type { Logger } from '../../base/log.ts'
 export class LocalJournal {
   readonly #journal: Journal | null
   readonly #log: Logger
-  #recalled: Promise<ReadonlyMap<string, RecalledRun>> | null = null
+  readonly #recalled: RecalledRuns | null
 
   /** `journal`: null where the configuration wants none. */
   constructor(components: { journal: Journal | null; log: Logger }) {
     this.#journal = components.journal
     this.#log = components.log
+    this.#recalled = components.journal && new RecalledRuns({ path: components.journal.path })
   }
 
   /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
@@ -21,22 +22,11 @@ export class LocalJournal {
     await this.#journal?.append(event)
   }
 
-  /**
-   * The run that was begun with this key; null: none. The journal is read once, or, `fresh`, again. Throws
-   * `journal_unavailable`: then nobody knows.
-   */
-  async recall(keySha256: string, { fresh }: { readonly fresh: boolean }): Promise<RecalledRun | null> {
-    const path = this.#journal?.path
-    if (path === undefined) return null
+  /** The run that was begun with this key; null: none, or there is no journal. Throws `journal_unavailable`: then nobody knows. */
+  async recall(keySha256: string): Promise<RecalledRun | null> {
     try {
-      const before = (this.#recalled ??= recallRuns(path))
-      const known = (await before).get(keySha256) ?? null
-      if (!fresh || (known !== null && known.end.kind !== 'none')) return known
-      // Whoever comes first reads, and the others wait for that.
-      if (this.#recalled === before) this.#recalled = recallRuns(path)
-      return (await this.#recalled).get(keySha256) ?? null
+      return (await this.#recalled?.find(keySha256)) ?? null
     } catch (error) {
-      this.#recalled = null
       throw new AppError('journal_unavailable', `whether the key was used cannot be read: ${errorText(error)}`, { cause: error })
     }
   }

@@ -4,7 +4,7 @@ import type { LocalOutcome, RecalledEnd, RecalledRun } from '../port/local-execu
 
 const endOf = (end: JournalledRun['end']): RecalledEnd => {
   if (end.kind === 'refused') return { kind: 'refused', error: new AppError(errorCodeOf(end.code), end.detail) }
-  if (end.kind !== 'exit') return { kind: 'unknown' }
+  if (end.kind !== 'exit') return { kind: end.kind === 'goes_on' ? end.kind : 'unknown' }
   const { kind: _kind, stdout_bytes, stderr_bytes, ...facts } = end
   const totals = { stdout_bytes_total: stdout_bytes, stderr_bytes_total: stderr_bytes }
   const outcome: LocalOutcome = { ...facts, ...totals, denial_reason: null, detail: null, lost: null }

@@ -66,13 +66,13 @@ export interface Terminal extends TerminalSize {
   readonly raw?: boolean
 }
 
-/** How a run of an earlier server ended, as the journal tells it. `unknown`: it does not tell. */
+/** How a run of another server ended, as the journal tells it. `goes_on`: that server still runs it. `unknown`: it does not tell. */
 export type RecalledEnd =
-  | { readonly kind: 'unknown' }
+  | { readonly kind: 'goes_on' | 'unknown' }
   | { readonly kind: 'refused'; readonly error: AppError }
   | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
 
-/** A run that an earlier server has begun for the same key. */
+/** A run that another server has begun for the same key. */
 export interface RecalledRun {
   readonly call_sha256: string
   readonly started_at: string
@@ -185,6 +185,6 @@ export interface LocalExecutor {
   /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
   start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
-  /** The run of this key, as the journal knew it when it was first asked, or, `fresh`, as it does now; null: it knows none, or there is no journal. */
-  recall(keySha256: string, options: { readonly fresh: boolean }): Promise<RecalledRun | null>
+  /** The run of this key, as the journal knows it now; null: it knows none, or there is no journal. */
+  recall(keySha256: string): Promise<RecalledRun | null>
 }
