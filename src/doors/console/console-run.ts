@@ -2,7 +2,7 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart } from '../../executor/port/local-executor.ts'
 import { CONSOLE_GRACE_MS, type ConsoleError, type ConsoleRequest } from '../../protocol/console.ts'
-import type { AgentSessions } from './agent-sessions.ts'
+import type { ExecutorSessions } from '../executor-sessions.ts'
 import { RunOutput } from './run-output.ts'
 import type { ConsoleScreen } from './screen.ts'
 
@@ -17,7 +17,7 @@ export interface RunEnd {
 
 export interface ConsoleRunComponents {
   readonly executor: Pick<LocalExecutor, 'start'>
-  readonly sessions: AgentSessions
+  readonly sessions: ExecutorSessions
   readonly clock: Clock
   readonly screen: Pick<ConsoleScreen, 'output'>
 }
@@ -59,7 +59,7 @@ export class ConsoleRun {
     const began = this.#components.clock.monotonic()
     const took = (): number => Math.max(0, Math.round(this.#components.clock.monotonic() - began))
     try {
-      const outcome = await this.#components.sessions.within(this.request.whoami, async (session) => this.#execute(session))
+      const outcome = await this.#components.sessions.use(this.request.whoami, async ({ id }) => this.#execute(id))
       return this.#endOf(outcome, took())
     } catch (error) {
       return { ...notRun(error, this.request), duration_ms: took() }

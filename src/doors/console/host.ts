@@ -4,7 +4,7 @@ import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { RecordedOutput } from '../../protocol/transcript-output.ts'
-import { AgentSessions } from './agent-sessions.ts'
+import { ExecutorSessions } from '../executor-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
 import { PausedAgents } from './paused-agents.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
@@ -42,12 +42,20 @@ export interface Attached {
 /** To the second, as transcripts and banners have it. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
 
+/** Sessions of agents that run nothing now: beyond this the oldest is closed. */
+const MAX_RESTING = 16
+/** What this door can carry. */
+const AVAILABLE = ['exec', 'exec.input', 'pty', 'events'] as const
+
+const openingFor = (whoami: string | null) => ({ door: 'console' as const, client_name: whoami ?? '', available: AVAILABLE, target: null })
+
 const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0 }
 
 /** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
 export class ConsoleHost implements ConsoleControls {
   readonly #components: ConsoleHostComponents
-  readonly #sessions: AgentSessions
+  /** One for each name that agents give themselves, so that the journal tells who asked. */
+  readonly #sessions: ExecutorSessions
   readonly #turns = new Turnstile({ limit: MAX_CONSOLE_RUNS })
   readonly #paused: PausedAgents
   readonly #running = new Map<number, ConsoleRun>()
@@ -59,7 +67,7 @@ export class ConsoleHost implements ConsoleControls {
 
   constructor(components: ConsoleHostComponents) {
     this.#components = components
-    this.#sessions = new AgentSessions(components)
+    this.#sessions = new ExecutorSessions(components, { opening: openingFor, maxIdle: MAX_RESTING })
     this.#paused = new PausedAgents(components)
   }
 

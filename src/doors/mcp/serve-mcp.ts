@@ -6,13 +6,16 @@ import { aborted } from '../../base/abortable.ts'
 import { within, type Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { LocalExecutor, SessionOpening } from '../../executor/port/local-executor.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/tool-limits.ts'
+import { ExecutorSessions } from '../executor-sessions.ts'
 import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
-import { ToolSessions, type ToolCaller } from '../tools/tool-sessions.ts'
 import { LineTransport } from './line-transport.ts'
 import { mcpServer, type McpOffer } from './mcp-server.ts'
+
+/** Sessions of targets that are kept while nobody uses them. */
+const MAX_IDLE_TARGETS = 4
 
 export interface ServeMcpComponents {
   readonly input: Readable
@@ -24,7 +27,7 @@ export interface ServeMcpComponents {
 
 export interface ServeMcpInit {
   /** Who asks: a label for the journal, which its client did not choose. */
-  readonly caller: ToolCaller
+  readonly caller: Pick<SessionOpening, 'door' | 'client_name' | 'available'>
   readonly answerWithinMs: number
   readonly offer: McpOffer
   /** Hears what happens to runs; null: nobody records them. */
@@ -38,7 +41,7 @@ export interface ServeMcpInit {
 export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
   const { executor, clock, log } = components
   const transport = new LineTransport(components)
-  const sessions = new ToolSessions({ executor }, init.caller)
+  const sessions = new ExecutorSessions({ executor }, { opening: (target) => ({ ...init.caller, target }), maxIdle: MAX_IDLE_TARGETS })
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
   const answering = transport.answering.bind(transport)

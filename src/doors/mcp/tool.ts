@@ -7,13 +7,13 @@ import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { checkWith } from '../check-with.ts'
 import type { ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
-import type { ToolSessions } from '../tools/tool-sessions.ts'
+import type { ExecutorSessions } from '../executor-sessions.ts'
 
 /** What tools work with. */
 export interface ToolContext {
   readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules'>
   readonly runs: ToolRuns
-  readonly sessions: ToolSessions
+  readonly sessions: ExecutorSessions
   readonly clock: Clock
   /** A call is answered by then. */
   readonly answerWithinMs: number

@@ -3,16 +3,16 @@ import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
+import type { ExecutorSession, ExecutorSessions } from '../executor-sessions.ts'
 import { KeyedRuns } from './keyed-runs.ts'
 import { recallInto } from './recall.ts'
 import { keyHash, requestHash, type ToolRequest } from './tool-request.ts'
 import type { RunRecorder } from './run-recorder.ts'
 import { ToolRun } from './tool-run.ts'
-import type { ToolSession, ToolSessions } from './tool-sessions.ts'
 
 export interface ToolRunsComponents {
   readonly executor: Pick<LocalExecutor, 'start' | 'recall'>
-  readonly sessions: ToolSessions
+  readonly sessions: ExecutorSessions
   readonly clock: Clock
 }
 
@@ -143,7 +143,7 @@ export class ToolRuns {
     throw otherCommand()
   }
 
-  async #runIn({ id, turns }: ToolSession, run: ToolRun, key: string | null): Promise<void> {
+  async #runIn({ id, turns }: ExecutorSession, run: ToolRun, key: string | null): Promise<void> {
     const leave = await turns.enter(run.leaving.signal)
     try {
       await this.#init.ready(run.leaving.signal)

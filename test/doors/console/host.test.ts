@@ -46,7 +46,7 @@ class FakeExecutor {
     this.opened += 1
     const session = `${client_name} ${this.opened}`
     this.open_sessions.add(session)
-    return { session, grant: {} as never }
+    return { session, grant: { limits: { max_processes_per_session: 16 } } as never }
   }
 
   async close(session: string): Promise<number> {

@@ -5,7 +5,7 @@ import { NEVER } from '../../../src/base/abortable.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { MAX_ENDED, MAX_UNDER_WAY, ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
-import { ToolSessions } from '../../../src/doors/tools/tool-sessions.ts'
+import { ExecutorSessions } from '../../../src/doors/executor-sessions.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
 import { LocalHost, type LocalHostOptions } from '../../support/local-engine.ts'
 
@@ -27,7 +27,10 @@ const requestOf = (command: string, args: readonly string[] = [], more: Partial<
 const runsOn = async (t: TestContext, options: LocalHostOptions = {}): Promise<{ runs: ToolRuns; host: LocalHost }> => {
   const host = await LocalHost.start(t, options)
   const { executor } = host
-  const sessions = new ToolSessions({ executor }, { door: 'mcp', client_name: 'a test', available: CAPABILITY_NAMES })
+  const sessions = new ExecutorSessions(
+    { executor },
+    { opening: (target) => ({ door: 'mcp', client_name: 'a test', available: CAPABILITY_NAMES, target }), maxIdle: 4 },
+  )
   const init = { caller: 'a test', ready: async () => NEVER.throwIfAborted() }
   return { runs: new ToolRuns({ executor, sessions, clock: systemClock }, init), host }
 }
