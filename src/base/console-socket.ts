@@ -3,7 +3,7 @@ import { join } from 'node:path'
 
 import type { Environment } from './environment.ts'
 import { AppError, errorText, isMissing } from './errors.ts'
-import { octal } from './file-rights.ts'
+import { octal } from './octal.ts'
 
 /** Where one user's console listens, and its clients look for it. */
 export interface ConsoleSockets {

@@ -3,10 +3,9 @@ import { mkdir, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 import { AppError, errnoOf, errorText, isMissing } from './errors.ts'
+import { octal } from './octal.ts'
 import { shellWord } from './shell-word.ts'
 import { wayTo } from './way.ts'
-
-export const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, '0')
 
 const ourUid = (): number => process.geteuid?.() ?? 0
 

@@ -3,7 +3,8 @@ import type { ListenOptions, Server } from 'node:net'
 import { dirname } from 'node:path'
 
 import { AppError } from './errors.ts'
-import { octal, writableByOthers } from './file-rights.ts'
+import { writableByOthers } from './file-rights.ts'
+import { octal } from './octal.ts'
 import { checkSocketPath, claimSocketPath } from './unix-socket.ts'
 
 /** Where a server listens: on the network or on a unix socket of its own. */

@@ -76,7 +76,7 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
  */
 const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const fromSources = import.meta.url.endsWith('.ts')
-  const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.mjs', import.meta.url))
+  const host = fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.cjs', import.meta.url))
   // A main module does nothing when it is imported; a bundle calls its own.
   const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
   const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]

@@ -93,13 +93,21 @@ test('a plain exec is bundled with next to nothing, and leaves every other comma
   assert.ok(text.length < 72 * 1024, `${text.length} bytes to read before anything is asked`)
 })
 
-test("a console's client is bundled without the terminal that shows colours, which stands apart", async () => {
+test("a console's client is bundled with what runs a command; all else, and the terminal that shows colours, stand apart", async () => {
   const { metafile, text } = await bundle(TARGETS.rexec)
   const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
-  assert.ok(outside.includes('./rexec-colours.cjs'))
-  assert.equal((await packagesIn(TARGETS.rexec)).has('@xterm/headless'), false)
+  // What takes long to load is not here: node:fs/promises, which no command needs.
+  assert.deepEqual(
+    [...new Set(outside)].sort(),
+    ['fs', 'net', 'os', 'path', 'util']
+      .map((name) => `node:${name}`)
+      .concat('./rexec-without-command.cjs')
+      .sort(),
+  )
+  assert.deepEqual([...(await packagesIn(TARGETS.rexec))], [])
+  assert.equal((await packagesIn(TARGETS['rexec-without-command'])).has('@xterm/headless'), false)
   assert.ok((await packagesIn(TARGETS['rexec-colours'])).has('@xterm/headless'))
-  assert.ok(text.length < 96 * 1024, `${text.length} bytes to read before a command is sent`)
+  assert.ok(text.length < 48 * 1024, `${text.length} bytes to read before a command is sent`)
 })
 
 test('the command line is bundled without the mesh, the doors and the log', async () => {
