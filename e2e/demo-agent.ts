@@ -1,7 +1,9 @@
-import { mkdir, writeFile } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 
-import { Client, type CallToolResult } from '@modelcontextprotocol/client'
+import { Client } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 
 import type { ToolResult } from '../src/doors/tools/tool-result.ts'
@@ -9,62 +11,93 @@ import { X0X } from '../test/support/mcp-server.ts'
 import { cleanEnvironment, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import type { Stage } from './stage.ts'
 
-const configure = async (directory: string): Promise<string> => {
-  const file = join(directory, 'agent.toml')
-  const files = join(directory, 'files')
-  await mkdir(files, { recursive: true })
-  const roots = `[[security.allowed_roots]]\npath = ${JSON.stringify(files)}`
-  const lines = [`audit = { path = ${JSON.stringify(join(directory, 'agent.jsonl'))} }`, '[security]', 'allow_targets = ["bob"]', roots]
-  await writeFile(file, lines.join('\n'), { mode: 0o600 })
-  return file
+interface Call {
+  readonly result: Partial<ToolResult>
+  readonly isError: boolean
+  readonly text: string
+  readonly ms: number
 }
 
-const textOf = ({ content }: CallToolResult): string => content.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n')
-
-/** A call of a tool for everybody to see. */
-const callOf = (stage: Stage, client: Client) => async (name: string, args: Record<string, unknown>) => {
-  const began = performance.now()
-  const answer = await client.callTool({ name, arguments: args })
-  const result = answer.structuredContent as ToolResult | undefined
-  const { success, stdout, denial_reason } = result ?? {}
-  const shown = result === undefined ? textOf(answer) : JSON.stringify({ success, stdout, denial_reason })
-  stage.command('agent', `${name} ${JSON.stringify(args)}`, shown)
-  return { answer, result, ms: performance.now() - began }
+interface Agent {
+  readonly client: Client
+  /** A call of a tool for everybody to see. */
+  call(name: string, args: Record<string, unknown>): Promise<Call>
 }
 
-/** What an AI agent of alice's gets of bob: one typed tool for each command that he allows her. `narrow`: he allows less from now on. */
-export const showAgent = async (stage: Stage, alice: TestDaemon, directory: string, narrow: () => Promise<void>): Promise<void> => {
-  stage.section("For AI agents: bob's rules as typed tools, by the Model Context Protocol")
-  const mine = await alice.cli(['acl', 'mine', 'bob'], { env: { NO_COLOR: '1' } })
-  stage.command('alice', 'x0x acl mine bob', mine.stdout.toString() + mine.stderr)
-  stage.expect('bob tells alice, and nobody else, what she may run', mine.status === 0 && mine.stdout.includes('echo <INT>'), mine.ms)
-  const args = [X0X, 'mcp', '--whoami', 'demo', '--config', await configure(directory), '--rules', 'bob']
+const serve = async (stage: Stage, alice: TestDaemon, args: readonly string[], use: (agent: Agent) => Promise<void>): Promise<void> => {
   const env = { ...cleanEnvironment(), X0X_DATA_DIR: alice.dir } as Record<string, string>
   const client = new Client({ name: 'demo', version: '1' })
-  let told = false
-  client.setNotificationHandler('notifications/tools/list_changed', () => void (told = true))
-  await client.connect(new StdioClientTransport({ command: process.execPath, args, env, stderr: 'ignore' }))
-  try {
-    const names = async (): Promise<string[]> =>
-      (await client.listTools()).tools.map(({ name }) => name).filter((name) => name.startsWith('bob_'))
-    stage.command('alice', 'x0x mcp --whoami demo --rules bob', `tools: ${(await names()).join('  ')}`)
-    const call = callOf(stage, client)
-    const allowed = await call('bob_echo', { int: 42 })
-    stage.expect('the agent fills in a slot, and bob runs it', allowed.result?.stdout === '42\n', allowed.ms)
-    const other = await call('bob_echo', { int: 'hello; ls' })
-    stage.expect(
-      'what is no <INT> never leaves this host',
-      other.answer.isError === true && textOf(other.answer).includes('int: expected'),
-      other.ms,
-    )
-    await narrow()
-    const denied = await call('bob_printenv_PATH', {})
-    stage.expect('what bob does not allow any more is his denial', denied.result?.denial_reason === 'argv_not_allowed', denied.ms)
+  await client.connect(new StdioClientTransport({ command: process.execPath, args: [X0X, ...args], env, stderr: 'ignore' }))
+  const call: Agent['call'] = async (name, given) => {
     const began = performance.now()
-    await until('the list has changed', async () => told || (await client.callTool({ name: 'rules_refresh', arguments: {} }), false))
-    const left = await names()
-    stage.expect('and the tool is gone', !left.includes('bob_printenv_PATH') && left.includes('bob_echo'), performance.now() - began)
+    const { structuredContent, content, isError = false } = await client.callTool({ name, arguments: given })
+    const text = content.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n')
+    const { success, stdout, denial_reason } = (structuredContent ?? {}) as Partial<ToolResult>
+    stage.command(
+      'agent',
+      `${name} ${JSON.stringify(given)}`,
+      structuredContent ? JSON.stringify({ success, stdout, denial_reason }) : text,
+    )
+    return { result: structuredContent ?? {}, isError, text, ms: performance.now() - began }
+  }
+  try {
+    await use({ client, call })
   } finally {
     await client.close()
   }
+}
+
+/** A directory, four commands and bob's, as `x0x mcp --init` writes it; answers what a runtime of agents is told. */
+const configure = async (stage: Stage, directory: string): Promise<string[]> => {
+  const [work, config] = [join(directory, 'agent-work'), join(directory, 'reviewer.toml')]
+  await mkdir(work, { recursive: true })
+  const init = ['mcp', '--init', work, '--whoami', 'reviewer', '--config', config]
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [X0X, ...init], { env: cleanEnvironment() })
+  stage.command('alice', 'x0x mcp --init work --whoami reviewer', stderr.split('\n')[0]?.replaceAll(`${directory}/`, '') ?? '')
+  await writeFile(config, (await readFile(config, 'utf8')).replace('allow_targets = []', 'allow_targets = ["bob"]'))
+  stage.note('then, in that file: allow_targets = ["bob"]')
+  return (JSON.parse(stdout) as { mcpServers: { x0x: { args: string[] } } }).mcpServers.x0x.args
+}
+
+const showTools = async (stage: Stage, { call }: Agent): Promise<void> => {
+  const here = await call('exec_status', { command: 'sh', args: ['-c', 'id'] })
+  stage.expect('no shell here: command_denied', here.result.denial_reason === 'command_denied', here.ms)
+  const file = await call('read_file', { path: '../reviewer.toml' })
+  stage.expect('and no file outside its directory', file.isError, file.ms)
+  const there = await call('exec_capture', { command: 'echo', args: ['42'], target: 'bob' })
+  stage.expect("bob's, under his ACL", there.result.success === true && there.result.stdout === '42\n', there.ms)
+  const refused = await call('exec_capture', { command: 'echo', args: ['hello'], target: 'bob' })
+  stage.expect('and nothing else of his: argv_not_allowed', refused.result.denial_reason === 'argv_not_allowed', refused.ms)
+}
+
+const showRules = async (stage: Stage, { client, call }: Agent, narrow: () => Promise<void>): Promise<void> => {
+  let told = false
+  client.setNotificationHandler('notifications/tools/list_changed', () => void (told = true))
+  const names = async (): Promise<string[]> =>
+    (await client.listTools()).tools.map(({ name }) => name).filter((name) => name.startsWith('bob_'))
+  stage.command('alice', 'x0x mcp --whoami reviewer --rules bob', `tools: ${(await names()).join('  ')}`)
+  const allowed = await call('bob_echo', { int: 42 })
+  stage.expect('the agent fills in a slot, and bob runs it', allowed.result.stdout === '42\n', allowed.ms)
+  const other = await call('bob_echo', { int: 'hello; ls' })
+  stage.expect('what is no <INT> never leaves this host', other.isError && other.text.includes('int: expected'), other.ms)
+  told = false
+  await narrow()
+  const denied = await call('bob_printenv_PATH', {})
+  stage.expect('what bob does not allow any more is his denial', denied.result.denial_reason === 'argv_not_allowed', denied.ms)
+  const began = performance.now()
+  await until('the list has changed', async () => told || (await client.callTool({ name: 'rules_refresh', arguments: {} }), false))
+  const left = await names()
+  stage.expect('and the tool is gone', !left.includes('bob_printenv_PATH') && left.includes('bob_echo'), performance.now() - began)
+}
+
+/** What an AI agent of alice's gets, here and of bob. `narrow`: he allows less from now on. */
+export const showAgent = async (stage: Stage, alice: TestDaemon, directory: string, narrow: () => Promise<void>): Promise<void> => {
+  stage.section('For AI agents: bounded tools, here and on the mesh, by the Model Context Protocol')
+  const args = await configure(stage, directory)
+  await serve(stage, alice, args, async (agent) => showTools(stage, agent))
+  stage.section("For AI agents: bob's rules as typed tools")
+  const mine = await alice.cli(['acl', 'mine', 'bob'], { env: { NO_COLOR: '1' } })
+  stage.command('alice', 'x0x acl mine bob', mine.stdout.toString() + mine.stderr)
+  stage.expect('bob tells alice, and nobody else, what she may run', mine.status === 0 && mine.stdout.includes('echo <INT>'), mine.ms)
+  await serve(stage, alice, [...args, '--rules', 'bob'], async (agent) => showRules(stage, agent, narrow))
 }

@@ -4,7 +4,6 @@ import { join } from 'node:path'
 import { shellWords } from '../src/base/shell-word.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type AclEntry, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { showAgent } from './demo-agent.ts'
-import { showTools } from './demo-mcp.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
 
@@ -248,7 +247,6 @@ const play = async (mesh: MeshOfDaemons): Promise<void> => {
   await showEvidence(cast, programs)
   await showDiscovery(cast)
   await showRexd(stage, cast.alice, mesh.root)
-  await showTools(stage, cast.alice, mesh.root)
   await showAgent(stage, cast.alice, mesh.root, async () => {
     await cast.bob.writeAcl(allowed(cast, programs, []))
     await cast.bob.restart()
