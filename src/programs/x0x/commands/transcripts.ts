@@ -64,19 +64,23 @@ export const runTranscriptsSearch = async (context: CliContext, options: SearchO
   if (name !== null) checkName(name)
   const max = countOf(options.count, '--count')
   const matches: Match[] = []
+  let found = 0
   let truncated = false
   for await (const match of searchTranscripts(pathOf(options.dir), { text, name, ignoreCase })) {
-    truncated = matches.length === max
+    truncated = found === max
     if (truncated) break
-    matches.push(match)
-    if (context.json) continue
+    found += 1
+    if (context.json) {
+      matches.push(match)
+      continue
+    }
     const { transcript, line, field, text_line, whoami } = match
     const place = `${transcript}:${line} ${field}:${text_line}`
     if (!(await printLine(context, shownLine(`${place}  ${whoami}  ${match.text}`)))) break
   }
   if (context.json) await printJson(context, { matches, truncated })
   else if (truncated) await write(context.stderr, `x0x: only the first ${max} are shown; -n COUNT shows more\n`)
-  return matches.length > 0 ? 0 : 1
+  return found > 0 ? 0 : 1
 }
 
 const FORMATS = ['asciicast', 'jsonl', 'text'] as const
