@@ -1,4 +1,4 @@
-import type { OutputTiming } from './transcript-entry.ts'
+import type { OutputTiming, TranscriptEntry } from './transcript-entry.ts'
 import { MAX_TRANSCRIPT_OUTPUT } from './transcript-limits.ts'
 
 /** What a transcript has of one command's output. */
@@ -8,6 +8,17 @@ export interface RecordedOutput {
   readonly bytes: number
   readonly truncated: boolean
   readonly timing: OutputTiming
+}
+
+/** A command of a console that has ended. */
+export interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'exec' | 'exit'> {
+  /** With the values that the command had. */
+  readonly envs: Readonly<Record<string, string>>
+  readonly error: string | null
+  /** Milliseconds since the Unix epoch. */
+  readonly startedAt: number
+  readonly duration_ms: number
+  readonly output: RecordedOutput
 }
 
 interface Piece {

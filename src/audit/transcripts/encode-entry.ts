@@ -1,22 +1,7 @@
 import { visibleJson } from '../../base/visible-text.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { CUT_ARGV, MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
-import type { RecordedOutput } from '../../protocol/transcript-output.ts'
-
-/** A command of a console that has ended. */
-export interface EndedCommand {
-  readonly whoami: string
-  readonly dir: string
-  /** With the values that the command had. */
-  readonly envs: Readonly<Record<string, string>>
-  readonly exec: readonly string[]
-  readonly exit: number
-  readonly error: string | null
-  /** Milliseconds since the Unix epoch. */
-  readonly startedAt: number
-  readonly duration_ms: number
-  readonly output: RecordedOutput
-}
+import type { EndedCommand } from '../../protocol/transcript-output.ts'
 
 const lineOf = (entry: TranscriptEntry): Buffer => Buffer.from(`${visibleJson(JSON.stringify(entry))}\n`)
 

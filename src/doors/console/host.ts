@@ -3,20 +3,11 @@ import { Turnstile } from '../../base/turnstile.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
-import type { RecordedOutput } from '../../protocol/transcript-output.ts'
+import type { EndedCommand } from '../../protocol/transcript-output.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
 import { PausedAgents } from './paused-agents.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
-
-/** A command that has ended, as a transcript is told of it. */
-interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'envs' | 'exec' | 'exit'> {
-  readonly error: string | null
-  /** Milliseconds since the Unix epoch. */
-  readonly startedAt: number
-  readonly duration_ms: number
-  readonly output: RecordedOutput
-}
 
 /** What keeps commands in the order in which they began. */
 export interface Transcript {
