@@ -23,7 +23,7 @@ export interface TranscriptEntry {
   /** The same with milliseconds. */
   readonly started_at?: string
   readonly duration_ms?: number
-  /** Of all that it wrote. */
+  /** Of all of that text, in UTF-8. */
   readonly output_bytes?: number
   /** Something of it is not in `output`, which says where. */
   readonly output_truncated?: boolean

@@ -17,7 +17,7 @@ const loose = (path: string, problem: string, remedy = 'move it away'): AppError
 export const checkTranscriptsDir = (directory: string): void => {
   const info = lstatSync(directory, { throwIfNoEntry: false })
   if (info?.isSymbolicLink()) throw loose(directory, 'is a link', 'name the directory itself')
-  if (info !== undefined && !info.isDirectory()) throw loose(directory, 'is no directory')
+  if (info !== undefined && !info.isDirectory()) throw loose(directory, 'is no directory', 'name another, or move it away')
   if (info !== undefined) assertOursAlone(directory, info, 0o700)
   const problems = writableByOthers(directory)
   if (problems.length > 0) throw new AppError('loose_permissions', problems.join('; '), { data: { file: directory } })

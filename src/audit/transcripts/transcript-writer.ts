@@ -3,10 +3,11 @@ import { join } from 'node:path'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { errorText, isAppError } from '../../base/errors.ts'
 import { MAX_TRANSCRIPT_FILE, MAX_WAITING_BYTES, MAX_WAITING_ENTRIES, TRANSCRIPT_FLOORS } from '../../protocol/transcript-limits.ts'
+import type { EndedCommand } from '../../protocol/transcript-output.ts'
 import { AppendedFile } from '../appended-file.ts'
 import { diskRoom } from '../disk-room.ts'
 import { ArrivalOrder } from './arrival-order.ts'
-import { continuing, encodeEntry, type EndedCommand } from './encode-entry.ts'
+import { continuing, encodeEntry } from './encode-entry.ts'
 import { removeOldest } from './remove-transcripts.ts'
 import { makeTranscriptsDir } from './transcript-directory.ts'
 import { filesOf, nameAt } from './transcript-names.ts'
@@ -32,8 +33,20 @@ interface Line {
 const BATCH_BYTES = 1024 * 1024
 /** After a failure of the disk. */
 const RETRY_MS = 1_000
-/** Names that are tried for the file in which a transcript goes on. */
+/** Names that are tried for a new file. */
 const MAX_NAMES = 60
+
+/** Makes the file of a transcript that begins then, or at the next second whose name is free. */
+const createFile = async (directory: string, from: number): Promise<{ readonly name: string; readonly file: AppendedFile }> => {
+  for (let at = 0; ; at++) {
+    const name = nameAt(from + at * 1_000)
+    try {
+      return { name, file: await AppendedFile.create(join(directory, filesOf(name).entries)) }
+    } catch (error) {
+      if (!isAppError(error, 'conflict') || at === MAX_NAMES) throw error
+    }
+  }
+}
 
 /**
  * The transcript of one console. Lines stand in the order in which commands began. One that ended before an earlier one waits in
@@ -65,11 +78,10 @@ export class TranscriptWriter {
     this.#file = file
   }
 
-  /** Makes the file, and the directory. Throws `conflict` where a transcript of this second is there, `loose_permissions` where others could read it. */
+  /** Makes the file, and the directory. Throws `conflict` where all names of the next minute are taken, `loose_permissions` where others could read it. */
   static async begin({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
     await makeTranscriptsDir(init.directory)
-    const name = nameAt(clock.now())
-    const file = await AppendedFile.create(join(init.directory, filesOf(name).entries))
+    const { name, file } = await createFile(init.directory, clock.now())
     const writer = new TranscriptWriter(clock, init, name, file)
     await writer.#removeOldest()
     return writer
@@ -212,7 +224,11 @@ export class TranscriptWriter {
     const isFull = this.#file.size >= (this.#init.maxFileBytes ?? MAX_TRANSCRIPT_FILE)
     if (this.#file.isThere && !isFull) return
     const [old, oldFile] = [this.#name, this.#file]
-    await this.#goOn()
+    // Who follows looks for names above this one.
+    const after = Date.parse(`${old.slice(0, 10)}T${old.slice(11)}Z`) + 1_000
+    const { name, file } = await createFile(this.#init.directory, Math.max(this.#clock.now(), after))
+    this.#name = name
+    this.#file = file
     this.#continues = old
     this.#oldWaitingFile ??= this.#waitingFile
     this.#waitingFile = null
@@ -220,21 +236,6 @@ export class TranscriptWriter {
     await oldFile.close()
     this.#init.say(`the transcript ${oldFile.path} ${isFull ? 'is full' : 'was taken away'}; it goes on in ${this.path}`)
     await this.#removeOldest()
-  }
-
-  async #goOn(): Promise<void> {
-    const after = Date.parse(`${this.#name.slice(0, 10)}T${this.#name.slice(11)}Z`) + 1_000
-    const from = Math.max(this.#clock.now(), after)
-    for (let at = 0; ; at++) {
-      const name = nameAt(from + at * 1_000)
-      try {
-        this.#file = await AppendedFile.create(join(this.#init.directory, filesOf(name).entries))
-        this.#name = name
-        return
-      } catch (error) {
-        if (!isAppError(error, 'conflict') || at === MAX_NAMES) throw error
-      }
-    }
   }
 
   async #removeOldest(): Promise<void> {

@@ -43,9 +43,8 @@ test('an entry has the fields of the format first, and is on the disk when its e
   assert.equal((await stat(join(writer.path, '..'))).mode & 0o777, 0o700)
 })
 
-test('a name that is taken, a directory that others may enter or that is a link, and a link in the place of the file are refused', async (t) => {
+test('a directory that others may enter or that is a link is refused, and nothing is written through a link', async (t) => {
   const { directory } = await begin(t)
-  await assert.rejects(begin(t, { directory }), { code: 'conflict' })
   for (const mode of [0o755, 0o770, 0o701]) {
     const open = await transcriptsDirectory(t)
     await mkdir(open)
@@ -58,8 +57,20 @@ test('a name that is taken, a directory that others may enter or that is a link,
   const other = await transcriptsDirectory(t)
   await mkdir(other, { mode: 0o700 })
   await symlink(join(other, 'elsewhere'), join(other, `${NAME}.jsonl`))
-  await assert.rejects(begin(t, { directory: other }), { code: 'conflict' })
-  assert.deepEqual(await readdir(other), [`${NAME}.jsonl`])
+  assert.equal((await begin(t, { directory: other })).writer.name, '2026-05-21-09:42:19')
+  assert.deepEqual((await readdir(other)).sort(), [`${NAME}.jsonl`, '2026-05-21-09:42:19.jsonl'])
+})
+
+test('consoles that begin in the same second have transcripts of their own, named after the next ones that are free', async (t) => {
+  const { directory, run } = await begin(t)
+  await run('a')
+  const second = await begin(t, { directory })
+  await second.run('b')
+  assert.equal(second.writer.name, '2026-05-21-09:42:19')
+  assert.deepEqual([await outputsIn(directory, NAME), await outputsIn(directory, second.writer.name)], [['a'], ['b']])
+  for (let n = 20; n < 80; n++)
+    await transcriptOf(directory, new Date(Date.UTC(2026, 4, 21, 9, 42, n)).toISOString().slice(0, 19).replace('T', '-'), [])
+  await assert.rejects(begin(t, { directory }), { code: 'conflict' })
 })
 
 test('entries stand in the order of arrival, whichever ends first', async (t) => {
