@@ -1,5 +1,5 @@
 import { homedir } from 'node:os'
-import { join, resolve, sep } from 'node:path'
+import { isAbsolute, join, resolve, sep } from 'node:path'
 
 import type { Environment } from '../base/environment.ts'
 import { AppError } from '../base/errors.ts'
@@ -34,6 +34,12 @@ export const dataDirOf = ({ name, dataDir }: InstanceChoice): string => {
   if (dataDir === '')
     throw new AppError('bad_config', 'the data directory (--data-dir, X0X_DATA_DIR) is empty; leave it out for the default')
   return dataDir !== null ? resolve(dataDir) : join(homedir(), name === null ? '.x0x' : `.x0x-${name}`)
+}
+
+/** Where this user's configuration of programs is (XDG Base Directory Specification); a path that is not absolute counts as none. */
+export const configHome = (env: Environment): string => {
+  const named = env['XDG_CONFIG_HOME'] ?? ''
+  return isAbsolute(named) ? named : join(homedir(), '.config')
 }
 
 /** The files of one data directory. People and scripts depend on these names. */

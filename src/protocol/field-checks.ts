@@ -2,30 +2,50 @@
 export type Fields = Readonly<Record<string, unknown>>
 
 /** What a field may be. */
-export interface FieldCheck {
+export interface FieldCheck<T = unknown> {
   readonly is: (value: unknown) => boolean
   /** Behind "is not". */
   readonly what: string
   readonly optional?: true
+  /** Of a table. */
+  readonly fields?: Readonly<Record<string, FieldCheck>>
+  /** Never there: what a value is that `is` takes. */
+  readonly type?: T
 }
+
+/** An object that has been checked. */
+export type Checked<C> = { readonly [K in keyof C]: C[K] extends FieldCheck<infer T> ? T : never }
 
 export const isText = (value: unknown): value is string => typeof value === 'string'
 export const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0
 export const isTable = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-export const text: FieldCheck = { is: isText, what: 'a text' }
-export const count: FieldCheck = { is: isCount, what: 'a count' }
-export const flag: FieldCheck = { is: (value) => typeof value === 'boolean', what: 'true or false' }
-export const texts: FieldCheck = { is: (value) => Array.isArray(value) && value.every(isText), what: 'a list of texts' }
+export const text: FieldCheck<string> = { is: isText, what: 'a text' }
+export const count: FieldCheck<number> = { is: isCount, what: 'a count' }
+export const number: FieldCheck<number> = { is: Number.isFinite, what: 'a number' }
+export const flag: FieldCheck<boolean> = { is: (value) => typeof value === 'boolean', what: 'true or false' }
+export const texts: FieldCheck<readonly string[]> = { is: (value) => Array.isArray(value) && value.every(isText), what: 'a list of texts' }
+export const table: FieldCheck<Fields> = { is: isTable, what: 'a table' }
 
-export const orNull = ({ is, what }: FieldCheck): FieldCheck => ({ is: (value) => value === null || is(value), what: `${what} or null` })
-export const orMissing = (check: FieldCheck): FieldCheck => ({ ...check, optional: true })
+export const tableOf = <C extends Readonly<Record<string, FieldCheck>>>(fields: C): FieldCheck<Checked<C>> => ({
+  is: isTable,
+  what: table.what,
+  fields,
+})
+export const orNull = <T>(check: FieldCheck<T>): FieldCheck<T | null> => ({
+  ...check,
+  is: (value) => value === null || check.is(value),
+  what: `${check.what} or null`,
+})
+export const orMissing = <T>(check: FieldCheck<T>): FieldCheck<T | undefined> => ({ ...check, optional: true })
 
 /** The first field that is missing or is not what it must be; null: all are. */
 export const problemOf = (fields: Fields, checks: Readonly<Record<string, FieldCheck>>): string | null => {
-  for (const [name, { is, what, optional }] of Object.entries(checks)) {
+  for (const [name, { is, what, optional, fields: inner }] of Object.entries(checks)) {
     const value = fields[name]
     if (value === undefined ? optional !== true : !is(value)) return `${name} ${value === undefined ? 'is missing' : `is not ${what}`}`
+    const within = inner !== undefined && isTable(value) ? problemOf(value, inner) : null
+    if (within !== null) return `${name}.${within}`
   }
   return null
 }

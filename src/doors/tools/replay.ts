@@ -132,8 +132,7 @@ export class Replay {
 
   #ask({ run: id, request, asked_at }: OfRun<'request'>): void {
     if (this.#runs.has(id)) throw misplaced('this run was asked for already')
-    const { operation, command, args, cwd, target, timeout_ms } = request
-    const asked = { operation, command, args, cwd, target, timeout_ms, env: {}, stdin: new Uint8Array(0) }
+    const asked = { ...request, env: {}, stdin: new Uint8Array(0) }
     this.#runs.set(id, { run: new ToolRun({ id, request: asked, askedAt: asked_at }), end: null, dropped: null })
     this.#count += 1
     if (this.#runs.size > MAX_DROPPED + MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')

@@ -1,18 +1,11 @@
 import { createHash } from 'node:crypto'
 
+import type { RecordedRequest } from '../../protocol/tool-record.ts'
+
 /** What a tool is asked to run. */
-export interface ToolRequest {
-  readonly operation: string
-  readonly command: string
-  readonly args: readonly string[]
-  /** Null: the first root here, or what the target says. */
-  readonly cwd: string | null
-  /** An agent of the mesh; null: this host. */
-  readonly target: string | null
+export interface ToolRequest extends Omit<RecordedRequest, 'env'> {
   readonly env: Readonly<Record<string, string>>
   readonly stdin: Uint8Array
-  /** Null: the default of the configuration. */
-  readonly timeout_ms: number | null
 }
 
 const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex')

@@ -6,6 +6,7 @@ import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import type { ToolFacts } from '../../protocol/tool-facts.ts'
+import type { RecordedOutcome } from '../../protocol/tool-record.ts'
 
 // What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
 
@@ -116,19 +117,8 @@ export interface LocalRunSink {
   event(event: LocalRunEvent): void | Promise<void>
 }
 
-/** How a run ended. */
-export interface LocalOutcome {
-  readonly code: number | null
-  readonly signal: number | null
-  readonly duration_ms: number
-  readonly stdout_bytes_total: number
-  readonly stderr_bytes_total: number
-  readonly truncated: boolean
-  /** It never ran, and why. */
+export interface LocalOutcome extends RecordedOutcome {
   readonly denial_reason: DenialReason | null
-  readonly detail: string | null
-  /** How it ended is not known, and why. */
-  readonly lost: string | null
 }
 
 /** A run that was accepted. */

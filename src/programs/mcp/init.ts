@@ -1,12 +1,11 @@
 import { fstatSync, readlinkSync, realpathSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
-import { homedir } from 'node:os'
-import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 
 import type { Environment } from '../../base/environment.ts'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
-import { dataDirOf, instanceChoice } from '../../local-api/paths.ts'
+import { configHome, dataDirOf, instanceChoice } from '../../local-api/paths.ts'
 import type { McpFlags } from './flags.ts'
 import { standsIn } from './own-files.ts'
 
@@ -41,11 +40,6 @@ ${FIRST_COMMANDS.map(ruleText).join('')}
 [audit]
 path = ${JSON.stringify(journal)}
 `
-
-const configHome = (env: Environment): string => {
-  const told = env['XDG_CONFIG_HOME'] ?? ''
-  return isAbsolute(told) ? told : join(homedir(), '.config')
-}
 
 /** Of a directory with no configuration named: by the directory's name, which another may have too. */
 const firstConfig = (root: string, env: Environment): string => {

@@ -1,11 +1,11 @@
 import { mkdir, realpath } from 'node:fs/promises'
-import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
 
 import { writeFileAtomic } from '../../base/atomic-file.ts'
 import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
 import { isVisible } from '../../base/visible-text.ts'
+import { configHome } from '../../local-api/paths.ts'
 import { write } from './tell.ts'
 
 /** One word of a command in a unit (systemd.service(5), systemd.syntax(7)). Throws `bad_config` for what no line can hold. */
@@ -32,10 +32,8 @@ WantedBy=default.target
 
 /** Writes the unit of the user who runs this, and says how it is started. */
 export const installUnit = async (env: Environment): Promise<number> => {
-  const configured = env['XDG_CONFIG_HOME'] ?? ''
-  const directory = join(configured.startsWith('/') ? configured : join(homedir(), '.config'), 'systemd', 'user')
   const program = await realpath(process.argv[1] ?? '')
-  const path = join(directory, 'rexec.service')
+  const path = join(configHome(env), 'systemd', 'user', 'rexec.service')
   const text = unitText([process.execPath, program, '--start-host', '--silent'])
   await mkdir(dirname(path), { recursive: true })
   await writeFileAtomic(path, text, 0o644)
