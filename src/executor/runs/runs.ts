@@ -1,7 +1,8 @@
 import type { Clock } from '../../base/clock.ts'
 import { BoundedSet } from '../../base/bounded.ts'
 import { Keeping } from '../../base/keeping.ts'
-import { errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { TimeSharing } from '../../base/time-sharing.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
 import { authorize, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
@@ -65,7 +66,7 @@ interface Denial {
 /** A question for rules that is answered. */
 interface Told {
   readonly subject: RunSubject
-  readonly rules: TellableRules
+  readonly rules: Promise<TellableRules>
 }
 
 /** Not answered at all; the counter says why. */
@@ -98,12 +99,13 @@ export class Runs {
   /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
   readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
   readonly #meters: AnswerMeters
-  #stopping = false
+  readonly #stopping = new AbortController()
 
   constructor(components: RunsComponents, init: RunsInit) {
     this.#components = components
     this.#own = init
-    this.#ruleBook = new RuleBook(components.policy.acl)
+    const time = new TimeSharing(components).share(this.#stopping.signal)
+    this.#ruleBook = new RuleBook({ acl: components.policy.acl, time })
     this.#meters = new AnswerMeters(components)
   }
 
@@ -160,7 +162,7 @@ export class Runs {
 
   /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
   async stop(): Promise<void> {
-    this.#stopping = true
+    this.#stopping.abort(new AppError('shutting_down', 'the daemon is stopping'))
     for (const { run } of this.#active.keys()) run?.end('daemon_stopping')
     const timer = this.#components.clock.setTimeout(() => {
       for (const { run } of this.#active.keys()) run?.kill()
@@ -186,7 +188,7 @@ export class Runs {
     const { log, reports } = this.#components
     const { subject } = answer
     try {
-      const frame = 'rules' in answer ? reports.told(subject, answer.rules) : reports.denied(subject, answer.reason, answer.detail)
+      const frame = 'rules' in answer ? reports.told(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
       outlet.send(await frame)
     } catch (error) {
       log.error({ error: errorText(error) }, 'a request could not be answered')
@@ -198,11 +200,13 @@ export class Runs {
   #decide(arrival: RunArrival): { run: Run } | Denial | Told | Dropped {
     const { judge, policy } = this.#components
     const { link } = arrival
-    if (this.#stopping || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
+    if (this.#stopping.signal.aborted || this.#isFullFor(link)) return { dropped: 'requests_ignored' }
     const trust = judge.decide(link.agentId, link.machineId)
     if (trust !== 'accept' && !this.#meters.admitsStranger(link)) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
+    // Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered.
+    if (read.asks === 'rules' && trust === 'accept' && !this.#meters.admits(link.agentId)) return { dropped: 'requests_ignored' }
     const problem = this.#senderProblem(read, arrival, trust === 'accept')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: read.request.request_id }
@@ -223,10 +227,8 @@ export class Runs {
     return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
   }
 
-  /** Each costs a signature and a line of the journal, as a denial does, and is metered with those. */
-  #decideRules(subject: RunSubject, principal: Principal): Denial | Told | Dropped {
+  #decideRules(subject: RunSubject, principal: Principal): Denial | Told {
     const rules = this.#ruleBook.rulesOf(principal)
-    if (principal.trust === 'accept' && !this.#meters.admits(principal.agent_id)) return { dropped: 'requests_ignored' }
     if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
     return { subject, rules }
   }

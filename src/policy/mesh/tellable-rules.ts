@@ -1,3 +1,4 @@
+import type { TimeShare } from '../../base/time-sharing.ts'
 import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import type { ExecRule } from '../../protocol/exec.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits.ts'
@@ -25,38 +26,41 @@ const TOKEN_BYTES = 5
 /** Which commands of an ACL each pair may be told of. Read once for a pair, since an ACL does not change. */
 export class RuleBook {
   readonly #acl: Acl
+  /** Each command is held against those before it: a long file takes its turns. */
+  readonly #time: TimeShare
   /** As many as the ACL has pairs. */
-  readonly #read = new Map<string, TellableRules>()
+  readonly #read = new Map<string, Promise<TellableRules>>()
 
-  constructor(acl: Acl) {
-    this.#acl = acl
+  constructor(components: { readonly acl: Acl; readonly time: TimeShare }) {
+    this.#acl = components.acl
+    this.#time = components.time
   }
 
   /**
    * Nothing for a pair that the file does not list, that may run nothing it may be told of, or where exec is off: these
    * are not told apart. Who is not verified or not trusted is denied before the file is looked at.
    */
-  rulesOf(principal: Principal): TellableRules | { readonly reason: DenialReason; readonly detail: string } {
+  rulesOf(principal: Principal): Promise<TellableRules> | { readonly reason: DenialReason; readonly detail: string } {
     const denial = senderDenial(principal)
     if (denial !== null) return denial
-    if (!this.#acl.enabled) return NOTHING
+    if (!this.#acl.enabled) return Promise.resolve(NOTHING)
     const { agent_id, machine_id } = principal
     const key = `${agent_id}:${machine_id}`
     const known = this.#read.get(key)
     if (known !== undefined) return known
     const entries = this.#acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
-    if (entries.length === 0) return NOTHING
-    const rules = tellable(entries)
+    if (entries.length === 0) return Promise.resolve(NOTHING)
+    const rules = tellable(entries, this.#time)
     this.#read.set(key, rules)
     return rules
   }
 }
 
-const tellable = (entries: readonly AllowEntry[]): TellableRules => {
+const tellable = async (entries: readonly AllowEntry[], time: TimeShare): Promise<TellableRules> => {
   const rules: ExecRule[] = []
   const room = { bytes: MAX_RULES_BYTES, items: MAX_RULES_ITEMS, rules: MAX_RULES }
   let leftOut = 0
-  for (const { entry, command, caps } of reached(entries)) {
+  for (const { entry, command, caps } of await reached(entries, time)) {
     if (!entry.discoverable) continue
     const bytes = Buffer.byteLength(entry.described ?? '') + sizeOf(command.argv) + RULE_BYTES
     const items = command.argv.length + RULE_ITEMS
@@ -84,10 +88,11 @@ interface Reached extends CommandPlace {
  * The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it
  * takes. Some requests that fit a command may come to an earlier one, in whatever entry of the pair: it has the least caps of these.
  */
-const reached = (entries: readonly AllowEntry[]): Reached[] => {
+const reached = async (entries: readonly AllowEntry[], time: TimeShare): Promise<Reached[]> => {
   const earlier = new Map<string, CommandPlace[]>()
   const found: Reached[] = []
   for (const place of entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))) {
+    if (time.due) await time.turn()
     const { argv, tokens } = place.command
     if (findMetacharacter(tokens.map(literalOf)) !== null) continue
     const key = JSON.stringify([argv[0], argv.length])

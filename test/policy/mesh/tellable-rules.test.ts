@@ -3,6 +3,8 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
+import { systemClock, type Clock } from '../../../src/base/clock.ts'
+import { TimeSharing } from '../../../src/base/time-sharing.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
 import { authorize } from '../../../src/policy/mesh/authorize.ts'
@@ -18,15 +20,18 @@ import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, MALLORY, readText 
 const told = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string =>
   entryText(commands, keys).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
 
-const rulesOf = (acl: Acl, principal = alice): TellableRules => {
-  const rules = new RuleBook(acl).rulesOf(principal)
+const bookOf = (acl: Acl, clock: Pick<Clock, 'monotonic'> = systemClock): RuleBook =>
+  new RuleBook({ acl, time: new TimeSharing({ clock }).share(new AbortController().signal) })
+
+const rulesOf = async (acl: Acl, principal = alice): Promise<TellableRules> => {
+  const rules = await bookOf(acl).rulesOf(principal)
   assert.ok('rules' in rules, JSON.stringify(rules))
   return rules
 }
 
 const argvs = ({ rules }: TellableRules): (readonly string[])[] => rules.map(({ argv }) => argv)
 
-test('an entry is told with its templates, its description and the caps that count, and no other entry is', () => {
+test('an entry is told with its templates, its description and the caps that count, and no other entry is', async () => {
   const text = aclText(
     [
       entryText([['secret', 'one']]),
@@ -40,7 +45,7 @@ test('an entry is told with its templates, its description and the caps that cou
   )
   const caps = { timeout_ms: 10_000, max_stdout_bytes: 1000, max_stderr_bytes: 16_777_216, max_stdin_bytes: 7 }
   const description = 'Health. Reads only.'
-  assert.deepEqual(rulesOf(aclOf(text)), {
+  assert.deepEqual(await rulesOf(aclOf(text)), {
     rules: [
       { description, argv: ['uptime'], ...caps },
       { description, argv: ['journalctl', '-n', '<INT>'], ...caps },
@@ -50,7 +55,7 @@ test('an entry is told with its templates, its description and the caps that cou
   })
 })
 
-test('only the commands that a request comes to are told: none behind a wider one, told of or not, and none that can never run', () => {
+test('only the commands that a request comes to are told: none behind a wider one, told of or not, and none that can never run', async () => {
   const wide = entryText([['echo', '<INT>']])
   const acl = aclOf(
     aclText([
@@ -62,22 +67,22 @@ test('only the commands that a request comes to are told: none behind a wider on
       told([['echo', '8'], ['echo', 'x'], ['echo', '7'], ['ls']]),
     ]),
   )
-  assert.deepEqual(argvs(rulesOf(acl)), [['echo', '7'], ['echo', 'x'], ['ls']])
+  assert.deepEqual(argvs(await rulesOf(acl)), [['echo', '7'], ['echo', 'x'], ['ls']])
 })
 
-test('of a template that an earlier, narrower command shares a request with, the least caps of both are told', () => {
+test('of a template that an earlier, narrower command shares a request with, the least caps of both are told', async () => {
   const wide = told([['sleep', '<INT>'], ['sleep', 'x<URL_PATH>'], ['sleep']], { max_stdout_bytes: 50, max_stdin_bytes: 5 })
-  const capsTold = (...narrow: string[]): unknown[] =>
-    rulesOf(aclOf(aclText([...narrow, wide])))
-      .rules.slice(-3)
+  const capsTold = async (...narrow: string[]): Promise<unknown[]> =>
+    (await rulesOf(aclOf(aclText([...narrow, wide])))).rules
+      .slice(-3)
       .map((rule) => [rule.timeout_ms, rule.max_stdout_bytes, rule.max_stdin_bytes])
   const own = [300_000, 50, 5]
   const least = [1_000, 50, 5]
   const short = { max_duration_secs: 1, max_stdout_bytes: 100 }
-  assert.deepEqual(capsTold(), [own, own, own])
-  assert.deepEqual(capsTold(told([['sleep', '5']], short)), [least, own, own])
-  assert.deepEqual(capsTold(entryText([['sleep', '5']], short)), [least, own, own])
-  assert.deepEqual(capsTold(entryText([['sleep', 'x/y<URL_PATH>']], short)), [own, least, own])
+  assert.deepEqual(await capsTold(), [own, own, own])
+  assert.deepEqual(await capsTold(told([['sleep', '5']], short)), [least, own, own])
+  assert.deepEqual(await capsTold(entryText([['sleep', '5']], short)), [least, own, own])
+  assert.deepEqual(await capsTold(entryText([['sleep', 'x/y<URL_PATH>']], short)), [own, least, own])
   for (const other of [
     ['sleep', '0'],
     ['sleep', '5', '6'],
@@ -86,23 +91,43 @@ test('of a template that an earlier, narrower command shares a request with, the
     ['sleep', 'x/..<URL_PATH>'],
     ['sheep', '5'],
   ])
-    assert.deepEqual(capsTold(entryText([other], short)), [own, own, own], other.join(' '))
-  assert.deepEqual(capsTold(entryText([['sleep', '5']], { max_stdin_bytes: 3 }), `${entryText([['sleep', '6']])}stdin = false\n`), [
+    assert.deepEqual(await capsTold(entryText([other], short)), [own, own, own], other.join(' '))
+  assert.deepEqual(await capsTold(entryText([['sleep', '5']], { max_stdin_bytes: 3 }), `${entryText([['sleep', '6']])}stdin = false\n`), [
     [300_000, 50, 0],
     own,
     own,
   ])
   const later = aclOf(aclText([wide, told([['sleep', '5']], short)]))
-  assert.equal(rulesOf(later).rules[0]?.timeout_ms, 300_000)
+  assert.equal((await rulesOf(later)).rules[0]?.timeout_ms, 300_000)
 })
 
-test('nothing to tell looks the same for a pair that is not listed, an entry that is not discoverable, and exec that is off', () => {
+test('a long file is read in turns with what else there is to do, once for all who ask', async () => {
+  let now = 0
+  const book = bookOf(aclOf(aclText([told(Array.from({ length: 200 }, (_, at) => ['echo', `n${at}`, '<INT>']))])), {
+    monotonic: () => now++,
+  })
+  let rounds = 0
+  let over = false
+  const round = (): void => {
+    rounds += 1
+    if (!over) setImmediate(round)
+  }
+  round()
+  const asked = [book.rulesOf(alice), book.rulesOf(alice)]
+  assert.equal(asked[0], asked[1])
+  const rules = await asked[0]!
+  over = true
+  assert.ok('rules' in rules && rules.rules.length === 200)
+  assert.ok(rounds > 15, `${rounds}`)
+})
+
+test('nothing to tell looks the same for a pair that is not listed, an entry that is not discoverable, and exec that is off', async () => {
   const empty = { rules: [], left_out: 0 }
   const acl = aclOf(aclText([told([['uptime']])]))
-  assert.deepEqual(rulesOf(acl, { ...alice, agent_id: MALLORY }), empty)
-  assert.deepEqual(rulesOf(acl, { ...alice, machine_id: ELSEWHERE }), empty)
-  assert.deepEqual(rulesOf(aclOf(aclText([entryText([['uptime']])]))), empty)
-  assert.deepEqual(rulesOf(aclOf(aclText([told([['uptime']])]).replace('enabled = true', 'enabled = false'))), empty)
+  assert.deepEqual(await rulesOf(acl, { ...alice, agent_id: MALLORY }), empty)
+  assert.deepEqual(await rulesOf(acl, { ...alice, machine_id: ELSEWHERE }), empty)
+  assert.deepEqual(await rulesOf(aclOf(aclText([entryText([['uptime']])]))), empty)
+  assert.deepEqual(await rulesOf(aclOf(aclText([told([['uptime']])]).replace('enabled = true', 'enabled = false'))), empty)
 })
 
 test('a sender that is not verified or not trusted is denied alike, whatever the file says', () => {
@@ -113,20 +138,22 @@ test('a sender that is not verified or not trusted is denied alike, whatever the
       [{ ...alice, trust: 'reject_blocked' as const }, 'trust_rejected'],
       [{ ...alice, trust: 'accept_with_flag' as const }, 'trust_rejected'],
     ] as const) {
-      const answer = new RuleBook(acl).rulesOf(principal)
+      const answer = bookOf(acl).rulesOf(principal)
       assert.equal('reason' in answer && answer.reason, reason)
     }
 })
 
-test('what does not fit one answer is left out and counted, and what is left fits a frame', () => {
+test('what does not fit one answer is left out and counted, and what is left fits a frame', async () => {
   const many = Array.from({ length: 300 }, (_, at) => ['echo', `n${at}`])
-  const first = rulesOf(aclOf(aclText([told(many)])))
+  const first = await rulesOf(aclOf(aclText([told(many)])))
   assert.deepEqual([first.rules.length, first.left_out], [MAX_RULES, 44])
   const described = { description: 'd'.repeat(MAX_DESCRIPTION_BYTES) }
-  const long = rulesOf(aclOf(aclText([told([['echo', 'y'.repeat(40_000)], ...many, ['ls']], described)])))
+  const long = await rulesOf(aclOf(aclText([told([['echo', 'y'.repeat(40_000)], ...many, ['ls']], described)])))
   assert.equal(long.rules.length + long.left_out, 302)
   assert.ok(long.rules.length > 70 && long.left_out > 100)
-  const wide = rulesOf(aclOf(aclText([told(Array.from({ length: 8 }, (_, at) => [`p${at}`, ...Array.from({ length: 900 }, () => '')]))])))
+  const wide = await rulesOf(
+    aclOf(aclText([told(Array.from({ length: 8 }, (_, at) => [`p${at}`, ...Array.from({ length: 900 }, () => '')]))])),
+  )
   assert.deepEqual([wide.rules.length, wide.left_out], [3, 5])
   for (const { rules, left_out } of [first, long, wide]) {
     const ids = { from_agent: MALLORY, from_machine: MALLORY, to_agent: MALLORY, to_machine: MALLORY }
@@ -150,11 +177,11 @@ const entries = fc.array(fc.record({ commands, discoverable: fc.boolean() }), { 
 /** What stands in a slot for the narrowest request that fits it and few others. */
 const filled = (argv: readonly string[]): string[] => argv.map((token) => token.replace('<INT>', '414243').replace('<URL_PATH>', '/q.w'))
 
-test('every rule that is told is the one that decides a request for it, in the order of the file', () => {
-  fc.assert(
-    fc.property(entries, (all) => {
+test('every rule that is told is the one that decides a request for it, in the order of the file', async () => {
+  await fc.assert(
+    fc.asyncProperty(entries, async (all) => {
       const acl = aclOf(aclText(all.map((entry) => (entry.discoverable ? told : entryText)(entry.commands))))
-      const { rules } = rulesOf(acl)
+      const { rules } = await rulesOf(acl)
       const order = acl.allow.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
       const places = rules.map(({ argv }) => {
         const { match } = searchCommands(acl.allow, filled(argv))
@@ -185,21 +212,21 @@ const capped = fc.record({
 /** Each fits several of the tokens above. */
 const words = fc.constantFrom('a', '7', '8', '/x', '/y', 'p/x', 'p/x/x', 'p/y')
 
-test('every request that fits a rule that was told is permitted with at least the caps that were told', () => {
+test('every request that fits a rule that was told is permitted with at least the caps that were told', async () => {
   const env = scrubbedEnvironment('/home/x0x')
   let fitting = 0
   let elsewhere = 0
-  fc.assert(
-    fc.property(
+  await fc.assert(
+    fc.asyncProperty(
       fc.array(capped, { minLength: 2, maxLength: 5 }),
       fc.array(fc.tuple(words, words), { minLength: 30, maxLength: 60 }),
-      (all, asked) => {
+      async (all, asked) => {
         const text = all.map(({ commands: some, keys, discoverable, stdin }) => {
           const entry = (discoverable ? told : entryText)(some, keys)
           return stdin ? entry : entry.replaceAll(/^argv.*$/gm, '$&\nstdin = false')
         })
         const acl = aclOf(aclText(text))
-        for (const rule of rulesOf(acl).rules)
+        for (const rule of (await rulesOf(acl)).rules)
           for (const argv of asked.map((rest) => [rule.argv[0]!, ...rest])) {
             if (!rule.argv.every((token, at) => fits(token, argv[at]!))) continue
             fitting += 1
