@@ -65,7 +65,7 @@ export class RulesClient {
 
   async #reopen(reopen: Reopen, silent: boolean, signal: AbortSignal): Promise<RunTransport> {
     const late = new AbortController()
-    const timer = this.#parts.clock.setTimeout(() => late.abort(new AppError('timeout', NO_ANSWER)), RESUME_ATTEMPT_MS)
+    const timer = this.#parts.clock.setTimeout(() => late.abort(new AppError('timeout', NO_ANSWER, LOOK_THERE)), RESUME_ATTEMPT_MS)
     try {
       return await reopen(silent, AbortSignal.any([signal, late.signal]))
     } finally {
@@ -79,7 +79,7 @@ export class RulesClient {
     // It may fail before it is awaited.
     answer.promise.catch(() => undefined)
     const lost = (error: AppError, silent: boolean): void => answer.resolve({ lost: error, silent })
-    const late = clock.setTimeout(() => lost(new AppError('timeout', NO_ANSWER), true), RULES_ANSWER_MS)
+    const late = clock.setTimeout(() => lost(new AppError('timeout', NO_ANSWER, LOOK_THERE), true), RULES_ANSWER_MS)
     const left = new AbortController()
     signal.addEventListener('abort', () => answer.reject(signal.reason), { signal: left.signal })
     try {
@@ -88,12 +88,12 @@ export class RulesClient {
       const question = await executor.signRulesRequest({ link: peer.number, request_id: requestId, stream_nonce: streamNonce })
       transport.onFrame = (frame) => answer.resolve(frame)
       transport.onClosed = (error) => {
-        if (error === null) answer.reject(new AppError('peer_rejected', UNANSWERED))
+        if (error === null) answer.reject(new AppError('peer_rejected', UNANSWERED, LOOK_THERE))
         else if (isAppError(error, 'malformed')) answer.reject(error)
-        else lost(new AppError('peer_unreachable', `the connection broke before the agent answered: ${error.message}`), false)
+        else lost(new AppError('peer_unreachable', `the connection broke before the agent answered: ${error.message}`, LOOK_THERE), false)
       }
       if (transport.closed)
-        return { lost: new AppError('peer_unreachable', 'the connection broke before the agent was asked'), silent: false }
+        return { lost: new AppError('peer_unreachable', 'the connection broke before the agent was asked', LOOK_THERE), silent: false }
       transport.send({ type: 'rules_request', ...question })
       counters.add('rules_asked')
       const frame = await answer.promise
@@ -104,7 +104,7 @@ export class RulesClient {
     } catch (error) {
       if (!isAppError(error, 'malformed')) throw error
       counters.add('foreign_frames')
-      throw new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`, { cause: error })
+      throw new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`, { cause: error, ...ASK_OPERATOR })
     } finally {
       late.cancel()
       left.abort()
@@ -116,6 +116,10 @@ export class RulesClient {
 
 const NO_ANSWER = 'the agent did not answer'
 const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or was asked too often; ask again in some seconds'
+
+/** What to do next: the agent was reached, so its address and what it thinks of us are not in question. */
+const LOOK_THERE = { data: { next: 'ask again; where that stays, on its machine: x0xd --doctor' } }
+const ASK_OPERATOR = { data: { next: 'its x0xd is of another version, or is not what it should be: ask its operator' } }
 
 /** The stream was lost before anything came on it. `silent`: it was not closed. */
 interface Lost {

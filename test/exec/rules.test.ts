@@ -32,7 +32,11 @@ const CAPS = { timeout_ms: 300_000, max_stdout_bytes: 16_777_216, max_stderr_byt
 
 const ask = async (pair: ExecPair) => pair.rules.ask(pair.responder.own.signer.agentId)
 
-const failsWith = (code: ErrorCode, text: RegExp) => (error: unknown) => isAppError(error, code) && text.test(error.message)
+/** What went wrong behind the link says itself what to do next: the advice for its code is about the link. */
+const failsWith = (code: ErrorCode, text: RegExp) => (error: unknown) => {
+  const says = ['peer_rejected', 'peer_unreachable', 'timeout'].includes(code)
+  return isAppError(error, code) && text.test(error.message) && 'next' in error.data === says
+}
 
 test('a pair is told its rules, signed and journalled on both sides, and nothing runs', async (t) => {
   const pair = await execPair(t, TOLD)
