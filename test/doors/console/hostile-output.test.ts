@@ -133,6 +133,18 @@ test('no output hides what comes after it', async () => {
   }
 })
 
+test('what a program erases was shown before, however it asks for that', async () => {
+  const lines = Array.from({ length: 40 }, (_none, at) => `line ${at} `)
+  for (const parameters of ['2', '3', '2;0', '3;0', '3;', '02', '0003;1']) {
+    const shown = await show([[bytes(`${lines.join('\r\n')}${ESC}[${parameters}Jafter`)]])
+    for (const line of [...lines, 'after'])
+      assert.ok(
+        shown.lines.some((one) => `${one} `.includes(line)),
+        `${parameters}: ${line}`,
+      )
+  }
+})
+
 const FRAGMENTS = fc.oneof(
   fc.constantFrom(...Object.values(HOSTILE)).map(bytes),
   fc.uint8Array({ maxLength: 40 }),

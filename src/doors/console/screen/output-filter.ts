@@ -100,14 +100,16 @@ export class OutputFilter {
   }
 
   #plain(parameters: string, final: string): void {
-    if (final === 'J' && Number(parameters) >= 2) {
+    // What terminals look at of these two, whatever follows it.
+    const first = Number(parameters.split(';')[0])
+    if (final === 'J' && first >= 2) {
       // 3 would forget what has scrolled off.
-      if (Number(parameters) > 2) return
+      if (first > 2) return
       this.#cleared()
       this.#out += '\u001b[2J'
     } else if ((final === 's' || final === 'u') && parameters === '') this.#out += `\u001b[${final}`
     // Of a region that begins below the first row, what scrolls off would be nowhere.
-    else if (final === 'r' && Number(parameters.split(';')[0]) > 1) return
+    else if (final === 'r' && first > 1) return
     else if (PLAIN_FINALS.includes(final)) this.#out += `\u001b[${numbers(parameters, MOST[final] ?? MAX_NUMBER)}${final}`
   }
 
