@@ -18,6 +18,8 @@ const MAX_WORDS = 32_768
 const MAX_VARIABLES = 1_024
 /** Of a week; a longer one is a mistake. */
 const MAX_TIMEOUT_S = 604_800
+/** The terminal that each command has: columns and rows. */
+export const CONSOLE_TERMINAL = { cols: 80, rows: 24 } as const
 /** Connections at once; of more, each is told so and closed. */
 export const MAX_CONSOLE_CONNECTIONS = 128
 /** Connections of these that are told of commands as they end: each may leave some of that unread. */

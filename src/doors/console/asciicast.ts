@@ -1,10 +1,10 @@
 import { shown } from '../../base/visible-text.ts'
+import { CONSOLE_TERMINAL } from '../../protocol/console.ts'
 import type { TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { FILE_PAGE, linesAround, linesText } from './entry-text.ts'
 import type { Line } from './screen/line.ts'
 
-/** Of the terminal that each command had. */
-const SIZE = { width: 80, height: 24 }
+const SIZE = { width: CONSOLE_TERMINAL.cols, height: CONSOLE_TERMINAL.rows }
 /** A player waits no longer than this where nothing happens; seconds. */
 const IDLE_SECONDS = 2
 

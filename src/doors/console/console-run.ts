@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart } from '../../executor/port/local-executor.ts'
-import { CONSOLE_GRACE_MS, type ConsoleError, type ConsoleRequest } from '../../protocol/console.ts'
+import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleError, type ConsoleRequest } from '../../protocol/console.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { RunOutput } from './run-output.ts'
 import type { ConsoleScreen } from './screen.ts'
@@ -22,7 +22,7 @@ export interface ConsoleRunComponents {
   readonly screen: Pick<ConsoleScreen, 'output'>
 }
 
-const TERMINAL = { cols: 80, rows: 24, raw: true } as const
+const TERMINAL = { ...CONSOLE_TERMINAL, raw: true } as const
 const NO_BYTES = new Uint8Array(0)
 const EXIT_NOT_RUN = 127
 /** As timeout(1). */

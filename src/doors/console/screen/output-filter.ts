@@ -1,10 +1,7 @@
 import { TerminalReader } from '../../../base/terminal-reader.ts'
 import { shown } from '../../../base/visible-text.ts'
+import { CONSOLE_TERMINAL } from '../../../protocol/console.ts'
 import { characterWidth } from './character-width.ts'
-
-/** Of the terminal that commands run on, and of the one that holds their screen. */
-export const RUN_COLUMNS = 80
-export const RUN_ROWS = 24
 
 /** Marks upon one character. */
 const MAX_MARKS = 8
@@ -18,8 +15,9 @@ const NOT_ASCII = /[^\u0000-\u007f]/
 const LINE_ENDS = '\u000b\f\u0085'
 /** Moves the cursor, erases, inserts or deletes within the screen. */
 const PLAIN_FINALS = 'ABCDEFGHfde`aJKXP@LMSTrIZb'
+const { cols, rows } = CONSOLE_TERMINAL
 /** Each counts rows, or repeats for a row at most. */
-const MOST: Readonly<Record<string, number>> = { S: RUN_ROWS, T: RUN_ROWS, L: RUN_ROWS, M: RUN_ROWS, b: RUN_COLUMNS, I: 10, Z: 10 }
+const MOST: Readonly<Record<string, number>> = { S: rows, T: rows, L: rows, M: rows, b: cols, I: 10, Z: 10 }
 
 /** What the filter gives. */
 export interface FilteredOutput {

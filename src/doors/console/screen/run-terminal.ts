@@ -1,8 +1,8 @@
 import type { IBufferLine, Terminal } from '@xterm/headless'
 
+import { CONSOLE_TERMINAL } from '../../../protocol/console.ts'
 import { sgrOf } from './cell-style.ts'
 import { characterWidth } from './character-width.ts'
-import { RUN_COLUMNS, RUN_ROWS } from './output-filter.ts'
 
 /** Rows that one piece of text can make; pieces are cut so that they do not make more. */
 const SCROLLBACK_ROWS = 5_000
@@ -65,8 +65,7 @@ export class RunTerminal {
   static async open(): Promise<RunTerminal> {
     const { default: xterm } = await import('@xterm/headless')
     const terminal = new xterm.Terminal({
-      cols: RUN_COLUMNS,
-      rows: RUN_ROWS,
+      ...CONSOLE_TERMINAL,
       scrollback: SCROLLBACK_ROWS,
       allowProposedApi: true,
       logLevel: 'off',
@@ -95,7 +94,7 @@ export class RunTerminal {
   /** The rows of the screen, down to the last that shows something. */
   onScreen(): Row[] {
     const { baseY } = this.#terminal.buffer.active
-    const rows = this.#rows(baseY, baseY + RUN_ROWS)
+    const rows = this.#rows(baseY, baseY + CONSOLE_TERMINAL.rows)
     return rows.slice(0, rows.findLastIndex(({ cells }) => trimmed(cells).length > 0) + 1)
   }
 
