@@ -7,6 +7,7 @@ import { test } from 'node:test'
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { commandSize } from '../../src/protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
+import { MAX_TOOL_STDIN } from '../../src/protocol/tool-limits.ts'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 
 /** A command that ran and of which nothing is left to ask for. */
@@ -67,6 +68,11 @@ test('each tool that runs a command answers in the one shape, with the same fiel
     ['exec_capture', { command: 'echo', args: ['a', 'b c'] }, { args: ['a', 'b c'], stdout: 'a b c\n' }],
     ['exec_with_input', { command: 'cat', stdin: 'hello\r\nworld' }, { stdout: 'hello\nworld' }],
     ['exec', { command: 'wc', args: ['-c'], stdin: '12345' }, { args: ['-c'], stdout: '5\n' }],
+    [
+      'exec_with_input',
+      { command: 'wc', args: ['-c'], stdin: 'é'.repeat(MAX_TOOL_STDIN / 2) },
+      { args: ['-c'], stdout: `${MAX_TOOL_STDIN}\n` },
+    ],
     ['exec', { command: 'pwd', cwd: 'below' }, { cwd: join(root, 'below'), stdout: `${join(root, 'below')}\n` }],
   ]
   await mkdir(join(root, 'below'))

@@ -5,6 +5,12 @@ export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
 const JOIN_BELOW = 4_096
 
+/** What came with the command: its door has bounded it, and all of it is taken. `eof`: nothing follows. */
+export interface FirstStdin {
+  readonly first: Uint8Array
+  readonly eof: boolean
+}
+
 /** The stdin of a local program, which its caller sends piece by piece and did not announce. */
 export class OpenStdin {
   readonly #queue: Uint8Array[] = []
@@ -12,7 +18,12 @@ export class OpenStdin {
   #bytes = 0
   #writing = false
   #stopped = false
-  #ended = false
+  #ended: boolean
+
+  constructor({ first, eof }: FirstStdin) {
+    if (first.length > 0) this.#keep(first)
+    this.#ended = eof
+  }
 
   /** Its end was given: nothing more is taken. */
   get ended(): boolean {

@@ -57,8 +57,7 @@ const permittedRun = (
 ): SessionRun => {
   const { engine, start } = asked
   const { argv, stdin: first, input, env } = start
-  const stdin = input || first.length > 0 ? new OpenStdin() : null
-  if (first.length > 0) stdin?.give(first, !input)
+  const stdin = input || first.length > 0 ? new OpenStdin({ first, eof: !input }) : null
   const { timeout_ms, max_output_bytes } = permit.caps
   const request = {
     argv,

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -43,7 +43,7 @@ const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => 
 }
 
 test('what is taken of a piece does not keep the rest of it', async () => {
-  const stdin = new OpenStdin()
+  const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const pieces: Uint8Array[] = []
   stdin.give(new Uint8Array(MAX_STDIN_UNACKED - 5_000), false)
   assert.equal(stdin.give(new Uint8Array(MAX_STDIN_UNACKED), true), 5_000)
@@ -83,7 +83,7 @@ test('an ended run that is still asked for keeps nothing of what was given to it
 })
 
 test('stdin of which nothing was announced may be anything, and ends with its eof', async () => {
-  const stdin = new OpenStdin()
+  const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const { sink, next, text, ended } = slowSink()
   stdin.attach(sink)
   assert.deepEqual([stdin.give(Buffer.from('ab'), false), stdin.give(Buffer.from('c'), false)], [2, 1])
@@ -97,7 +97,7 @@ test('stdin of which nothing was announced may be anything, and ends with its eo
 
 test('stdin that ends with its last bytes, or without any, ends behind them', async () => {
   for (const last of ['x', '']) {
-    const stdin = new OpenStdin()
+    const stdin = new OpenStdin({ first: NOTHING, eof: false })
     const { sink, next, text, ended } = slowSink()
     stdin.give(Buffer.from(last), true)
     stdin.attach(sink)
@@ -108,7 +108,7 @@ test('stdin that ends with its last bytes, or without any, ends behind them', as
 })
 
 test('what comes before the program is there waits for it, as far as the window goes, and room comes back as it reads', async () => {
-  const stdin = new OpenStdin()
+  const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const data = Buffer.alloc(MAX_STDIN_UNACKED + 1)
   assert.equal(stdin.give(data, true), MAX_STDIN_UNACKED)
   assert.deepEqual([stdin.give(data, true), stdin.ended], [0, false])
@@ -123,7 +123,7 @@ test('what comes before the program is there waits for it, as far as the window 
 })
 
 test('a flood of single bytes is joined, and arrives in order', async () => {
-  const stdin = new OpenStdin()
+  const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const data = randomBytes(20_000)
   for (let at = 0; at < data.length; at++) stdin.give(data.subarray(at, at + 1), at === data.length - 1)
   const taken: Uint8Array[] = []
@@ -134,7 +134,7 @@ test('a flood of single bytes is joined, and arrives in order', async () => {
 })
 
 test('stdin that was stopped gives nothing more, not its end either', async () => {
-  const stdin = new OpenStdin()
+  const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const { sink, next, text, ended } = slowSink()
   stdin.attach(sink)
   stdin.give(Buffer.from('ab'), false)
@@ -155,6 +155,19 @@ test('without input stdin is at its end at once; what came with the command is a
     assert.ok(run.output().equals(stdin))
     assert.throws(() => run.run.input(Buffer.from('y'), false), closed)
   }
+})
+
+test('what came with the command is given to it whole, however much may wait of what follows', async (t) => {
+  const host = await LocalHost.start(t)
+  const session = await host.open()
+  const stdin = randomBytes(4 * MAX_STDIN_UNACKED + 1)
+  const sums = ['sha256sum', '--binary']
+  const shown = (data: Uint8Array): string => `${createHash('sha256').update(data).digest('hex')} *-\n`
+  const alone = await host.run(session, sums, { stdin })
+  assert.deepEqual([(await alone.outcome()).code, alone.text], [0, shown(stdin)])
+  const more = await host.run(session, sums, { stdin, input: true })
+  await feedAll(more, Buffer.from('and more'))
+  assert.deepEqual([(await more.outcome()).code, more.text], [0, shown(Buffer.concat([stdin, Buffer.from('and more')]))])
 })
 
 test('input goes to the program piece by piece, behind what came with the command', async (t) => {
