@@ -143,6 +143,7 @@ test('write_file makes a file and writes over one only where that is meant', asy
     { path: 'a/b', content: 'x', mode: 'replace', expected_mtime: made['mtime'] },
     /^conflict: path: .*it was changed at .*read_file it again/,
   )
+  await refused(server, 'write_file', { path: 'no/such', content: 'x' }, /^file_not_found: path: .*write_file with make_directories/)
   await told(server, 'write_file', { path: 'a/b', content: '+', mode: 'append' })
   assert.equal(await readFile(join(root, 'a/b'), 'utf8'), 'two+')
   await refused(server, 'write_file', { path: 'c', content: 'not base64', encoding: 'base64' }, /^bad_request: content: not base64/)
@@ -174,8 +175,11 @@ test('edit_file changes the one place that is named, apply_patch several files o
     server,
     'apply_patch',
     { patch: '*** Begin Patch\n*** Add File: other\n+x\n*** Update File: a\n@@\n-nothing\n+x\n*** End Patch' },
-    /^conflict: /,
+    /^conflict: path: .*fits nowhere; read_file it again, and give the text to be replaced exactly/,
   )
+  const there = '*** Begin Patch\n*** Add File: a\n+x\n*** End Patch'
+  await refused(server, 'apply_patch', { patch: there }, /^conflict: path: .*; write_file with mode "replace" writes over it/)
+  await refused(server, 'apply_patch', { patch: 'no patch' }, /^bad_request: patch: line 1: expected "\*\*\* Begin Patch"/)
   const { exists } = await told(server, 'stat_file', { path: 'other' })
   assert.equal(exists, false)
 })

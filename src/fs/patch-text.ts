@@ -143,7 +143,7 @@ class Parser {
   }
 
   #wrong(why: string, at = this.#at): AppError {
-    return new AppError('bad_request', `patch line ${at + 1}: ${why}`, { data: { line: at + 1 } })
+    return new AppError('bad_request', `patch: line ${at + 1}: ${why}`, { data: { line: at + 1 } })
   }
 }
 

@@ -112,7 +112,7 @@ test('what is no patch is refused, and the line is named', () => {
       (error) => {
         assert.ok(isAppError(error, 'bad_request'), String(error))
         assert.deepEqual(error.data, { line }, text)
-        assert.match(error.message, new RegExp(`^patch line ${line}: `))
+        assert.match(error.message, new RegExp(`^patch: line ${line}: `))
         assert.match(error.message, why)
         return true
       },

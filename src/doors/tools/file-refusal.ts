@@ -3,11 +3,11 @@ import { shown } from '../../base/visible-text.ts'
 
 /** What a caller can do about a refusal, by its `data.reason` or its code. */
 const REMEDIES: Readonly<Record<string, string>> = {
-  exists: 'mode "replace" writes over it, "append" goes behind it',
-  changed: 'read_file it again, and expect the mtime that it then has',
-  no_match: 'read_file it again, and give old_string exactly as it stands there, blanks and line ends included',
+  exists: 'write_file with mode "replace" writes over it, with "append" goes behind it',
+  changed: 'read_file it again, and go on from what and which mtime it then has',
+  no_match: 'read_file it again, and give the text to be replaced exactly as it stands there, blanks and line ends included',
   ambiguous: 'give more of the lines around it, or replace_all true',
-  file_not_found: 'list_directory and glob_files show what there is',
+  file_not_found: 'list_directory and glob_files show what there is, and write_file with make_directories makes directories on the way',
 }
 
 const rootsOf = (roots: unknown): string | null => (Array.isArray(roots) ? `files are below ${roots.join(', ')}` : null)

@@ -17,6 +17,10 @@ import { callOf } from '../../support/raw-mcp.ts'
 
 const ANSWER_WITHIN_MS = 45_000
 
+/** An executor whose calls about files are done in another way. */
+const withFiles = (executor: LocalExecutor, file: LocalExecutor['file']): LocalExecutor =>
+  new Proxy(executor, { get: (real, name) => (name === 'file' ? file : Reflect.get(real, name).bind(real)) })
+
 /** The tools of a host behind a clock that stands still; what it answers to calls, by id. */
 const serve = async (t: TestContext, executor: LocalExecutor) => {
   const [input, output, clock] = [new PassThrough(), new PassThrough(), new ManualClock()]
@@ -51,10 +55,16 @@ const serve = async (t: TestContext, executor: LocalExecutor) => {
 
 test('a call about files that has no answer by the time of one is given up, and changes nothing', async (t) => {
   const host = await LocalHost.start(t)
-  const { clock, send, answer } = await serve(t, host.executor)
+  const late = Promise.withResolvers<void>()
+  const executor = withFiles(host.executor, async (...call) => {
+    await late.promise
+    return host.executor.file(...call)
+  })
+  const { clock, send, answer } = await serve(t, executor)
   send(callOf(1, 'write_file', { path: 'given-up', content: 'x' }))
   await soon(() => clock.pending > 0)
   await clock.advance(ANSWER_WITHIN_MS)
+  late.resolve()
   assert.match(await answer(1), /timeout: path: not done in 45000 ms, and nothing was changed.*"isError":true/)
   send(callOf(2, 'write_file', { path: 'made', content: 'x' }))
   assert.match(await answer(2), /"isError":false/)
@@ -65,10 +75,10 @@ test('a call about files that has no answer by the time of one is given up, and 
 
 test('where the file system does not answer, nobody is told that nothing was changed', async (t) => {
   const host = await LocalHost.start(t)
-  const executor = new Proxy(host.executor, {
-    get: (real, name) => (name === 'file' ? async () => new Promise(() => undefined) : Reflect.get(real, name).bind(real)),
-  })
-  const { clock, send, answer } = await serve(t, executor)
+  const { clock, send, answer } = await serve(
+    t,
+    withFiles(host.executor, async () => new Promise(() => undefined)),
+  )
   send(callOf(1, 'write_file', { path: 'a', content: 'x' }))
   await soon(() => clock.pending > 0)
   await clock.advance(ANSWER_WITHIN_MS)
