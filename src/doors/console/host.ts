@@ -101,15 +101,13 @@ export class ConsoleHost implements ConsoleControls {
 
   /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told, which waits neither for a screen nor for a disk. */
   async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
-    const ending = new AbortController()
-    const end = (): void => ending.abort()
-    const causes = [gone, this.#stopping.signal]
-    if (causes.some(({ aborted }) => aborted)) end()
-    for (const cause of causes) cause.addEventListener('abort', end)
+    const signal = AbortSignal.any([gone, this.#stopping.signal])
+    const leave = await this.#enter(request.whoami, signal).catch(() => null)
+    if (leave === null) return replyOf(ABORTED, '')
     try {
-      return await this.#inTurn(request, ending.signal)
+      return await this.#execute(request, signal)
     } finally {
-      for (const cause of causes) cause.removeEventListener('abort', end)
+      leave()
     }
   }
 
@@ -117,20 +115,6 @@ export class ConsoleHost implements ConsoleControls {
   async end(): Promise<void> {
     this.stop()
     while (this.#working.size > 0) await Promise.allSettled(this.#working)
-  }
-
-  async #inTurn(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
-    let leave: () => void
-    try {
-      leave = await this.#enter(request.whoami, signal)
-    } catch {
-      return replyOf(ABORTED, '')
-    }
-    try {
-      return await this.#execute(request, signal)
-    } finally {
-      leave()
-    }
   }
 
   /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
