@@ -250,6 +250,23 @@ test('the status and everything else fits windows of any size, and a new size is
   }
 })
 
+test('what is printed while the size of the window changes, or it is drawn anew, stands there once', async (t) => {
+  const { terminal, screen } = open(t, { rows: 10 })
+  screen.note('before')
+  await terminal.shows('[… before]')
+  const notes = Array.from({ length: 450 }, (_none, at) => `${at} ${'x'.repeat(200)}`)
+  for (const note of notes) screen.note(note)
+  // Printed by now, and not drawn.
+  for (let turn = 0; turn < 10; turn++) await Promise.resolve()
+  terminal.resize(300, 10)
+  screen.press('\u000c')
+  await screen.close()
+  assert.deepEqual(
+    terminal.lines().filter((line) => line !== ''),
+    ['before', ...notes].map((note) => `[… ${note}]`),
+  )
+})
+
 test('the terminal is given back as it was', async (t) => {
   const { terminal, screen } = open(t)
   screen.begin(run(1, 'codex', 'make'))

@@ -31,7 +31,7 @@ export interface Bottom {
 
 /** How often the lower rows are drawn at most. */
 const DRAW_MS = 40
-/** Printed lines that a new size of the window prints again, in characters. */
+/** Drawn lines that a new size of the window draws again, in characters. */
 const MAX_HISTORY = 64 * 1024
 /** Lines that wait to be drawn, in characters; beyond, they are drawn at once. */
 const MAX_UNSENT = 32 * 1024
@@ -119,18 +119,29 @@ export interface LiveDisplayInit {
   readonly bottom: (columns: number) => Bottom
 }
 
+/** In characters, with its end. */
+const sizeOf = ({ text }: Line): number => text.length + 1
+
+/** As many of the last lines as are drawn again. */
+const lastOf = (lines: readonly Line[]): Line[] => {
+  let size = 0
+  return lines.slice(lines.findLastIndex((line) => (size += sizeOf(line)) > MAX_HISTORY) + 1)
+}
+
 /** Prints lines above some rows that are drawn anew: what is printed scrolls off as on any terminal. */
 export class LiveDisplay implements Display {
   readonly #init: LiveDisplayInit
   readonly #taking: Taking
   readonly #resized = (): void => this.repaint()
+  /** Printed, and not drawn yet. */
   #lines: Line[] = []
-  #history: Line[] = []
-  #historySize = 0
   #unsent = 0
+  #history: Line[] = []
   #bottom: readonly string[] = []
   #timer: Timer | null = null
   #isStale = false
+  /** Nothing of what is seen is where it was drawn. */
+  #isMoved = false
 
   constructor(init: LiveDisplayInit) {
     this.#init = init
@@ -144,9 +155,13 @@ export class LiveDisplay implements Display {
     return Math.max(LEAST_COLUMNS, this.#init.output.columns || DEFAULT_COLUMNS)
   }
 
+  get rows(): number {
+    return this.#init.output.rows || DEFAULT_ROWS
+  }
+
   print(lines: readonly Line[]): void {
     this.#lines.push(...lines)
-    this.#remember(lines)
+    for (const line of lines) this.#unsent += sizeOf(line)
     this.changed()
   }
 
@@ -161,7 +176,7 @@ export class LiveDisplay implements Display {
   }
 
   async close(): Promise<void> {
-    while (this.#lines.length > 0 && !this.#taking.isGone) {
+    while (this.#isStale && !this.#taking.isGone) {
       this.#draw()
       await this.#taking.taken()
     }
@@ -172,29 +187,19 @@ export class LiveDisplay implements Display {
     await this.#taking.flushed()
   }
 
-  #remember(lines: readonly Line[]): void {
-    for (const line of lines) {
-      this.#history.push(line)
-      this.#historySize += line.text.length + 1
-      this.#unsent += line.text.length + 1
-    }
-    let drop = 0
-    while (this.#historySize > MAX_HISTORY && drop < this.#history.length) this.#historySize -= this.#history[drop++]!.text.length + 1
-    if (drop > 0) this.#history.splice(0, drop)
-  }
-
   #rows(lines: readonly Line[]): string[] {
     return lines.flatMap((line) => rowsOf(line, { columns: this.columns, careful: false }))
   }
 
   /** From wherever the cursor is in the lower rows, which is their end. */
   #erase(): string {
+    if (this.#isMoved) return '\u001b[H\u001b[J'
     return this.#bottom.length === 0 ? '' : `\r${this.#bottom.length > 1 ? `\u001b[${this.#bottom.length - 1}A` : ''}\u001b[J`
   }
 
   #lowerRows(): string[] {
     const { live, fixed } = this.#init.bottom(this.columns)
-    const height = Math.max(1, (this.#init.output.rows || DEFAULT_ROWS) - 1)
+    const height = Math.max(1, this.rows - 1)
     const shown = fixed.slice(-height).map((row) => cutLine(row, this.columns))
     const room = height - shown.length
     return [...(room > 0 ? this.#rows(live).slice(-room) : []), ...shown]
@@ -207,21 +212,20 @@ export class LiveDisplay implements Display {
     this.#isStale = false
     const bottom = this.#lowerRows()
     const isSame = bottom.length === this.#bottom.length && bottom.every((row, at) => row === this.#bottom[at])
-    if (this.#lines.length === 0 && isSame) return
-    const printed = this.#rows(this.#lines).map((row) => `${row}\r\n`)
+    if (this.#lines.length === 0 && isSame && !this.#isMoved) return
+    const again = this.#isMoved ? this.#history.slice(-this.rows) : []
+    const printed = this.#rows([...again, ...this.#lines]).map((row) => `${row}\r\n`)
     this.#taking.write(this.#erase() + printed.join('') + bottom.join('\r\n'))
+    this.#history = lastOf([...this.#history, ...this.#lines])
     this.#lines = []
     this.#unsent = 0
     this.#bottom = bottom
+    this.#isMoved = false
   }
 
-  /** Whatever a window of other columns made of the rows that it shows, they are printed again. */
+  /** Whatever a window of other columns made of the rows that it shows, they are drawn again. */
   repaint(): void {
-    const rows = this.#init.output.rows || DEFAULT_ROWS
-    const unsent = this.#lines.length
-    this.#lines = [...this.#history.slice(0, this.#history.length - unsent).slice(-rows), ...this.#lines]
-    this.#taking.write('\u001b[H\u001b[J')
-    this.#bottom = []
+    this.#isMoved = true
     this.changed()
   }
 }
