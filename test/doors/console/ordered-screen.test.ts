@@ -184,7 +184,7 @@ test('x aborts the command that was named in the question, and no other', async 
 
 test('p pauses an agent and lets it go on; the status says who is paused', async (t) => {
   const { terminal, screen, asked } = open(t)
-  for (const [at, name] of ['codex', 'gemini'].entries()) {
+  for (const [at, name] of ['gemini', 'codex', 'gemini'].entries()) {
     screen.begin(run(at + 1, name, 'id'))
     screen.end(at + 1, WELL)
   }

@@ -98,6 +98,7 @@ export class OrderedScreen implements ConsoleScreen {
   begin(run: ShownRun): void {
     this.#runs.push(this.#kept(run))
     if (this.#runs.length > MAX_HELD_RUNS) this.#leaveOutRun()
+    this.#agents.delete(run.whoami)
     this.#agents.add(run.whoami)
     this.#changed()
     this.#startTicking()
