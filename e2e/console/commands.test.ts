@@ -155,9 +155,9 @@ test("its environment is the host's with what was given, or that alone; nobody r
 test('output comes back without what a terminal obeys, and as text', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
-  const script = String.raw`printf 'a\r\nb\rc\n\033[1;31mred\033[0m \033(Bplain \033]0;title\007end\n\033]0;open\nnext\n\302\233x\n'; printf '\377\n'`
+  const script = String.raw`printf '\357\273\277a\r\nb\rc\n\033[1;31mred\033[0m \033(Bplain \033]0;title\007end\n\033]0;open\nnext\n\302\233x\n'; printf '\377\n'`
   const { stdout } = await place.run(['sh', '-c', script])
-  assert.equal(stdout, 'a\nb\nc\nred plain end\n\nnext\n\n\ufffd\n')
+  assert.equal(stdout, '\ufeffa\nb\nc\nred plain end\n\nnext\n\n\ufffd\n')
   await host.printed(/red plain end/)
 })
 

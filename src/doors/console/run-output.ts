@@ -6,7 +6,7 @@ import { TranscriptOutput, type RecordedOutput } from '../../protocol/transcript
 export class RunOutput {
   readonly #clock: Clock
   readonly #began: number
-  readonly #decoder = new TextDecoder()
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   readonly #filter = new TerminalFilter()
   readonly #plain = new TranscriptOutput()
   readonly #raw = new TranscriptOutput()
