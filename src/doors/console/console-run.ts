@@ -1,18 +1,15 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart } from '../../executor/port/local-executor.ts'
-import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleError, type ConsoleRequest } from '../../protocol/console.ts'
+import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { RunOutput } from './run-output.ts'
-import type { ConsoleScreen } from './screen.ts'
+import type { ConsoleScreen, ShownEnd } from './screen.ts'
 
 /** How a command ended, as its client is told. */
-export interface RunEnd {
-  readonly exit: number
-  readonly error: ConsoleError | null
+export interface RunEnd extends ShownEnd {
   /** What is behind `error`, for a human. */
   readonly message: string | null
-  readonly duration_ms: number
 }
 
 export interface ConsoleRunComponents {
@@ -31,10 +28,10 @@ const SIGTERM = 15
 
 /** One command of an agent, from its start to what its client is told. */
 export class ConsoleRun {
-  readonly n: number
-  readonly request: ConsoleRequest
   readonly output: RunOutput
   readonly #components: ConsoleRunComponents
+  readonly #n: number
+  readonly #request: ConsoleRequest
   #run: LocalRun | null = null
   #aborted = false
   #timedOut = false
@@ -42,9 +39,9 @@ export class ConsoleRun {
 
   constructor(components: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
     this.#components = components
-    this.n = init.n
+    this.#n = init.n
+    this.#request = init.request
     this.output = new RunOutput(components)
-    this.request = init.request
   }
 
   /** SIGTERM to everything that runs, SIGKILL after the grace. A second call changes nothing. */
@@ -59,10 +56,10 @@ export class ConsoleRun {
     const began = this.#components.clock.monotonic()
     const took = (): number => Math.max(0, Math.round(this.#components.clock.monotonic() - began))
     try {
-      const outcome = await this.#components.sessions.use(this.request.whoami, async ({ id }) => this.#execute(id))
+      const outcome = await this.#components.sessions.use(this.#request.whoami, async ({ id }) => this.#execute(id))
       return this.#endOf(outcome, took())
     } catch (error) {
-      return { ...notRun(error, this.request), duration_ms: took() }
+      return { ...notRun(error, this.#request), duration_ms: took() }
     } finally {
       this.#killTimer?.cancel()
       this.#run = null
@@ -75,14 +72,14 @@ export class ConsoleRun {
     if (this.#aborted) return null
     const run = await this.#components.executor.start(this.#start(session), { event: (event) => this.#take(event) })
     this.#run = run
-    if (this.request.stdin === '') run.input(NO_BYTES, true)
+    if (this.#request.stdin === '') run.input(NO_BYTES, true)
     // Who asked may be gone by now, and its grace may have passed before there was a program.
     void run.begun.then(() => this.#aborted && this.#endNow())
     return run.ended
   }
 
   #start(session: string): RunStart {
-    const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami } = this.request
+    const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami } = this.#request
     return {
       session,
       argv: exec,
@@ -110,7 +107,7 @@ export class ConsoleRun {
       return
     }
     this.output.push(event.data)
-    this.#components.screen.output(this.n, event.data)
+    this.#components.screen.output(this.#n, event.data)
   }
 
   #end(): void {

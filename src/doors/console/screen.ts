@@ -1,3 +1,5 @@
+import type { ConsoleError } from '../../protocol/console.ts'
+
 /** A run as its host shows it. `n`: its place in the order of arrival, from 1. */
 export interface ShownRun {
   readonly n: number
@@ -13,8 +15,8 @@ export interface ShownRun {
 export interface ShownEnd {
   /** As the client is told: 128+N where signal N ended it. */
   readonly exit: number
-  /** `not_found`, `spawn_failed`, `aborted` or `timeout`; null: it ended by itself. */
-  readonly error: string | null
+  /** Null: it ended by itself. */
+  readonly error: ConsoleError | null
   readonly duration_ms: number
 }
 

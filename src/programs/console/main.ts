@@ -7,7 +7,7 @@ import { createLogger } from '../../base/log.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
 import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
-import { SilentScreen } from '../../doors/console/screen/silent-screen.ts'
+import { silentScreen } from '../../doors/console/screen/silent-screen.ts'
 import type { ConsoleControls } from '../../doors/console/screen.ts'
 import { logStopFailures, reportFailure, stopConditions } from '../../supervision/program-exit.ts'
 import { startHost } from './compose.ts'
@@ -45,7 +45,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
     screen = openScreen({ stdout, stdin, env, clock: systemClock, controls, plain: !isDrawn, colour: flags.colour })
     return screen
   }
-  const host = await startHost(env, { addPath, recordEnv, screen: silent ? () => new SilentScreen({ tell }) : open }, log)
+  const host = await startHost(env, { addPath, recordEnv, screen: silent ? () => silentScreen(tell) : open }, log)
   const ending = AbortSignal.any([stop.signal, host.stopped])
   if (!silent) {
     // The screen has it as a note; a drawn one and standard error may be the same terminal.

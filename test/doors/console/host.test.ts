@@ -3,8 +3,7 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
-import type { ConsoleScreen } from '../../../src/doors/console/screen.ts'
-import { SilentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
+import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
 import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
 import { NEVER } from '../../../src/base/abortable.ts'
@@ -74,7 +73,7 @@ const start = ({ transcript }: { transcript?: Transcript } = {}) => {
     end: async (place, { whoami }) => kept.push({ place, whoami }) > 0,
   }
   const host = new ConsoleHost({ executor: executor as unknown as LocalExecutor, clock, transcript: keeps })
-  host.show(new SilentScreen({ tell: (text) => void (shown += text) }))
+  host.show(silentScreen((text) => (shown += text)))
   const run = async (whoami: string, gone: AbortSignal = NEVER): Promise<ConsoleReply> => host.run(request(whoami), gone)
   const started = async (count: number) => {
     await until(() => executor.runs.length >= count)
@@ -242,13 +241,4 @@ test('the end of the host aborts what runs, refuses what comes, and waits for wh
   await ending
   assert.deepEqual(await run('C'), { exit: 143, output: '', error: 'aborted' })
   assert.equal(host.stopped.aborted, true)
-})
-
-test('a screen that throws nothing and shows nothing is a screen', async () => {
-  const quiet: ConsoleScreen = { begin() {}, output() {}, end() {}, note() {}, close: async () => undefined }
-  const { host, run, started } = start()
-  host.show(quiet)
-  const reply = run('C')
-  ;(await started(1)).end()
-  assert.deepEqual(await reply, { exit: 0, output: '' })
 })

@@ -1,22 +1,10 @@
 import type { ConsoleScreen } from '../screen.ts'
 
 /** Shows no commands; notes are told. */
-export class SilentScreen implements ConsoleScreen {
-  readonly #tell: (text: string) => void
-
-  constructor(init: { readonly tell: (text: string) => void }) {
-    this.#tell = init.tell
-  }
-
-  begin(): void {}
-
-  output(): void {}
-
-  end(): void {}
-
-  note(text: string): void {
-    this.#tell(text)
-  }
-
-  async close(): Promise<void> {}
-}
+export const silentScreen = (note: (text: string) => void): ConsoleScreen => ({
+  begin: () => {},
+  output: () => {},
+  end: () => {},
+  note,
+  close: async () => {},
+})
