@@ -88,7 +88,14 @@ for (const [words, problem] of [
   [['--whoami', 'C', '--dir', '.', '--timeout', 'soon', '--', 'true'], /no number of seconds/],
   [['--whoami', 'a\nb', '--dir', '.', '--', 'true'], /visible/],
   [['--whoami', 'C', '--dir', '.', '--no-such', '--', 'true'], /unknown option/],
-  [['--start-host', '--dir', '.'], /runs no command/],
+  [['--start-host', '--dir', '.'], /'--dir <dir>' cannot be used with option '-s, --start-host'/],
+  [['--start-host', '--list'], /cannot be used with/],
+  [['--start-host', 'true'], /--start-host takes no words: "true"/],
+  [['--whoami', 'C', '--dir', '.', '--silent', '--', 'true'], /'--silent' goes with --start-host/],
+  [['--mcp-stdio', '--whoami', 'C', '--timeout', '1'], /cannot be used with option '-m, --mcp-stdio'/],
+  [['--list', '3', 'more'], /--list takes no words: "more"/],
+  [['--list', '--follow'], /goes with --print/],
+  [['--attach', '--', 'true'], /--attach takes no words/],
   [['--print'], /name of one transcript/],
 ] as const)
   test(`a line that makes no sense is told with status 2: ${words.join(' ').replace('\n', '\\n')}`, OPTIONS, async (t) => {

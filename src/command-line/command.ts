@@ -4,8 +4,10 @@ export interface OptionSpec {
   readonly text: string
   readonly default?: string
   readonly required?: true
-  /** Names of options that it cannot stand beside. */
+  /** Names of options that it cannot stand beside; its own counts for nothing. */
   readonly conflicts?: readonly string[]
+  /** Names of options of which one must stand beside it. */
+  readonly goesWith?: readonly string[]
 }
 
 /** `<name>` must be there, `[text]` may be, `[files...]` takes all that is left. */

@@ -11,7 +11,7 @@ export const MCP: CommandSpec = {
     { flags: '--config <file>', text: 'configuration file, as of rexd', default: DEFAULT_REXD_CONFIG },
     { flags: '--init <dir>', text: 'write a first configuration: files below this directory, and no shell', conflicts: ['check'] },
     { flags: '--check', text: 'check the configuration, serve nothing' },
-    { flags: '--json', text: 'with --check: one JSON object' },
+    { flags: '--json', text: 'with --check: one JSON object', goesWith: ['check'] },
     { flags: '--answer-within-ms <ms>', text: "a call is answered by then, whatever its command does (default: the file's, else 45000)" },
     { flags: '--record <file>', text: 'make this file and write into it what happens to every run, output too, for x0x replay' },
     {

@@ -129,10 +129,11 @@ const optionProblem = (options: readonly OptionSpec[], values: Values): string |
   for (const option of options) {
     const { name } = optionParts(option)
     if (option.required === true && !given(name)) return `required option '${option.flags}' not specified`
-    const other = given(name)
-      ? options.find((one) => option.conflicts?.includes(optionParts(one).name) && given(optionParts(one).name))
-      : undefined
+    if (!given(name)) continue
+    const { conflicts = [], goesWith } = option
+    const other = options.find((one) => one !== option && conflicts.includes(optionParts(one).name) && given(optionParts(one).name))
     if (other !== undefined) return `option '${option.flags}' cannot be used with option '${other.flags}'`
+    if (goesWith?.some(given) === false) return `option '${option.flags}' goes with ${goesWith.map((one) => `--${one}`).join(' or ')}`
   }
   return null
 }

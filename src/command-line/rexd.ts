@@ -10,11 +10,11 @@ export const REXD: CommandSpec = {
     {
       flags: '--exit-on-eof',
       text: 'with --http: end when standard input ends, as it does when its parent dies',
-      conflicts: ['stdio', 'check'],
+      goesWith: ['http'],
     },
     { flags: '--config <file>', text: 'configuration file', default: DEFAULT_REXD_CONFIG },
     { flags: '--check', text: 'check the configuration, serve nothing' },
-    { flags: '--json', text: 'with --check: one JSON object' },
+    { flags: '--json', text: 'with --check: one JSON object', goesWith: ['check'] },
     VERSION_OPTION,
   ],
   examples: [

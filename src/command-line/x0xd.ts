@@ -17,7 +17,7 @@ export const X0XD: CommandSpec = {
     { flags: '--executor-socket <path>', text: 'start no network half; one that others start connects here' },
     { flags: '--check', text: 'check configuration and ACL, start nothing', conflicts: ['doctor'] },
     { flags: '--doctor', text: 'examine this installation, start nothing' },
-    { flags: '--json', text: 'with --check or --doctor: one JSON object' },
+    { flags: '--json', text: 'with --check or --doctor: one JSON object', goesWith: ['check', 'doctor'] },
     VERSION_OPTION,
   ],
   examples: [

@@ -5,8 +5,9 @@ import fc from 'fast-check'
 
 import { AppError } from '../../src/base/errors.ts'
 import { parseCommandLine, type CommandLine } from '../../src/command-line/parse.ts'
-import { REXD_EXEC } from '../../src/command-line/rexd.ts'
+import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
+import { X0XD } from '../../src/command-line/x0xd.ts'
 
 const usage = (problem: string, command: string): AppError => new AppError('bad_request', `${command}: ${problem}`)
 const parse = (line: string, program = X0X) => parseCommandLine(program, line === '' ? [] : line.split(' '), usage)
@@ -67,6 +68,9 @@ test('what stands at the wrong place, twice the wrong way or nowhere is refused 
   ] as const)
     assert.throws(() => parse(line), { message: text }, line)
   assert.throws(() => parse('--ssh a --url b -- x', REXD_EXEC), /option '--ssh <host>' cannot be used with option '--url <url>'/)
+  assert.throws(() => parse('--stdio --json', REXD), /option '--json' goes with --check$/)
+  assert.throws(() => parse('--json', X0XD), /option '--json' goes with --check or --doctor/)
+  assert.equal(lineOf('--json --doctor', X0XD).has('json'), true)
   assert.throws(() => parse('ls -l', REXD_EXEC), /unknown option '-l'; the command stands behind two dashes/)
 })
 

@@ -1,5 +1,4 @@
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { REXEC } from '../../command-line/rexec.ts'
+import { colourOf, rexecLine } from '../../command-line/rexec.ts'
 
 /** What the command line says of the host. */
 export interface HostFlags {
@@ -19,17 +18,14 @@ export interface HostFlags {
 
 /** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
 export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
-  const line = programLine(REXEC, argv)
+  const line = rexecLine(argv)
   if (typeof line === 'string') return line
-  const stray = ['dir', 'env', 'clear-env', 'read-stdin', 'timeout'].find((name) => line.has(name))
-  if (stray !== undefined || line.words.length > 0)
-    throw badFlags(`--start-host runs no command, and takes no ${stray ?? 'words'}`, REXEC.name)
   return {
     silent: line.has('silent'),
     addPath: !line.has('no-add-path'),
     recordEnv: line.has('record-env'),
     plain: line.has('plain'),
-    colour: line.has('no-color') ? false : line.has('force-color') ? true : null,
+    colour: colourOf(line),
     journals: line.values('watch-journal'),
   }
 }

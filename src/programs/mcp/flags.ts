@@ -36,9 +36,7 @@ export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
   const line = programLine(MCP, argv)
   if (typeof line === 'string') return line
   const config = line.value('config')
-  const json = line.has('json')
-  if (json && !line.has('check')) throw usage('--json goes with --check')
-  if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json }
+  if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json: line.has('json') }
   const directory = line.value('init')
   if (directory !== null)
     return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }

@@ -17,7 +17,5 @@ export const parseRexdFlags = (argv: readonly string[]): RexdFlags | string => {
   if (typeof line === 'string') return line
   const mode = line.has('check') ? 'check' : line.has('http') ? 'http' : 'stdio'
   if (mode === 'stdio' && !line.has('stdio')) throw badFlags('say how it is to be spoken to: --stdio or --http', REXD.name)
-  const json = line.has('json')
-  if (json && mode !== 'check') throw badFlags('--json goes with --check', REXD.name)
-  return { mode, json, exitOnEof: line.has('exit-on-eof'), config: line.value('config') ?? DEFAULT_REXD_CONFIG }
+  return { mode, json: line.has('json'), exitOnEof: line.has('exit-on-eof'), config: line.value('config') ?? DEFAULT_REXD_CONFIG }
 }

@@ -1,8 +1,8 @@
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
-import { badFlags, programLine } from '../../command-line/program-line.ts'
-import { REXEC } from '../../command-line/rexec.ts'
+import { badFlags } from '../../command-line/program-line.ts'
+import { REXEC, rexecLine } from '../../command-line/rexec.ts'
 import { serveConsole } from '../../doors/mcp/console-server.ts'
 import { ConsoleCalls } from '../../local-api/console-caller.ts'
 import { whoamiProblem } from '../../protocol/console.ts'
@@ -19,7 +19,7 @@ const serve = async (whoami: string, env: Environment): Promise<number> => {
 /** Runs `rexec --mcp-stdio` and answers the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   try {
-    const line = programLine(REXEC, argv)
+    const line = rexecLine(argv)
     if (typeof line === 'string') {
       process.stdout.write(line)
       return 0
@@ -27,7 +27,6 @@ export const main = async (argv: readonly string[], env: Environment): Promise<n
     const whoami = line.value('whoami')
     const problem = whoami === null ? 'whoami NAME is missing: in whose name commands run' : whoamiProblem(whoami)
     if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
-    if (line.words.length > 0) throw badFlags('--mcp-stdio takes no command', REXEC.name)
     return await serve(whoami, env)
   } catch (error) {
     return reportFailure('rexec', error)

@@ -1,5 +1,6 @@
 import type { Environment } from '../../base/environment.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
+import { colourOf } from '../../command-line/rexec.ts'
 import { attach } from './attach.ts'
 import { installUnit } from './install.ts'
 import { reported } from './reported.ts'
@@ -11,5 +12,5 @@ export const withoutCommand = async (line: CommandLine, env: Environment): Promi
     if (line.has('list')) return printList(line)
     if (line.has('print')) return printTranscript(line, env)
     if (line.has('install')) return installUnit(env)
-    return attach(env, { colour: line.has('no-color') ? false : line.has('force-color') ? true : null })
+    return attach(env, { colour: colourOf(line) })
   })

@@ -1,4 +1,4 @@
-import { badFlags, programLine } from '../../command-line/program-line.ts'
+import { programLine } from '../../command-line/program-line.ts'
 import { X0XD } from '../../command-line/x0xd.ts'
 import type { ConfigFlags } from '../../config/config.ts'
 
@@ -17,13 +17,11 @@ export const parseDaemonFlags = (argv: readonly string[]): DaemonFlags | string 
   const line = programLine(X0XD, argv)
   if (typeof line === 'string') return line
   const mode = line.has('check') ? 'check' : line.has('doctor') ? 'doctor' : 'run'
-  const json = line.has('json')
-  if (json && mode === 'run') throw badFlags('--json goes with --check or --doctor', X0XD.name)
   const one = SETTINGS.filter((flag) => line.has(flag)).map((flag) => [flag, line.value(flag) ?? ''] as const)
   const many = LISTS.filter((flag) => line.has(flag)).map((flag) => [flag, line.values(flag)] as const)
   return {
     mode,
-    json,
+    json: line.has('json'),
     name: line.value('name'),
     config: line.value('config'),
     dataDir: line.value('data-dir'),
