@@ -59,8 +59,8 @@ export class TranscriptWriter {
   #name: string
   #file: AppendedFile
   #waitingFile: AppendedFile | null = null
-  /** Of the file before; its lines are in this one's by the time it is removed. */
-  #oldWaitingFile: AppendedFile | null = null
+  /** Of files before; what stands in them is in this one's by the time they are removed. */
+  readonly #oldWaitingFiles: AppendedFile[] = []
   /** Name of the transcript that the next line goes on from. */
   #continues: string | null = null
   #queue: Line[] = []
@@ -129,7 +129,7 @@ export class TranscriptWriter {
     const lost = this.#missing + this.#queue.filter(({ isKept }) => !isKept).length
     if (lost > 0) this.#init.say(`${lost} of its commands are missing in the transcript ${this.path}`)
     await this.#file.close()
-    await this.#oldWaitingFile?.close()
+    for (const file of this.#oldWaitingFiles) await file.close()
     // Lines that could not move are still in it.
     if (this.#queue.length === 0) await this.#waitingFile?.remove()
     else await this.#waitingFile?.close()
@@ -175,10 +175,10 @@ export class TranscriptWriter {
       let bytes = 0
       const count = this.#queue.findIndex((line) => (bytes += line.bytes.length) > BATCH_BYTES)
       const batch = this.#queue.slice(0, count === -1 ? this.#queue.length : Math.max(1, count))
-      await this.#makeReady(bytes)
+      await this.#goOn()
       const lines = batch.map((line) => line.bytes)
       if (this.#continues !== null) lines[0] = continuing(batch[0]!.bytes, this.#continues)
-      await this.#file.append(Buffer.concat(lines))
+      await this.#append(this.#file, lines)
       this.#continues = null
       this.#queue.splice(0, batch.length)
       for (const line of batch) {
@@ -189,38 +189,37 @@ export class TranscriptWriter {
   }
 
   async #writeWaiting(): Promise<void> {
-    const waiting = this.#order.waiting
-    const fresh = waiting.filter(({ isKept }) => !isKept)
-    if (fresh.length > 0) {
-      const bytes = Buffer.concat(fresh.map((line) => line.bytes))
-      await this.#makeReady(bytes.length)
+    if (this.#order.waiting.some(({ isKept }) => !isKept)) {
+      await this.#goOn()
       this.#waitingFile ??= await AppendedFile.create(join(this.#init.directory, filesOf(this.#name).waiting))
-      await this.#waitingFile.append(bytes)
+      const fresh = this.#order.waiting.filter(({ isKept }) => !isKept)
+      await this.#append(
+        this.#waitingFile,
+        fresh.map(({ bytes }) => bytes),
+      )
       for (const line of fresh) {
         line.isKept = true
         line.settle(true)
       }
     }
-    await this.#oldWaitingFile?.remove()
-    this.#oldWaitingFile = null
+    // What is queued by now may stand there alone.
+    if (this.#queue.length === 0) for (const file of this.#oldWaitingFiles.splice(0)) await file.remove()
     if (this.#waitingFile === null || this.#waitingFile.size === 0 || this.#queue.length > 0) return
     if (this.#order.waiting.length === 0) await this.#waitingFile.empty()
     // It holds what has moved as well, since there was no moment at which nothing waited.
-    else if (this.#waitingFile.size > 4 * MAX_WAITING_BYTES) this.#enqueueAll()
+    else if (this.#waitingFile.size > 4 * MAX_WAITING_BYTES) this.#enqueue(this.#order.takeAll())
   }
 
-  /** All that waits goes on now. */
-  #enqueueAll(): void {
-    for (const line of this.#order.takeAll()) {
-      this.#queue.push(line)
-      this.#queueBytes += line.bytes.length
-    }
-  }
-
-  /** Throws where the disk has too little room for so many bytes; goes on in another file where this one is full or gone. */
-  async #makeReady(bytes: number): Promise<void> {
+  /** Throws where the disk has too little room. */
+  async #append(file: AppendedFile, lines: readonly Buffer[]): Promise<void> {
+    const bytes = Buffer.concat(lines)
     const { spare } = await diskRoom(this.#init.directory, TRANSCRIPT_FLOORS)
-    if (spare < bytes) throw new Error('too little space left on the disk')
+    if (spare < bytes.length) throw new Error('too little space left on the disk')
+    await file.append(bytes)
+  }
+
+  /** Goes on in another file where this one is full or gone. */
+  async #goOn(): Promise<void> {
     const isFull = this.#file.size >= (this.#init.maxFileBytes ?? MAX_TRANSCRIPT_FILE)
     if (this.#file.isThere && !isFull) return
     const [old, oldFile] = [this.#name, this.#file]
@@ -229,8 +228,9 @@ export class TranscriptWriter {
     const { name, file } = await createFile(this.#init.directory, Math.max(this.#clock.now(), after))
     this.#name = name
     this.#file = file
-    this.#continues = old
-    this.#oldWaitingFile ??= this.#waitingFile
+    // Nothing may stand in the one before.
+    this.#continues ??= old
+    if (this.#waitingFile !== null) this.#oldWaitingFiles.push(this.#waitingFile)
     this.#waitingFile = null
     for (const line of this.#order.waiting) line.isKept = false
     await oldFile.close()

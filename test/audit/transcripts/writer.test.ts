@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, symlink, writeFile, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -46,10 +46,10 @@ test('an entry has the fields of the format first, and is on the disk when its e
 test('a directory that others may enter or that is a link is refused, and nothing is written through a link', async (t) => {
   const { directory } = await begin(t)
   for (const mode of [0o755, 0o770, 0o701]) {
-    const open = await transcriptsDirectory(t)
-    await mkdir(open)
-    await chmod(open, mode)
-    await assert.rejects(begin(t, { directory: open }), { code: 'loose_permissions' })
+    const loose = await transcriptsDirectory(t)
+    await mkdir(loose)
+    await chmod(loose, mode)
+    await assert.rejects(begin(t, { directory: loose }), { code: 'loose_permissions' })
   }
   const link = await transcriptsDirectory(t)
   await symlink(directory, link)
@@ -130,9 +130,9 @@ test('values of variables are not written, their names are; values where they we
   await writer.end(writer.arrive(), endedCommand('x', { envs }))
   assert.deepEqual((await entriesInFile(writer.path))[0]?.envs, { TOKEN: HIDDEN_VALUE, EMPTY: HIDDEN_VALUE })
   assert.ok(!(await readFile(writer.path, 'utf8')).includes('s3cret'))
-  const open = await begin(t, { recordEnv: true })
-  await open.writer.end(open.writer.arrive(), endedCommand('x', { envs }))
-  assert.deepEqual((await entriesInFile(open.writer.path))[0]?.envs, envs)
+  const other = await begin(t, { recordEnv: true })
+  await other.writer.end(other.writer.arrive(), endedCommand('x', { envs }))
+  assert.deepEqual((await entriesInFile(other.writer.path))[0]?.envs, envs)
 })
 
 test('a command that fits into no line is written without what is too long', async (t) => {
@@ -170,6 +170,35 @@ test('a file that is full goes on in another, which names it; what waits comes a
   )
 })
 
+test('what waits is on the disk at every moment, also while its transcript goes on in another file', async (t) => {
+  const handle = await open(tmpdir())
+  const handles = Object.getPrototypeOf(handle) as FileHandle
+  await handle.close()
+  // oxlint-disable-next-line typescript/unbound-method
+  const { datasync } = handles
+  for (const succeed of [0, 1]) {
+    const { writer, directory, clock, run } = await begin(t, { maxFileBytes: 400 })
+    const [full, slow] = [writer.arrive(), writer.arrive()]
+    await run('waits')
+    await writer.end(full, endedCommand('f'.repeat(400)))
+    let calls = 0
+    const fault = t.mock.method(handles, 'datasync', async function (this: FileHandle): Promise<void> {
+      if (++calls > succeed) throw new Error('the disk fails')
+      await datasync.call(this)
+    })
+    assert.equal(await run('too'), succeed === 1)
+    assert.notEqual(writer.name, NAME)
+    const outputs = async () => [...(await outputsIn(directory, NAME)).slice(1), ...(await outputsIn(directory, writer.name))]
+    assert.ok((await outputs()).includes('waits'))
+    fault.mock.restore()
+    await clock.advance(1_000)
+    await until(async () => (await readdir(directory)).length === 3)
+    assert.deepEqual(await outputs(), ['waits', 'too'])
+    await writer.end(slow, endedCommand('slow'))
+    assert.deepEqual(await outputs(), ['slow', 'waits', 'too'])
+  }
+})
+
 test('a file that somebody takes away goes on in another, and the human is told', async (t) => {
   const { writer, said, run } = await begin(t)
   await run('a')
@@ -180,6 +209,25 @@ test('a file that somebody takes away goes on in another, and the human is told'
     ['b'],
   )
   assert.match(said.join('\n'), /was taken away; it goes on in/)
+})
+
+test('a transcript names the one that it goes on from, also where one between them was taken away before it had a line', async (t) => {
+  const { writer, run } = await begin(t)
+  await run('a')
+  const slow = writer.arrive()
+  for (const text of ['b', 'c']) {
+    await rm(writer.path)
+    await run(text)
+  }
+  await writer.end(slow, endedCommand('slow'))
+  assert.deepEqual(
+    (await entriesInFile(writer.path)).map(({ output, continues }) => [output, continues]),
+    [
+      ['slow', NAME],
+      ['b', undefined],
+      ['c', undefined],
+    ],
+  )
 })
 
 test('above the bound of all the oldest are removed, and the human is told', async (t) => {
