@@ -4,7 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { MAX_TRANSCRIPT_LINE } from '../../protocol/transcript-limits.ts'
 import { LineReader } from '../read-lines.ts'
 import { openTranscript, parsedLine, type TranscriptLine } from './read-transcript.ts'
-import { transcriptNames } from './transcript-directory.ts'
+import { openTranscriptFile, transcriptNames } from './transcript-directory.ts'
+import { filesOf } from './transcript-names.ts'
 
 /** How often a followed transcript is looked at. */
 const POLL_MS = 200
@@ -28,37 +29,28 @@ class Following {
   }
 }
 
-/** Finds the transcript that says it goes on from this one; looks into each newer one once. */
-class Continuation {
-  readonly #directory: string
-  readonly #name: string
-  readonly #others = new Set<string>()
-
-  constructor(directory: string, name: string) {
-    this.#directory = directory
-    this.#name = name
-  }
-
-  async find(): Promise<string | null> {
-    const newer = (await transcriptNames(this.#directory)).filter((other) => other > this.#name && !this.#others.has(other))
-    for (const other of newer.reverse()) {
-      const first = await this.#firstOf(other)
-      if (first === null) continue
-      if ('entry' in first && first.entry.continues === this.#name) return other
-      this.#others.add(other)
-    }
+/** Null where there is none, or no more: others may be removed at any moment. */
+const firstLine = async (directory: string, name: string): Promise<TranscriptLine | null> => {
+  const file = await openTranscriptFile(directory, filesOf(name).entries)
+  if (file === null) return null
+  try {
+    for await (const line of new Following(file).lines()) return line
     return null
+  } finally {
+    await file.close()
   }
+}
 
-  async #firstOf(name: string): Promise<TranscriptLine | null> {
-    const file = await openTranscript(this.#directory, name)
-    try {
-      for await (const line of new Following(file).lines()) return line
-      return null
-    } finally {
-      await file.close()
-    }
+/** The transcript that says it goes on from this one. `others`: newer ones that say something else, which are not looked into again. */
+const continuationOf = async (directory: string, name: string, others: Set<string>): Promise<string | null> => {
+  const newer = (await transcriptNames(directory)).filter((other) => other > name && !others.has(other))
+  for (const other of newer.reverse()) {
+    const first = await firstLine(directory, other)
+    if (first === null) continue
+    if ('entry' in first && first.entry.continues === name) return other
+    others.add(other)
   }
+  return null
 }
 
 /** The lines of a transcript and those to come, also where it goes on in another file, until the signal. Throws as `readTranscript`. */
@@ -66,13 +58,13 @@ export async function* followTranscript(directory: string, name: string, signal:
   for (let at: string | null = name; at !== null && !signal.aborted;) {
     const file = await openTranscript(directory, at)
     const following = new Following(file)
-    const continuation = new Continuation(directory, at)
+    const others = new Set<string>()
     let next: string | null = null
     try {
       while (!signal.aborted) {
         yield* following.lines()
         if (next !== null) break
-        next = await continuation.find()
+        next = await continuationOf(directory, at, others)
         // What was written before the other began is read first.
         if (next === null) await sleep(POLL_MS, undefined, { signal }).catch(() => {})
       }
