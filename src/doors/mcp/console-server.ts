@@ -6,14 +6,16 @@ import * as z from 'zod'
 
 import { aborted } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
-import { errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { VERSION } from '../../base/version.ts'
-import { readConsoleLine, type ConsoleReply } from '../../protocol/console.ts'
 import { Turnstile } from '../../base/turnstile.ts'
-import { checkWith } from '../check-with.ts'
+import { readConsoleLine, type ConsoleReply } from '../../protocol/console.ts'
+import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
+import { parseWith } from '../check-with.ts'
 import { LineTransport } from './line-transport.ts'
-import { callOf, NO_VALIDATOR, unchecked } from './mcp-server.ts'
+import { callOf, NO_VALIDATOR, refusalOf, unchecked } from './mcp-server.ts'
+import type { ToolCall } from './tool.ts'
 
 /** The way to the console of this user. */
 export interface ConsoleCaller {
@@ -33,8 +35,6 @@ export interface ConsoleServerComponents {
 
 /** Connections to the host at once; more calls wait. */
 const MAX_CONNECTIONS = 32
-/** Who waits for a command hears of it so often. */
-const PROGRESS_MS = 5_000
 
 const VARIABLES = z.record(z.string(), z.string())
 const INPUT = z.strictObject({
@@ -57,59 +57,56 @@ const answer = (value: object, isError: boolean): CallToolResult => ({
   isError,
 })
 
-const refusal = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true })
-
 const NO_HOST = { exit: 127, output: '', error: 'host_not_found', message: 'HOST NOT FOUND: a human starts it with rexec --start-host' }
 
-/** `["A=1"]` as `{A: "1"}`; a text says which entry is none. */
-const variablesOf = ({ envs = {}, env = {} }: z.infer<typeof INPUT>): Record<string, string> | string => {
+/** `["A=1"]` as `{A: "1"}`. Throws `bad_request`. */
+const variablesOf = ({ envs = {}, env = {} }: z.infer<typeof INPUT>): Record<string, string> => {
   if (!Array.isArray(envs)) return { ...envs, ...env }
   const wrong = envs.find((one) => one.indexOf('=') < 1)
-  if (wrong !== undefined) return `envs: ${JSON.stringify(wrong.slice(0, 64))} is no VARIABLE=VALUE`
+  if (wrong !== undefined) throw new AppError('bad_request', `envs: ${JSON.stringify(wrong.slice(0, 64))} is no VARIABLE=VALUE`)
   return { ...Object.fromEntries(envs.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])), ...env }
+}
+
+/** What goes to the host for a call. Throws `bad_request`. */
+const requestOf = (given: unknown, whoami: string): object => {
+  const input = parseWith<z.infer<typeof INPUT>>(INPUT, given)
+  const { dir, argv, stdin, timeout, clear_env } = input
+  // What is not there is left out of JSON.
+  const request = { whoami, dir, envs: variablesOf(input), exec: argv, stdin, timeout, clear_env }
+  const read = readConsoleLine(Buffer.from(JSON.stringify(request)))
+  if (read.kind === 'bad') throw new AppError('bad_request', read.problem)
+  return request
 }
 
 /** Passes commands on to the console, in one name, and answers what it answers. */
 class ConsoleTools {
-  readonly #components: ConsoleServerComponents
-  readonly #transport: LineTransport
+  readonly #components: ConsoleServerComponents & { readonly transport: LineTransport }
   readonly #whoami: string
   readonly #turns = new Turnstile({ limit: MAX_CONNECTIONS })
 
   constructor(components: ConsoleServerComponents & { readonly transport: LineTransport }, init: { readonly whoami: string }) {
     this.#components = components
-    this.#transport = components.transport
     this.#whoami = init.whoami
   }
 
   async exec(given: unknown, context: ServerContext): Promise<CallToolResult> {
-    try {
-      return await this.#transport.working(context.mcpReq.id, async () => this.#exec(given, context))
-    } catch (error) {
-      if (!isAppError(error)) throw error
-      return refusal(`${error.code}: ${error.message}`)
-    }
+    const { id } = context.mcpReq
+    const work = async (): Promise<CallToolResult> => this.#run(requestOf(given, this.#whoami), id, callOf(context))
+    return this.#components.transport.working(id, work).catch(refusalOf)
   }
 
-  async #exec(given: unknown, context: ServerContext): Promise<CallToolResult> {
-    const checked = checkWith<z.infer<typeof INPUT>>(INPUT, given)
-    if ('error' in checked) return refusal(checked.error.message)
-    const { dir, argv, stdin, timeout, clear_env } = checked.value
-    const envs = variablesOf(checked.value)
-    if (typeof envs === 'string') return refusal(envs)
-    // What is not there is left out of JSON.
-    const request = { whoami: this.#whoami, dir, envs, exec: argv, stdin, timeout, clear_env }
-    const read = readConsoleLine(Buffer.from(JSON.stringify(request)))
-    if (read.kind === 'bad') return refusal(read.problem)
-    const call = callOf(context)
-    const { clock, caller } = this.#components
+  async #run(request: object, id: string | number, call: ToolCall): Promise<CallToolResult> {
+    const { clock, caller, transport } = this.#components
     const began = clock.monotonic()
-    const told = setInterval(() => call.progress(clock.monotonic() - began, 'it still runs'), PROGRESS_MS)
+    let state = 'it waits for its turn'
+    const told = setInterval(() => call.progress(clock.monotonic() - began, state), PROGRESS_MS)
     let leave = (): void => undefined
     try {
       leave = await this.#turns.enter(call.signal)
+      state = 'it still runs'
       const reply = await caller.run(request, call.signal)
-      await this.#transport.answering(context.mcpReq.id, call.signal)
+      // Its turn lasts until the answer is made: as many replies are held at once, and no more.
+      await transport.answering(id, call.signal)
       return reply === null ? answer(NO_HOST, true) : answer(reply, reply.exit !== 0 || reply.error !== undefined)
     } finally {
       clearInterval(told)

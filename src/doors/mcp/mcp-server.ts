@@ -43,7 +43,7 @@ const resultOf = ({ result, isError, foreign }: ToolAnswer): CallToolResult => (
 })
 
 /** A call that makes no sense, or is one too many. Anything else is a mistake of ours, which the library answers. */
-const refusalOf = (error: unknown): CallToolResult => {
+export const refusalOf = (error: unknown): CallToolResult => {
   if (!isAppError(error)) throw error
   return { content: [{ type: 'text', text: `${error.code}: ${error.message}` }], isError: true }
 }
