@@ -1,12 +1,12 @@
 import type { Clock } from '../../base/clock.ts'
 import { Turnstile } from '../../base/turnstile.ts'
+import { Waiters } from '../../base/waiters.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../protocol/console.ts'
 import { HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import type { EndedCommand } from '../../protocol/transcript-output.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import { ConsoleRun, type RunEnd } from './console-run.ts'
-import { PausedAgents } from './paused-agents.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
 
 /** What keeps commands in the order in which they began. */
@@ -33,6 +33,8 @@ export interface Attached {
 /** To the second, as transcripts and banners have it. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
 
+/** Names that a human has paused: beyond this no more are. */
+const MAX_PAUSED = 256
 /** Sessions of agents that run nothing now: beyond this the oldest is closed. */
 const MAX_RESTING = 16
 /** What this door can carry. */
@@ -48,7 +50,8 @@ export class ConsoleHost implements ConsoleControls {
   /** One for each name that agents give themselves, so that the journal tells who asked. */
   readonly #sessions: ExecutorSessions
   readonly #turns = new Turnstile({ limit: MAX_CONSOLE_RUNS })
-  readonly #paused: PausedAgents
+  readonly #paused = new Set<string>()
+  readonly #resumed = new Waiters()
   readonly #running = new Map<number, ConsoleRun>()
   readonly #attached = new Set<Attached>()
   readonly #stopping = new AbortController()
@@ -59,7 +62,6 @@ export class ConsoleHost implements ConsoleControls {
   constructor(components: ConsoleHostComponents) {
     this.#components = components
     this.#sessions = new ExecutorSessions(components, { opening: openingFor, maxIdle: MAX_RESTING })
-    this.#paused = new PausedAgents(components)
   }
 
   /** Before the first command: the screen is made with these controls. */
@@ -77,15 +79,16 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   get paused(): ReadonlySet<string> {
-    return this.#paused.names
+    return this.#paused
   }
 
   pause(whoami: string): void {
-    this.#paused.pause(whoami)
+    if (this.#paused.size < MAX_PAUSED) this.#paused.add(whoami)
   }
 
   resume(whoami: string): void {
-    this.#paused.resume(whoami)
+    this.#paused.delete(whoami)
+    this.#resumed.wake()
   }
 
   stop(): void {
@@ -120,10 +123,13 @@ export class ConsoleHost implements ConsoleControls {
   /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
   async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
     for (;;) {
-      if (this.paused.has(whoami)) this.#screen.note(`${whoami} is paused: a command of it waits`)
-      await this.#paused.pass(whoami, signal)
+      if (this.#paused.has(whoami)) this.#screen.note(`${whoami} is paused: a command of it waits`)
+      while (this.#paused.has(whoami)) {
+        await this.#resumed.wait({ clock: this.#components.clock, timeoutMs: null, signal })
+        signal.throwIfAborted()
+      }
       const leave = await this.#turns.enter(signal)
-      if (!this.paused.has(whoami)) return leave
+      if (!this.#paused.has(whoami)) return leave
       leave()
     }
   }
