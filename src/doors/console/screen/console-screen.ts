@@ -6,7 +6,7 @@ import { endText, firstWords, keptBanner, noteText, oursLine } from '../entry-te
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
 import { LiveDisplay, PlainDisplay, type Bottom, type Display, type ScreenOutput } from './display.ts'
 import { HeldBytes, HeldOutput } from './held-output.ts'
-import { HELP, Keys } from './keys.ts'
+import { HELP, Keys, type KeyTargets } from './keys.ts'
 import type { Line } from './line.ts'
 import { marksOf, styled, type Look } from './look.ts'
 import { RunView } from './run-view.ts'
@@ -189,9 +189,7 @@ export class OrderedScreen implements ConsoleScreen {
         if (held.output.isBehind && held.end === null && !this.#isClosing) await this.#pause(PACE_MS)
       } else await this.#leaveOut(held, next.left_out)
     }
-    this.#display.print(await this.#view.end())
-    this.#view.dispose()
-    this.#view = null
+    await this.#endView()
     const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end was not seen')}` : endText(held.end, look)
     this.#display.print([...(ended === null ? [] : [this.#ours(ended)]), this.#ours('')])
   }
@@ -204,9 +202,14 @@ export class OrderedScreen implements ConsoleScreen {
     return RunView.open(run, this.#init.look, this.#init.plain)
   }
 
-  async #leaveOut(held: HeldRun, bytes: number): Promise<void> {
+  async #endView(): Promise<void> {
     this.#display.print(await this.#view!.end())
     this.#view!.dispose()
+    this.#view = null
+  }
+
+  async #leaveOut(held: HeldRun, bytes: number): Promise<void> {
+    await this.#endView()
     this.#display.print([
       this.#ours(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`))),
     ])
@@ -236,7 +239,7 @@ export class OrderedScreen implements ConsoleScreen {
     return oursLine(text, this.#init.look)
   }
 
-  #targets(): { current: ShownRun | null; running: number; agents: readonly string[] } {
+  #targets(): KeyTargets {
     const first = this.#runs[0]
     return {
       current: first === undefined || first.end !== null ? null : first.run,
