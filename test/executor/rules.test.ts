@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { mkdir, rename, rmdir } from 'node:fs/promises'
 import { test } from 'node:test'
 
+import { REFUSAL_LINES } from '../../src/audit/refusals.ts'
 import {
   EXEC_REQUEST_DOMAIN,
   EXEC_RULES_REQUEST_DOMAIN,
@@ -121,6 +123,16 @@ test('questions without end are answered as often as denials are told, and leave
   const denied = await link.ask(['/bin/false'])
   await denied.closed
   assert.deepEqual(denied.frames, [])
+})
+
+test('a journal that cannot be written keeps the rules back, also those whose lines would only be counted', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { ...TOLD, clock: new ManualClock() })
+  assert.equal(denialOf(await ask(link)), null)
+  await rename(host.journalPath, `${host.journalPath}.1`)
+  await mkdir(host.journalPath)
+  for (let asked = 0; asked < REFUSAL_LINES.burst + 10; asked++) assert.equal(denialOf(await ask(link)), 'audit_unavailable')
+  await rmdir(host.journalPath)
+  assert.equal(denialOf(await ask(link)), null)
 })
 
 test('whoever loses our trust is told nothing from that moment on', async (t) => {

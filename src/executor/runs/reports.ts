@@ -72,13 +72,13 @@ export class Reports {
     return frame
   }
 
-  /** Answers the encoded Rules when the line is on disk, or counted where refusals are; an encoded Exit where the journal cannot be written. */
+  /** Answers the encoded Rules when the line is on disk, or counted where it could be; an encoded Exit where the journal cannot be written. */
   async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#components
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
     // Where there is no journal nothing can run, and there is nothing to tell.
-    if (journal !== null && !(await this.#record(async () => journal.refuse(event))))
+    if (journal !== null && !((await this.#record(async () => journal.refuse(event))) && (await journal.status()).writable))
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
     const body = execRules.encode({ ...this.#from(subject), request_sha256: requestSha256, rules: [...rules], left_out })

@@ -9,7 +9,7 @@ import type { RequestProof } from '../../../src/executor/port/messages.ts'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
-import { EXEC_REQUEST_DOMAIN, execRequest } from '../../../src/protocol/exec.ts'
+import { EXEC_REQUEST_DOMAIN, EXEC_RULES_REQUEST_DOMAIN, execRequest, execRulesRequest } from '../../../src/protocol/exec.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { SIGN_AGAIN_MS } from '../../../src/executor/runs/requests.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
@@ -31,6 +31,8 @@ interface Asking {
   readonly link: FakeLink
   /** Has a request to the peer signed. */
   sign(fields?: Partial<Call>, proof?: RequestProof): ReturnType<FakeNetwork['client']['signRequest']>
+  /** Has a question for its rules to the peer signed. */
+  signRules(): ReturnType<FakeNetwork['client']['signRulesRequest']>
   /** A genuine proof of this object. */
   prove(object: object, operation?: string): Promise<RequestProof>
   lines(): Promise<JournalLine[]>
@@ -59,6 +61,7 @@ const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking
     network,
     link,
     sign: async (fields, proof) => network.client.signRequest({ ...call, ...fields }, proof),
+    signRules: async () => network.client.signRulesRequest({ link: link.number, request_id: ID, stream_nonce: call.stream_nonce }),
     prove: async (object, operation = 'exec_run') => {
       const proven = Buffer.from(JSON.stringify(object))
       return { proven, proof: await host.prove(operation, proven) }
@@ -110,8 +113,17 @@ test('every Request is in the journal of what was asked before its signature com
   }
 })
 
+test('a question for rules is in the journal before its signature comes back, and no operator must prove it', async (t) => {
+  const { host, signRules, lines } = await asking(t, { requireOperatorProof: true })
+  const { body, signature } = await signRules()
+  const { machineId: machine_id } = host.peer.machine
+  assert.deepEqual(askedOf(await lines()), [{ event: 'rules_asked', request_id: ID, agent_id: host.peer.signer.agentId, machine_id }])
+  assert.ok(verifyAgent(host.own.signer.publicKey, EXEC_RULES_REQUEST_DOMAIN, body, signature))
+  assert.equal(execRulesRequest.decode(body).to_machine, machine_id)
+})
+
 test('a journal of what was asked that cannot be written lets nothing be signed, says so, and works again by itself', async (t) => {
-  const { host, network, sign, lines } = await asking(t)
+  const { host, network, sign, signRules, lines } = await asking(t)
   await sign()
   await rename(host.outgoingPath, `${host.outgoingPath}.1`)
   await mkdir(host.outgoingPath)
@@ -120,7 +132,8 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
     /nothing was asked, because .*requests\.jsonl cannot be written \(.*\): make room or mend/,
   )
   await assert.rejects(sign(), unavailable)
-  assert.equal(host.totals().audit_write_failures, 1)
+  await assert.rejects(signRules(), unavailable)
+  assert.equal(host.totals().audit_write_failures, 2)
   const shown = (await network.client.query('exec_diagnostics')) as { outgoing_journal: object }
   assert.deepEqual(shown.outgoing_journal, { path: host.outgoingPath, writable: false })
   await rmdir(host.outgoingPath)
@@ -133,9 +146,10 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
 })
 
 test('what is refused for its rate leaves no line', async (t) => {
-  const { sign, lines } = await asking(t, { clock: new ManualClock() })
+  const { sign, signRules, lines } = await asking(t, { clock: new ManualClock() })
   for (let signed = 0; signed < SIGNATURE_BURST; signed += 500) await Promise.all(Array.from({ length: 500 }, () => sign()))
   await assert.rejects(sign(), refused('rate_limited'))
+  await assert.rejects(signRules(), refused('rate_limited'))
   assert.equal((await lines()).length, SIGNATURE_BURST)
 })
 
