@@ -1,7 +1,8 @@
 import { open } from 'node:fs/promises'
 
+import type { RecalledFacts } from '../protocol/tool-facts.ts'
 import { MAX_JOURNAL_KEYS } from '../protocol/tool-limits.ts'
-import { isMeshEvent, type JournalLine } from './events.ts'
+import { isMeshEvent, type ExitEvent, type JournalLine, type RefusedEvent } from './events.ts'
 import { isMarked, localMarksOf } from './local-marks.ts'
 import { parseLine } from './parse-line.ts'
 import { LineReader } from './read-lines.ts'
@@ -13,30 +14,13 @@ const MAX_RECALLED_LINES = 50_000
 const HEX_64 = /^[0-9a-f]{64}$/
 
 /** A run that was begun with a key, as the journal tells it. */
-export interface RecalledRun {
+export interface RecalledRun extends RecalledFacts {
   readonly request_id: string
-  readonly call_sha256: string
-  /** ISO 8601. */
-  readonly started_at: string
-  /** Null: on a target, which does not say. */
-  readonly cwd: string | null
-  readonly timeout_ms: number
-  /** By its target. */
-  readonly timeout_clamped: boolean
-  readonly timed_out: boolean
   /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could. */
   readonly end:
     | { readonly kind: 'goes_on' | 'none' | 'lost' }
-    | { readonly kind: 'refused'; readonly code: string; readonly detail: string }
-    | {
-        readonly kind: 'exit'
-        readonly code: number | null
-        readonly signal: number | null
-        readonly duration_ms: number
-        readonly stdout_bytes: number
-        readonly stderr_bytes: number
-        readonly truncated: boolean
-      }
+    | ({ readonly kind: 'refused' } & Pick<RefusedEvent, 'code' | 'detail'>)
+    | ({ readonly kind: 'exit' } & Pick<ExitEvent, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes' | 'stderr_bytes' | 'truncated'>)
 }
 
 const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | null => {

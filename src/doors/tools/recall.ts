@@ -1,6 +1,6 @@
 import type { LocalOutcome, RecalledEnd, RecalledRun } from '../../executor/port/local-executor.ts'
 import { RUNS_ELSEWHERE } from './run-end.ts'
-import type { ToolRun } from './tool-run.ts'
+import { INERT, type ToolRun } from './tool-run.ts'
 
 /** How a run ended of which nobody here knows it, and why. */
 const without = (lost: string): LocalOutcome => ({
@@ -30,5 +30,5 @@ export const recallInto = async (
   if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
   if (timed_out) run.event({ type: 'warning', kind: 'duration_cap_hit' })
   const ended = Promise.resolve(outcomeOf(end))
-  await run.follow({ startedAt: started_at, cwd, caps: { timeout_ms }, ended, cancel: () => undefined, signal: () => false })
+  await run.follow({ ...INERT, startedAt: started_at, cwd, caps: { timeout_ms }, ended })
 }

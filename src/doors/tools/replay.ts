@@ -1,11 +1,12 @@
+import { BoundedMap } from '../../base/bounded.ts'
 import { AppError, errorCodeOf } from '../../base/errors.ts'
-import type { LocalOutcome, LocalRun } from '../../executor/port/local-executor.ts'
+import type { LocalOutcome } from '../../executor/port/local-executor.ts'
 import { isTable, type Fields } from '../../protocol/field-checks.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { MAX_KEYS } from '../../protocol/tool-limits.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
 import { textHash } from './run-recorder.ts'
-import { ToolRun } from './tool-run.ts'
+import { INERT, ToolRun } from './tool-run.ts'
 import { MAX_ENDED, MAX_UNDER_WAY } from './tool-runs.ts'
 
 /** The first field of a result that is not what follows from what was recorded. */
@@ -15,24 +16,6 @@ export interface Difference {
   readonly field: string
   readonly recorded: unknown
   readonly replayed: unknown
-}
-
-/** What does nothing: nobody asks anything of a run that is over. */
-const INERT: Pick<LocalRun, 'input' | 'signal' | 'cancel' | 'resize' | 'hangUp' | 'over'> = {
-  input: () => 0,
-  signal: () => false,
-  cancel: () => undefined,
-  resize: () => undefined,
-  hangUp: () => undefined,
-  over: false,
-}
-
-interface Played {
-  readonly run: ToolRun
-  /** Null: it was not accepted yet. */
-  end: ((outcome: LocalOutcome | null) => void) | null
-  /** What it had written, where that was dropped a short time ago. */
-  dropped: ToolRun['text'] | null
 }
 
 /** Runs without their text that may still be asked about; those of keys are fewer. */
@@ -58,16 +41,19 @@ export const firstDifference = (recorded: unknown, replayed: unknown, field = ''
  * recorded. Every method throws `bad_request` for an event that cannot stand where it stands.
  */
 export class Replay {
-  readonly #runs = new Map<string, Played>()
+  /** Those whose output is kept. */
+  readonly #runs = new Map<string, ToolRun>()
+  /** Of those that were accepted and have not ended. */
+  readonly #ends = new Map<string, (outcome: LocalOutcome | null) => void>()
+  readonly #dropped = new BoundedMap<string, ToolRun>({ max: MAX_DROPPED })
+  /** What was dropped a short time ago, by its run. */
+  readonly #droppedText = new BoundedMap<string, ToolRun['text']>({ max: MAX_ENDED })
   #begun = false
   #complete = true
   #finished = false
   #results = 0
   #unchecked = 0
   #count = 0
-  /** The one that was dropped last stands last. */
-  readonly #dropped = new Set<string>()
-  #hasForgotten = false
 
   /** Results that were compared. */
   get results(): number {
@@ -85,7 +71,7 @@ export class Replay {
 
   /** Runs of which no end was recorded: their server was killed, or still runs them. */
   get interrupted(): number {
-    return [...this.#runs.values()].filter(({ run }) => !run.over).length
+    return [...this.#runs.values()].filter(({ over }) => !over).length
   }
 
   /** False: the record says itself that it has not everything. */
@@ -131,46 +117,55 @@ export class Replay {
   }
 
   #ask({ run: id, request, asked_at }: OfRun<'request'>): void {
-    if (this.#runs.has(id)) throw misplaced('this run was asked for already')
+    if (this.#runs.has(id) || this.#dropped.has(id)) throw misplaced('this run was asked for already')
     const asked = { ...request, env: {}, stdin: new Uint8Array(0) }
-    this.#runs.set(id, { run: new ToolRun({ id, request: asked, askedAt: asked_at }), end: null, dropped: null })
+    this.#runs.set(id, new ToolRun({ id, request: asked, askedAt: asked_at }))
     this.#count += 1
-    if (this.#runs.size > MAX_DROPPED + MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
+    if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
   }
 
   async #tell(line: OfRun<'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
-    const played = this.#played(line.run)
-    if (played.run.over) throw misplaced('this run has ended')
+    const run = this.#known(line.run)
+    if (run.over) throw misplaced('this run has ended')
+    const end = this.#ends.get(line.run)
     switch (line.event) {
       case 'started':
-        if (played.end !== null) throw misplaced('this run has begun already')
-        return start(played, line)
+        if (end !== undefined) throw misplaced('this run has begun already')
+        return this.#start(run, line)
       case 'refused':
-        if (played.end !== null) throw misplaced('this run has begun already')
-        return refuse(played.run, line)
+        if (end !== undefined) throw misplaced('this run has begun already')
+        return refuse(run, line)
       case 'ended':
-        if (played.end === null) throw misplaced('this run has not begun')
-        played.end(line.outcome as LocalOutcome | null)
-        return played.run.ended
+        if (end === undefined) throw misplaced('this run has not begun')
+        this.#ends.delete(line.run)
+        end(line.outcome as LocalOutcome | null)
+        return run.ended
       case 'warning':
-        return played.run.event({ type: 'warning', kind: line.kind as WarningKind })
+        return run.event({ type: 'warning', kind: line.kind as WarningKind })
       default:
-        return played.run.event({ type: line.event, data: Buffer.from(line.data_b64, 'base64') })
+        return run.event({ type: line.event, data: Buffer.from(line.data_b64, 'base64') })
     }
   }
 
+  #start(run: ToolRun, { started_at: startedAt, cwd, timeout_ms }: OfRun<'started'>): void {
+    const ended = new Promise<LocalOutcome | null>((resolve) => this.#ends.set(run.id, resolve))
+    void run.follow({ ...INERT, startedAt, cwd, caps: { timeout_ms }, ended })
+  }
+
   #compare(line: OfRun<'result' | 'part'>): Difference | null {
-    if (this.#hasForgotten && !this.#runs.has(line.run)) return this.#leave()
-    const { run, dropped } = this.#played(line.run)
+    const hasForgotten = this.#count > this.#runs.size + this.#dropped.size
+    if (hasForgotten && !this.#runs.has(line.run) && !this.#dropped.has(line.run)) return this.#leave()
+    const run = this.#known(line.run)
     if (line.event === 'part') {
       this.#results += 1
       return ofRun(line.run, firstDifference(line.part, run.part(line.stream, line.from, line.max)))
     }
     const { view, result, text_sha256, of_dropped } = line
     if (of_dropped && !this.#dropped.has(line.run)) throw misplaced('the text of this run was not dropped')
-    if (of_dropped && dropped === null) return this.#leave()
+    const text = of_dropped ? this.#droppedText.get(line.run) : run.text
+    if (text === undefined) return this.#leave()
     this.#results += 1
-    const replayed = run.result(view, of_dropped && dropped !== null ? dropped : run.text)
+    const replayed = run.result(view, text)
     const found = firstDifference(result, replayed) ?? firstDifference({ text_sha256 }, { text_sha256: textHash(replayed) })
     return ofRun(line.run, found)
   }
@@ -181,38 +176,26 @@ export class Replay {
     return null
   }
 
-  #played(id: string): Played {
-    const played = this.#runs.get(id)
-    if (played === undefined) throw misplaced('this run was not asked for, or was over long ago')
-    return played
+  #known(id: string): ToolRun {
+    const run = this.#runs.get(id) ?? this.#dropped.get(id)
+    if (run === undefined) throw misplaced('this run was not asked for, or was over long ago')
+    return run
   }
 
   /** As its server does: the text of what can no longer be asked for. */
   #drop(id: string): void {
-    const played = this.#played(id)
-    if (!played.run.over) throw misplaced('this run has not ended')
-    played.dropped = { ...played.run.text }
-    played.run.dropText()
-    this.#dropped.delete(id)
-    this.#dropped.add(id)
-    const ids = [...this.#dropped]
-    const older = this.#runs.get(ids.at(-1 - MAX_ENDED) ?? '')
-    if (older !== undefined) older.dropped = null
-    if (ids.length <= MAX_DROPPED) return
-    this.#dropped.delete(ids[0]!)
-    this.#runs.delete(ids[0]!)
-    this.#hasForgotten = true
+    const run = this.#known(id)
+    if (!run.over) throw misplaced('this run has not ended')
+    this.#droppedText.set(id, { ...run.text })
+    run.dropText()
+    this.#runs.delete(id)
+    this.#dropped.set(id, run)
   }
 }
 
 const ofRun = (run: string, found: Omit<Difference, 'run'> | null): Difference | null => (found === null ? null : { run, ...found })
 
 const misplaced = (message: string): AppError => new AppError('bad_request', message)
-
-const start = (played: Played, { started_at: startedAt, cwd, timeout_ms }: OfRun<'started'>): void => {
-  const ended = new Promise<LocalOutcome | null>((resolve) => (played.end = resolve))
-  void played.run.follow({ ...INERT, startedAt, cwd, caps: { timeout_ms }, ended })
-}
 
 const refuse = (run: ToolRun, { code, message, data }: OfRun<'refused'>): void => {
   if (code !== null) return run.refuse(new AppError(errorCodeOf(code), message, { data: { ...data } }))

@@ -20,6 +20,9 @@ export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel
   readonly caps: Pick<LocalRun['caps'], 'timeout_ms'>
 }
 
+/** Of a run that is over, or is not here: nothing can be done to it. */
+export const INERT: Pick<FollowedRun, 'cancel' | 'signal'> = { cancel: () => undefined, signal: () => false }
+
 /** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
 export class ToolRun implements LocalRunSink {
   readonly id: string

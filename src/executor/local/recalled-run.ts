@@ -12,12 +12,4 @@ const endOf = (end: JournalledRun['end']): RecalledEnd => {
 }
 
 /** A run that the journal knows, as doors are told of it. */
-export const recalledRun = ({ call_sha256, started_at, cwd, timeout_ms, timeout_clamped, timed_out, end }: JournalledRun): RecalledRun => ({
-  call_sha256,
-  started_at,
-  cwd,
-  timeout_ms,
-  timeout_clamped,
-  timed_out,
-  end: endOf(end),
-})
+export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): RecalledRun => ({ ...facts, end: endOf(end) })

@@ -1,11 +1,11 @@
-import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import type { AppError } from '../../base/errors.ts'
+import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
-import type { ToolFacts } from '../../protocol/tool-facts.ts'
+import type { RecalledFacts, ToolFacts } from '../../protocol/tool-facts.ts'
 import type { RecordedOutcome } from '../../protocol/tool-record.ts'
 
 // What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
@@ -74,14 +74,7 @@ export type RecalledEnd =
   | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
 
 /** A run that another server has begun for the same key. */
-export interface RecalledRun {
-  readonly call_sha256: string
-  readonly started_at: string
-  readonly cwd: string | null
-  readonly timeout_ms: number
-  /** By its target. */
-  readonly timeout_clamped: boolean
-  readonly timed_out: boolean
+export interface RecalledRun extends RecalledFacts {
   readonly end: RecalledEnd
 }
 
