@@ -21,7 +21,7 @@ export interface OnTerminal {
 /** Nothing is changed between program and reader (termios(3)). */
 const RAW = ['raw', '-echo', '-echoe', '-echok', '-echoctl', '-echoke', '-iexten', 'cs8', '38400']
 /** What a shell reports of a command that it could not start. */
-const EXIT_NOT_STARTED = 126
+export const EXIT_FAILURE = 126
 
 const LINE_FEED = 10
 const CHUNK_BYTES = 64 * 1024
@@ -68,7 +68,7 @@ export const startRaw = (native: NativePty, { words, env, cols, rows }: RawStart
   child.once('exit', (code, signal) => resolve({ code: code ?? 0, signal: signal === null ? 0 : constants.signals[signal] }))
   child.once('error', (problem) => {
     process.stderr.write(`${problem.message}\n`)
-    resolve({ code: EXIT_NOT_STARTED, signal: 0 })
+    resolve({ code: EXIT_FAILURE, signal: 0 })
   })
   closeSync(nothing)
   return { fd: master, ended, release: () => closeSync(own) }

@@ -7,15 +7,13 @@ import { promisify } from 'node:util'
 import { errnoOf } from '../base/errors.ts'
 import { signalName } from '../base/signal-name.ts'
 import { loadPty, type NativePty } from './native-pty.ts'
-import { readEnvironment, startRaw, type Ended, type OnTerminal } from './raw-terminal.ts'
+import { EXIT_FAILURE, readEnvironment, startRaw, type Ended, type OnTerminal } from './raw-terminal.ts'
 
 /** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
 const QUIET_MS = 50
 /** A terminal that is full is tried again after so long, and then seldomer: nothing tells when it has room. */
 const TYPE_PAUSE_MS = 1
 const MAX_TYPE_PAUSE_MS = 32
-/** The program could not be put on a terminal. */
-const EXIT_FAILURE = 126
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
 const LINE_FEED = 10

@@ -70,8 +70,9 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
   const own = options.addPath ? withOwnPrograms(env) : env
   const parts: StartableEntry[] = []
   const begin = async (name: string, startable: Startable, deadlineMs?: number): Promise<void> => {
-    await startAll([{ name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) }])
-    parts.push({ name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) })
+    const part = { name, startable, ...(deadlineMs === undefined ? {} : { deadlineMs }) }
+    await startAll([part])
+    parts.push(part)
   }
   try {
     await begin('lock', lockStartable(await lockOf(env)))

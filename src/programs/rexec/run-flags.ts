@@ -17,14 +17,10 @@ export interface RunFlags {
 
 const usage = (text: string): AppError => badFlags(text, REXEC.name)
 
-const variables = (given: readonly string[]): Record<string, string> => {
-  const envs: Record<string, string> = {}
-  for (const text of given) {
-    const at = text.indexOf('=')
-    if (at < 1) throw usage(`--env: ${JSON.stringify(text)} is no VARIABLE=VALUE`)
-    Object.defineProperty(envs, text.slice(0, at), { value: text.slice(at + 1), enumerable: true, configurable: true, writable: true })
-  }
-  return envs
+const variable = (text: string): [name: string, value: string] => {
+  const at = text.indexOf('=')
+  if (at < 1) throw usage(`--env: ${JSON.stringify(text)} is no VARIABLE=VALUE`)
+  return [text.slice(0, at), text.slice(at + 1)]
 }
 
 const seconds = (text: string | null): number => {
@@ -47,7 +43,7 @@ export const runFlagsOf = (line: CommandLine): RunFlags => {
   const request = {
     whoami,
     dir: resolve(dir),
-    envs: variables(line.values('env')),
+    envs: Object.fromEntries(line.values('env').map(variable)),
     exec: command,
     ...(timeout === 0 ? {} : { timeout }),
     ...(line.has('clear-env') ? { clear_env: true } : {}),
