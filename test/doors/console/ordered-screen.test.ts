@@ -4,10 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-import { systemClock } from '../../../src/base/clock.ts'
+import { systemClock, type Clock } from '../../../src/base/clock.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
 import { HumanTerminal } from '../../support/human-terminal.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
 
 const collect = async (): Promise<number> => {
   setFlagsFromString('--expose-gc')
@@ -29,14 +30,14 @@ const run = (n: number, whoami: string, ...argv: string[]): ShownRun => ({
 })
 const WELL = { exit: 0, error: null, duration_ms: 10 }
 
-const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: boolean; slow?: boolean } = {}) => {
+const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: boolean; clock?: Clock } = {}) => {
   const terminal = new HumanTerminal(init)
   const asked: string[] = []
   const paused = new Set<string>()
   const plain = init.plain === true
   const screen = new OrderedScreen({
     output: terminal,
-    clock: systemClock,
+    clock: init.clock ?? systemClock,
     plain,
     look: { colour: !plain, drawn: !plain },
     controls: {
@@ -267,11 +268,36 @@ test('what is printed while the size of the window changes, or it is drawn anew,
   )
 })
 
+test('the time that a command takes goes on while nothing else happens', async (t) => {
+  const clock = new ManualClock()
+  const { terminal, screen } = open(t, { clock })
+  screen.begin(run(1, 'codex', 'make'))
+  for (const seconds of [0, 1, 2]) {
+    await clock.advance(40)
+    await terminal.shows(` codex: make · ${seconds} s · ? help`)
+    await clock.advance(960)
+  }
+  screen.end(1, WELL)
+  const closing = screen.close()
+  await clock.advance(40)
+  await closing
+})
+
+test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
+  const { terminal, screen } = open(t)
+  for (let n = 0; n < 700; n++) screen.note(`note ${n}`)
+  await terminal.shows('[… 200 lines are left out here: the screen could not keep up]')
+  await terminal.shows('[… note 499]')
+  assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
+})
+
 test('the terminal is given back as it was', async (t) => {
   const { terminal, screen } = open(t)
   screen.begin(run(1, 'codex', 'make'))
   screen.output(1, Buffer.from('\u001b[31mred'))
   await terminal.shows('│ red')
+  // A character of another width than ours makes no row go on in the first column.
+  assert.equal(terminal.modes.wraparoundMode, false)
   screen.end(1, WELL)
   await screen.close()
   assert.equal(terminal.modes.wraparoundMode, true)
@@ -285,11 +311,13 @@ test('the terminal is given back as it was', async (t) => {
 test('behind a command that never ends no more wait than can be kept, nor more of their words than can be shown', async (t) => {
   const { terminal, screen, write } = open(t)
   screen.begin(run(1, 'codex', 'forever'))
+  const beginning = Buffer.alloc(256 * 1024, 'y')
   const before = await collect()
   const heap = process.memoryUsage().heapUsed
   for (let n = 2; n <= 602; n++) {
     const long = Buffer.alloc(n > 102 ? 1 : 512 * 1024, 'a').toString('latin1')
     screen.begin(run(n, 'gemini', 'echo', String(n), long))
+    if (n < 64) screen.output(n, beginning)
     write(n, `output ${n}\r\n`)
     screen.end(n, WELL)
   }
@@ -297,13 +325,18 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   const grown = process.memoryUsage().heapUsed - heap
   assert.ok(buffers < 16 * 1024 * 1024, `${buffers} bytes in buffers`)
   assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes in the heap`)
+  // What was kept of those that are left out is free for others.
+  screen.begin(run(603, 'gemini', 'true'))
+  screen.output(603, Buffer.alloc(400_000, 'x'))
+  write(603, '\r\nend of 603')
   screen.end(1, WELL)
   await terminal.shows('│ output 602')
+  await terminal.shows('│ end of 603')
   const lines = terminal.lines()
-  const [first, last] = ['│ output 104', '│ output 602'].map((line) => lines.indexOf(line))
-  const note = lines.findIndex((line) => line.startsWith('[… 102 commands are left out here'))
+  const [first, last] = ['│ output 105', '│ output 602'].map((line) => lines.indexOf(line))
+  const note = lines.findIndex((line) => line.startsWith('[… 103 commands are left out here'))
   assert.ok(note !== -1 && note < first! && first! < last!, `${note} ${first} ${last}`)
-  assert.ok(!lines.includes('│ output 103'))
+  assert.ok(!lines.includes('│ output 104'))
 })
 
 test('an agent that is paused can go on, however many names came after it', async (t) => {

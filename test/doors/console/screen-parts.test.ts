@@ -6,6 +6,8 @@ import fc from 'fast-check'
 import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cell-style.ts'
 import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/held-output.ts'
 import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/look.ts'
+import { rowsOf } from '../../../src/doors/console/screen/line.ts'
+import { OutputLines } from '../../../src/doors/console/screen/output-lines.ts'
 import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
 import { statusText } from '../../../src/doors/console/screen/status-line.ts'
 import { textWidth } from '../../../src/doors/console/screen/fitted-text.ts'
@@ -103,6 +105,31 @@ test('property: a status takes one row of whatever width', () => {
       100,
     ),
     ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: gemini · ? help ',
+  )
+})
+
+test('where a row may go on by itself, a character that may be wide counts as wide', () => {
+  const line = { first: '| ', next: ': ', text: 'a'.repeat(8) + '\u00e9'.repeat(7) }
+  assert.deepEqual(rowsOf(line, { columns: 10, careful: true }), ['| aaaaaaaa', ': \u00e9\u00e9\u00e9\u00e9', ': \u00e9\u00e9\u00e9'])
+  assert.deepEqual(rowsOf(line, { columns: 10, careful: false }), ['| aaaaaaaa', ': \u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9'])
+})
+
+test('a line without end is printed in parts, and no more of it is kept', () => {
+  const lines = new OutputLines({ look: { colour: false, drawn: true }, whoami: 'codex' })
+  const cells = Array.from({ length: 80 }, () => ({ text: 'x', width: 1, sgr: '' }))
+  const rows = Array.from({ length: 200 }, (_none, at) => ({ cells, continues: at > 0 }))
+  const printed = lines.rows(rows)
+  assert.deepEqual(
+    printed.map(({ first, text }) => [first, text.length]),
+    [
+      ['│ ', 4_160],
+      ['┊ ', 4_160],
+      ['┊ ', 4_160],
+    ],
+  )
+  assert.deepEqual(
+    lines.end().map(({ first, text }) => [first, text.length]),
+    [['┊ ', 16_000 - 3 * 4_160]],
   )
 })
 
