@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent } from '../../src/audit/events.ts'
+import type { DenialEvent, JournalEvent, JournalLine, RefusalsSuppressedEvent, RulesEvent } from '../../src/audit/events.ts'
 import { Journal } from '../../src/audit/journal.ts'
 import { RunningMarks } from '../../src/audit/running-marks.ts'
 import { verifyJournal } from '../../src/audit/verify.ts'
@@ -27,6 +27,17 @@ const refusal = (n: number, source = 0, argv: readonly string[] = LONG): DenialE
   ...(denialEvent(n) as DenialEvent),
   agent_id: source.toString(16).padStart(64, '0'),
   argv,
+})
+
+/** An answer that costs a line as a refusal does. */
+const told = ({ request_id, agent_id, machine_id }: DenialEvent): RulesEvent => ({
+  event: 'rules',
+  request_id,
+  agent_id,
+  machine_id,
+  listed: 1,
+  left_out: 0,
+  detail: null,
 })
 
 const unproven = {
@@ -137,7 +148,10 @@ test('strangers without number hide nothing that an operator, a trusted peer or 
 test('a trusted agent is one source on however many machines, and the doors of this host and operators have lines of their own', async (t) => {
   const { journal, path } = await openJournal(t)
   const machine = (n: number): DenialEvent['machine_id'] => n.toString(16).padStart(64, '0')
-  for (let n = 0; n < 600; n++) await journal.refuse({ ...refusal(n, 1, ['id']), machine_id: machine(n % 20) })
+  for (let n = 0; n < 600; n++) {
+    const denial = { ...refusal(n, 1, ['id']), machine_id: machine(n % 20) }
+    await journal.refuse(n % 2 === 0 ? denial : told(denial))
+  }
   assert.equal((await linesOf(path)).length, REFUSAL_LINES.burst)
   for (let n = 0; n < 5_000; n++) await journal.refuse(refusal(n, 2 + (n % 30), ['id']))
   assert.equal((await linesOf(path)).length, REFUSAL_TOTAL_LINES.burst)
@@ -153,12 +167,13 @@ test('the count of what was not written says who and why, as far as there is roo
   const stranger = (n: number): DenialEvent => ({ ...refusal(n, 1_000 + n, ['id']), reason: 'trust_rejected' })
   for (let n = 0; n < REFUSAL_TOTAL_LINES.burst + 2_000; n++) await journal.refuse(stranger(n))
   for (let n = 0; n < REFUSAL_LINES.burst + 10; n++) await journal.refuse({ ...(denialEvent(n) as DenialEvent), agent_id: ALICE })
+  for (let n = 0; n < 2; n++) await journal.refuse(told({ ...refusal(n), agent_id: ALICE }))
   for (let n = 0; n < REFUSAL_LINES.burst + 3; n++) await journal.refuse(unproven)
   await journal.stop()
   const lines = await linesOf(path)
   const [line] = suppressed(lines)
-  assert.deepEqual(line!.reasons, { trust_rejected: 2_000, argv_not_allowed: 10, operator_proof_required: 3 })
-  assert.deepEqual([line!.count, line!.named.length, line!.named.slice(0, 2)], [2_013, MAX_NAMED_SOURCES, [ALICE, 'authority']])
+  assert.deepEqual(line!.reasons, { trust_rejected: 2_000, argv_not_allowed: 10, rules: 2, operator_proof_required: 3 })
+  assert.deepEqual([line!.count, line!.named.length, line!.named.slice(0, 2)], [2_015, MAX_NAMED_SOURCES, [ALICE, 'authority']])
   assert.ok(line!.named.slice(2).every((name) => /^stranger [0-9a-f]{64}\.[0-9a-f]{64}$/.test(name)))
   assert.equal((await verifyJournal([path])).ok, true)
 })

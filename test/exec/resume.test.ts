@@ -243,15 +243,54 @@ test('a stream that was only slow is heard on again before another is there: not
 
 test('a silent stream that is closed while another is looked for is not waited for', async () => {
   const { peer, outcome, clock, failures, next } = await stage()
-  failures.push(new AppError('peer_unreachable', 'no address answered'))
+  failures.push(...Array.from({ length: 4 }, () => new AppError('peer_unreachable', 'no address answered')))
   peer.started()
   await clock.advance(SILENCE_MS)
   peer.onClosed(RESET)
   peer.output('stdout', 0, 'x')
+  // The connection lives, and the stream on it does not.
+  peer.link.heard += 1
+  for (let waited = 0; waited < LIVENESS_CHECK_MS; waited += RESUME_PAUSE_MS) await next()
   const second = await next()
   resumed(second)
   await second.exit()
   assert.equal((await outcome).ok, true)
+})
+
+test('a slow stream that is heard on again ends every try: no other begins, and a stream that comes of one is left', async () => {
+  const { peer, outcome, clock, tries, failures } = await stage()
+  failures.push(new AppError('peer_unreachable', 'no address answered'))
+  peer.started()
+  await clock.advance(SILENCE_MS)
+  await settle()
+  peer.output('stdout', 0, 'a')
+  await clock.advance(2 * RESUME_PAUSE_MS)
+  await peer.exit('a')
+  assert.deepEqual([(await outcome).ok, tries], [true, [true]])
+
+  const late: ScriptedPeer[] = []
+  const slow = await scriptedRun(clock, {}, async (_silent, signal, { party, requester, request }) => {
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+    late.push(new ScriptedPeer({ party, requester, request }))
+    return late[0]!
+  })
+  slow.peer.started()
+  await clock.advance(SILENCE_MS)
+  slow.peer.output('stdout', 0, 'a')
+  await settle()
+  await slow.peer.exit('a')
+  assert.equal((await slow.outcome).ok, true)
+  assert.deepEqual([late[0]?.left, frames(late[0]!)], ['aborted', []])
+})
+
+test('a silent stream is left with the run that could not be resumed in time', async () => {
+  const { peer, outcome, clock, failures } = await stage()
+  failures.push(...Array.from({ length: 100 }, () => new AppError('peer_unreachable', 'no address answered')))
+  peer.started()
+  await clock.advance(SILENCE_MS)
+  assert.equal(peer.left, null)
+  await clock.advance(LEASE_EXPIRES_MS + RESUME_SLACK_MS)
+  assert.deepEqual([(await outcome).incomplete, peer.left], [true, 'aborted'])
 })
 
 test('a new stream on which nobody answers is silent too', async () => {

@@ -21,7 +21,7 @@ import {
   type ExecRule,
   type ExecRules,
 } from '../../src/protocol/exec.ts'
-import { RULES_ANSWER_MS } from '../../src/protocol/limits.ts'
+import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../../src/protocol/limits.ts'
 import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
 import { execPair, LocalChannel, type ExecPair, type PairOptions } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
@@ -251,8 +251,8 @@ test('a stream that is lost without an answer is replaced once, with another que
   await assert.rejects(ask(pair), failsWith('peer_rejected', /without an answer/))
 })
 
-test('an agent that does not answer is asked twice, and so many are asked at once', async () => {
-  const clock = new ManualClock()
+/** Takes questions and says nothing. */
+const silentAgent = (clock: ManualClock, reopen: (signal: AbortSignal) => Promise<void> = async () => undefined) => {
   const opened: string[] = []
   const refuse = (): never => assert.fail('nothing of this is asked for')
   const peer = { number: 1, agentId: other.signer.agentId, machineId: other.machine.machineId, agentPublicKey: other.signer.publicKey }
@@ -263,8 +263,15 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
     Object.assign(theirs, { other: ours })
     return ours
   }
-  const rules = new RulesClient({
-    links: { openChannel: async () => channel('first'), reopenChannel: async (_to, silent) => channel(silent ? 'silent' : 'closed') },
+  const client = new RulesClient({
+    links: {
+      openChannel: async () => channel('first'),
+      reopenChannel: async (_to, silent, signal) => {
+        const again = channel(silent ? 'silent' : 'closed')
+        await reopen(signal)
+        return again
+      },
+    },
     executor: {
       identity: { agentId: 'ab'.repeat(32), machineId: 'cd'.repeat(32), agentPublicKey: other.signer.publicKey },
       mintNonces: refuse,
@@ -275,6 +282,12 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
     clock,
     counters: new RequesterCounters(),
   })
+  return { client, peer, opened }
+}
+
+test('an agent that does not answer is asked twice, and so many are asked at once', async () => {
+  const clock = new ManualClock()
+  const { client: rules, peer, opened } = silentAgent(clock)
   const asked = Array.from({ length: MAX_QUESTIONS }, async () =>
     assert.rejects(rules.ask(peer.agentId), failsWith('timeout', /did not answer/)),
   )
@@ -288,7 +301,25 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
   }
   await Promise.all(asked)
   assert.equal(opened.length, 2 * MAX_QUESTIONS)
+  // There is room for others again, and no timer is left of one who leaves.
+  await assert.rejects(rules.ask(peer.agentId, AbortSignal.abort(new Error('left'))), /left/)
   assert.equal(clock.pending, 0)
+})
+
+test('an agent that falls silent and cannot be dialled again is not waited for without end', async () => {
+  const clock = new ManualClock()
+  const { client, peer, opened } = silentAgent(clock, async (signal) => {
+    const { promise, reject } = Promise.withResolvers<never>()
+    signal.addEventListener('abort', () => reject(signal.reason))
+    return promise
+  })
+  const asked = assert.rejects(client.ask(peer.agentId), failsWith('timeout', /did not answer/))
+  for (const ms of [RULES_ANSWER_MS, RESUME_ATTEMPT_MS]) {
+    while (clock.pending === 0) await new Promise(setImmediate)
+    await clock.advance(ms)
+  }
+  await asked
+  assert.deepEqual([opened, clock.pending], [['first', 'silent'], 0])
 })
 
 test('a caller who leaves is not waited for', async (t) => {

@@ -130,6 +130,15 @@ test('nothing to tell looks the same for a pair that is not listed, an entry tha
   assert.deepEqual(await rulesOf(aclOf(aclText([told([['uptime']])]).replace('enabled = true', 'enabled = false'))), empty)
 })
 
+test('another machine of an agent that was told is told nothing', async () => {
+  const book = bookOf(aclOf(aclText([told([['uptime']])])))
+  const listed = async (machine_id: string): Promise<number> => {
+    const rules = await book.rulesOf({ ...alice, machine_id })
+    return 'rules' in rules ? rules.rules.length : -1
+  }
+  assert.deepEqual([await listed(alice.machine_id), await listed(ELSEWHERE), await listed(alice.machine_id)], [1, 0, 1])
+})
+
 test('a sender that is not verified or not trusted is denied alike, whatever the file says', () => {
   for (const acl of [aclOf(aclText([told([['uptime']])])), aclOf(aclText([]).replace('enabled = true', 'enabled = false'))])
     for (const [principal, reason] of [
