@@ -38,7 +38,7 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
 const ROTATED = /^[.-]\d[\d.:T_-]*$/
 
 /** The file that was renamed last to such a name, as logrotate does; null: there is none. */
-const lastRotated = async (path: string): Promise<string | null> => {
+export const lastRotated = async (path: string): Promise<string | null> => {
   const [directory, own] = [dirname(path), basename(path)]
   const rotated = (await readdir(directory))
     .filter((name) => name.startsWith(own) && ROTATED.test(name.slice(own.length)))

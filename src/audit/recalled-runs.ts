@@ -1,8 +1,9 @@
-import { open } from 'node:fs/promises'
+import { open, type FileHandle } from 'node:fs/promises'
 
 import type { RecalledFacts } from '../protocol/tool-facts.ts'
 import { MAX_JOURNAL_KEYS } from '../protocol/tool-limits.ts'
 import { isMeshEvent, type ExitEvent, type JournalLine, type RefusedEvent } from './events.ts'
+import { lastRotated } from './last-line.ts'
 import { isMarked, localMarksOf } from './local-marks.ts'
 import { parseLine } from './parse-line.ts'
 import { LineReader } from './read-lines.ts'
@@ -117,14 +118,33 @@ export class RecalledRuns {
       const { dev, ino, size } = await file.stat()
       const before = this.#place
       const isSame = before !== null && before.dev === dev && before.ino === ino && before.position <= size
-      const reader = new LineReader(file, isSame ? before.position : await startOfLast(file, size, MAX_RECALLED_LINES))
-      for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
-      // A line that is being written is read whole the next time.
-      const rest = reader.rest()
-      this.#place = { dev, ino, position: reader.position - (rest === null || rest === 'too_long' ? 0 : rest.length) }
+      if (before !== null && !isSame) await this.#readRotated(before)
+      const from = isSame ? before.position : await startOfLast(file, size, MAX_RECALLED_LINES)
+      this.#place = { dev, ino, position: await this.#readFrom(file, from) }
     } finally {
       await file.close()
     }
+  }
+
+  /** What was written behind this place of a file before that was rotated away. */
+  async #readRotated({ dev, ino, position }: Place): Promise<void> {
+    const path = await lastRotated(this.#path)
+    if (path === null) return
+    const file = await open(path, 'r')
+    try {
+      const found = await file.stat()
+      if (found.dev === dev && found.ino === ino) await this.#readFrom(file, position)
+    } finally {
+      await file.close()
+    }
+  }
+
+  /** Takes the lines behind a place; answers where the last whole one ends: one that is being written is read whole the next time. */
+  async #readFrom(file: FileHandle, position: number): Promise<number> {
+    const reader = new LineReader(file, position)
+    for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
+    const rest = reader.rest()
+    return reader.position - (rest === null || rest === 'too_long' ? 0 : rest.length)
   }
 
   #take(bytes: Buffer): void {

@@ -13,7 +13,7 @@ import { ownIdentity } from '../../src/base/process-identity.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const [KEY, CALL] = ['a'.repeat(64), 'b'.repeat(64)]
+const [KEY, CALL, LAST_KEY] = ['a'.repeat(64), 'b'.repeat(64), 'c'.repeat(64)]
 const run = (request_id = newRequestId()) => ({ door: 'mcp' as const, session_id: 's_1', client_name: 'a test', request_id })
 
 const requestOf = (key: ReturnType<typeof run>, key_sha256: string | null = KEY): JournalEvent => ({
@@ -98,9 +98,13 @@ test('what others write meanwhile is read when a key is asked for: a line in pie
     asked.map((known) => known?.end.kind),
     Array.from({ length: 20 }, () => 'exit'),
   )
+  // Written after the last reading, and before the file was rotated away.
+  const last = run()
+  await appendFile(path, textOf([requestOf(last, LAST_KEY)]))
   await rename(path, `${path}.1`)
-  await writeFile(path, textOf([requestOf(other, CALL)]))
+  await writeFile(path, textOf([requestOf(other, CALL), exitOf(last)]))
   assert.deepEqual([(await runs.find(CALL))?.request_id, (await runs.find(KEY))?.end.kind], [other.request_id, 'exit'])
+  assert.equal((await runs.find(LAST_KEY))?.end.kind, 'exit')
 })
 
 test('a run goes on while it is marked by a process that lives, and by no other that has its pid', async (t) => {
