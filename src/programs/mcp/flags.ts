@@ -23,7 +23,8 @@ export type McpFlags =
       readonly mode: 'init'
       readonly directory: string
       readonly whoami: string
-      /** Null: it has a place of its own. */ readonly config: string | null
+      /** Null: it has a place of its own. */
+      readonly config: string | null
     }
 
 /** An id, or a contact's name. */

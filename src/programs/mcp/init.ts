@@ -54,8 +54,6 @@ const rootOf = (directory: string): string => {
   throw new AppError('bad_config', `--init: ${resolve(directory)} is no directory; make it, or name another`)
 }
 
-const realpathOr = (path: string): string => attempt(() => realpathSync(path)) ?? path
-
 /** The file that standard output is written to; null: it is none. */
 const outputFile = (): string | null => attempt(() => (fstatSync(1).isFile() ? readlinkSync('/proc/self/fd/1') : null))
 
@@ -84,7 +82,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   if (standsIn(path, root))
     throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
-  if (standsIn(keys, root) || standsIn(root, realpathOr(keys)))
+  if (standsIn(keys, root) || standsIn(root, keys))
     throw new AppError(
       'bad_config',
       `--init: the agent could read the keys of x0x in ${keys}; name a directory that has nothing to do with it`,

@@ -7,8 +7,8 @@ import { namesBelow } from '../../policy/local/authorize.ts'
 /** Where a path leads whose end is not made yet. */
 const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
 
-/** True when a path, which need not be there, is a directory or stands below it. `directory`: as links lead to it. */
-export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), directory) !== null
+/** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
+export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
 
 /**
  * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
