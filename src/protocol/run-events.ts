@@ -1,3 +1,4 @@
+import { count, flag, isTable, orMissing, orNull, problemOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
 import type { DenialReason, WarningKind } from './reasons.ts'
@@ -9,21 +10,20 @@ const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_LINE} b
 /** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
 
-/** What a field must be: whoever reads checks it, and the types below are made of it. */
-type Check<T> = (value: unknown) => value is T
-type Checked<F> = { -readonly [K in keyof F]: F[K] extends Check<infer T> ? T : never }
-
-const check = <T>(fits: (value: unknown) => boolean): Check<T> => fits as Check<T>
-const text = check<string>((value) => typeof value === 'string')
-const flag = check<boolean>((value) => typeof value === 'boolean')
-const inRange = (low: number, high: number): Check<number> =>
-  check((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high)
-const count = inRange(0, Number.MAX_SAFE_INTEGER)
-const orNull = <T>(fits: Check<T>): Check<T | null> => check((value) => value === null || fits(value))
-const listOf = <T>(fits: Check<T>): Check<T[]> => check((value) => Array.isArray(value) && value.every(fits))
-const id = check<string>((value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value))
+const inRange = (low: number, high: number): FieldCheck<number> => ({
+  is: (value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high,
+  what: `a number from ${low} to ${high}`,
+})
+const listOf = <T>({ is, what }: FieldCheck<T>): FieldCheck<T[]> => ({
+  is: (value) => Array.isArray(value) && value.every(is),
+  what: `a list, each ${what}`,
+})
+const id: FieldCheck<string> = { is: (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value), what: 'an id' }
 /** A kind or a reason. One that we do not know comes from a newer daemon; what is no name would be obeyed by a terminal. */
-const name = <T extends string>(): Check<T> => check((value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value))
+const name = <T extends string>(): FieldCheck<T> => ({
+  is: (value) => typeof value === 'string' && /^[a-z][a-z0-9_]{0,63}$/.test(value),
+  what: 'a name',
+})
 
 const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
 /** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
@@ -79,12 +79,12 @@ export type RunPart = OutputPart | WithoutOutput
 type Event = RawOutputJson | WithoutOutput
 
 /** What every event must have; what else it has is not looked at. */
-const EVENT_FIELDS: Record<Event['type'], Record<string, (value: unknown) => boolean>> = {
+const EVENT_FIELDS: Record<Event['type'], Record<string, FieldCheck>> = {
   started: STARTED,
   stdout: OUTPUT,
   stderr: OUTPUT,
   warning: WARNING,
-  exit: { ...OUTCOME, message: (value) => value === undefined || text(value) },
+  exit: { ...OUTCOME, message: orMissing(text) },
   error: ERROR,
 }
 
@@ -92,11 +92,11 @@ const isEventType = (type: unknown): type is Event['type'] => typeof type === 's
 
 /** Throws SyntaxError for what is no event. */
 const asEvent = (value: unknown): Event => {
-  const event = (typeof value === 'object' && value !== null ? value : {}) as Readonly<Record<string, unknown>>
+  const event: Fields = isTable(value) ? value : {}
   const { type } = event
   if (!isEventType(type)) throw new SyntaxError('a line that is no event of a run')
-  const wrong = Object.entries(EVENT_FIELDS[type]).find(([field, fits]) => !fits(event[field]))
-  if (wrong !== undefined) throw new SyntaxError(`${type} with a wrong ${wrong[0]}`)
+  const problem = problemOf(event, EVENT_FIELDS[type])
+  if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
   return event as unknown as Event
 }
 
