@@ -62,7 +62,8 @@ export class Dialler {
     for (const address of ordered) {
       if (limit.aborted) break
       try {
-        return await this.#dialOne(machineId, address, limit, { withinMs: address === mainly ? ADDRESS_DIAL_MS : othersMs, force })
+        const late = AbortSignal.timeout(address === mainly ? ADDRESS_DIAL_MS : othersMs)
+        return await this.#dialOne(machineId, address, { signal: AbortSignal.any([limit, late]), force })
       } catch (error) {
         failures.push({ address, error: errorText(error) })
       }
@@ -79,15 +80,9 @@ export class Dialler {
     return [...ordered].slice(0, MAX_DIAL_ADDRESSES)
   }
 
-  async #dialOne(
-    machineId: MachineId,
-    address: string,
-    limit: AbortSignal,
-    how: { readonly withinMs: number; readonly force: boolean },
-  ): Promise<Connection> {
+  async #dialOne(machineId: MachineId, address: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     if (parseAddress(address)?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    const signal = AbortSignal.any([limit, AbortSignal.timeout(how.withinMs)])
-    const connection = await this.#components.dial(multiaddr(address), { signal, force: how.force })
+    const connection = await this.#components.dial(multiaddr(address), options)
     if (machineIdOf(connection.remotePeer) !== machineId) {
       connection.abort(new AppError('peer_rejected', 'another machine answers there'))
       throw new AppError('peer_rejected', 'another machine answers there')
