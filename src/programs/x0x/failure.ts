@@ -1,8 +1,8 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { CliIo } from './context.ts'
-import { shownLine, visibleJson } from '../../base/visible-text.ts'
+import { visibleJson } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
-import { write } from './print.ts'
+import { problemText, write } from './print.ts'
 
 /** A command line that makes no sense: exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>
@@ -86,13 +86,12 @@ const nextLines = (error: AppError): string[] => {
   }
 }
 
-/** One line that says what happened, then what to do next. */
+/** What happened, then what to do next. */
 const failureLines = (error: unknown): string[] => {
   // The message for programs names every address as well.
   const listed = isAppError(error) && triedLines(error).length > 0
-  const [first = '', ...rest] = listed ? [ERROR_TABLE[error.code].text] : errorText(error).split('\n')
-  const next = isAppError(error) ? nextLines(error) : []
-  return [`x0x: ${shownLine(first)}`, ...[...rest, ...next].map((line) => `     ${shownLine(line)}`)]
+  const said = listed ? [ERROR_TABLE[error.code].text] : errorText(error).split('\n')
+  return isAppError(error) ? [...said, ...nextLines(error)] : said
 }
 
 const exitStatusOf = (error: unknown): number => (isAppError(error) ? ERROR_TABLE[error.code].exit : ERROR_TABLE.internal.exit)
@@ -107,7 +106,7 @@ const failureJson = (error: unknown): object => ({
 /** Tells people on stderr and, with `--json`, programs on stdout. */
 export const reportFailure = async (io: Pick<CliIo, 'stdout' | 'stderr'>, json: boolean, error: unknown): Promise<void> => {
   if (json) await write(io.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
-  await write(io.stderr, `${failureLines(error).join('\n')}\n`)
+  await write(io.stderr, problemText(failureLines(error)))
 }
 
 /** Does one piece of work and answers the exit status, also of its failure. */

@@ -6,7 +6,7 @@ import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { counted, printJson, printLine, printTable, write } from '../print.ts'
+import { counted, printJson, printLine, printTable, problemText, write } from '../print.ts'
 
 type Own = NonNullable<RunFacts['own']>
 
@@ -24,7 +24,7 @@ const ownOf = async (context: CliContext): Promise<Own | null> => context.api.js
 
 const printDenial = async (context: CliContext, agent: string, reason: NonNullable<RulesJson['denial_reason']>): Promise<void> => {
   const lines = denialLines(reason, { agent, argv: [], timed: false, own: await ownOf(context) })
-  await write(context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
+  await write(context.stderr, problemText(lines))
 }
 
 const printNothing = async (context: CliContext, agent: string): Promise<void> => {

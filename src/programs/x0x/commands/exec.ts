@@ -12,10 +12,9 @@ import { reportFailure, usageError } from '../failure.ts'
 import { runProver, type RunProver } from '../../../local-api/operator.ts'
 import { exitOfSignal } from '../../../supervision/program-exit.ts'
 import { EXIT_NOT_RUN, outcomeLines, statusOf, type ExitEvent, type RunFacts } from '../outcome.ts'
-import { write } from '../print.ts'
+import { problemText, write } from '../print.ts'
 import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 
 export interface ExecOptions {
   readonly agent: string
@@ -189,9 +188,7 @@ class ExecCommand {
   async #end(event: ExitEvent): Promise<number> {
     await this.#output.exit(event)
     const lines = outcomeLines(event, await this.#facts(event))
-    if (!this.#context.json) {
-      await write(this.#context.stderr, lines.map((line, i) => `${i === 0 ? 'x0x: ' : '     '}${shownLine(line)}\n`).join(''))
-    }
+    if (!this.#context.json) await write(this.#context.stderr, problemText(lines))
     return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 
