@@ -13,7 +13,8 @@ if (program !== undefined) {
   void import(program)
 } else if (process.argv[2] === 'console') {
   const { rexecWords } = require('./console-words.cjs')
-  process.argv.splice(2, Infinity, ...rexecWords(process.argv.slice(3)))
+  // Its path as well: a unit that it writes names the program that knows these words.
+  process.argv.splice(1, Infinity, join(__dirname, 'rexec.cjs'), ...rexecWords(process.argv.slice(3)))
   void import('./rexec.cjs')
 } else if (existsSync(bundle)) {
   require(bundle)

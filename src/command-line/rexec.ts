@@ -15,7 +15,12 @@ export const REXEC: CommandSpec = {
   hint: 'the command stands behind two dashes, such as: -- ls -l',
   options: [
     { flags: '-s, --start-host', text: 'be the host: run what agents send, show it, keep it; Ctrl-C ends it', conflicts: MODES },
-    { flags: '--silent', text: 'with --start-host: show no commands', goesWith: ['start-host'] },
+    {
+      flags: '--silent',
+      text: 'with --start-host: show no commands',
+      conflicts: ['plain', 'watch-journal'],
+      goesWith: ['start-host'],
+    },
     { flags: '--plain', text: 'with --start-host: lines only, nothing is drawn anew: for a screen reader', goesWith: ['start-host'] },
     {
       flags: '--watch-journal <file>',

@@ -36,6 +36,8 @@ test('--install writes it where the user has units, and says how it is started',
   const text = await readFile(path, 'utf8')
   assert.match(text, /^ExecStart=".*" ".*\/deploy\/bin\/rexec\.cjs" "--start-host" "--silent"$/m)
   assert.equal((await stat(path)).mode & 0o777, 0o644)
+  const byOtherName = await place.begin(['console', 'install'], { program: 'x0x' }).ended
+  assert.deepEqual([byOtherName.status, await readFile(path, 'utf8')], [0, text], 'its words are those of rexec')
   const elsewhere = await place.rexec(['--install'], { env: { XDG_CONFIG_HOME: join(place.dir, 'config') } })
   assert.match(elsewhere.stdout, new RegExp(`^written: ${join(place.dir, 'config')}/systemd/user/rexec\\.service$`, 'm'))
 })
