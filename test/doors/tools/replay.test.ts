@@ -11,6 +11,7 @@ import { Replay, type Difference } from '../../../src/doors/tools/replay.ts'
 import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
+import { MAX_ENDED, MAX_UNDER_WAY } from '../../../src/doors/tools/tool-runs.ts'
 import type { LocalOutcome, LocalRun } from '../../../src/executor/port/local-executor.ts'
 import { MAX_KEYS } from '../../../src/protocol/tool-limits.ts'
 import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
@@ -214,6 +215,17 @@ test('of more runs than a server can be asked about the oldest are left out of t
   for (const run of [runs[0], runs[1], runs.at(-1)]) run?.result(VIEW)
   const { replay, difference } = await replayOf(linesOf(lines.join('')))
   assert.deepEqual([difference, replay.runs, replay.results, replay.unchecked, replay.interrupted], [null, runs.length, 2, 1, 0])
+})
+
+test('a record of more runs under way than a server has is refused', async () => {
+  const [record, request] = linesOf(await recordOf())
+  const of = (count: number): RecordLine[] => [
+    record!,
+    ...Array.from({ length: count }, (_item, n) => ({ ...request!, run: `run_${n}` }) as RecordLine),
+  ]
+  const most = MAX_UNDER_WAY + MAX_ENDED
+  assert.equal((await replayOf(of(most))).replay.runs, most)
+  await assert.rejects(replayOf(of(most + 1)), { code: 'bad_request', message: /more runs are under way/ })
 })
 
 test('a change of what happened changes what follows from it', async () => {
