@@ -11,13 +11,16 @@ export const MCP: CommandSpec = {
     { flags: '--config <file>', text: 'configuration file, as of rexd', default: DEFAULT_REXD_CONFIG },
     { flags: '--init <dir>', text: 'write a first configuration: files below this directory, and no shell', conflicts: ['check'] },
     { flags: '--check', text: 'check the configuration, serve nothing' },
-    { flags: '--json', text: 'with --check: one JSON object', goesWith: ['check'] },
+    { flags: '--json', text: 'with --check, --kept: one JSON object', goesWith: ['check', 'kept'] },
     { flags: '--answer-within-ms <ms>', text: "a call is answered by then, whatever its command does (default: the file's, else 45000)" },
     { flags: '--record <file>', text: 'make this file and write into it what happens to every run, output too, for x0x replay' },
     {
       flags: '--rules <agent>',
       text: 'in place of the tools that take a command: one for each command that this agent of the mesh allows us, as it tells them',
     },
+    { flags: '--kept', text: 'list the commands of this name that stay when their session ends', conflicts: ['check', 'init'] },
+    { flags: '--end-kept', text: 'end all of them', conflicts: ['check', 'init', 'kept'] },
+    { flags: '--keep', text: 'hold them: servers start this by themselves', conflicts: ['check', 'init', 'kept', 'end-kept'] },
     VERSION_OPTION,
   ],
   examples: [
@@ -26,11 +29,13 @@ export const MCP: CommandSpec = {
     'x0x mcp --whoami reviewer                          with /etc/rexd/config.toml',
     "x0x mcp --whoami reviewer --config ~/agent.toml    with a configuration of one's own",
     'x0x mcp --whoami reviewer --rules bob              a tool for each command that bob allows (x0x acl mine bob)',
+    'x0x mcp --whoami reviewer --kept                   what goes on although its session has ended; --end-kept ends it',
     'X0X_DATA_DIR=~/.x0x-lab x0x mcp --whoami reviewer  targets by the daemon of this data directory',
   ],
   notes: [
     '',
     'A runtime of agents starts it; its configuration names this command line. It ends with its standard input, and with it all',
-    'that it started. It runs what the configuration allows, as the user who starts it. See docs/mcp.md.',
+    'that it started, but for what the configuration lets stay (security.allow_detach). It runs what the configuration allows, as',
+    'the user who starts it. See docs/mcp.md.',
   ],
 }

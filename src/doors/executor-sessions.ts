@@ -1,6 +1,7 @@
 import { Turnstile } from '../base/turnstile.ts'
 import type { LocalExecutor, SessionOpening } from '../executor/port/local-executor.ts'
 import type { SessionGrant } from '../protocol/rexd-answers.ts'
+import type { LimitName } from '../protocol/rexd-names.ts'
 
 export interface ExecutorSessionsComponents {
   readonly executor: Pick<LocalExecutor, 'open' | 'close'>
@@ -11,6 +12,8 @@ export interface ExecutorSessionsInit {
   readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target'>
   /** Sessions that are kept while nobody uses them, beside that of null. */
   readonly maxIdle: number
+  /** How many programs run at once in each. Default: `max_processes_per_session`. */
+  readonly limit?: Extract<LimitName, 'max_processes_per_session' | 'max_detached_processes'>
 }
 
 /** A session of the executor, with everything that its configuration grants. */
@@ -69,9 +72,10 @@ export class ExecutorSessions {
   }
 
   async #open(key: string | null): Promise<ExecutorSession> {
+    const { opening, limit = 'max_processes_per_session' } = this.#init
     const all = { roots: null, capabilities: null, limits: {} }
-    const { session: id, grant } = await this.#executor.open({ ...all, ...this.#init.opening(key) })
-    return { id, grant, turns: new Turnstile({ limit: grant.limits.max_processes_per_session }) }
+    const { session: id, grant } = await this.#executor.open({ ...all, ...opening(key) })
+    return { id, grant, turns: new Turnstile({ limit: grant.limits[limit] }) }
   }
 
   #closeIdle(): void {

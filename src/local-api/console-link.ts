@@ -1,15 +1,14 @@
-import { connect, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 
-import { consoleSockets, foreignSocket, squatted } from '../base/console-socket.ts'
+import { consoleSockets, squatted } from '../base/console-socket.ts'
 import type { Environment } from '../base/environment.ts'
 import { AppError } from '../base/errors.ts'
 import { consoleLine } from '../protocol/console.ts'
 import { linesOf } from '../protocol/lines.ts'
+import { dialOwn } from './own-socket.ts'
 
 /** One line of a host: an output of the largest size, each of its characters escaped, and what stands around it. */
 const MAX_HOST_LINE = 8 * 1024 * 1024
-/** How long a connection may take to be made. */
-const CONNECT_MS = 5_000
 
 /** A connection to the console of this user. */
 export class ConsoleLink {
@@ -54,42 +53,12 @@ export class ConsoleLink {
   }
 }
 
-const dial = async (path: string): Promise<Socket | null> =>
-  new Promise((resolve, reject) => {
-    const socket = connect(path)
-    const late = setTimeout(() => socket.destroy(new AppError('timeout', `${path}: the host does not take connections`)), CONNECT_MS)
-    socket.once('connect', () => {
-      clearTimeout(late)
-      resolve(socket)
-    })
-    socket.once('error', (error: NodeJS.ErrnoException) => {
-      clearTimeout(late)
-      if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolve(null)
-      else reject(error)
-    })
-  })
-
-/** Connects where a path leads to the console of this user; null: nobody listens there. Throws `conflict` where somebody else may. */
-const dialOwn = async (path: string, uid: number): Promise<Socket | null> => {
-  const before = foreignSocket(path, uid)
-  if (before === undefined) return null
-  if (before !== null) throw squatted(before)
-  const socket = await dial(path)
-  if (socket === null) return null
-  // Ours may have been gone, and another's there, when we connected.
-  const after = foreignSocket(path, uid)
-  if (after === null) return socket
-  socket.destroy()
-  if (after === undefined) return null
-  throw squatted(after)
-}
-
 /** Connects to the console of this user; null: there is none. Throws `conflict` for a socket that another user has put there. */
 export const openConsole = async (env: Environment): Promise<ConsoleLink | null> => {
   const uid = process.geteuid?.() ?? 0
   const { own, shared } = consoleSockets(env, uid)
   for (const path of [own, shared]) {
-    const socket = path === null ? null : await dialOwn(path, uid)
+    const socket = path === null ? null : await dialOwn(path, squatted)
     if (socket !== null) return new ConsoleLink({ socket })
   }
   return null

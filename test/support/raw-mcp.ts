@@ -19,20 +19,28 @@ interface Answer {
   }
 }
 
+export interface RawOptions {
+  readonly whoami?: string
+  readonly env?: Readonly<Record<string, string>>
+  /** In a process group of its own. */
+  readonly detached?: boolean
+}
+
 /** `x0x mcp`, spoken to line by line by whoever keeps no rule. */
 export class RawServer {
   readonly child: ChildProcess
   readonly answers: Answer[] = []
   #rest = ''
 
-  constructor({ config }: McpPlace) {
-    this.child = spawn(process.execPath, [X0X, 'mcp', '--whoami', 'hostile', '--config', config], { stdio: ['pipe', 'pipe', 'ignore'] })
+  constructor({ config }: McpPlace, { whoami = 'hostile', env = {}, detached = false }: RawOptions = {}) {
+    const args = [X0X, 'mcp', '--whoami', whoami, '--config', config]
+    this.child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, ...env }, detached })
     // What is still on its way when it ends is lost.
     this.child.stdin?.on('error', () => undefined)
   }
 
-  static async start(t: TestContext, place: McpPlace): Promise<RawServer> {
-    const server = new RawServer(place)
+  static async start(t: TestContext, place: McpPlace, options: RawOptions = {}): Promise<RawServer> {
+    const server = new RawServer(place, options)
     const { child } = server
     t.after(async () => {
       child.kill('SIGKILL')

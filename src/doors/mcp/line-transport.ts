@@ -80,6 +80,11 @@ export class LineTransport implements Transport {
     return this.#ended.promise
   }
 
+  /** Nothing is told or heard any more. */
+  get closed(): boolean {
+    return this.#closed
+  }
+
   async start(): Promise<void> {
     const gone = (): void => void this.close()
     this.#output.on('error', gone).on('close', gone)

@@ -2,7 +2,7 @@ import { McpServer, type CallToolResult, type RegisteredTool, type ServerContext
 
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
-import type { ToolAnswer } from '../tools/tool-result.ts'
+import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import { framed } from '../tools/untrusted-frame.ts'
 import type { Tool, ToolCall, ToolContext } from './tool.ts'
 import type { ToolSource } from './tool-source.ts'
@@ -36,11 +36,11 @@ export const callOf = ({ mcpReq }: ServerContext): ToolCall => {
   }
 }
 
-const resultOf = ({ result, isError, foreign }: ToolAnswer): CallToolResult => ({
-  content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }],
-  structuredContent: { ...result },
-  isError,
-})
+const resultOf = (answer: ToolAnswer | PassedAnswer): CallToolResult => {
+  if ('passed' in answer) return answer.passed as CallToolResult
+  const { result, isError, foreign } = answer
+  return { content: [{ type: 'text', text: framed(JSON.stringify(result), foreign) }], structuredContent: { ...result }, isError }
+}
 
 /** A call that makes no sense, or is one too many. Anything else is a mistake of ours, which the library answers. */
 export const refusalOf = (error: unknown): CallToolResult => {

@@ -112,9 +112,9 @@ export const execKill: Tool = tool({
   },
 })
 
-const listed = (run: ToolRun, waitingBefore: number | null) => {
+const listed = (run: ToolRun, { waitingBefore, stays }: { readonly waitingBefore: number | null; readonly stays: boolean }) => {
   const { operation, command, args, target } = run.request
-  const { exit_code, signal } = run.result({ stdout: 0, stderr: 0 })
+  const { exit_code, signal, timeout_ms } = run.result({ stdout: 0, stderr: 0 })
   const { stdout, stderr } = run.text
   const line = shellWords([command, ...args])
   return {
@@ -129,6 +129,8 @@ const listed = (run: ToolRun, waitingBefore: number | null) => {
     stdout_bytes: stdout.kept.total,
     stderr_bytes: stderr.kept.total,
     started_at: run.startedAt,
+    timeout_ms,
+    stays,
   }
 }
 
@@ -152,6 +154,8 @@ export const execList: Tool = tool({
         stdout_bytes: z.int(),
         stderr_bytes: z.int(),
         started_at: z.string().nullable(),
+        timeout_ms: z.int().nullable().describe('the time that counts; null: it has not begun, or its target does not say'),
+        stays: z.boolean().describe('it goes on when this session ends'),
       }),
     ),
     not_listed: z.int().describe('how many older ones there are'),
@@ -160,7 +164,7 @@ export const execList: Tool = tool({
   call: async (_input, { runs }) => {
     return () => {
       const all = runs.all.toReversed()
-      const shown = all.slice(0, MAX_LISTED_RUNS).map((run) => listed(run, runs.waitingBefore(run)))
+      const shown = all.slice(0, MAX_LISTED_RUNS).map((run) => listed(run, { waitingBefore: runs.waitingBefore(run), stays: runs.stay }))
       return { result: { runs: shown, not_listed: all.length - shown.length }, isError: false, foreign: [] }
     }
   },

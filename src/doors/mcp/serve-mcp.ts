@@ -13,6 +13,7 @@ import type { RunRecorder } from '../tools/run-recorder.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
 import { LineTransport } from './line-transport.ts'
 import { mcpServer, type McpOffer } from './mcp-server.ts'
+import type { ToolContext } from './tool.ts'
 
 /** Sessions of targets that are kept while nobody uses them. */
 const MAX_IDLE_TARGETS = 4
@@ -32,6 +33,26 @@ export interface ServeMcpInit {
   readonly offer: McpOffer
   /** Hears what happens to runs; null: nobody records them. */
   readonly recorder: RunRecorder | null
+  /** Called when no more is asked. */
+  readonly onEnding?: () => void
+}
+
+/** What serves one client. */
+export interface ServeToolsComponents extends Pick<ToolContext, 'executor' | 'runs' | 'sessions' | 'clock' | 'answerWithinMs'> {
+  readonly transport: LineTransport
+  readonly log: Logger
+}
+
+/** Serves tools on a transport; the answer ends that. */
+export const serveTools = ({ transport, log, ...context }: ServeToolsComponents, offer: McpOffer): (() => Promise<void>) => {
+  const answering = transport.answering.bind(transport)
+  const working = async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work)
+  const isGone = (): boolean => transport.closed
+  const handle = serveStdio(() => mcpServer({ ...context, isGone, answering, working }, offer), {
+    transport,
+    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
+  })
+  return async () => handle.close()
 }
 
 /**
@@ -44,19 +65,15 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
   const sessions = new ExecutorSessions({ executor }, { opening: (target) => ({ ...init.caller, target }), maxIdle: MAX_IDLE_TARGETS })
   const ready = (one: AbortSignal): Promise<void> => transport.room(one)
   const runs = new ToolRuns({ executor, sessions, clock }, { caller: init.caller.client_name, ready, recorder: init.recorder })
-  const answering = transport.answering.bind(transport)
-  const working = async <T>(id: string | number, work: () => Promise<T>): Promise<T> => transport.working(id, work)
   const { answerWithinMs, offer } = init
-  const handle = serveStdio(() => mcpServer({ executor, runs, sessions, clock, answerWithinMs, answering, working }, offer), {
-    transport,
-    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
-  })
+  const end = serveTools({ transport, executor, runs, sessions, clock, answerWithinMs, log }, offer)
   try {
     await Promise.race([transport.ended, aborted(signal)])
   } finally {
     // By which every call that waits for a command has its answer.
+    init.onEnding?.()
     await runs.close()
     if (!signal.aborted) await Promise.race([within(clock, LAST_ANSWERS_MS, transport.settled()), aborted(signal)])
-    await handle.close()
+    await end()
   }
 }

@@ -5,7 +5,7 @@ import type { ToolAnnotations } from '@modelcontextprotocol/server'
 import type { Clock } from '../../base/clock.ts'
 import type { LocalExecutor } from '../../executor/port/local-executor.ts'
 import { checkWith } from '../check-with.ts'
-import type { ToolAnswer } from '../tools/tool-result.ts'
+import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 
@@ -17,6 +17,8 @@ export interface ToolContext {
   readonly clock: Clock
   /** A call is answered by then. */
   readonly answerWithinMs: number
+  /** The caller is gone, and has cancelled nothing. */
+  isGone(): boolean
 }
 
 /** One call of a tool, as its caller may still influence it and hear of it. */
@@ -28,7 +30,7 @@ export interface ToolCall {
 }
 
 /** Makes an answer, once its reader takes what there is: many that wait hold no answer. */
-export type Answer = () => ToolAnswer | Promise<ToolAnswer>
+export type Answer = () => ToolAnswer | PassedAnswer | Promise<ToolAnswer>
 
 /** A tool: all that is told of it, and what it does. */
 export interface ToolSpec<I> {

@@ -4,17 +4,17 @@ import type { ToolRun } from '../tools/tool-run.ts'
 import type { ToolCall, ToolContext } from './tool.ts'
 
 export interface WaitOptions {
-  readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs'>
+  readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs' | 'isGone'>
   readonly call: ToolCall
   /** Null: as long as the server lets a call wait. */
   readonly withinMs: number | null
-  /** Who cancels the call ends the run, unless another call waits for it that would. */
+  /** Who cancels the call ends the run, unless another call waits for it that would. Who is gone leaves it. */
   readonly cancels: boolean
 }
 
 /** Waits until the run has ended, until the call is to be answered, or until it is cancelled; meanwhile tells its progress. */
 export const waitFor = async (run: ToolRun, { context, call, withinMs, cancels }: WaitOptions): Promise<void> => {
-  const { clock, answerWithinMs, runs } = context
+  const { clock, answerWithinMs, runs, isGone } = context
   const begin = clock.monotonic()
   const due = begin + Math.min(withinMs ?? answerWithinMs, answerWithinMs)
   const ended = new Waiters()
@@ -25,7 +25,7 @@ export const waitFor = async (run: ToolRun, { context, call, withinMs, cancels }
     await ended.wait({ clock, timeoutMs: Math.min(due - now, PROGRESS_MS), signal: call.signal })
   }
   if (cancels) run.owners -= 1
-  if (cancels && call.signal.aborted && run.owners === 0) run.cancel()
+  if (cancels && call.signal.aborted && run.owners === 0 && !isGone()) run.cancel()
 }
 
 const progressOf = (run: ToolRun, before: number | null): string => {

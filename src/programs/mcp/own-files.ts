@@ -3,6 +3,7 @@ import { basename, dirname, join } from 'node:path'
 
 import type { RexdConfig } from '../../config/rexd-config.ts'
 import { namesBelow } from '../../policy/local/authorize.ts'
+import { keepersDirectory } from './keeper-place.ts'
 
 /** Where a path leads whose end is not made yet. */
 const leadsTo = (path: string): string => (existsSync(path) ? realpathSync(path) : join(leadsTo(dirname(path)), basename(path)))
@@ -20,7 +21,7 @@ export const writableRules = (
 ): string[] => {
   const { roots, granted } = policy
   if (!granted.has('fs.write')) return []
-  return [path, audit_path, record].flatMap((file) => {
+  return [path, audit_path, record, granted.has('exec.detach') ? keepersDirectory() : null].flatMap((file) => {
     if (file === null) return []
     const root = roots.find(({ real }) => standsIn(file, real))
     return root === undefined

@@ -8,16 +8,14 @@ import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/serve-mcp.ts'
 import { LineRecorder } from '../../doors/tools/run-recorder.ts'
 import { filesProblem } from '../../fs/held.ts'
-import { CAPABILITY_GROUPS, CAPABILITY_NAMES, type Capability } from '../../protocol/rexd-names.ts'
+import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
-import { plainOffer, ruleOffer } from './offer.ts'
+import { keeperLink } from './keeper-place.ts'
+import { FOR_TOOLS, plainOffer, ruleOffer } from './offer.ts'
 import { writableRules } from './own-files.ts'
 import { RecordFile } from './record-file.ts'
-
-/** What tools can carry: nothing outlives them, and none has a terminal. */
-const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
 
 /** Without files where the system has no way to hold a directory. */
 const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> =>
@@ -32,8 +30,11 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
   const log = createLogger({ name: 'x0x-mcp', level: config.log_level })
   for (const warning of warnings) log.warn(warning)
   const ending = new AbortController()
+  const keeper = config.policy.granted.has('exec.detach') ? keeperLink({ config: config.path, whoami }) : null
   const offer =
-    rules === null ? plainOffer(grantedHere(config.policy.granted)) : await ruleOffer(rules, config, { env, log, ended: ending.signal })
+    rules === null
+      ? plainOffer(grantedHere(config.policy.granted), keeper)
+      : await ruleOffer(rules, config, { env, log, ended: ending.signal })
   const record = path === null ? null : await RecordFile.create(path, log)
   const recorder = record && new LineRecorder({ clock: systemClock, write: (line) => record.write(line) }, { whoami })
   const stop = stopConditions(log, { untilEof: false })
@@ -42,7 +43,7 @@ export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: En
     const components = { input: process.stdin, output: process.stdout, executor: local.executor, clock: systemClock, log }
     const caller = { door: 'mcp' as const, client_name: whoami, available: FOR_TOOLS }
     const answerWithin = answerWithinMs ?? config.answer_within_ms
-    await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder }, stop.signal)
+    await serveMcp(components, { caller, answerWithinMs: answerWithin, offer, recorder, onEnding: () => keeper?.close() }, stop.signal)
   } finally {
     ending.abort()
     logStopFailures(log, await local.stop())
