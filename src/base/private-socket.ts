@@ -1,4 +1,4 @@
-import { chmod, mkdir, stat } from 'node:fs/promises'
+import { mkdir, stat } from 'node:fs/promises'
 import type { ListenOptions, Server } from 'node:net'
 import { dirname } from 'node:path'
 
@@ -13,6 +13,8 @@ export type ListenAddress =
   | { readonly kind: 'unix'; readonly path: string }
 
 const ONLY_US = 0o700
+/** A mask by which a socket is made 0600. */
+const NOBODY_ELSE = 0o177
 
 /**
  * What lets other users connect, by entering the socket's directory, or replace the socket, by writing to it or a
@@ -65,9 +67,13 @@ export const listenAt = async (server: Server, where: ListenAddress | { readonly
   const refused = (error: NodeJS.ErrnoException): void =>
     reject(error.code === 'EADDRINUSE' ? new AppError('conflict', inUse, { cause: error }) : error)
   server.once('error', refused)
-  server.listen(optionsOf(where), resolve)
+  const before = path === null ? null : process.umask(NOBODY_ELSE)
+  try {
+    // The system makes the socket in this very call, with this mask, so that nobody ever sees it with another mode.
+    server.listen(optionsOf(where), resolve)
+  } finally {
+    if (before !== null) process.umask(before)
+  }
   await promise
   server.off('error', refused)
-  // Any mode is safe for the socket itself: only we may enter its directory.
-  if (path !== null) await chmod(path, 0o600)
 }
