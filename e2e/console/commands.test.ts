@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { mkdir, open, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { ConsolePlace, RawClient } from '../../test/support/console-place.ts'
+import { entry, transcriptOf } from '../../test/support/transcripts.ts'
 import { commandSize } from '../../src/protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../src/protocol/local-limits.ts'
 import { terminalProblem } from '../../src/process/native-pty.ts'
@@ -219,4 +220,31 @@ test('--list, --print and --follow read what the host writes', OPTIONS, async (t
   assert.equal((await following.ended).status, 0)
   const escape = await place.rexec(['--print', '../../etc/passwd'])
   assert.deepEqual([escape.status, escape.stdout], [2, ''])
+})
+
+test('a client whose output is lost says so and fails, and 141 where its reader has left', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  await place.host()
+  const name = '2020-01-01-00:00:00'
+  const entries = Array.from({ length: 40 }, () => entry({ output: 'x'.repeat(100_000) }))
+  await transcriptOf(join(place.dir, 'home', '.rexec'), name, entries)
+  const whole = await place.rexec(['--print', name])
+  assert.deepEqual([whole.status, whole.stderr], [0, ''])
+  const run = (...argv: string[]) => ['--whoami', 'Codex', '--dir', '/', '--', ...argv]
+  for (const [words, status] of [
+    [run('echo', 'lost'), 1],
+    [run('sh', '-c', 'echo lost; exit 7'), 7],
+    [['--print', name], 1],
+    [['--list'], 1],
+  ] as const) {
+    const stdout = await open('/dev/full', 'w')
+    const { child, ended } = place.begin(words, { stdout: stdout.fd })
+    child.stdin?.end()
+    const end = await ended
+    await stdout.close()
+    assert.deepEqual([end.status, end.stderr.startsWith('rexec: the output could not be written: ENOSPC')], [status, true], words.join(' '))
+  }
+  const left = place.begin(['--print', name])
+  left.child.stdout?.destroy()
+  assert.deepEqual([(await left.ended).status, left.stderr], [141, ''])
 })

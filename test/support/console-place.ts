@@ -110,14 +110,22 @@ export class ConsolePlace {
     return place
   }
 
-  /** A program with these words; `program`: `x0x` in place of `rexec`. */
+  /** A program with these words; `program`: `x0x` in place of `rexec`; `stdout`: a descriptor of ours in place of what is watched. */
   begin(
     words: readonly string[],
-    { env = {}, program = 'rexec' }: { env?: Record<string, string>; program?: 'rexec' | 'x0x' } = {},
+    {
+      env = {},
+      program = 'rexec',
+      stdout = 'pipe',
+    }: { env?: Record<string, string>; program?: 'rexec' | 'x0x'; stdout?: 'pipe' | number } = {},
   ): Watched {
     const file = program === 'rexec' ? PROGRAM : X0X
-    const child = spawn(process.execPath, [file, ...words], { env: { ...this.env, ...env }, cwd: this.dir })
-    child.stdin.on('error', () => undefined)
+    const child = spawn(process.execPath, [file, ...words], {
+      env: { ...this.env, ...env },
+      cwd: this.dir,
+      stdio: ['pipe', stdout, 'pipe'],
+    })
+    child.stdin?.on('error', () => undefined)
     const watched = new Watched(child)
     this.#children.push(watched)
     return watched

@@ -3,7 +3,8 @@ import { entryText, pageOf, type Page } from '../../doors/console/entry-text.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { parseEntry, type TranscriptEntry } from '../../protocol/transcript-entry.ts'
 import { noHost, tell } from './tell.ts'
-import { printUntilEnded } from './until-ended.ts'
+import { onStopSignal } from '../../supervision/program-exit.ts'
+import { untilEnded, write } from '../../supervision/program-output.ts'
 
 /** Loaded where colours are wanted: it holds a terminal. */
 const coloured = async (entry: TranscriptEntry, page: Page): Promise<AsyncGenerator<string>> =>
@@ -26,7 +27,7 @@ export const attach = async (env: Environment, { colour }: { readonly colour: bo
   if (link === null) return noHost()
   const page = pageOf(process.stdout, env, colour)
   link.send({ action: 'attach', ansi: page.look.colour })
-  await printUntilEnded((signal) => entries(link, page, signal))
-  link.close()
-  return 0
+  return untilEnded({ stdout: process.stdout, onSignal: onStopSignal }, async (signal) => {
+    for await (const text of entries(link, page, signal)) if (!(await write(process.stdout, text))) break
+  }).finally(() => link.close())
 }

@@ -1,7 +1,8 @@
 import { consoleSockets, foreignSocket, onlyOwn } from '../../base/console-socket.ts'
 import type { Environment } from '../../base/environment.ts'
 import { openConsole } from '../../local-api/console-link.ts'
-import { EXIT_NO_HOST, tell, write } from './tell.ts'
+import { write } from '../../supervision/program-output.ts'
+import { EXIT_NO_HOST, tell } from './tell.ts'
 
 /** Prints whether a host listens; one that takes a connection runs, whether it knows a ping or not. */
 export const checkHost = async (env: Environment): Promise<number> => {
@@ -10,6 +11,6 @@ export const checkHost = async (env: Environment): Promise<number> => {
   const { shared } = consoleSockets(env, process.geteuid?.() ?? 0)
   const taken = shared === null ? null : foreignSocket(shared, process.geteuid?.() ?? 0)
   if (link !== null && typeof taken === 'string') tell(`rexec: ${onlyOwn(taken)}`)
-  await write(link === null ? 'HOST NOT FOUND\n' : 'HOST RUNNING\n')
+  await write(process.stdout, link === null ? 'HOST NOT FOUND\n' : 'HOST RUNNING\n')
   return link === null ? EXIT_NO_HOST : 0
 }

@@ -6,7 +6,7 @@ import type { Environment } from '../../base/environment.ts'
 import { AppError } from '../../base/errors.ts'
 import { isVisible } from '../../base/visible-text.ts'
 import { configHome } from '../../local-api/paths.ts'
-import { write } from './tell.ts'
+import { write } from '../../supervision/program-output.ts'
 
 /** One word of a command in a unit (systemd.service(5), systemd.syntax(7)). Throws `bad_config` for what no line can hold. */
 const unitWord = (word: string): string => {
@@ -38,6 +38,7 @@ export const installUnit = async (env: Environment): Promise<number> => {
   await mkdir(dirname(path), { recursive: true })
   await writeFileAtomic(path, text, 0o644)
   await write(
+    process.stdout,
     `written: ${path}\nstart it with: systemctl --user daemon-reload && systemctl --user enable --now rexec\nwatch it with: rexec --attach\n`,
   )
   return 0

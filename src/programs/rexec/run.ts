@@ -4,8 +4,9 @@ import { replyOn } from '../../local-api/console-caller.ts'
 import { openConsole, type ConsoleLink } from '../../local-api/console-link.ts'
 import { MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, type ConsoleReply } from '../../protocol/console.ts'
 import { exitOfSignal, onStopSignal } from '../../supervision/program-exit.ts'
+import { write } from '../../supervision/program-output.ts'
 import type { RunFlags } from './run-flags.ts'
-import { EXIT_NO_HOST, noHost, tell, write } from './tell.ts'
+import { EXIT_NO_HOST, noHost, tell } from './tell.ts'
 
 /** How long an aborted command's reply is waited for: its grace, and as much again. */
 const ABORT_MS = 2_000
@@ -28,7 +29,7 @@ const readInput = async (): Promise<string> => {
 
 const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Promise<number> => {
   const { exit, output, error, message } = reply
-  await write(output)
+  await write(process.stdout, output)
   if (error === 'not_found') tell(`${argv0}: not found`)
   else if (error === 'timeout') tell(`rexec: ended after ${timeout} s (--timeout)`)
   else if (error === 'aborted') tell('rexec: aborted')

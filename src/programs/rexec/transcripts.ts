@@ -7,14 +7,15 @@ import type { CommandLine } from '../../command-line/parse.ts'
 import { REXEC } from '../../command-line/rexec.ts'
 import type { Environment } from '../../base/environment.ts'
 import { pageOf, transcriptLineText } from '../../doors/console/entry-text.ts'
-import { write } from './tell.ts'
-import { printUntilEnded } from './until-ended.ts'
+import { untilEnded, write } from '../../supervision/program-output.ts'
+import { onStopSignal } from '../../supervision/program-exit.ts'
 
 /** `--list [N]`: newest first. */
 export const printList = async (line: CommandLine): Promise<number> => {
   const count = line.value('list') ?? ''
   if (!/^[0-9]{1,6}$/.test(count)) throw badFlags(`--list: ${JSON.stringify(count)} is no count`, REXEC.name)
-  for (const { name, commands } of await listTranscripts(transcriptsDir(), Number(count))) await write(`${name} commands=${commands}\n`)
+  for (const { name, commands } of await listTranscripts(transcriptsDir(), Number(count)))
+    await write(process.stdout, `${name} commands=${commands}\n`)
   return 0
 }
 
@@ -24,9 +25,8 @@ export const printTranscript = async (line: CommandLine, env: Environment): Prom
   if (name === undefined || more.length > 0)
     throw badFlags('--print takes the name of one transcript; rexec --list 10 names them', REXEC.name)
   const page = pageOf(process.stdout, env, null)
-  await printUntilEnded(async function* (signal) {
+  return untilEnded({ stdout: process.stdout, onSignal: onStopSignal }, async (signal) => {
     const lines = (line.has('follow') ? followTranscript : readTranscript)(transcriptsDir(), name, signal)
-    for await (const one of lines) yield transcriptLineText(one, page)
+    for await (const one of lines) if (!(await write(process.stdout, transcriptLineText(one, page)))) break
   })
-  return 0
 }

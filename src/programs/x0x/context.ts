@@ -1,12 +1,10 @@
-import type { Readable, Writable } from 'node:stream'
+import type { Readable } from 'node:stream'
 
 import type { Environment } from '../../base/environment.ts'
 import type { CommandLine } from '../../command-line/parse.ts'
 import { LocalApi } from '../../local-api/local-api.ts'
 import { instanceChoice, type InstanceChoice } from '../../local-api/paths.ts'
-
-/** A stream that may be a terminal. */
-export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number }
+import type { Output } from '../../supervision/program-output.ts'
 
 /** What the process gives a command; tests give their own. */
 export interface CliIo {

@@ -2,7 +2,8 @@ import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.
 import type { CliIo } from './context.ts'
 import { visibleJson } from '../../base/visible-text.ts'
 import { shellWords } from '../../base/shell-word.ts'
-import { problemText, write } from './print.ts'
+import { problemText } from './print.ts'
+import { write } from '../../supervision/program-output.ts'
 
 /** A command line that makes no sense: exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>

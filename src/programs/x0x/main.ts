@@ -6,12 +6,12 @@ import { carriedCommand } from './carried-command.ts'
 import { runExec } from './commands/exec.ts'
 import { contextOf, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
-import { OutputWatch } from './output-watch.ts'
 import { processIo } from './process-io.ts'
+import { OutputWatch } from '../../supervision/program-output.ts'
 
 /** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
-  const watch = new OutputWatch(io)
+  const watch = new OutputWatch('x0x', io)
   const status = await watch.finish(await runLine(argv, env, io))
   io.endWhereHungUp?.()
   return status

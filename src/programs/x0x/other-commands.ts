@@ -7,7 +7,7 @@ import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
-import { write } from './print.ts'
+import { write } from '../../supervision/program-output.ts'
 
 /** Answers the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>

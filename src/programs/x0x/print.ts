@@ -1,6 +1,7 @@
 import type { Environment } from '../../base/environment.ts'
-import type { CliContext, Output } from './context.ts'
+import type { CliContext } from './context.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
+import { write, type Output } from '../../supervision/program-output.ts'
 
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
 export type Paint = (style: keyof typeof CODES, text: string) => string
@@ -10,48 +11,6 @@ export const painter = (output: Output, env: Environment): Paint =>
   output.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb'
     ? (style, text) => `\u001b[${CODES[style]}m${text}\u001b[0m`
     : (_style, text) => text
-
-/** Writes and waits until the stream takes more; the answer is false when its reader is gone. */
-export const write = async (output: Output, data: string | Uint8Array): Promise<boolean> => {
-  if (output.destroyed || output.writableEnded) return false
-  if (output.write(data)) return true
-  return new Promise((resolve) => {
-    const settle = (alive: boolean) => (): void => {
-      output.off('drain', drained)
-      output.off('close', gone)
-      output.off('error', gone)
-      resolve(alive)
-    }
-    const drained = settle(true)
-    const gone = settle(false)
-    output.on('drain', drained)
-    output.on('close', gone)
-    output.on('error', gone)
-  })
-}
-
-/** Waits until what was written is written, or cannot be. */
-export const flush = async (output: Output): Promise<void> => {
-  if (output.writableLength > 0 && !output.destroyed) await new Promise<void>((resolve) => output.write('', () => resolve()))
-}
-
-/** Does what goes on until its signal is aborted: by a signal to this process, or when nobody reads standard output any more. */
-export const untilEnded = async (context: CliContext, work: (signal: AbortSignal) => Promise<void>): Promise<number> => {
-  const ending = new AbortController()
-  const end = (): void => ending.abort()
-  const stop = context.onSignal(end)
-  context.stdout.on('error', end)
-  try {
-    await work(ending.signal)
-  } catch (error) {
-    if (!ending.signal.aborted) throw error
-  } finally {
-    stop()
-    end()
-    context.stdout.off('error', end)
-  }
-  return 0
-}
 
 export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
 

@@ -1,8 +1,8 @@
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run-events.ts'
-import type { CliContext, Output } from './context.ts'
+import type { CliContext } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
-import { write } from './print.ts'
+import { type Output, write } from '../../supervision/program-output.ts'
 import { TerminalText } from './terminal-text.ts'
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>

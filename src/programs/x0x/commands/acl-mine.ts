@@ -6,7 +6,8 @@ import type { ExecRule } from '../../../protocol/exec.ts'
 import type { RulesJson } from '../../../protocol/rules-json.ts'
 import type { CliContext } from '../context.ts'
 import { denialLines, EXIT_NOT_RUN, type RunFacts } from '../outcome.ts'
-import { counted, printJson, printLine, printTable, problemText, write } from '../print.ts'
+import { counted, printJson, printLine, printTable, problemText } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
 
 type Own = NonNullable<RunFacts['own']>
 

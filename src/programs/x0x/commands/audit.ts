@@ -10,7 +10,8 @@ import type { AnyRunKey, JournalLine, LocalKey, RunKey } from '../../../audit/ev
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { counted, painter, printJson, printLine, untilEnded, write, type Paint } from '../print.ts'
+import { counted, painter, printJson, printLine, type Paint } from '../print.ts'
+import { untilEnded, write } from '../../../supervision/program-output.ts'
 
 interface JournalPlaces {
   readonly journal?: { readonly path?: string | null } | null

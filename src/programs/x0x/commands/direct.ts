@@ -3,7 +3,8 @@ import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../protocol/limits.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printLine, untilEnded, write } from '../print.ts'
+import { printAnswer, printLine } from '../print.ts'
+import { untilEnded, write } from '../../../supervision/program-output.ts'
 
 /** What to do where a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {

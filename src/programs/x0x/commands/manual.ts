@@ -8,7 +8,7 @@ import { X0X } from '../../../command-line/x0x.ts'
 import { X0XD } from '../../../command-line/x0xd.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { write } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
 
 const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
   x0x: [X0X, MCP],

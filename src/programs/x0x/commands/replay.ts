@@ -4,7 +4,8 @@ import { RecordDigest } from '../../../doors/tools/record-digest.ts'
 import { Replay, type Difference } from '../../../doors/tools/replay.ts'
 import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.ts'
 import type { CliContext } from '../context.ts'
-import { counted, painter, printJson, printLine, write } from '../print.ts'
+import { counted, painter, printJson, printLine } from '../print.ts'
+import { write } from '../../../supervision/program-output.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 
 /** Characters of a value that are shown of a difference. */

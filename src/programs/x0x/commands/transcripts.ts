@@ -10,7 +10,8 @@ import { Asciicast } from '../../../doors/console/asciicast.ts'
 import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { printJson, printLine, untilEnded, write } from '../print.ts'
+import { printJson, printLine } from '../print.ts'
+import { untilEnded, write } from '../../../supervision/program-output.ts'
 
 /** As typed: `--dir`; null for the place of all consoles. */
 type Directory = string | null
