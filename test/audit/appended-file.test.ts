@@ -1,16 +1,15 @@
 import assert from 'node:assert/strict'
-import { open, readFile, type FileHandle } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { AppendedFile } from '../../src/audit/appended-file.ts'
+import { fileHandles } from '../support/file-handles.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 test('what fails and cannot be taken back at once is taken back before the next lines', async (t) => {
   const directory = await tempDir(t)
-  const other = await open(join(directory, 'other'), 'w')
-  await other.close()
-  const handles = Object.getPrototypeOf(other) as FileHandle
+  const handles = await fileHandles()
   const file = await AppendedFile.create(join(directory, 'lines'))
   t.after(() => file.close())
   const fails = async (): Promise<never> => Promise.reject(new Error('the disk fails'))

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, symlink, writeFile, type FileHandle } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, truncate, writeFile, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -9,7 +9,8 @@ import { listTranscripts } from '../../../src/audit/transcripts/list-transcripts
 import { removeOldest } from '../../../src/audit/transcripts/remove-transcripts.ts'
 import { TranscriptWriter, type TranscriptWriterInit } from '../../../src/audit/transcripts/transcript-writer.ts'
 import { HIDDEN_VALUE } from '../../../src/protocol/transcript-entry.ts'
-import { MAX_TRANSCRIPT_LINE, MAX_WAITING_ENTRIES } from '../../../src/protocol/transcript-limits.ts'
+import { MAX_TRANSCRIPT_LINE, MAX_TRANSCRIPTS, MAX_WAITING_ENTRIES } from '../../../src/protocol/transcript-limits.ts'
+import { fileHandles } from '../../support/file-handles.ts'
 import { until } from '../../support/processes.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { endedCommand, entriesInFile, linesIn, outputsIn, transcriptOf, transcriptsDirectory } from '../../support/transcripts.ts'
@@ -93,6 +94,7 @@ test('entries stand in the order of arrival, whichever ends first', async (t) =>
     ],
   )
   assert.deepEqual(await outputsIn(directory, NAME), ['one', 'two', 'three'])
+  await until(async () => (await stat(join(directory, `${NAME}.waiting`))).size === 0)
   await writer.end(four, null)
   await writer.close()
   assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
@@ -110,6 +112,17 @@ test('on a stop in order everything that has ended is written, though an earlier
   )
   assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
   assert.equal(await writer.end(1, endedCommand('one')), false)
+})
+
+test('what waits and can no longer move on a stop stays beside its transcript, and is not missing', async (t) => {
+  const { writer, directory, said, run } = await begin(t)
+  writer.arrive()
+  await run('waits')
+  const fault = t.mock.method(await fileHandles(), 'datasync', () => Promise.reject(new Error('the disk fails')))
+  await writer.close()
+  fault.mock.restore()
+  assert.deepEqual(await outputsIn(directory, NAME), ['waits'])
+  assert.doesNotMatch(said.join('\n'), /missing/)
 })
 
 test('so many wait for an earlier one and no more: then it loses its place, which its number tells', async (t) => {
@@ -171,9 +184,7 @@ test('a file that is full goes on in another, which names it; what waits comes a
 })
 
 test('what waits is on the disk at every moment, also while its transcript goes on in another file', async (t) => {
-  const handle = await open(tmpdir())
-  const handles = Object.getPrototypeOf(handle) as FileHandle
-  await handle.close()
+  const handles = await fileHandles()
   // oxlint-disable-next-line typescript/unbound-method
   const { datasync } = handles
   for (const succeed of [0, 1]) {
@@ -240,6 +251,20 @@ test('above the bound of all the oldest are removed, and the human is told', asy
   assert.deepEqual((await readdir(directory)).sort(), ['2022-01-01-00:00:00.jsonl', '2023-01-01-00:00:00.jsonl', 'notes.txt'])
 })
 
+test('the oldest are removed when a transcript begins, and when it goes on in another file', async (t) => {
+  const directory = await transcriptsDirectory(t)
+  const large = async (name: string): Promise<void> => truncate(await transcriptOf(directory, name, []), MAX_TRANSCRIPTS)
+  await transcriptOf(directory, '2021-01-01-00:00:00', ['x'])
+  await large('2022-01-01-00:00:00')
+  const { writer, said, run } = await begin(t, { directory })
+  assert.deepEqual(said.splice(0), ['too many transcripts: the oldest were removed, 2021-01-01-00:00:00'])
+  await run('a')
+  await large('2023-01-01-00:00:00')
+  await rm(writer.path)
+  await run('b')
+  assert.equal(said.at(-1), 'too many transcripts: the oldest were removed, 2022-01-01-00:00:00')
+})
+
 /** A file system of so many KiB; null where we may not mount one. */
 const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
@@ -256,7 +281,8 @@ test('a full disk is said at once, commands go on, and what ended meanwhile is w
   if (directory === null) return t.skip('may not mount a file system')
   const { writer, said, run, clock } = await begin(t, { directory })
   await run('before')
-  await writeFile(join(directory, 'ballast'), Buffer.alloc(500 * 1024))
+  // Free: more than one floor of a journal, and less than two.
+  await writeFile(join(directory, 'ballast'), Buffer.alloc(470 * 1024))
   assert.equal(await run('meanwhile'), false)
   assert.match(said.join('\n'), /cannot be written: too little space left on the disk; commands run all the same/)
   assert.equal(await run('and this'), false)
