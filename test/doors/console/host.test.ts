@@ -6,6 +6,7 @@ import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts
 import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
 import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor/port/local-executor.ts'
 import { MAX_CONSOLE_ATTACHED, MAX_CONSOLE_RUNS, type ConsoleReply, type ConsoleRequest } from '../../../src/protocol/console.ts'
+import { HIDDEN_VALUE } from '../../../src/protocol/transcript-entry.ts'
 import { NEVER } from '../../../src/base/abortable.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
@@ -169,6 +170,22 @@ test('a program that begins after the grace of its abort has a grace of its own,
   assert.deepEqual(one.signals, ['TERM', 'KILL'])
   one.end({ code: null, signal: 9 })
   assert.deepEqual(await reply, { exit: 137, output: '', error: 'aborted' })
+})
+
+test('who is attached is told names of variables and no values, and output as it was written where that is asked for', async () => {
+  const { host, started } = start()
+  const told: [string, unknown][] = []
+  for (const ansi of [false, true]) host.attach({ ansi, tell: ({ output, envs }) => told.push([output, envs]) })
+  const reply = host.run({ ...request('C'), envs: { TOKEN: 'secret' } }, NEVER)
+  const one = await started(1)
+  await one.sink.event({ type: 'stdout', data: Buffer.from('\u001b[31mred\u001b[m\r\n') })
+  one.end()
+  assert.deepEqual(await reply, { exit: 0, output: 'red\n' })
+  const envs = { TOKEN: HIDDEN_VALUE }
+  assert.deepEqual(told, [
+    ['red\n', envs],
+    ['\u001b[31mred\u001b[m\r\n', envs],
+  ])
 })
 
 test('no more are attached than may be, and who leaves makes place', () => {
