@@ -291,6 +291,18 @@ test('of lines of ours no more wait than can be kept, and the others are counted
   assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
 })
 
+test('a terminal that takes nothing does not keep the screen from being closed', async (t) => {
+  const clock = new ManualClock()
+  const { terminal, screen } = open(t, { clock })
+  terminal.hold()
+  screen.begin(run(1, 'codex', 'make'))
+  await clock.advance(40)
+  const closing = screen.close()
+  for (let at = 0; at < 10; at++) await clock.advance(500)
+  await closing
+  assert.ok(terminal.writableLength > 0)
+})
+
 test('the terminal is given back as it was', async (t) => {
   const { terminal, screen } = open(t)
   screen.begin(run(1, 'codex', 'make'))

@@ -133,6 +133,24 @@ test('a line without end is printed in parts, and no more of it is kept', () => 
   )
 })
 
+test('characters are as wide as Unicode has them today', async () => {
+  const terminal = await RunTerminal.open()
+  await terminal.write('\u{1fae0}e\u0301\u6f22')
+  assert.deepEqual(
+    terminal
+      .onScreen()[0]
+      ?.cells.slice(0, 4)
+      .map(({ text, width }) => [text, width]),
+    [
+      ['\u{1fae0}', 2],
+      ['e\u0301', 1],
+      ['\u6f22', 2],
+      [' ', 1],
+    ],
+  )
+  terminal.dispose()
+})
+
 test('text that could not be seen loses its colours', async () => {
   const terminal = await RunTerminal.open()
   const sgr = async (parameters: string): Promise<string | undefined> => {
