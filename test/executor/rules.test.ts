@@ -14,7 +14,7 @@ import {
   type ExecFrame,
   type ExecRulesRequest,
 } from '../../src/protocol/exec.ts'
-import { DENIAL_BURST } from '../../src/protocol/limits.ts'
+import { DENIAL_BURST, MAX_NONCES_PER_PEER } from '../../src/protocol/limits.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -113,16 +113,21 @@ test('the signature of a question runs nothing, and that of a Request asks nothi
 test('questions without end are answered as often as denials are told, and leave so many lines', async (t) => {
   const clock = new ManualClock()
   const { host, link } = await ExecutorHost.linked(t, { ...TOLD, clock })
+  const kept = await link.nonce()
+  const ignored = MAX_NONCES_PER_PEER + 1
   let answers = 0
-  for (let asked = 0; asked < DENIAL_BURST + 40; asked++) answers += (await ask(link)).length
+  for (let asked = 0; asked < DENIAL_BURST + ignored; asked++) answers += (await ask(link)).length
   assert.equal(answers, DENIAL_BURST)
-  assert.equal(host.totals().requests_ignored, 40)
+  assert.equal(host.totals().requests_ignored, ignored)
   const lines = (await host.lines()).filter(({ event }) => event === 'rules')
   assert.equal(lines.length, 256)
   // A refusal has no token left either.
   const denied = await link.ask(['/bin/false'])
   await denied.closed
   assert.deepEqual(denied.frames, [])
+  // What was ignored has used up its own nonces and no others.
+  const run = await link.ask(['/bin/echo', '7'], { nonce: kept })
+  assert.equal((await run.exit()).code, 0)
 })
 
 test('a journal that cannot be written keeps the rules back, also those whose lines would only be counted', async (t) => {

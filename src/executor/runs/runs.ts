@@ -206,7 +206,10 @@ export class Runs {
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     // Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered.
-    if (read.asks === 'rules' && trust === 'accept' && !this.#meters.admits(link.agentId)) return { dropped: 'requests_ignored' }
+    if (read.asks === 'rules' && trust === 'accept' && !this.#meters.admits(link.agentId)) {
+      arrival.nonces.consume(link.pair, arrival.streamNonce)
+      return { dropped: 'requests_ignored' }
+    }
     const problem = this.#senderProblem(read, arrival, trust === 'accept')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id: read.request.request_id }
