@@ -30,6 +30,26 @@ export const reportFailure = (program: string, error: unknown): number => {
   return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : EXIT_FAILURE
 }
 
+/**
+ * Does what a program's line says, or prints the text that it asks for, and answers the exit status. `read` is as `programLine`:
+ * what it throws, or `run`, is written to standard error.
+ */
+export const runProgram = async <L extends object>(
+  program: string,
+  argv: readonly string[],
+  read: (argv: readonly string[]) => L | string,
+  run: (line: L) => Promise<number>,
+): Promise<number> => {
+  try {
+    const line = read(argv)
+    if (typeof line !== 'string') return await run(line)
+    process.stdout.write(line)
+    return 0
+  } catch (error) {
+    return reportFailure(program, error)
+  }
+}
+
 export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): void => {
   for (const { name, error } of failures) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
 }

@@ -9,7 +9,7 @@ import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts
 import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
 import { silentScreen } from '../../doors/console/screen/silent-screen.ts'
 import type { ConsoleControls } from '../../doors/console/screen.ts'
-import { logStopFailures, reportFailure, stopConditions } from '../../supervision/program-exit.ts'
+import { logStopFailures, runProgram, stopConditions } from '../../supervision/program-exit.ts'
 import { startHost } from './compose.ts'
 import { parseHostFlags, type HostFlags } from './flags.ts'
 import { watchJournals } from './watch-journals.ts'
@@ -65,13 +65,5 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
 }
 
 /** Runs the host of a console and answers the exit status: 0; 2 for flags; 1 for anything else, another host among it. */
-export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
-  try {
-    const flags = parseHostFlags(argv)
-    if (typeof flags !== 'string') return await serve(flags, env)
-    process.stdout.write(flags)
-    return 0
-  } catch (error) {
-    return reportFailure('rexec', error)
-  }
-}
+export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
+  runProgram('rexec', argv, parseHostFlags, async (flags) => serve(flags, env))

@@ -1,5 +1,5 @@
 import type { Environment } from '../../base/environment.ts'
-import { reportFailure } from '../../supervision/program-exit.ts'
+import { runProgram } from '../../supervision/program-exit.ts'
 import { parseMcpFlags, type McpFlags } from './flags.ts'
 
 /** Loads what the flags ask for. */
@@ -21,13 +21,5 @@ const start = async (flags: McpFlags, env: Environment): Promise<number> => {
 }
 
 /** Runs `x0x mcp` with the words behind it and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
-export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
-  try {
-    const flags = parseMcpFlags(argv)
-    if (typeof flags !== 'string') return await start(flags, env)
-    process.stdout.write(flags)
-    return 0
-  } catch (error) {
-    return reportFailure('x0x mcp', error)
-  }
-}
+export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
+  runProgram('x0x mcp', argv, parseMcpFlags, async (flags) => start(flags, env))

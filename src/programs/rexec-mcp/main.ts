@@ -1,14 +1,18 @@
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
 import { createLogger } from '../../base/log.ts'
+import type { CommandLine } from '../../command-line/parse.ts'
 import { badFlags } from '../../command-line/program-line.ts'
 import { REXEC, rexecLine } from '../../command-line/rexec.ts'
 import { serveConsole } from '../../doors/mcp/console-server.ts'
 import { ConsoleCalls } from '../../local-api/console-caller.ts'
 import { whoamiProblem } from '../../protocol/console.ts'
-import { reportFailure, stopConditions } from '../../supervision/program-exit.ts'
+import { runProgram, stopConditions } from '../../supervision/program-exit.ts'
 
-const serve = async (whoami: string, env: Environment): Promise<number> => {
+const serve = async (line: CommandLine, env: Environment): Promise<number> => {
+  const whoami = line.value('whoami')
+  const problem = whoami === null ? 'whoami NAME is missing: in whose name commands run' : whoamiProblem(whoami)
+  if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
   const log = createLogger({ name: 'rexec' })
   const stop = stopConditions(log, { untilEof: false })
   const components = { input: process.stdin, output: process.stdout, caller: new ConsoleCalls({ env }), clock: systemClock, log }
@@ -17,18 +21,5 @@ const serve = async (whoami: string, env: Environment): Promise<number> => {
 }
 
 /** Runs `rexec --mcp-stdio` and answers the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
-export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
-  try {
-    const line = rexecLine(argv)
-    if (typeof line === 'string') {
-      process.stdout.write(line)
-      return 0
-    }
-    const whoami = line.value('whoami')
-    const problem = whoami === null ? 'whoami NAME is missing: in whose name commands run' : whoamiProblem(whoami)
-    if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
-    return await serve(whoami, env)
-  } catch (error) {
-    return reportFailure('rexec', error)
-  }
-}
+export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
+  runProgram('rexec', argv, rexecLine, async (line) => serve(line, env))

@@ -10,7 +10,7 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { reportFindings } from '../../doctor/findings.ts'
 import { parseDaemonFlags, type DaemonFlags } from './flags.ts'
-import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, reportFailure } from '../../supervision/program-exit.ts'
+import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../supervision/program-exit.ts'
 
 /** Time for the last words on standard error. */
 const LINGER_MS = 50
@@ -61,6 +61,7 @@ const run = async (config: DaemonConfig): Promise<number> => {
 }
 
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
+  await loadPrimitives()
   switch (flags.mode) {
     case 'check':
       return reportFindings(await check(await readConfig(flags, env)), flags)
@@ -74,14 +75,5 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
 }
 
 /** Runs `x0xd` with the words behind its name and answers the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
-export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
-  try {
-    const flags = parseDaemonFlags(argv)
-    await loadPrimitives()
-    if (typeof flags !== 'string') return await dispatch(flags, env)
-    process.stdout.write(flags)
-    return 0
-  } catch (error) {
-    return reportFailure('x0xd', error)
-  }
-}
+export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
+  runProgram('x0xd', argv, parseDaemonFlags, async (flags) => dispatch(flags, env))
