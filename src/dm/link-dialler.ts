@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { SharedWork } from '../base/shared-work.ts'
 import type { AddressBook, Candidate } from '../mesh/address-book.ts'
@@ -17,8 +16,6 @@ import type { LinkEntry, LinkTable } from './link-table.ts'
 
 /** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
 export const RESUME_OTHER_ADDRESS_MS = 500
-/** When a machine fell silent, connections to it that are younger than this are not taken for dead. */
-export const FRESH_CONNECTION_MS = 1_000
 
 export interface LinkDiallerComponents {
   readonly node: Pick<MeshNode, 'connectionsTo' | 'dial'>
@@ -26,7 +23,6 @@ export interface LinkDiallerComponents {
   readonly port: Pick<LinkPort, 'identity'>
   readonly table: LinkTable
   readonly counters: DmCounters
-  readonly clock: Clock
 }
 
 /** How a run that waits is reached again: within so many milliseconds, and not on these connections. */
@@ -76,7 +72,8 @@ export class LinkDialler {
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
     signal.throwIfAborted()
     const { agentId, machineId } = to
-    const dead = silent ? this.#silentTo(machineId) : []
+    // One that was opened just now counts as heard.
+    const dead = silent ? this.#parts.node.connectionsTo(machineId).filter(({ quiet }) => quiet) : []
     const rejoin = async (wanted: AbortSignal): Promise<LinkEntry> => {
       const addresses = this.#parts.book.addressesOf(machineId)
       return this.#linkTo(agentId, { machineId, addresses }, wanted, { withinMs: RESUME_ATTEMPT_MS, besides: dead })
@@ -99,11 +96,6 @@ export class LinkDialler {
     } catch (error) {
       if (connection.open) this.#parts.table.closeConnection(connection, asAppError(error))
     }
-  }
-
-  #silentTo(machineId: MachineId): MeshConnection[] {
-    const before = this.#parts.clock.now() - FRESH_CONNECTION_MS
-    return this.#parts.node.connectionsTo(machineId).filter(({ openedAtMs, quiet }) => openedAtMs < before && quiet)
   }
 
   /** On the handshake's own stream when that is free. */

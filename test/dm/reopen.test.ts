@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
@@ -9,7 +8,6 @@ import { EXEC_PREFIX } from '../../src/protocol/exec.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { FRESH_CONNECTION_MS } from '../../src/dm/link-dialler.ts'
 
 const LIMIT = { timeout: 60_000 }
 
@@ -55,7 +53,7 @@ test('a link that lives is used as it is', LIMIT, async (t) => {
 test('a connection that fell silent is given up for a new one; a fresh one is believed in', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
-  await sleep(FRESH_CONNECTION_MS + 1_000)
+  await until(() => old?.quiet === true)
   await answered(await alice.links.reopenChannel(to, true, signalOf()))
   assert.deepEqual([old?.open, alice.counters.get('links_opened')], [false, 2])
   await answered(await alice.links.reopenChannel(to, true, signalOf()))
@@ -65,7 +63,7 @@ test('a connection that fell silent is given up for a new one; a fresh one is be
 test('a connection that fell silent stays for as long as no other stands', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
-  await until(() => old?.quiet === true && Date.now() - old.openedAtMs > FRESH_CONNECTION_MS)
+  await until(() => old?.quiet === true)
   const waiting = new AbortController()
   const late = alice.links.reopenChannel(to, true, waiting.signal)
   waiting.abort(new Error('enough'))
@@ -96,7 +94,7 @@ test('who stops waiting is let go at once', LIMIT, async (t) => {
 test('who has stopped waiting before it asks gives no connection up', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
-  await until(() => old?.quiet === true && Date.now() - old.openedAtMs > FRESH_CONNECTION_MS)
+  await until(() => old?.quiet === true)
   await assert.rejects(alice.links.reopenChannel(to, true, AbortSignal.abort(new Error('over'))), /over/)
   assert.equal(old?.open, true)
 })
