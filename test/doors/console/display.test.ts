@@ -5,7 +5,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { LiveDisplay } from '../../../src/doors/console/screen/display.ts'
+import { LiveDisplay, PlainDisplay } from '../../../src/doors/console/screen/display.ts'
 
 const heap = (): number => {
   setFlagsFromString('--expose-gc')
@@ -27,4 +27,13 @@ test('of what is printed little waits to be drawn, and little is kept to be draw
   const kept = heap() - before
   assert.ok(kept < 4 * 1024 * 1024, `${kept} bytes`)
   await display.close()
+})
+
+test('where a terminal goes on with a row by itself, a character that may be wide counts as wide', async () => {
+  let drawn = ''
+  const writable = new Writable({ write: (chunk: Buffer, _encoding, done) => done(void (drawn += chunk.toString())) })
+  const display = new PlainDisplay(Object.assign(writable, { isTTY: true, columns: 10 }))
+  display.print([{ first: '| ', next: ': ', text: 'a'.repeat(8) + '\u00e9'.repeat(7) }])
+  await display.close()
+  assert.equal(drawn, '| aaaaaaaa\n: \u00e9\u00e9\u00e9\u00e9\n: \u00e9\u00e9\u00e9\n')
 })

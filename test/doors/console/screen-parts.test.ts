@@ -6,7 +6,6 @@ import fc from 'fast-check'
 import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cell-style.ts'
 import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/held-output.ts'
 import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/look.ts'
-import { rowsOf } from '../../../src/doors/console/screen/line.ts'
 import { OutputLines } from '../../../src/doors/console/screen/output-lines.ts'
 import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
 import { statusText } from '../../../src/doors/console/screen/status-line.ts'
@@ -106,12 +105,6 @@ test('property: a status takes one row of whatever width', () => {
     ),
     ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: gemini · ? help ',
   )
-})
-
-test('where a row may go on by itself, a character that may be wide counts as wide', () => {
-  const line = { first: '| ', next: ': ', text: 'a'.repeat(8) + '\u00e9'.repeat(7) }
-  assert.deepEqual(rowsOf(line, { columns: 10, careful: true }), ['| aaaaaaaa', ': \u00e9\u00e9\u00e9\u00e9', ': \u00e9\u00e9\u00e9'])
-  assert.deepEqual(rowsOf(line, { columns: 10, careful: false }), ['| aaaaaaaa', ': \u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9'])
 })
 
 test('a line without end is printed in parts, and no more of it is kept', () => {
