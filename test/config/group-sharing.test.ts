@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, chown, link, mkdir, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -55,7 +56,7 @@ test('a link in the place of a key opens nothing that it leads to', async (t) =>
   await share(paths)
 })
 
-test('a hard link, a directory or a socket in the place of a key is not opened', async (t) => {
+test('a hard link, a directory, a pipe or a socket in the place of a key is not opened', { timeout: 30_000 }, async (t) => {
   const { paths, secret } = await madePrivate(t)
   for (const path of [paths.apiToken, paths.operatorKey]) {
     await rename(path, `${path}.old`)
@@ -67,6 +68,10 @@ test('a hard link, a directory or a socket in the place of a key is not opened',
     await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
     assert.equal(await modeOf(path), '700')
     await rm(path, { recursive: true })
+    // Without a writer, an ordinary open waits for one.
+    assert.equal(spawnSync('mkfifo', ['-m', '600', path]).status, 0)
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
+    await rm(path)
     const socket = createServer().listen(path)
     await once(socket, 'listening')
     await chmod(path, 0o600)
