@@ -39,12 +39,12 @@ export const systemClock: Clock = {
   setTimeout: startTimer,
 }
 
-/** Settles as `work` does, or resolves after `ms` without it. */
-export const within = async (clock: Clock, ms: number, work: Promise<unknown>): Promise<void> => {
-  const { promise: late, resolve } = Promise.withResolvers<void>()
-  const timer = clock.setTimeout(resolve, ms)
+/** Settles as `work` does; null where it has not after `ms`. */
+export const within = async <T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | null> => {
+  const { promise: late, resolve } = Promise.withResolvers<null>()
+  const timer = clock.setTimeout(() => resolve(null), ms)
   try {
-    await Promise.race([work, late])
+    return await Promise.race([work, late])
   } finally {
     timer.cancel()
   }

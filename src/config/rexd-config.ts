@@ -50,7 +50,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
     document = await readToml(path, 'bad_config', { bigints: true })
   } catch (error) {
     const missing = isAppError(error, 'not_found')
-    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines), or name another: --config of rexd, rexd_config of x0xd`
+    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines; for an agent x0x mcp --init makes one), or name another by --config, rexd_config of x0xd`
     return { config: null, problems: [missing ? remedy : errorText(error)], warnings: [] }
   }
   const toml = new TomlReader(document, 'bad_config')

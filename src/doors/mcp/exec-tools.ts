@@ -5,10 +5,10 @@ import { commandSize } from '../../protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
 import type { ToolRequest } from '../tools/tool-request.ts'
-import { answerOf, type ExecOperation } from '../tools/tool-result.ts'
+import type { ExecOperation } from '../tools/tool-result.ts'
 import type { View } from '../tools/tool-run.ts'
 import { EXEC_FIELDS, RESULT, STDIN_FIELD, VIEW_FIELDS } from './exec-fields.ts'
-import { waitFor } from './wait-for.ts'
+import { answerOnceDue } from './wait-for.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
 
 /** A command may do anything that the configuration lets it. */
@@ -46,11 +46,8 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
 }
 
 const run = async (operation: ExecOperation, input: ExecInput, context: ToolContext, call: ToolCall): Promise<Answer> => {
-  const { runs } = context
-  const one = runs.begin(requestOf(operation, input), input.idempotency_key ?? null)
-  await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
-  const text = { ...one.text }
-  return () => answerOf(one.result(viewOf(operation, input), text))
+  const one = context.runs.begin(requestOf(operation, input), input.idempotency_key ?? null)
+  return answerOnceDue(one, viewOf(operation, input), { context, call, withinMs: input.answer_within_ms, cancels: true })
 }
 
 export const execStatus: Tool = tool({

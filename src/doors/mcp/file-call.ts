@@ -27,18 +27,16 @@ export const callFiles = async (
   if (signal.aborted) cancel()
   signal.addEventListener('abort', cancel, { once: true })
   const work = sessions.use(null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }, given.signal))
-  let answer: FileAnswer | null = null
-  const answered = work.then((one) => (answer = one))
   try {
-    await within(clock, answerWithinMs, answered)
+    const answer = await within(clock, answerWithinMs, work)
     if (answer !== null) return answer
     giveUp(`not done in ${answerWithinMs} ms`)
-    await within(clock, GIVEN_UP_MS, answered)
-    if (answer !== null) return answer
+    const late = await within(clock, GIVEN_UP_MS, work)
+    if (late !== null) return late
   } catch (error) {
     throw fileRefusal(error)
   }
-  answered.catch(() => undefined)
+  work.catch(() => undefined)
   const begun = 'a change that was begun may be made yet, or undone; stat_file and read_file show what is there'
   throw new AppError('timeout', `path: the file system has not answered in ${answerWithinMs} ms; ${begun}`)
 }

@@ -4,8 +4,8 @@ import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import type { PassedAnswer, ToolAnswer } from '../tools/tool-result.ts'
 import { framed } from '../tools/untrusted-frame.ts'
+import type { RuleTools } from './rule-tools.ts'
 import type { Tool, ToolCall, ToolContext } from './tool.ts'
-import type { ToolSource } from './tool-source.ts'
 
 export interface McpServerComponents extends ToolContext {
   /** Does the work on this request, which counts until then. Throws `bad_request` where it was cancelled before. */
@@ -76,13 +76,13 @@ const register = (server: McpServer, tool: Tool, components: McpServerComponents
 export interface McpOffer {
   readonly tools: readonly Tool[]
   /** Tools that come and go; null: there are none. */
-  readonly source: ToolSource | null
+  readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** What a model is told of all of them together. */
   readonly instructions: string
 }
 
 /** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
-const follow = (server: McpServer, source: ToolSource, components: McpServerComponents): void => {
+const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, components: McpServerComponents): void => {
   let offered: RegisteredTool[] = []
   const update = (): void => {
     for (const one of offered) one.remove()

@@ -77,16 +77,15 @@ const askTarget = async <T>(
   { signal }: ToolCall,
 ): Promise<Asked<T>> => {
   const late = new AbortController()
-  const heard: { answer?: Asked<T> } = {}
   const work = ask(AbortSignal.any([signal, late.signal])).then(
-    (value) => (heard.answer = { value }),
-    (error: unknown) => {
+    (value): Asked<T> => ({ value }),
+    (error: unknown): Asked<T> => {
       if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
-      heard.answer = { problem: { code: error.code, message: shown(error.message) } }
+      return { problem: { code: error.code, message: shown(error.message) } }
     },
   )
-  await within(clock, answerWithinMs, work)
-  if (heard.answer !== undefined) return heard.answer
+  const answer = await within(clock, answerWithinMs, work)
+  if (answer !== null) return answer
   work.catch(() => undefined)
   late.abort(new AppError('timeout'))
   return { problem: { code: 'timeout', message: `nothing is known after ${answerWithinMs} ms` } }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-import { within, type Clock } from '../../base/clock.ts'
+import { within } from '../../base/clock.ts'
 import { shellWord } from '../../base/shell-word.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { INT_RANGE, MAX_URL_PATH, URL_PATH_SHAPE } from '../../protocol/argv-template.ts'
@@ -8,13 +8,11 @@ import type { ExecRule } from '../../protocol/exec.ts'
 import { DEFAULT_TOOL_SECONDS, MAX_TOOL_SECONDS } from '../../protocol/tool-limits.ts'
 import type { RuleCommand, RuleSlot } from '../tools/rule-command.ts'
 import { TargetRules, type TargetRulesComponents } from '../tools/target-rules.ts'
-import { answerOf } from '../tools/tool-result.ts'
 import { EXEC_FIELDS, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
 import { tool, type Answer, type Tool, type ToolCall, type ToolContext } from './tool.ts'
-import type { ToolSource } from './tool-source.ts'
-import { waitFor } from './wait-for.ts'
+import { answerOnceDue } from './wait-for.ts'
 
 /** They go on with a command, however it was started. */
 const GO_ON: readonly Tool[] = [execWait, execOutput, execKill, execList]
@@ -109,20 +107,7 @@ const run = async (
   const view = viewOf('exec_rule', input)
   // It said otherwise before: its rules may have changed.
   void one.ended.then(() => one.result(view).denial_reason !== null && rules.refresh())
-  await waitFor(one, { context, call, withinMs: input.answer_within_ms ?? null, cancels: true })
-  const text = { ...one.text }
-  return () => answerOf(one.result(view, text))
-}
-
-/** Null: it takes longer, and goes on. */
-const answeredWithin = async <T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | null> => {
-  const answer: { value: T | null } = { value: null }
-  await within(
-    clock,
-    ms,
-    work.then((value) => (answer.value = value)),
-  )
-  return answer.value
+  return answerOnceDue(one, view, { context, call, withinMs: input.answer_within_ms, cancels: true })
 }
 
 const REFRESHED = z.strictObject({
@@ -143,7 +128,7 @@ const refreshTool = (rules: TargetRules): Tool =>
     output: REFRESHED,
     annotations: ASKS,
     call: async (_input, { clock, answerWithinMs }) => {
-      const changed = await answeredWithin(clock, answerWithinMs, rules.refresh())
+      const changed = await within(clock, answerWithinMs, rules.refresh())
       const { commands, left_out } = rules.known
       const problem = changed === null ? 'it has not answered yet; ask again' : rules.known.problem
       const tools = commands.map(({ name }) => name)
@@ -153,7 +138,7 @@ const refreshTool = (rules: TargetRules): Tool =>
   })
 
 /** One tool for each command that a target allows, as it tells them, and those that go on with such a command. */
-export class RuleTools implements ToolSource {
+export class RuleTools {
   readonly rules: TargetRules
   /** Of this server whatever the target says. */
   readonly fixed: readonly Tool[]
@@ -166,6 +151,7 @@ export class RuleTools implements ToolSource {
     this.fixed = [refreshTool(this.rules), ...GO_ON]
   }
 
+  /** The same objects until they change. */
   get tools(): readonly Tool[] {
     const { commands } = this.rules.known
     if (commands !== this.#made) {
@@ -175,6 +161,7 @@ export class RuleTools implements ToolSource {
     return this.#tools
   }
 
+  /** Called at every change from now on; the answer ends it. */
   onChanged(listener: () => void): () => void {
     return this.rules.onChanged(listener)
   }

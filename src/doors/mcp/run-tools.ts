@@ -7,7 +7,7 @@ import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
 import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
 import { tool, type Tool } from './tool.ts'
-import { waitFor } from './wait-for.ts'
+import { answerOnceDue, waitFor } from './wait-for.ts'
 
 /** A look at a run changes nothing. */
 const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
@@ -35,9 +35,7 @@ export const execWait: Tool = tool({
   annotations: LOOKS,
   call: async (input, context, call) => {
     const run = context.runs.get(input.run_id)
-    await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? null, cancels: false })
-    const text = { ...run.text }
-    return () => answerOf(run.result(viewOf(run.request.operation, input), text))
+    return answerOnceDue(run, viewOf(run.request.operation, input), { context, call, withinMs: input.answer_within_ms, cancels: false })
   },
 })
 
@@ -106,7 +104,7 @@ export const execKill: Tool = tool({
     if (input.signal === undefined) run.cancel()
     else run.signal(input.signal)
     // A signal need not end it: who sends one waits no longer than asked.
-    await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? (input.signal === undefined ? null : 0), cancels: false })
+    await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? (input.signal === undefined ? undefined : 0), cancels: false })
     const { result, foreign } = answerOf(run.result(viewOf(run.request.operation, {})))
     return () => ({ result, foreign, isError: false })
   },

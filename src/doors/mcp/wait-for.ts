@@ -1,13 +1,14 @@
 import { Waiters } from '../../base/waiters.ts'
 import { PROGRESS_MS } from '../../protocol/tool-limits.ts'
-import type { ToolRun } from '../tools/tool-run.ts'
-import type { ToolCall, ToolContext } from './tool.ts'
+import { answerOf } from '../tools/tool-result.ts'
+import type { ToolRun, View } from '../tools/tool-run.ts'
+import type { Answer, ToolCall, ToolContext } from './tool.ts'
 
 export interface WaitOptions {
   readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs' | 'isGone'>
   readonly call: ToolCall
-  /** Null: as long as the server lets a call wait. */
-  readonly withinMs: number | null
+  /** Undefined: as long as the server lets a call wait. */
+  readonly withinMs: number | undefined
   /** Who cancels the call ends the run, unless another call waits for it that would. Who is gone leaves it. */
   readonly cancels: boolean
 }
@@ -26,6 +27,13 @@ export const waitFor = async (run: ToolRun, { context, call, withinMs, cancels }
   }
   if (cancels) run.owners -= 1
   if (cancels && call.signal.aborted && run.owners === 0 && !isGone()) run.cancel()
+}
+
+/** As `waitFor`; answers what there is by then, also where the run is forgotten before the answer is made. */
+export const answerOnceDue = async (run: ToolRun, view: View, options: WaitOptions): Promise<Answer> => {
+  await waitFor(run, options)
+  const text = { ...run.text }
+  return () => answerOf(run.result(view, text))
 }
 
 const progressOf = (run: ToolRun, before: number | null): string => {
