@@ -17,7 +17,7 @@ const HEX_64 = /^[0-9a-f]{64}$/
 /** A run that was begun with a key, as the journal tells it. */
 export interface RecalledRun extends RecalledFacts {
   readonly request_id: string
-  /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could. */
+  /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could, or was not told. */
   readonly end:
     | { readonly kind: 'goes_on' | 'none' | 'lost' }
     | ({ readonly kind: 'refused' } & Pick<RefusedEvent, 'code' | 'detail'>)
@@ -53,6 +53,8 @@ const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
       }
     case 'exit': {
       const { code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } = line
+      // On a target, whose daemon did not say how it ended: one that never ran is not truncated.
+      if (code === null && signal === null && truncated) return { ...run, end: { kind: 'lost' } }
       return { ...run, end: { kind: 'exit', code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } }
     }
     case 'lost':

@@ -144,8 +144,12 @@ const errorOf = (status: number, text: string): AppError => {
   return new AppError(errorCodeOf(body?.error), message, { data })
 }
 
+/** False where nothing was sent: the connection was not made. */
+const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includes((error as NodeJS.ErrnoException).syscall ?? '')
+
+/** `data.asked`: the daemon may have done what it was asked for. */
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
   if (error instanceof AppError || signal?.aborted === true || errnoOf(error) === undefined) return error
   const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
-  return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error })
+  return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error, data: { asked: wasAsked(error) } })
 }

@@ -34,7 +34,19 @@ const requestOf = (key: ReturnType<typeof run>, key_sha256: string | null = KEY)
 })
 
 const EXIT = { code: 0, signal: null, duration_ms: 5, stdout_bytes: 3, stderr_bytes: 0, truncated: false }
-const exitOf = (key: ReturnType<typeof run>): JournalEvent => ({ event: 'exit', ...key, ...EXIT, stdout_sha256: null, stderr_sha256: null })
+const exitOf = (
+  key: ReturnType<typeof run>,
+  how: Partial<Record<'code' | 'signal', null>> = {},
+  truncated = EXIT.truncated,
+): JournalEvent => ({
+  event: 'exit',
+  ...key,
+  ...EXIT,
+  ...how,
+  truncated,
+  stdout_sha256: null,
+  stderr_sha256: null,
+})
 
 const textOf = (events: readonly JournalEvent[]): string =>
   new Chain({ id: newRequestId() })
@@ -61,6 +73,11 @@ test('a key leads to its run, and to how that ended', async (t) => {
   // A key that was used again, after a journal in between was taken away, is that of the last run.
   await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
   assert.deepEqual((await runs.find(KEY))?.end, { kind: 'lost' })
+  const unknown = { code: null, signal: null }
+  await appendFile(path, textOf([exitOf(other, unknown, false)]))
+  assert.deepEqual((await runs.find(KEY))?.end, { kind: 'exit', ...EXIT, ...unknown, truncated: false }, 'it never ran')
+  await appendFile(path, textOf([exitOf(other, unknown, true)]))
+  assert.deepEqual((await runs.find(KEY))?.end, { kind: 'lost' }, 'nobody was told how it ended')
   await appendFile(path, textOf([{ event: 'refused', ...other, method: 'exec', argv: ['true'], code: 'command_denied', detail: 'no' }]))
   assert.deepEqual((await runs.find(KEY))?.end, { kind: 'refused', code: 'command_denied', detail: 'no' })
 })

@@ -12,6 +12,7 @@ import { DoorCalls } from '../../src/executor/local/door-calls.ts'
 import { LocalEngine } from '../../src/executor/local/local-engine.ts'
 import type { SessionRun } from '../../src/executor/local/local-run.ts'
 import { LocalJournal } from '../../src/executor/local/local-journal.ts'
+import type { TargetRunner } from '../../src/executor/local/target-program.ts'
 import type { LocalOutcome, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
@@ -29,6 +30,8 @@ export interface LocalHostOptions extends RulesText {
   readonly cells?: Cells
   /** Default: a file in the host's directory; null: none. */
   readonly journalPath?: string | null
+  /** Default: there is no mesh. */
+  readonly targets?: TargetRunner
   /** The last word on the policy. */
   readonly amend?: (policy: LocalPolicy) => LocalPolicy
 }
@@ -39,12 +42,13 @@ export interface Opening {
   readonly capabilities?: readonly string[] | null
   readonly limits?: Partial<Record<keyof LocalLimits, number>>
   readonly client_name?: string
+  readonly target?: string | null
 }
 
-export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test' }: Opening = {}) => ({
+export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test', target = null }: Opening = {}) => ({
   door: 'stdio' as const,
   client_name,
-  target: null,
+  target,
   roots: roots && [...roots],
   available: [...CAPABILITY_NAMES],
   capabilities: capabilities && [...capabilities],
@@ -158,12 +162,12 @@ export class LocalHost {
     for (const [name, text] of Object.entries(options.scripts ?? {})) await host.script(name, text)
     const policy = policyOf([host.root], options)
     host.policy = options.amend?.(policy) ?? policy
-    await host.#compose(options.cells)
+    await host.#compose(options)
     host.executor = new DoorCalls({ engine: host.engine })
     return host
   }
 
-  async #compose(given?: Cells): Promise<void> {
+  async #compose({ cells: given, targets }: LocalHostOptions): Promise<void> {
     const { clock, policy, journalPath } = this
     const guardian = new Guardian({ log: silent })
     const cells = given ?? (await groupCells())
@@ -176,7 +180,7 @@ export class LocalHost {
       journal: local,
       log: silent,
       policy,
-      targets: null,
+      targets: targets ?? null,
     })
     await journal?.start()
     guardian.start()

@@ -162,7 +162,7 @@ export class ToolRuns {
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
       const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: this.stay, terminal: null }
-      await run.follow(await this.#components.executor.start({ ...start, ...limits }, run))
+      await run.follow(await this.#components.executor.start({ ...start, ...limits }, run, run.leaving.signal))
     } finally {
       leave()
     }

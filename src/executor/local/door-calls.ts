@@ -56,8 +56,8 @@ export class DoorCalls implements LocalExecutor {
     return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call, signal))
   }
 
-  async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {
-    return this.#call(async () => startRun(this.#engine, this.#engine.session(start.session), start, sink))
+  async start(start: RunStart, sink: LocalRunSink, signal: AbortSignal | null = null): Promise<LocalRun> {
+    return this.#call(async () => startRun({ engine: this.#engine, session: this.#engine.session(start.session), start, sink, signal }))
   }
 
   async lookUp(session: string, command: string): Promise<CommandLookup> {

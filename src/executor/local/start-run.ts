@@ -26,13 +26,13 @@ interface Asked {
   readonly session: LocalSession
   readonly start: RunStart
   readonly sink: LocalRunSink
+  /** Aborted where it is to be ended before a target has answered. */
+  readonly signal: AbortSignal | null
 }
 
 /** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
-export const startRun = async (engine: LocalEngine, session: LocalSession, start: RunStart, sink: LocalRunSink): Promise<SessionRun> => {
-  const asked = { engine, session, start, sink }
-  return session.rights.target === null ? startHere(asked) : startThere(asked)
-}
+export const startRun = async (asked: Asked): Promise<SessionRun> =>
+  asked.session.rights.target === null ? startHere(asked) : startThere(asked)
 
 const startHere = async (asked: Asked): Promise<SessionRun> => {
   const { engine, session, start } = asked
@@ -82,7 +82,7 @@ const permittedRun = (
 
 /** The mesh is asked for its command, which is permitted or denied there. */
 const startThere = async (asked: Asked): Promise<SessionRun> => {
-  const { engine, session, start } = asked
+  const { engine, session, start, signal } = asked
   const { targets } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
@@ -115,8 +115,11 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     start: async (handlers) => target.start(handlers),
     target,
   })
+  const cancel = (): void => run.cancel()
+  signal?.addEventListener('abort', cancel)
+  if (signal?.aborted === true) cancel()
   session.runs.add(run, run.execute())
-  await run.begun
+  await run.begun.finally(() => signal?.removeEventListener('abort', cancel))
   return run
 }
 

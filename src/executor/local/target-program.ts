@@ -1,5 +1,5 @@
 import { Due } from '../../base/due.ts'
-import { AppError, errorCodeOf, errorText } from '../../base/errors.ts'
+import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
@@ -74,7 +74,7 @@ export class TargetProgram implements Program {
     this.#cancels = new Due({ deliver: async () => this.#targets.cancel(init.requestId) })
   }
 
-  /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. */
+  /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. Who was asked and did not answer may run it. */
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
@@ -82,15 +82,22 @@ export class TargetProgram implements Program {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const first = await next(parts)
-      if (first === null) throw new AppError('daemon_unreachable', 'the daemon did not say what became of the command')
+      if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
       if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
       this.ended = this.#follow(first, parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {
+      if (this.#givenUp.signal.aborted) return this.#unheard('its session was closed before the daemon said what became of the command')
+      if (isAppError(error, 'daemon_unreachable') && error.data['asked'] === true) return this.#unheard(error.message)
       this.refused = true
-      throw this.#givenUp.signal.aborted ? new AppError('unknown_session', 'its session was closed meanwhile') : error
+      throw error
     }
+  }
+
+  #unheard(lost: string): { readonly kind: 'started'; readonly process: TargetProgram } {
+    this.ended = Promise.resolve(this.#endUnknown(lost))
+    return { kind: 'started', process: this }
   }
 
   pause(): void {
@@ -141,6 +148,10 @@ export class TargetProgram implements Program {
     } catch (error) {
       lost = errorText(error)
     }
+    return this.#endUnknown(lost)
+  }
+
+  #endUnknown(lost: string): ProcessEnd {
     this.lost = lost
     const { stdout, stderr } = this.#came
     return this.#endOf({

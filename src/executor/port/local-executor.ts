@@ -167,7 +167,8 @@ export interface LocalExecutor {
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
   /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
-  start(start: RunStart, sink: LocalRunSink): Promise<LocalRun>
+  /** `signal`, aborted before this settles, ends it. */
+  start(start: RunStart, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRun>
   /** The run of this key, as the journal knows it now; null: it knows none, or there is no journal. */
   recall(keySha256: string): Promise<RecalledRun | null>
 }

@@ -1,20 +1,28 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 
 import { systemClock } from '../../../src/base/clock.ts'
+import { AppError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LocalJournal } from '../../../src/executor/local/local-journal.ts'
 import { LocalReport } from '../../../src/executor/local/local-report.ts'
 import { SessionRun } from '../../../src/executor/local/local-run.ts'
 import { TargetProgram, type TargetRunner } from '../../../src/executor/local/target-program.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
+import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
+
+const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules'> = {
+  reach: async () => assert.fail('it is asked to run, and not whether it answers'),
+  rules: async () => assert.fail('it is asked to run, and not what it allows'),
+}
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId
 
 test('however often a run of a target is to be ended, its daemon is asked once at a time, and once more for what came meanwhile', async () => {
   const asked: PromiseWithResolvers<void>[] = []
   const targets: TargetRunner = {
+    ...NOT_ASKED,
     run: async function* () {
       yield { type: 'started', pid: 1 } as never
       await new Promise(() => undefined)
@@ -23,8 +31,6 @@ test('however often a run of a target is to be ended, its daemon is asked once a
       asked.push(Promise.withResolvers<void>())
       await asked.at(-1)!.promise
     },
-    reach: async () => assert.fail('it is asked to run, and not whether it answers'),
-    rules: async () => assert.fail('it is asked to run, and not what it allows'),
   }
   const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
   const target = new TargetProgram({ targets }, { requestId: ID, grant, stdin: null })
@@ -65,4 +71,53 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   await turn()
   assert.equal(asked.length, 3)
   asked[2]!.resolve()
+})
+
+/** What has become of a command for a target whose daemon behaves like this, and the events that the journal has of it. */
+const become = async (t: TestContext, run: TargetRunner['run']): Promise<readonly [end: string, ...events: string[]]> => {
+  const targets = { ...NOT_ASKED, run, cancel: async () => undefined }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const session = await host.open({ target: 'bob' })
+  const end = await host.run(session, ['make']).then(
+    async (started) => `lost: ${String((await started.outcome()).lost)}`,
+    (error: AppError) => `refused: ${error.message}`,
+  )
+  return [end, ...(await host.lines()).map(({ event }) => event).filter((event) => event !== 'session')]
+}
+
+test('a command that its daemon was asked for is lost where that says nothing of it, and one that nobody was asked for never ran', async (t) => {
+  const fails = (asked: boolean): TargetRunner['run'] =>
+    // oxlint-disable-next-line require-yield -- it fails first
+    async function* () {
+      await turn()
+      throw new AppError('daemon_unreachable', 'it broke off', { data: { asked } })
+    }
+  const silent = 'lost: the daemon did not say what became of the command'
+  assert.deepEqual(await become(t, async function* () {}), [silent, 'request', 'exit'])
+  assert.deepEqual(await become(t, fails(true)), ['lost: it broke off', 'request', 'exit'])
+  assert.deepEqual(await become(t, fails(false)), ['refused: it broke off', 'request', 'refused'])
+})
+
+test('a command that is given up before its target has answered is ended there', async (t) => {
+  const [asked, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      asked.resolve()
+      await cancelled.promise
+      yield { ...ended, stdout_bytes_total: 0, stderr_bytes_total: 0 } as never
+    },
+    cancel: async () => cancelled.resolve(),
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const givenUp = new AbortController()
+  const session = await host.open({ target: 'bob' })
+  const started = host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
+  await asked.promise
+  givenUp.abort()
+  assert.equal((await (await started).ended)?.signal, 15)
+  // Who gives one up before it was asked for has asked nobody.
+  const never = await host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
+  assert.deepEqual([(await never.ended)?.signal, (await never.ended)?.lost], [null, null])
 })
