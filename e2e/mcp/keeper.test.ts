@@ -130,6 +130,15 @@ test('a human sees what stays, and ends all of it', async (t) => {
   assert.deepEqual(await runMcp(place, ['--kept']), { status: 0, stdout: 'nothing stays\n', stderr: '' })
   assert.deepEqual(await runMcp(place, ['--end-kept']), { status: 0, stdout: 'nothing stays\n', stderr: '' })
   assert.deepEqual(await keeperPids(place), [])
+  for (const flags of [
+    ['--kept', '--end-kept'],
+    ['--kept', '--record', 'x'],
+    ['--keep', '--check'],
+    ['--end-kept', '--json'],
+  ]) {
+    const { status, stderr } = await runMcp(place, flags)
+    assert.deepEqual([status, /(cannot be used|goes) with/.test(stderr)], [2, true], stderr)
+  }
   const server = await startStaying(t, place)
   const { run_id } = await stays(server, 'pid')
   const pid = await pidIn(place, 'pid')

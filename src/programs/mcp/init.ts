@@ -22,6 +22,8 @@ const configText = (
 [security]
 allow_shell = false
 allow_pty = false
+# true: a command may stay when its session ends (x0x mcp --kept lists what does).
+allow_detach = false
 # false: files are read, and not changed.
 allow_write = true
 # Variables that the agent may set, and those of ours that its commands have.
