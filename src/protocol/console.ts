@@ -1,5 +1,6 @@
 import { isVisible } from '../base/visible-text.ts'
 import { commandSize } from './command-size.ts'
+import { isTable, type Fields } from './field-checks.ts'
 import { MAX_COMMAND_JSON } from './local-limits.ts'
 
 /**
@@ -77,8 +78,6 @@ const named = (name: string): string => JSON.stringify(name.slice(0, 64))
 
 const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
 
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
-
 const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0')
 
 /** Why it is no name of an agent, whichever program reads it; null: it is one. */
@@ -96,7 +95,7 @@ const dirProblem = (dir: unknown): string | null => {
 }
 
 const envsProblem = (envs: unknown): string | null => {
-  if (!isObject(envs)) return 'envs: an object of texts, such as {"CI":"1"}'
+  if (!isTable(envs)) return 'envs: an object of texts, such as {"CI":"1"}'
   const entries = Object.entries(envs)
   if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables, where ${MAX_VARIABLES} are allowed`
   for (const [name, value] of entries) {
@@ -132,7 +131,7 @@ const timeoutProblem = (timeout: unknown): string | null =>
     ? null
     : `timeout: seconds from 0, which is none, to ${MAX_TIMEOUT_S}`
 
-const readRequest = (value: Record<string, unknown>): ConsoleMessage => {
+const readRequest = (value: Fields): ConsoleMessage => {
   const { whoami, dir, envs = {}, exec, stdin, timeout, clear_env = false } = value
   const unknown = Object.keys(value).find((name) => !REQUEST_FIELDS.includes(name))
   const problem =
@@ -146,20 +145,12 @@ const readRequest = (value: Record<string, unknown>): ConsoleMessage => {
     timeoutProblem(timeout) ??
     (typeof clear_env === 'boolean' ? null : 'clear_env: true or false')
   if (problem !== null) return bad(problem)
-  const seconds = timeout as number | undefined
-  const request = {
-    whoami: whoami as string,
-    dir: dir as string,
-    envs: envs as Record<string, string>,
-    exec: exec as string[],
-    stdin: (stdin as string | null | undefined) ?? null,
-    timeout_ms: seconds === undefined || seconds === 0 ? null : Math.max(1, Math.round(seconds * 1000)),
-    clear_env: clear_env as boolean,
-  }
-  return { kind: 'request', request }
+  const seconds = Number(timeout ?? 0)
+  const timeout_ms = seconds === 0 ? null : Math.max(1, Math.round(seconds * 1000))
+  return { kind: 'request', request: { whoami, dir, envs, exec, stdin: stdin ?? null, timeout_ms, clear_env } as ConsoleRequest }
 }
 
-const readAction = (value: Record<string, unknown>): ConsoleMessage => {
+const readAction = (value: Fields): ConsoleMessage => {
   const { action, ansi = false } = value
   const fields = action === 'attach' ? ATTACH_FIELDS : ['action']
   const unknown = Object.keys(value).find((name) => !fields.includes(name))
@@ -178,7 +169,7 @@ export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
   } catch {
     return bad('it is no JSON in UTF-8')
   }
-  if (!isObject(value)) return bad('it is no object')
+  if (!isTable(value)) return bad('it is no object')
   return Object.hasOwn(value, 'action') ? readAction(value) : readRequest(value)
 }
 

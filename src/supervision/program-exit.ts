@@ -23,11 +23,11 @@ export const EXIT_BAD_CONFIG = 2
 /** Exit status for anything else. */
 export const EXIT_FAILURE = 1
 
-/** Writes to standard error why the program ends, each line behind its name, and answers the exit status. */
-export const reportFailure = (program: string, error: unknown): number => {
+/** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
+export const reportFailure = (program: string, error: unknown, failure = EXIT_FAILURE): number => {
   const lines = errorText(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${line}`).join('\n')}\n`)
-  return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : EXIT_FAILURE
+  return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
 }
 
 /**
@@ -39,6 +39,7 @@ export const runProgram = async <L extends object>(
   argv: readonly string[],
   read: (argv: readonly string[]) => L | string,
   run: (line: L) => Promise<number>,
+  failure = EXIT_FAILURE,
 ): Promise<number> => {
   try {
     const line = read(argv)
@@ -46,7 +47,7 @@ export const runProgram = async <L extends object>(
     process.stdout.write(line)
     return 0
   } catch (error) {
-    return reportFailure(program, error)
+    return reportFailure(program, error, failure)
   }
 }
 
