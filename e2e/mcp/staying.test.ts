@@ -171,23 +171,23 @@ test('nothing stays unless the configuration grants it: there is no such argumen
 
 test('what stays has its own bounds: of number, and of time; and not on a target', async (t) => {
   const place = await stayingPlace(t, {
-    limits: 'max_detached_processes = 1\nmax_detached_ms = 1000\nmax_processes_per_session = 4',
+    limits: 'max_detached_processes = 1\nmax_detached_ms = 4000\nmax_processes_per_session = 4',
     security: 'allow_targets = ["bob"]',
   })
   const server = await startStaying(t, place)
-  const [one, two] = await Promise.all(
-    ['one', 'two'].map(async (file) => server.run('exec_status', { ...sh(`echo > ${file}; exec sleep 300`), ...STAYS })),
-  )
+  const begin = async (file: string) => server.run('exec_status', { ...sh(`echo > ${file}; exec sleep 300`), ...STAYS })
+  const one = await begin('one')
   assert.ok(await soon(async () => (await read(place, 'one')) === '\n'))
+  const two = await begin('two')
   assert.deepEqual(
     (await listed(server)).map(({ run_id, state, waiting_before }) => [run_id, state, waiting_before]),
     [
-      [two?.run_id, 'queued', 0],
-      [one?.run_id, 'running', null],
+      [two.run_id, 'queued', 0],
+      [one.run_id, 'running', null],
     ],
   )
-  const late = await server.run('exec_wait', { run_id: one?.run_id })
-  assert.deepEqual([late.timed_out, late.timeout_ms, late.timeout_clamped], [true, 1_000, true])
+  const late = await server.run('exec_wait', { run_id: one.run_id })
+  assert.deepEqual([late.timed_out, late.timeout_ms, late.timeout_clamped], [true, 4_000, true])
   const target = await server.run('exec_status', { command: 'true', target: 'bob', stay: true })
   assert.equal(target.denial_reason, 'unsupported_capability')
   assert.match(String(target.denial_detail), /a session of a target has no exec\.detach/)
