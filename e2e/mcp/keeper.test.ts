@@ -169,3 +169,31 @@ test('a keeper that is stopped while it starts leaves nothing, and is in the way
   const server = await startStaying(t, place)
   assert.equal((await server.run('exec_status', { command: 'true', stay: true })).success, true)
 })
+
+test('what runs is listed however much waits behind it, and how many are left out', async (t) => {
+  const place = await stayingPlace(t, { limits: 'max_detached_processes = 1' })
+  const server = await startStaying(t, place)
+  const { run_id } = await stays(server, 'pid')
+  await pidIn(place, 'pid')
+  const more = Array.from({ length: 101 }, async () => stays(server, 'other'))
+  await Promise.all(more)
+  const { stdout } = await runMcp(place, ['--kept'])
+  assert.match(stdout, new RegExp(`^${run_id}  running  `, 'm'))
+  assert.match(stdout, /^and 2 that are not listed\n$/m)
+  const { kept, not_listed } = JSON.parse((await runMcp(place, ['--kept', '--json'])).stdout) as { kept: unknown[]; not_listed: number }
+  assert.deepEqual([kept.length, not_listed], [100, 2])
+})
+
+test('a lock that is none is said at once, and no keeper is started again and again', async (t) => {
+  const place = await stayingPlace(t)
+  const server = await startStaying(t, place)
+  await server.run('exec_status', { command: 'true', stay: true })
+  await runMcp(place, ['--end-kept'])
+  const lock = (await readdir(place.keepers)).find((name) => name.endsWith('.lock')) ?? ''
+  await writeFile(join(place.keepers, lock), 'no lock '.repeat(1_000))
+  const { content } = await server.ask('exec_status', { command: 'true', stay: true })
+  assert.match(JSON.stringify(content), /internal: the keeper ended \(exit 1\) before it listened: .*\.log says why/)
+  const log = await readFile(join(place.keepers, lock.replace('.lock', '.log')), 'utf8')
+  assert.match(log, /^x0x mcp: .*\.lock cannot be locked: file is not a database\n$/)
+  await rm(join(place.keepers, lock))
+})

@@ -1,17 +1,20 @@
 import type { Socket } from 'node:net'
 
+import { unlessAborted } from '../base/abortable.ts'
 import { AppError } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import { ASK_ANOTHER, type Keeper, type KeeperAnswer, type KeeperCall } from '../doors/mcp/staying-tools.ts'
 import { isTable, type Fields } from '../protocol/field-checks.ts'
 import { linesOf } from '../protocol/lines.ts'
-import { MAX_KEEPER_LINE } from '../protocol/tool-limits.ts'
+import { MAX_KEEPER_LINE, MAX_MCP_CALL_BYTES } from '../protocol/tool-limits.ts'
 
 /** Of the Model Context Protocol: any that its library speaks. */
 const PROTOCOL = '2025-06-18'
 
 const LOST = 'the keeper went away before it answered: exec_list, or the same idempotency_key, tells what became of the command'
 const ENDING = 'the server is stopping; what stays goes on, and exec_list of the next server has it'
+
+const BEHIND = 'the keeper of what stays does not take what it is asked: wait until it does, or have x0x mcp --end-kept end it'
 
 interface Pending extends Pick<KeeperCall, 'progress'> {
   /** Resolves when the next line may be read. */
@@ -43,6 +46,7 @@ class KeeperConnection {
   async call({ name, args, signal, isGone, progress }: KeeperCall): Promise<KeeperAnswer> {
     signal.throwIfAborted()
     if (this.#closed !== null) throw this.#closed
+    if (this.#socket.writableLength > MAX_MCP_CALL_BYTES) throw new AppError('rate_limited', BEHIND)
     const id = ++this.#count
     const { promise: answered, resolve, reject } = Promise.withResolvers<KeeperAnswer>()
     const { promise: taken, resolve: take } = Promise.withResolvers<void>()
@@ -113,9 +117,9 @@ export class KeeperLink implements Keeper {
 
   async call(call: KeeperCall, { starts }: { readonly starts: boolean }): Promise<KeeperAnswer | null> {
     for (;;) {
-      const connecting = this.#turn.then(async () => this.#connected(starts))
+      const connecting = this.#turn.then(async () => this.#connected(starts, call.signal))
       this.#turn = connecting.catch(() => undefined)
-      const connection = await connecting
+      const connection = await unlessAborted(connecting, call.signal)
       if (connection === null) return null
       const answer = await connection.call(call)
       const { _meta: meta } = answer.result
@@ -133,8 +137,9 @@ export class KeeperLink implements Keeper {
     this.#connection?.close(why)
   }
 
-  async #connected(starts: boolean): Promise<KeeperConnection | null> {
+  async #connected(starts: boolean, asked: AbortSignal): Promise<KeeperConnection | null> {
     const { signal } = this.#ending
+    asked.throwIfAborted()
     signal.throwIfAborted()
     if (this.#connection?.isOpen === true) return this.#connection
     const socket = await this.#dial(starts, signal)

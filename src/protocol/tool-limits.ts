@@ -53,6 +53,8 @@ export const MAX_KEEPER_CONNECTIONS = 64
 export const KEEPER_START_MS = 20_000
 /** How long commands of a keeper that stops may take to end. */
 export const KEEPER_STOP_MS = 8_000
+/** How much later than its server has to answer a keeper may answer; then that server says that it does not. */
+export const KEEPER_LATE_MS = 5_000
 /** One line of a keeper: two streams of MAX_VIEW_BYTES, as structured content and once more in a text. */
 export const MAX_KEEPER_LINE = 32 * 1024 * 1024
 /** What a keeper says of itself, in the file of its log. */

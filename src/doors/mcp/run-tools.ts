@@ -156,13 +156,18 @@ export const execList: Tool = tool({
         stays: z.boolean().describe('it goes on when this session ends'),
       }),
     ),
-    not_listed: z.int().describe('how many older ones there are'),
+    not_listed: z.int().describe('how many more there are'),
   }),
   annotations: LOOKS,
   call: async (_input, { runs }) => {
     return () => {
       const all = runs.all.toReversed()
-      const shown = all.slice(0, MAX_LISTED_RUNS).map((run) => listed(run, { waitingBefore: runs.waitingBefore(run), stays: runs.stay }))
+      // What runs is in the list, however many wait behind it.
+      const ordered = new Set([...all.filter(({ state }) => state === 'running'), ...all])
+      const chosen = new Set([...ordered].slice(0, MAX_LISTED_RUNS))
+      const shown = all
+        .filter((run) => chosen.has(run))
+        .map((run) => listed(run, { waitingBefore: runs.waitingBefore(run), stays: runs.stay }))
       return { result: { runs: shown, not_listed: all.length - shown.length }, isError: false, foreign: [] }
     }
   },

@@ -2,6 +2,7 @@ import * as z from 'zod'
 
 import { AppError } from '../../base/errors.ts'
 import { isTable } from '../../protocol/field-checks.ts'
+import { KEEPER_LATE_MS } from '../../protocol/tool-limits.ts'
 import { checkWith } from '../check-with.ts'
 import { EXEC_OPERATIONS, type ToolAnswer } from '../tools/tool-result.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
@@ -44,6 +45,9 @@ const STAY = z
 export const STAYING =
   'A command that is to go on when this session ends gets "stay": true, and a timeout_seconds of its own; exec_list has it in later sessions too.'
 
+const LATE =
+  'the keeper of what stays does not answer, and the command may have begun: ask again with the same idempotency_key, or have x0x mcp --end-kept end it'
+
 const notGranted = (): AppError =>
   new AppError('unsupported_capability', 'stay: no command may outlive its session here; security.allow_detach = true grants it')
 
@@ -61,8 +65,17 @@ const forward = async (
   asked: Pick<KeeperCall, 'name' | 'args'>,
   { call, context, starts }: { readonly call: ToolCall; readonly context: ToolContext; readonly starts: boolean },
 ): Promise<KeeperAnswer | null> => {
-  const { signal } = call
-  return keeper.call({ ...asked, signal, isGone: () => context.isGone(), progress: (ms, text) => call.progress(ms, text) }, { starts })
+  const { clock, answerWithinMs } = context
+  // Nobody has cancelled the command of a call that is answered late.
+  const late = new AbortController()
+  const timer = clock.setTimeout(() => late.abort(new AppError('timeout', LATE)), answerWithinMs + KEEPER_LATE_MS)
+  const signal = AbortSignal.any([call.signal, late.signal])
+  const isGone = (): boolean => late.signal.aborted || context.isGone()
+  try {
+    return await keeper.call({ ...asked, signal, isGone, progress: (ms, text) => call.progress(ms, text) }, { starts })
+  } finally {
+    timer.cancel()
+  }
 }
 
 const passed =

@@ -2,14 +2,14 @@ import { writeSync } from 'node:fs'
 
 import { systemClock } from '../../base/clock.ts'
 import type { Environment } from '../../base/environment.ts'
-import { AppError, isAppError } from '../../base/errors.ts'
+import { AppError, attempt, isAppError } from '../../base/errors.ts'
 import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { createLogger } from '../../base/log.ts'
 import { loadRexdConfig, readRexdConfig, type RexdConfig } from '../../config/rexd-config.ts'
 import { KeeperDoor } from '../../doors/mcp/keeper-door.ts'
 import { MAX_KEEPER_LOG } from '../../protocol/tool-limits.ts'
 import { startLocalExecutor } from '../../supervision/local-executor.ts'
-import { DataDirLock } from '../../supervision/lock.ts'
+import { DataDirLock, lookAtLock } from '../../supervision/lock.ts'
 import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
 import type { McpFlags } from './flags.ts'
 import { keeperPlace, keepersDirectory } from './keeper-place.ts'
@@ -19,7 +19,8 @@ import { writableRules } from './own-files.ts'
 /** Standard error, which is a file where a server has started us. */
 const boundedLog = (): { write(line: string): void } => {
   let left = MAX_KEEPER_LOG
-  return { write: (line) => void ((left -= Buffer.byteLength(line)) >= 0 && writeSync(2, line)) }
+  // A disk that is full must not end what stays.
+  return { write: (line) => void ((left -= Buffer.byteLength(line)) >= 0 && attempt(() => writeSync(2, line))) }
 }
 
 /** Why what was read once does not count any more; null: it does. */
@@ -29,13 +30,13 @@ const outdated = async ({ path, sha256 }: RexdConfig, env: Environment): Promise
   return config.sha256 === sha256 ? null : `${path} was changed since the keeper of what stays has read it`
 }
 
-/** Takes the lock; false: another keeper has it. */
-const isFirst = async (lock: DataDirLock): Promise<boolean> => {
+/** Takes the lock; false: another keeper has it, or had it. Throws where it cannot be locked. */
+const isFirst = async (lock: DataDirLock, paths: Parameters<typeof lookAtLock>[0]): Promise<boolean> => {
   try {
     await lock.start()
     return true
   } catch (error) {
-    if (isAppError(error, 'conflict')) return false
+    if (isAppError(error, 'conflict') && (await lookAtLock(paths)).kind !== 'unknown') return false
     throw error
   }
 }
@@ -54,7 +55,7 @@ export const keep = async ({ whoami, config: file }: Extract<McpFlags, { mode: '
   await ensurePrivateDir(keepersDirectory())
   const { socket, lock: lockFile, pid } = keeperPlace({ config: path, whoami })
   const lock = new DataDirLock({ lock: lockFile, pid, apiSocket: socket })
-  if (!(await isFirst(lock))) return 0
+  if (!(await isFirst(lock, { lock: lockFile, pid }))) return 0
   const local = await startLocalExecutor(config, env, log)
   const caller = { door: 'mcp' as const, client_name: whoami, available: [...FOR_TOOLS, 'exec.detach' as const] }
   const door = new KeeperDoor(

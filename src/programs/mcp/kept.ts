@@ -20,14 +20,27 @@ interface KeptRun {
 /** Between two looks whether a keeper has ended. */
 const LOOK_MS = 100
 
-const listRuns = async (choice: KeeperChoice): Promise<readonly KeptRun[]> => {
+/** How long a keeper may take to list what it holds. */
+const LIST_MS = 10_000
+
+interface Kept {
+  readonly runs: readonly KeptRun[]
+  readonly not_listed: number
+}
+
+const listRuns = async (choice: KeeperChoice): Promise<Kept> => {
   const link = keeperLink(choice)
+  const late = new AbortController()
+  const timer = systemClock.setTimeout(() => late.abort(new AppError('timeout', 'the keeper does not say what stays')), LIST_MS)
   try {
-    const call = { name: 'exec_list', args: {}, signal: NEVER, isGone: () => false, progress: () => undefined }
+    const call = { name: 'exec_list', args: {}, signal: late.signal, isGone: () => true, progress: () => undefined }
     const answer = await link.call(call, { starts: false })
-    const { runs } = (answer?.result['structuredContent'] ?? { runs: [] }) as { readonly runs: readonly KeptRun[] }
-    return runs
+    if (answer === null) return { runs: [], not_listed: 0 }
+    const { structuredContent: kept, content } = answer.result
+    if (kept === undefined) throw new AppError('internal', `the keeper does not say what stays: ${JSON.stringify(content)}`)
+    return kept as Kept
   } finally {
+    timer.cancel()
     link.close()
   }
 }
@@ -37,9 +50,10 @@ const lineOf = ({ run_id, state, started_at, timeout_ms, command_line }: KeptRun
 
 /** Prints what stays, ended a short time ago included. */
 export const printKept = async (choice: KeeperChoice, { json }: { readonly json: boolean }): Promise<number> => {
-  const runs = await listRuns(choice)
-  if (json) process.stdout.write(`${visibleJson(JSON.stringify({ kept: runs }))}\n`)
-  else process.stdout.write(runs.length === 0 ? 'nothing stays\n' : runs.map(lineOf).join(''))
+  const { runs, not_listed } = await listRuns(choice)
+  if (json) process.stdout.write(`${visibleJson(JSON.stringify({ kept: runs, not_listed }))}\n`)
+  else if (runs.length === 0) process.stdout.write('nothing stays\n')
+  else process.stdout.write(`${runs.map(lineOf).join('')}${not_listed === 0 ? '' : `and ${not_listed} that are not listed\n`}`)
   return 0
 }
 

@@ -1,16 +1,19 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { chmod, mkdir } from 'node:fs/promises'
-import { connect } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { NEVER } from '../../../src/base/abortable.ts'
 import type { Timer } from '../../../src/base/clock.ts'
+import { execStatus } from '../../../src/doors/mcp/exec-tools.ts'
 import { KeeperDoor } from '../../../src/doors/mcp/keeper-door.ts'
+import { stayingTools } from '../../../src/doors/mcp/staying-tools.ts'
+import type { ToolContext } from '../../../src/doors/mcp/tool.ts'
 import { KeeperLink } from '../../../src/local-api/keeper-link.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd-names.ts'
-import { KEEPER_IDLE_MS, MAX_KEEPER_CONNECTIONS } from '../../../src/protocol/tool-limits.ts'
+import { KEEPER_IDLE_MS, KEEPER_LATE_MS, MAX_KEEPER_CONNECTIONS } from '../../../src/protocol/tool-limits.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { silent } from '../../support/processes.ts'
@@ -108,4 +111,54 @@ test('a keeper listens in no directory that others may enter', async (t) => {
   const door = new KeeperDoor({ executor: host.executor, clock: new ManualClock(), log: silent }, { caller, outdated: async () => null })
   await chmod(directory, 0o750)
   await assert.rejects(door.start(join(directory, 'keeper.sock')), { code: 'loose_permissions' })
+})
+
+/** What a keeper hears that answers nothing, and a call of a tool whose command stays there. */
+const silentKeeper = async (t: TestContext) => {
+  const [clock, path] = [new ManualClock(), join(await tempDir(t), 'keeper.sock')]
+  let heard = ''
+  const server = createServer((socket) => socket.on('data', (part) => (heard += part.toString())).on('error', () => undefined))
+  server.listen(path)
+  await once(server, 'listening')
+  const link = new KeeperLink({ dial: async () => connect(path) })
+  t.after(() => (link.close(), server.close()))
+  const context = { clock, answerWithinMs: 1_000, isGone: () => false } as unknown as ToolContext
+  const [tool = assert.fail('there is a tool')] = stayingTools([execStatus], link)
+  const call = async (signal = NEVER) => tool.call({ command: 'true', stay: true }, context, { signal, progress: () => undefined })
+  return { clock, call, heard: () => heard }
+}
+
+test('a call is answered although the keeper does not answer, and its command is not cancelled', async (t) => {
+  const { clock, call, heard } = await silentKeeper(t)
+  const calls = [call(), call()]
+  const all = Promise.allSettled(calls)
+  assert.ok(await soon(() => heard().split('tools/call').length === 3))
+  let over = false
+  void all.then(() => (over = true))
+  await clock.advance(1_000 + KEEPER_LATE_MS - 1)
+  assert.ok(!over)
+  await clock.advance(1)
+  for (const one of calls) await assert.rejects(one, { code: 'timeout', message: /the keeper of what stays does not answer/ })
+  assert.doesNotMatch(heard(), /notifications\/cancelled/)
+  // Who cancels does end it.
+  const cancelling = new AbortController()
+  const cancelled = call(cancelling.signal)
+  assert.ok(await soon(() => heard().split('tools/call').length === 4))
+  cancelling.abort(new Error('cancelled'))
+  await assert.rejects(cancelled, /cancelled/)
+  assert.ok(await soon(() => heard().includes('notifications/cancelled')))
+})
+
+test('a call that is cancelled while a keeper is being started waits for it no longer, nor do those behind it start one', async () => {
+  let dials = 0
+  const { promise: never } = Promise.withResolvers<null>()
+  const link = new KeeperLink({ dial: async () => ((dials += 1), never) })
+  const cancelling = new AbortController()
+  const options = { name: 'exec_status', args: {}, signal: cancelling.signal, isGone: () => false, progress: () => undefined }
+  const calls = [link.call(options, { starts: true }), link.call(options, { starts: true })]
+  assert.ok(await soon(() => dials === 1))
+  cancelling.abort(new Error('cancelled'))
+  for (const one of calls) await assert.rejects(one, /cancelled/)
+  assert.equal(dials, 1)
+  link.close()
 })
