@@ -329,7 +329,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   for (let n = 2; n <= 602; n++) {
     const long = Buffer.alloc(n > 102 ? 1 : 512 * 1024, 'a').toString('latin1')
     screen.begin(run(n, 'gemini', 'echo', String(n), long))
-    if (n < 64) screen.output(n, beginning)
+    if (n < 65) screen.output(n, beginning)
     write(n, `output ${n}\r\n`)
     screen.end(n, WELL)
   }
