@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, existsSync, openSync } from 'node:fs'
 import { chmod, chown, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
@@ -196,4 +197,19 @@ test('a lock that is none is said at once, and no keeper is started again and ag
   const log = await readFile(join(place.keepers, lock.replace('.lock', '.log')), 'utf8')
   assert.match(log, /^x0x mcp: .*\.lock cannot be locked: file is not a database\n$/)
   await rm(join(place.keepers, lock))
+})
+
+test('a keeper whose log nobody can write holds what stays all the same', { skip: !existsSync('/dev/full') }, async (t) => {
+  const place = await stayingPlace(t)
+  const text = await readFile(place.config, 'utf8')
+  // Of which it warns.
+  await writeFile(place.config, text.replace('[audit]', '[audit]\nenabled = false'))
+  const full = openSync('/dev/full', 'w')
+  const args = [X0X, 'mcp', '--keep', '--whoami', DEFAULT_WHOAMI, '--config', place.config]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', full], env: { ...process.env, ...place.env } })
+  closeSync(full)
+  assert.ok(await soon(async () => child.exitCode !== null || (await keeperPids(place)).length === 1))
+  const server = await startStaying(t, place)
+  assert.equal((await server.run('exec_status', { command: 'true', stay: true })).success, true)
+  assert.deepEqual(await keeperPids(place), [child.pid])
 })
