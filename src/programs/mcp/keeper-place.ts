@@ -26,7 +26,7 @@ const LOOK_MS = 50
 /** Characters of a hash that name the files of one keeper: the path of a socket is short. */
 const NAME_DIGITS = 16
 
-/** Where keepers of this user listen; the same whatever environment a runtime of agents gives. */
+/** Where keepers of this user listen; the same whatever environment a runtime of agents gives but HOME. */
 export const keepersDirectory = (): string => join(homedir(), '.local', 'state', 'x0x-mcp')
 
 /** The files of the keeper of a configuration and a name. */
