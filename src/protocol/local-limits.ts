@@ -13,6 +13,9 @@ export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
 /** Events a slow listener of /direct/events may lag behind before it is cut off. */
 export const MAX_EVENT_BACKLOG = 1_024
 
+/** How long the daemon may say nothing of a run of a target whose time is up, or that is to end: longer than it looks for the target itself. */
+export const TARGET_SILENCE_MS = 30_000
+
 // ---- journal ----
 /** One line: an argv of the largest size, every byte of it escaped in six characters, and the fields around it. */
 export const MAX_JOURNAL_LINE = 256 * 1024

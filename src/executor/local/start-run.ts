@@ -90,7 +90,10 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
   if (verdict.kind === 'refused') return refuse(asked, errorOf(verdict))
   const { grant, slot } = verdict
   const requestId = newRequestId()
-  const target = new TargetProgram({ targets }, { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin })
+  const target = new TargetProgram(
+    { targets, clock: engine.components.clock },
+    { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin },
+  )
   const request = {
     argv: grant.argv,
     matched_acl: 'security.allow_targets',

@@ -1,3 +1,4 @@
+import type { Clock, Timer } from '../../base/clock.ts'
 import { Due } from '../../base/due.ts'
 import { AppError, errorCodeOf, errorText, isAppError } from '../../base/errors.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
@@ -5,6 +6,7 @@ import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.
 import type { ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits.ts'
+import { TARGET_SILENCE_MS } from '../../protocol/local-limits.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
 import type { RunPart } from '../../protocol/run-events.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
@@ -34,6 +36,11 @@ export interface TargetRunner {
   rules(target: string, signal: AbortSignal): Promise<RulesJson>
 }
 
+export interface TargetProgramComponents {
+  readonly targets: TargetRunner
+  readonly clock: Clock
+}
+
 export interface TargetProgramInit {
   readonly requestId: RequestId
   readonly grant: TargetGrant
@@ -56,10 +63,18 @@ export class TargetProgram implements Program {
   /** Why it is not known how it ended; null: it is, or it goes on. */
   lost: string | null = null
   readonly #targets: TargetRunner
+  readonly #clock: Clock
   readonly #init: TargetProgramInit
   readonly #givenUp = new AbortController()
   /** Resolves when output may be handed on; null: it may. */
   #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
+  /** What came waits until it may be handed on. */
+  #isHeld = false
+  /** Something came since the patience with the daemon was counted anew. */
+  #isHeard = false
+  /** Null: nobody was asked, or its daemon is not waited for any more. */
+  #patience: Timer | null = null
+  #isEnding = false
   #left: number
   /** What came, dropped bytes included. */
   readonly #came = { stdout: 0, stderr: 0 }
@@ -67,8 +82,9 @@ export class TargetProgram implements Program {
   /** One `cancel` is on its way at a time, however often the caller asks. */
   readonly #cancels: Due<'cancel'>
 
-  constructor(components: { targets: TargetRunner }, init: TargetProgramInit) {
+  constructor(components: TargetProgramComponents, init: TargetProgramInit) {
     this.#targets = components.targets
+    this.#clock = components.clock
     this.#init = init
     this.#left = init.grant.max_output_bytes
     this.#cancels = new Due({ deliver: async () => this.#targets.cancel(init.requestId) })
@@ -78,24 +94,27 @@ export class TargetProgram implements Program {
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
+    this.#patience = this.#lateIn(timeout_ms + TARGET_SILENCE_MS)
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
-      const first = await next(parts)
+      const first = await this.#next(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
       if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
       this.ended = this.#follow(first, parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {
-      if (this.#givenUp.signal.aborted) return this.#unheard('its session was closed before the daemon said what became of the command')
+      if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
       if (isAppError(error, 'daemon_unreachable') && error.data['asked'] === true) return this.#unheard(error.message)
       this.refused = true
+      this.#waitNoMore()
       throw error
     }
   }
 
   #unheard(lost: string): { readonly kind: 'started'; readonly process: TargetProgram } {
+    this.#waitNoMore()
     this.ended = Promise.resolve(this.#endUnknown(lost))
     return { kind: 'started', process: this }
   }
@@ -112,6 +131,8 @@ export class TargetProgram implements Program {
   /** A target is asked to end; it sends SIGKILL by itself where that is not heeded. */
   terminate(): void {
     this.#cancels.ask('cancel')
+    if (!this.#isEnding) this.#waitAgain()
+    this.#isEnding = true
   }
 
   hangUp(): void {
@@ -120,8 +141,7 @@ export class TargetProgram implements Program {
 
   /** Gives the run up without waiting for its `exit`. */
   kill(): void {
-    this.#givenUp.abort()
-    this.resume()
+    this.#giveUp('its session was closed before the daemon said what became of the command')
   }
 
   signal(signal: ProcessSignal): void {
@@ -132,11 +152,49 @@ export class TargetProgram implements Program {
 
   resize(): void {}
 
+  #giveUp(why: string): void {
+    this.#waitNoMore()
+    this.#givenUp.abort(new AppError('daemon_unreachable', why))
+    this.resume()
+  }
+
+  /** Its daemon has been silent for so long: the run is given up, unless it is us who take nothing. */
+  #lateIn(ms: number): Timer {
+    const late = (): void =>
+      this.#isHeard || this.#isHeld ? this.#waitAgain() : this.#giveUp('the daemon did not say in time what became of the command')
+    return this.#clock.setTimeout(late, ms)
+  }
+
+  #waitAgain(): void {
+    if (this.#patience === null) return
+    this.#patience.cancel()
+    this.#isHeard = false
+    this.#patience = this.#lateIn(TARGET_SILENCE_MS)
+  }
+
+  #waitNoMore(): void {
+    this.#patience?.cancel()
+    this.#patience = null
+  }
+
+  async #next(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
+    const { done, value } = await parts.next()
+    this.#isHeard = true
+    return done === true ? null : value
+  }
+
+  /** Resolves when output may be handed on. */
+  async #room(): Promise<void> {
+    this.#isHeld = true
+    await this.#paused?.promise
+    this.#isHeld = false
+  }
+
   async #follow(first: RunPart, rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
     let lost = 'the daemon went away before it told how the command ended'
     try {
-      for (let part: RunPart | null = first; part !== null; part = await next(rest)) {
-        await this.#paused?.promise
+      for (let part: RunPart | null = first; part !== null; part = await this.#next(rest)) {
+        await this.#room()
         if (part.type === 'exit') {
           if (part.incomplete) this.lost = part.message ?? 'the connection to the target was lost, or bytes are missing'
           return this.#endOf(part)
@@ -146,7 +204,9 @@ export class TargetProgram implements Program {
         else if (part.type !== 'started') await this.#output(part, handlers)
       }
     } catch (error) {
-      lost = errorText(error)
+      lost = errorText(this.#givenUp.signal.aborted ? this.#givenUp.signal.reason : error)
+    } finally {
+      this.#waitNoMore()
     }
     return this.#endUnknown(lost)
   }
@@ -170,7 +230,7 @@ export class TargetProgram implements Program {
     this.#left -= taken.length
     for (let at = 0; at < taken.length; at += MAX_FRAME_DATA) {
       handlers.onOutput(type, taken.slice(at, at + MAX_FRAME_DATA))
-      await this.#paused?.promise
+      await this.#room()
     }
     if (taken.length === data.length || this.#dropped) return
     this.#dropped = true
@@ -184,11 +244,6 @@ export class TargetProgram implements Program {
     const totals = (bytes: number): ProcessEnd['stdout'] => ({ bytes_total: bytes, bytes_forwarded: bytes, sha256: NO_BYTES, truncated })
     return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
   }
-}
-
-const next = async (parts: AsyncIterator<RunPart>): Promise<RunPart | null> => {
-  const { done, value } = await parts.next()
-  return done === true ? null : value
 }
 
 const denied = (target: string, { denial_reason, request_id }: Exit): AppError =>

@@ -15,7 +15,8 @@ const serve = async (line: CommandLine, env: Environment): Promise<number> => {
   if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
   const log = createLogger({ name: 'rexec' })
   const stop = stopConditions(log, { untilEof: false })
-  const components = { input: process.stdin, output: process.stdout, caller: new ConsoleCalls({ env }), clock: systemClock, log }
+  const caller = new ConsoleCalls({ clock: systemClock }, { env })
+  const components = { input: process.stdin, output: process.stdout, caller, clock: systemClock, log }
   await serveConsole(components, { whoami }, stop.signal)
   return stop.status() ?? 0
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 
+import { aborted } from '../../../src/base/abortable.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -10,7 +11,9 @@ import { LocalReport } from '../../../src/executor/local/local-report.ts'
 import { SessionRun } from '../../../src/executor/local/local-run.ts'
 import { TargetProgram, type TargetRunner } from '../../../src/executor/local/target-program.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
+import { TARGET_SILENCE_MS } from '../../../src/protocol/local-limits.ts'
 import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
 
 const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules'> = {
   reach: async () => assert.fail('it is asked to run, and not whether it answers'),
@@ -33,7 +36,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
     },
   }
   const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
-  const target = new TargetProgram({ targets }, { requestId: ID, grant, stdin: null })
+  const target = new TargetProgram({ targets, clock: systemClock }, { requestId: ID, grant, stdin: null })
   const journal = new LocalJournal({ journal: null, log: silentLogger })
   const key = { door: 'stdio', session_id: 's_1', client_name: 'a', request_id: ID } as const
   const nothing = (): void => undefined
@@ -71,6 +74,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   await turn()
   assert.equal(asked.length, 3)
   asked[2]!.resolve()
+  target.kill()
 })
 
 /** What has become of a command for a target whose daemon behaves like this, and the events that the journal has of it. */
@@ -120,4 +124,64 @@ test('a command that is given up before its target has answered is ended there',
   // Who gives one up before it was asked for has asked nobody.
   const never = await host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
   assert.deepEqual([(await never.ended)?.signal, (await never.ended)?.lost], [null, null])
+})
+
+/** A run of a target on a clock that stands still: its daemon says what it is given, and then nothing until the run is given up. */
+const watched = (parts: readonly unknown[]) => {
+  const clock = new ManualClock()
+  const cancels: RequestId[] = []
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* (_request, signal) {
+      yield* parts as never[]
+      await aborted(signal)
+      throw new Error('aborted')
+    },
+    cancel: async (id) => void cancels.push(id),
+  }
+  const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
+  const target = new TargetProgram({ targets, clock }, { requestId: ID, grant, stdin: null })
+  const output: string[] = []
+  const handlers = { onOutput: (_stream: string, data: Uint8Array) => void output.push(String(data)), onWarning: () => undefined }
+  let isOver = false
+  const started = target.start(handlers as never).then(async ({ process }) => process.ended.then(() => void (isOver = true)))
+  return { clock, cancels, target, output, started, isOver: () => isOver }
+}
+
+const STARTED = { type: 'started', pid: 1 }
+const SILENT = 'the daemon did not say in time what became of the command'
+
+test('a daemon that never says what became of a command is given up behind its time, and no timer is left', async () => {
+  const { clock, target, started, isOver } = watched([])
+  await clock.advance(1_000 + TARGET_SILENCE_MS - 1)
+  assert.equal(isOver(), false)
+  await clock.advance(1)
+  await started
+  assert.deepEqual([target.lost, target.refused, clock.pending], [SILENT, false, 0])
+})
+
+test('a run that is to end, of which its daemon says no more, is given up, however often it is asked to end', async () => {
+  const { clock, cancels, target, started, isOver } = watched([STARTED])
+  target.resume()
+  await turn()
+  for (const ms of [0, TARGET_SILENCE_MS / 2, TARGET_SILENCE_MS / 2 - 1]) {
+    await clock.advance(ms)
+    target.terminate()
+  }
+  assert.equal(isOver(), false)
+  await clock.advance(1)
+  await started
+  assert.deepEqual([target.lost, cancels.length, clock.pending], [SILENT, 3, 0])
+})
+
+test('a daemon whose output we do not take is waited for', async () => {
+  const { clock, output, target, started, isOver } = watched([STARTED, { type: 'stdout', data: Buffer.from('one') }])
+  await turn()
+  await clock.advance(100 * TARGET_SILENCE_MS)
+  assert.deepEqual([isOver(), output], [false, []])
+  target.resume()
+  await turn()
+  await clock.advance(2 * TARGET_SILENCE_MS)
+  await started
+  assert.deepEqual([target.lost, output, clock.pending], [SILENT, ['one'], 0])
 })
