@@ -1,8 +1,8 @@
 import { DEFAULT_REXD_CONFIG } from '../local-api/paths.ts'
 import { VERSION_OPTION, type CommandSpec } from './command.ts'
 
-/** Options in place of serving, about the commands that stay. */
-const OF_WHAT_STAYS = ['kept', 'end-kept', 'keep']
+/** With these it serves nothing to its standard input. */
+const IN_PLACE_OF_SERVING = ['init', 'check', 'kept', 'end-kept', 'keep']
 
 /** A program of its own to those who type it: it takes no option of `x0x`. */
 export const MCP: CommandSpec = {
@@ -18,17 +18,17 @@ export const MCP: CommandSpec = {
     {
       flags: '--answer-within-ms <ms>',
       text: "a call is answered by then, whatever its command does (default: the file's, else 45000)",
-      conflicts: OF_WHAT_STAYS,
+      conflicts: IN_PLACE_OF_SERVING,
     },
     {
       flags: '--record <file>',
       text: 'make this file and write into it what happens to every run, output too, for x0x replay',
-      conflicts: OF_WHAT_STAYS,
+      conflicts: IN_PLACE_OF_SERVING,
     },
     {
       flags: '--rules <agent>',
       text: 'in place of the tools that take a command: one for each command that this agent of the mesh allows us, as it tells them',
-      conflicts: OF_WHAT_STAYS,
+      conflicts: IN_PLACE_OF_SERVING,
     },
     { flags: '--kept', text: 'list the commands of this name that stay when their session ends', conflicts: ['check', 'init'] },
     { flags: '--end-kept', text: 'end all of them', conflicts: ['check', 'init', 'kept'] },
