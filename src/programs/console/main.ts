@@ -12,7 +12,7 @@ import type { ConsoleControls } from '../../doors/console/screen.ts'
 import { logStopFailures, runProgram, stopConditions } from '../../supervision/program-exit.ts'
 import { startHost } from './compose.ts'
 import { parseHostFlags, type HostFlags } from './flags.ts'
-import { watchJournals } from './watch-journals.ts'
+import { checkJournals, watchJournals } from './watch-journals.ts'
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
@@ -31,6 +31,7 @@ const outliveTerminal = (): void => {
 
 const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const { silent, addPath, recordEnv, journals } = flags
+  checkJournals(journals)
   outliveTerminal()
   const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
   let screen: OrderedScreen | null = null

@@ -1,7 +1,11 @@
+import { accessSync, constants } from 'node:fs'
+
 import type { JournalLine } from '../../audit/events.ts'
 import { parseLine } from '../../audit/parse-line.ts'
 import { tailJournal } from '../../audit/tail.ts'
 import { errorText } from '../../base/errors.ts'
+import { badFlags } from '../../command-line/program-line.ts'
+import { REXEC } from '../../command-line/rexec.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
 import { JournalRuns } from './journal-runs.ts'
 
@@ -17,6 +21,16 @@ const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal):
   } catch (error) {
     screen.note(`${file} is not watched any more: ${errorText(error)}`)
   }
+}
+
+/** Throws `bad_config` for a file that cannot be watched. */
+export const checkJournals = (files: readonly string[]): void => {
+  for (const file of files)
+    try {
+      accessSync(file, constants.R_OK)
+    } catch (error) {
+      throw badFlags(`--watch-journal: ${errorText(error)}: name the journal of a program that runs, or has run`, REXEC.name)
+    }
 }
 
 /** Shows what journals of other doors tell from now on, until the signal. */
