@@ -1,12 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import { link, open, rename, rm } from 'node:fs/promises'
-import { dirname, join, parse } from 'node:path'
+import { link, open, readdir, rename, rm } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 
 import { errnoOf } from './errors.ts'
 
+const TEMPORARY = /^\.(?<of>.+)\.[0-9a-f]{12}\.tmp$/
+
 /** Writes a file of a name of its own beside `path`, with its mode from the first byte, as it is to survive a power cut. Where that fails there is none. */
 const writeBeside = async (path: string, data: string | Uint8Array, mode: number): Promise<string> => {
-  const temporary = join(dirname(path), `.${parse(path).base}.${randomBytes(6).toString('hex')}.tmp`)
+  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
   try {
     const file = await open(temporary, 'wx', mode)
     try {
@@ -48,6 +50,13 @@ export const createFileAtomic = async (path: string, data: string | Uint8Array, 
     await rm(temporary, { force: true })
   }
   await syncDirectory(dirname(path))
+}
+
+/** Removes what one that was killed while it wrote these files has left beside them. Only for who alone writes them now. */
+export const removeTemporaries = async (directory: string, paths: readonly string[]): Promise<void> => {
+  const names = new Set(paths.filter((path) => dirname(path) === directory).map((path) => basename(path)))
+  for (const name of await readdir(directory))
+    if (names.has(TEMPORARY.exec(name)?.groups?.['of'] ?? '')) await rm(join(directory, name), { force: true })
 }
 
 /** What was made or renamed in it survives a power cut. */

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 
-import { writeFileAtomic } from '../../src/base/atomic-file.ts'
+import { removeTemporaries, writeFileAtomic } from '../../src/base/atomic-file.ts'
 
 let dir: string
 
@@ -70,4 +70,12 @@ test('a change that is told as failed is not on disk: a directory that cannot be
   })
   await writeFileAtomic(path, 'new')
   assert.equal(await readFile(path, 'utf8'), 'new')
+})
+
+test('what a killed writer left beside a file is removed, and nothing else', async () => {
+  const left = `.key.${'0a'.repeat(6)}.tmp`
+  const others = [`.other.${'0a'.repeat(6)}.tmp`, '.key.tmp', `.key.${'0A'.repeat(6)}.tmp`, `key.${'0a'.repeat(6)}.tmp`, 'key']
+  for (const name of [left, ...others]) await put(name, 0o600)
+  await removeTemporaries(dir, [join(dir, 'key'), join(dir, 'below', 'other')])
+  assert.deepEqual((await readdir(dir)).toSorted(), others.toSorted())
 })

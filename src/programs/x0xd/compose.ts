@@ -1,5 +1,6 @@
 import { Journal } from '../../audit/journal.ts'
 import { RunningMarks } from '../../audit/running-marks.ts'
+import { removeTemporaries } from '../../base/atomic-file.ts'
 import { systemClock, type Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { startAll, stopAll, type Startable, type StartableEntry, type StopFailure } from '../../base/startable.ts'
@@ -19,6 +20,7 @@ import { Contacts } from '../../trust/contacts.ts'
 import { Revocations } from '../../trust/revocations.ts'
 import type { DaemonConfig } from '../../config/config.ts'
 import { shareWithGroup } from '../../config/group-sharing.ts'
+import type { DataPaths } from '../../local-api/paths.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
 import { NetworkSupervisor } from '../../supervision/network-supervisor.ts'
@@ -91,12 +93,19 @@ const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig
   return user
 }
 
+/** What only the daemon that has the directory writes there. */
+const ownFiles = ({ pid, networkPid, rexdPid, apiPort, apiToken, agentKey, machineKey, operatorKey, ...paths }: DataPaths): string[] => [
+  ...[pid, networkPid, rexdPid, apiPort],
+  ...[apiToken, agentKey, machineKey, operatorKey, paths.contacts, paths.revocations],
+]
+
 const startParts = async (
   config: DaemonConfig,
   log: Logger,
   lock: readonly StartableEntry[],
   user: NetworkUser | null,
 ): Promise<Daemon> => {
+  await removeTemporaries(config.paths.dir, ownFiles(config.paths))
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey }

@@ -69,8 +69,11 @@ test('after a kill it starts again: neither the lock nor the socket of the dead 
   await daemon.start()
   await daemon.stop('SIGKILL')
   assert.ok((await readdir(daemon.dir)).includes('api.sock'))
+  const left = '.network.pid.0123456789ab.tmp'
+  await writeFile(join(daemon.dir, left), '1 ')
   await daemon.start()
   assert.equal((await daemon.cli(['id'])).status, 0)
+  assert.ok(!(await readdir(daemon.dir)).includes(left), 'what it was writing is gone')
 })
 
 test('a malformed ACL, contacts file or key refuses to start with 2 and names the file', async (t) => {
