@@ -94,10 +94,18 @@ const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig
 }
 
 /** What only the daemon that has the directory writes there. */
-const ownFiles = ({ pid, networkPid, rexdPid, apiPort, apiToken, agentKey, machineKey, operatorKey, ...paths }: DataPaths): string[] => [
-  ...[pid, networkPid, rexdPid, apiPort],
-  ...[apiToken, agentKey, machineKey, operatorKey, paths.contacts, paths.revocations],
-]
+const OWN_FILES = [
+  'pid',
+  'networkPid',
+  'rexdPid',
+  'apiPort',
+  'apiToken',
+  'agentKey',
+  'machineKey',
+  'operatorKey',
+  'contacts',
+  'revocations',
+] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
   config: DaemonConfig,
@@ -105,7 +113,11 @@ const startParts = async (
   lock: readonly StartableEntry[],
   user: NetworkUser | null,
 ): Promise<Daemon> => {
-  await removeTemporaries(config.paths.dir, ownFiles(config.paths))
+  const { paths } = config
+  await removeTemporaries(
+    paths.dir,
+    OWN_FILES.map((name) => paths[name]),
+  )
   await shareWithGroup(config)
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config))
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey }
