@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { isVisible, replaceInvisible, shown, shownLine, visibleJson } from '../../src/base/visible-text.ts'
+import { isVisible, replaceInvisible, shown, shownLine, shownToken, strangeLetters, visibleJson } from '../../src/base/visible-text.ts'
 import { quote as clientQuote } from '../../src/client/errors.ts'
 import { argvSummary } from '../../src/diagnostics/exec-counters.ts'
 import { quote } from '../../src/policy/quote.ts'
@@ -9,11 +9,12 @@ import { quote } from '../../src/policy/quote.ts'
 /** Unicode's own classes, one code point at a time; what is assigned, as fonts of tomorrow show what is not. */
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u
 
+const everyCodePoint = function* (): Generator<string> {
+  for (let point = 0; point <= 0x10ffff; point++) yield String.fromCodePoint(point)
+}
+
 const everyHidden = function* (): Generator<string> {
-  for (let point = 0; point <= 0x10ffff; point++) {
-    const character = String.fromCodePoint(point)
-    if (HIDDEN.test(character)) yield character
-  }
+  for (const character of everyCodePoint()) if (HIDDEN.test(character)) yield character
 }
 
 test('no character that hides is left by anything that shows foreign text', () => {
@@ -56,4 +57,57 @@ test('JSON reads back as the same value, and the space between its values stays'
 test('output on a terminal keeps joiners, variations of emoji and private glyphs, and hides nothing else', () => {
   for (const text of ['👩‍💻 ✔️', 'می‌خواهم', '\ue0b0 branch']) assert.equal(shown(text), text)
   assert.equal(shown('a\u3164\u{e0041}\u00ad\u034f'), 'a\\u3164\\u{e0041}\\xad\\u034f')
+})
+
+test('a token that a human decides about shows every blank that looks like none, and every space behind a space', () => {
+  const blanks = [...everyCodePoint()].filter((character) => character !== ' ' && /\p{Zs}/u.test(character))
+  assert.ok(blanks.length > 10)
+  for (const blank of [...blanks, '\u2800', '\u3164', '\uffa0', '\u{13441}', '\u{13442}', '\u{16fe4}', '\u{1d159}']) {
+    assert.match(shownToken(`a${blank}b`), /^"a\\[xu][0-9a-f{}]+b"$/, blank.codePointAt(0)!.toString(16))
+    assert.match(shownToken(blank), /^"\\[xu][0-9a-f{}]+"$/)
+  }
+  assert.equal(shownToken('a b'), '"a b"')
+  assert.equal(shownToken('a   b '), '"a \\x20\\x20b "')
+})
+
+test('a token that a human decides about shows what hides, whatever stands before it', () => {
+  for (const hidden of everyHidden())
+    for (const before of ['', 'a', 'अ']) {
+      const text = shownToken(`${before}${hidden}`)
+      assert.ok(text.startsWith(`"${before}\\`) && !text.includes(hidden), hidden.codePointAt(0)!.toString(16))
+    }
+})
+
+test('a mark that belongs to no letter of its script, and one that is too many, stands there as text', () => {
+  for (const [text, shown] of [
+    ['\u0301a', '"\\u0301a"'],
+    ['e\u0301', '"e\\u0301"'],
+    ['rm\u0336', '"rm\\u0336"'],
+    ['1\u20dd', '"1\\u20dd"'],
+    ['é\u20dd', '"é\\u20dd"'],
+    ['हिन्दी', '"हिन्दी"'],
+    ['ทั้', '"ทั้"'],
+    ['é\u0301\u0301\u0301\u0301', '"é\u0301\u0301\u0301\\u0301"'],
+  ] as const)
+    assert.equal(shownToken(text), shown)
+})
+
+test('a token ends where its quote ends, reads back as it was, and turns nothing around', () => {
+  assert.equal(shownToken('a"b\\n\n\r\t'), '"a\\"b\\\\n\\n\\r\\t"')
+  assert.equal(shownToken('אב'), '"\\u05d0\\u05d1"')
+  assert.equal(shownToken('\u202egpj.sh'), '"\\u202egpj.sh"')
+  const read = (shown: string): string =>
+    shown.slice(1, -1).replaceAll(/\\(?:x(..)|u\{(\w+)\}|u(....)|(.))/g, (_all, one, two, three, named: string) => {
+      const point = (one ?? two ?? three) as string | undefined
+      return point === undefined ? ({ n: '\n', r: '\r', t: '\t' }[named] ?? named) : String.fromCodePoint(Number.parseInt(point, 16))
+    })
+  for (const text of ['', '  ', 'a\u{e0041}b', 'x\\u0041', 'é漢🙂', 'q"', '\\', 'a\0b', 'हिन्दी \u0301', 'אבג 12'])
+    assert.equal(read(shownToken(text)), text)
+})
+
+test('letters that may look like others are named', () => {
+  assert.deepEqual(strangeLetters('p\u0430ss'), ['U+0430'])
+  assert.deepEqual(strangeLetters('plain'), [])
+  assert.deepEqual(strangeLetters('a\u202eb'), [])
+  assert.deepEqual(strangeLetters('ああ'), ['U+3042'])
 })
