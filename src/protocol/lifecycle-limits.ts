@@ -1,0 +1,20 @@
+/** Limits of the events of runs. Each with its reason; sizes are characters as JavaScript counts them unless the name says bytes. */
+
+/** The end of a run's output in its last event, with the suffix: what the specification gives an agent at its next turn. */
+export const MAX_EVENT_TAIL = 20_000
+/** Both streams of a run together in a result that is given at once: what the specification gives. */
+export const MAX_COMBINED_OUTPUT = 200_000
+/** Behind what was cut. */
+export const TRUNCATED_SUFFIX = '… (truncated)'
+/** Events of one session that are kept, two or three a run: an agent that looks once a minute misses none at five runs a second. */
+export const MAX_KEPT_EVENTS = 1_024
+/** Characters of those: fifty whole tails. */
+export const MAX_KEPT_CHARACTERS = 1_048_576
+/** What an event counts beside its tail: a bound of its other fields. */
+export const EVENT_COST = 1_024
+/** Sessions whose events are kept apart; of more, those of the one that was quiet for longest are forgotten. */
+export const MAX_EVENT_SESSIONS = 64
+/** Events that one answer or one look has. */
+export const MAX_EVENTS_AT_ONCE = 256
+/** The name of a session that a caller of the API chooses. */
+export const MAX_SESSION_NAME = 64

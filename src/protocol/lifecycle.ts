@@ -1,0 +1,115 @@
+import { count, flag, isTable, orNull, problemOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { EVENT_COST, MAX_EVENT_TAIL } from './lifecycle-limits.ts'
+import { LOCAL_DOORS } from './reasons.ts'
+
+/**
+ * What is told of a run to whoever asked for it: that it began, that it waits for a human, how it ended, or that it was
+ * denied. Of one run at most one `exec.started`, and exactly one of `exec.finished` and `exec.denied`, which is its last.
+ */
+export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished', 'exec.denied'] as const
+export type LifecycleType = (typeof LIFECYCLE_TYPES)[number]
+
+/** `rest`: asked over the API of a daemon; `mesh`: asked by an agent of the mesh, here. */
+export const LIFECYCLE_DOORS = ['rest', 'mesh', ...LOCAL_DOORS] as const
+export type LifecycleDoor = (typeof LIFECYCLE_DOORS)[number]
+
+/** Where a run is that is neither on another machine nor in a sandbox. */
+export const HERE = 'gateway'
+
+const oneOf = <T extends string>(words: readonly T[]): FieldCheck<T> => ({
+  is: (value) => words.some((word) => word === value),
+  what: `one of ${words.join(', ')}`,
+})
+/** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
+const name = (max: number): FieldCheck<string> => ({
+  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= max && !/[\p{C}\p{Z}(),=]/u.test(value),
+  what: 'a name',
+})
+const label: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= 256, what: 'a label' }
+const status: FieldCheck<number> = { is: (value) => Number.isSafeInteger(value), what: 'a number' }
+const tail: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= MAX_EVENT_TAIL, what: 'a short text' }
+
+const FIELDS = {
+  type: oneOf(LIFECYCLE_TYPES),
+  /** Of the log that it is read from, from 1, without a gap but for what that log says it dropped. */
+  n: count,
+  /** ISO 8601. */
+  ts: text,
+  /** Who asked: a label of a local caller, or the id of an agent. */
+  owner: label,
+  session: orNull(label),
+  door: oneOf(LIFECYCLE_DOORS),
+  run_id: name(64),
+  /** Where: the id or name of an agent as it was asked for, `gateway` (this host) or `sandbox`. */
+  node: name(128),
+  code: orNull(status),
+  signal: orNull(status),
+  duration_ms: orNull(count),
+  /** The end of what it wrote to both streams, as they came; null but in `exec.finished`. A foreign text. */
+  tail: orNull(tail),
+  tail_truncated: flag,
+  /** How it ended is not known, or bytes of its output are missing: never a success. */
+  incomplete: flag,
+  denial_reason: orNull(name(64)),
+}
+
+export type LifecycleEvent = Checked<typeof FIELDS>
+
+/** What a room that sees a run says of it; the rest is the log's. */
+export type LifecycleFacts = Pick<LifecycleEvent, 'type' | 'owner' | 'session' | 'door' | 'run_id' | 'node'> & Partial<LifecycleEvent>
+
+const NOTHING = {
+  code: null,
+  signal: null,
+  duration_ms: null,
+  tail: null,
+  tail_truncated: false,
+  incomplete: false,
+  denial_reason: null,
+}
+
+export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleEvent, 'n' | 'ts'>): LifecycleEvent => {
+  const { type, owner, session, door, run_id, node, ...rest } = facts
+  return { type, n, ts, owner, session, door, run_id, node, ...NOTHING, ...rest }
+}
+
+/** What an event counts for in the bound of those that are kept, in characters. */
+export const costOfEvent = ({ tail: output }: LifecycleEvent): number => EVENT_COST + (output?.length ?? 0)
+
+/** What is wrong with a value that should be an event; null: nothing. */
+export const lifecycleProblem = (value: unknown): string | null => {
+  if (!isTable(value)) return 'it is not an object'
+  const stranger = Object.keys(value).find((key) => !Object.hasOwn(FIELDS, key))
+  return stranger === undefined ? problemOf(value, FIELDS) : `${JSON.stringify(stranger.slice(0, 64))} is not a field of it`
+}
+
+/** Behind the code: what keeps it from saying all. */
+const qualifiers = ({ signal, incomplete }: LifecycleEvent): string =>
+  `${signal === null ? '' : ` signal=${signal}`}${incomplete ? ' incomplete' : ''}`
+
+/** The sentence of the specification, without the tail. */
+export const lifecycleText = (event: LifecycleEvent): string => {
+  const which = `node=${event.node}, id=${event.run_id}`
+  switch (event.type) {
+    case 'exec.started':
+      return `Exec started (${which})`
+    case 'exec.waiting':
+      return `Exec waiting for approval (${which})`
+    case 'exec.finished':
+      return `Exec finished (${which}, code=${event.code}${qualifiers(event)})`
+    case 'exec.denied':
+      return `Exec denied (${which}, ${event.denial_reason})`
+    default:
+      return event.type satisfies never
+  }
+}
+
+const INDENT = '  '
+
+/** The sentence, and its tail in lines that begin otherwise than a sentence, so that what a program wrote cannot pass for one. `show` makes a foreign text fit to be seen. */
+export const lifecycleTextWithTail = (event: LifecycleEvent, show: (foreign: string) => string): string => {
+  const sentence = lifecycleText(event)
+  if (event.tail === null || event.tail === '') return sentence
+  const lines = show(event.tail).replace(/\n$/, '').split('\n')
+  return [sentence, ...lines.map((line) => `${INDENT}${line}`)].join('\n')
+}
