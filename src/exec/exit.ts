@@ -76,6 +76,8 @@ export interface SeenOfRun {
   readonly received: Received
   readonly elapsedMs: number
   readonly warnings: readonly WarningKind[]
+  /** How long it waited for an approval; null: it did not. */
+  readonly waitedMs: number | null
 }
 
 /** Ended before its process began: there is nothing that could be called well. */
@@ -98,6 +100,7 @@ export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: S
     incomplete: problem !== null,
     denial_reason: exit?.denial_reason ?? null,
     warnings: [...seen.warnings],
+    ...(seen.waitedMs === null ? {} : { waited_ms: seen.waitedMs }),
     ...(problem === null ? {} : { message: problem }),
   }
 }

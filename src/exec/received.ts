@@ -3,6 +3,7 @@ import { createHash, type Hash } from 'node:crypto'
 import type { ExecFrame } from '../protocol/exec.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { MAX_WARNINGS_PER_RUN } from '../protocol/limits.ts'
+import { MAX_WAITING_FRAMES } from '../protocol/waiting-limits.ts'
 import type { RunEvent } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
@@ -42,7 +43,7 @@ export class ReceivedStream {
 
 export type Received = Readonly<Record<OutputName, ReceivedStream>>
 
-type Told = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' }>
+type Told = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
 
 /** What the other side has told of a run: its start, each warning and each byte of its output count once, over however many transports they come. */
 export class ReceivedRun {
@@ -50,6 +51,9 @@ export class ReceivedRun {
   readonly #warnings: WarningKind[] = []
   /** Of the process on the other machine; null until Started. */
   #pid: number | null = null
+  /** The last Waiting frame, and how many told of something new. */
+  #waiting: Waiting | null = null
+  #waits = 0
 
   get warnings(): readonly WarningKind[] {
     return this.#warnings
@@ -57,7 +61,7 @@ export class ReceivedRun {
 
   /** Whether it has told anything: then it knows the run. */
   get begun(): boolean {
-    return this.#pid !== null || this.#warnings.length > 0
+    return this.#pid !== null || this.#warnings.length > 0 || this.#waits > 0
   }
 
   /** The event for the caller, null for what was told before on a transport that is lost, or what is wrong with the frame. */
@@ -76,6 +80,14 @@ export class ReceivedRun {
         if (this.#pid === null) return 'output came before the start'
         return data.length > 0 && this.output[type].add(seq, data) ? frame : `bytes of ${type} are missing (frame ${seq})`
       }
+      case 'waiting': {
+        if (this.#pid !== null) return 'the run waits for an approval after its start'
+        // Each resumption brings the last one again.
+        if (resumed && isSameWait(frame, this.#waiting)) return null
+        this.#waiting = frame
+        if (++this.#waits > MAX_WAITING_FRAMES) return 'too many waiting frames came'
+        return { ...frame, type: 'waiting_for_approval', agent_id: peer.agentId, machine_id: peer.machineId }
+      }
       case 'warning':
         if (resumed && this.#warnings.includes(frame.kind)) return null
         if (this.#warnings.length >= MAX_WARNINGS_PER_RUN) return 'too many warnings came'
@@ -84,3 +96,12 @@ export class ReceivedRun {
     }
   }
 }
+
+type Waiting = Extract<Told, { type: 'waiting' }>
+
+/** Time alone has passed between the two. */
+const isSameWait = (frame: Waiting, last: Waiting | null): boolean =>
+  last !== null &&
+  frame.reason === last.reason &&
+  frame.approvals_needed === last.approvals_needed &&
+  frame.approvals_given === last.approvals_given

@@ -48,6 +48,10 @@ export class RequestedRun {
   /** The Request as it was sent last: `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
+  /** When it was first told that it waits for an approval; null: it does not wait. */
+  #waitingSince: number | null = null
+  /** Null: it never waited, or waits still. */
+  #waitedMs: number | null = null
   #cancelled = false
   #over = false
   /** What the caller's sink or source of stdin threw; `run` throws it. */
@@ -115,14 +119,10 @@ export class RequestedRun {
   }
 
   #begin(): void {
-    const { spec } = this.#init
     this.#components.counters.add('runs_requested')
     this.#transport.send({ type: 'request', ...this.#request })
     reach('sent', this.#id)
-    if (spec.timeout_ms !== null) {
-      const limit = spec.timeout_ms + EXIT_WAIT_SLACK_MS
-      this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
-    }
+    this.#awaitExit(0)
     this.#stdin?.run().catch((error: unknown) => this.#callerFailed(error))
   }
 
@@ -176,6 +176,7 @@ export class RequestedRun {
       case 'stdout':
       case 'stderr':
       case 'warning':
+      case 'waiting':
         return this.#onTold(this.#received.take(frame, this.#transport))
       case 'ack':
         return this.#onAck(frame)
@@ -189,12 +190,36 @@ export class RequestedRun {
 
   #onTold(told: RunEvent | string | null): string | null {
     if (told === null || typeof told === 'string') return told
-    if (told.type === 'started') this.#components.session.running()
+    if (told.type === 'started') this.#onStarted()
+    if (told.type === 'waiting_for_approval') this.#onWaiting(told)
     const bytes = 'data' in told ? told.data.length : 0
     if (bytes > 0 && this.#delivery.queuedBytes + bytes > MAX_UNACKED_PER_RUN + UNACKED_SLACK)
       return 'the agent sent more than was acknowledged'
     this.#delivery.push(told)
     return null
+  }
+
+  /** Nothing runs before it is allowed: the time of the run is counted from then on. */
+  #onWaiting(told: Extract<RunEvent, { type: 'waiting_for_approval' }>): void {
+    this.#components.session.waiting(told.expires_in_ms)
+    this.#waitingSince ??= this.#clock.monotonic()
+    this.#awaitExit(told.expires_in_ms)
+  }
+
+  #onStarted(): void {
+    this.#components.session.running()
+    if (this.#waitingSince === null) return
+    this.#waitedMs = Math.round(this.#clock.monotonic() - this.#waitingSince)
+    this.#waitingSince = null
+    this.#awaitExit(0)
+  }
+
+  /** `longer`: what may pass before the run begins. */
+  #awaitExit(longer: number): void {
+    const { timeout_ms } = this.#init.spec
+    if (timeout_ms === null) return
+    const limit = longer + timeout_ms + EXIT_WAIT_SLACK_MS
+    this.#after('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
   }
 
   /** Also the answer to a renewal, then with the number of the last one. */
@@ -248,6 +273,7 @@ export class RequestedRun {
       received: this.#received.output,
       elapsedMs: this.#clock.monotonic() - this.#startedAt,
       warnings: this.#received.warnings,
+      waitedMs: this.#waitingSince === null ? this.#waitedMs : Math.round(this.#clock.monotonic() - this.#waitingSince),
     })
     if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
     void this.#answer(outcome)

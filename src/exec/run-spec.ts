@@ -1,6 +1,6 @@
 import type { RequestProof } from '../executor/port/messages.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { WarningKind } from '../protocol/reasons.ts'
+import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
 import type { RunResultJson } from '../protocol/run-events.ts'
 
 /** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
@@ -29,6 +29,20 @@ export interface RunSpec {
   readonly proof?: RequestProof
 }
 
+/** Nothing runs yet: somebody on the other side must allow it. */
+export interface WaitingEvent {
+  readonly type: 'waiting_for_approval'
+  readonly request_id: RequestId
+  readonly agent_id: AgentId
+  readonly machine_id: MachineId
+  /** From now on. */
+  readonly expires_in_ms: number
+  /** Of other agents; 0: a human over there alone. */
+  readonly approvals_needed: number
+  readonly approvals_given: number
+  readonly reason: WaitingReason
+}
+
 /** What happens before the outcome, in order. */
 export type RunEvent =
   | {
@@ -39,6 +53,7 @@ export type RunEvent =
       readonly pid: number
     }
   | { readonly type: 'stdout' | 'stderr'; readonly request_id: RequestId; readonly seq: number; readonly data: Uint8Array }
+  | WaitingEvent
   | { readonly type: 'warning'; readonly request_id: RequestId; readonly kind: WarningKind; readonly message: string }
 
 /** Where a run's events go. */
@@ -62,6 +77,8 @@ export interface RunSession {
   readonly argv: readonly string[]
   /** ISO 8601. */
   readonly started_at: string
-  /** `connecting` until the Request is sent, `requested` until the process runs. */
-  readonly state: 'connecting' | 'requested' | 'running' | 'cancelling'
+  /** `connecting` until the Request is sent, `requested` until the process runs, with `waiting_for_approval` between where somebody must allow it. */
+  readonly state: 'connecting' | 'requested' | 'waiting_for_approval' | 'running' | 'cancelling'
+  /** ISO 8601; absent while it does not wait for an approval. */
+  readonly approval_expires_at?: string
 }

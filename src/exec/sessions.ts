@@ -14,10 +14,12 @@ export class Session {
   readonly #cancel = new AbortController()
   /** Aborts when the run shall end. */
   readonly cancelled = this.#cancel.signal
+  readonly #clock: Clock
   readonly #onClose: () => void
   #info: RunSession
 
-  constructor(init: { info: RunSession; onClose: () => void }) {
+  constructor(components: { clock: Clock }, init: { info: RunSession; onClose: () => void }) {
+    this.#clock = components.clock
     this.#info = init.info
     this.requestId = init.info.request_id
     this.#onClose = init.onClose
@@ -32,9 +34,17 @@ export class Session {
     this.#info = { ...this.#info, machine_id: machineId, state: 'requested' }
   }
 
+  /** Somebody must allow it. */
+  waiting(expiresInMs: number): void {
+    if (this.#info.state !== 'requested' && this.#info.state !== 'waiting_for_approval') return
+    const approval_expires_at = new Date(this.#clock.now() + expiresInMs).toISOString()
+    this.#info = { ...this.#info, state: 'waiting_for_approval', approval_expires_at }
+  }
+
   /** The process runs. */
   running(): void {
-    if (this.#info.state === 'requested') this.#info = { ...this.#info, state: 'running' }
+    const { approval_expires_at: _, ...info } = this.#info
+    if (info.state === 'requested' || info.state === 'waiting_for_approval') this.#info = { ...info, state: 'running' }
   }
 
   cancel(reason: AppError): void {
@@ -78,7 +88,7 @@ export class Sessions {
       started_at: new Date(this.#clock.now()).toISOString(),
       state: 'connecting',
     }
-    const session: Session = new Session({ info, onClose: () => this.#close(session) })
+    const session: Session = new Session({ clock: this.#clock }, { info, onClose: () => this.#close(session) })
     this.#sessions.set(requestId, session)
     return session
   }

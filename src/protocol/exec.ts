@@ -15,7 +15,8 @@ import {
   NONCE_BYTES,
   STDIN_PIECE_BYTES,
 } from './limits.ts'
-import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
+import { DENIAL_REASONS, WAITING_REASONS, WARNING_KINDS } from './reasons.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from './waiting-limits.ts'
 import {
   bool,
   bytes,
@@ -191,6 +192,22 @@ export const execFrame = union('exec-frame', {
   rules_request: [13, signed],
   /** Server to client, the only answer to it but an Exit with a denial: `body` is an encoded `exec-rules`. */
   rules: [14, signed],
+  /**
+   * Server to client, before Started, and only to a peer that says `WAITING_VERSION`: nothing runs yet, because somebody
+   * must allow it. Comes again when the number of approvals changes, and on every stream that resumes the run meanwhile.
+   */
+  waiting: [
+    15,
+    {
+      request_id: requestId,
+      /** When it is denied where nobody has decided. */
+      expires_in_ms: uint(MAX_APPROVAL_WAIT_MS),
+      /** Of other agents, and how many of these have come. 0: it waits for a human there alone. */
+      approvals_needed: uint(MAX_MESH_APPROVERS),
+      approvals_given: uint(MAX_MESH_APPROVERS),
+      reason: oneOf(WAITING_REASONS),
+    },
+  ],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

@@ -143,8 +143,10 @@ export const MAX_RECENT_RUNS = 4096
 export const LINK_VERSION = 1
 /** As version 1; and whoever speaks it answers which commands the asker may run (`exec-rules`). */
 export const RULES_VERSION = 2
+/** As version 2; and whoever speaks it is told that its run waits for an approval (`waiting`). */
+export const WAITING_VERSION = 3
 /** What M1 and M2 say that we speak. */
-export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION]
+export const LINK_VERSIONS: readonly number[] = [LINK_VERSION, RULES_VERSION, WAITING_VERSION]
 /** How long a link handshake waits for a message of the peer; what we take ourselves does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
 /** A link is renewed after this. */

@@ -45,6 +45,10 @@ export const WARNING_KINDS = [
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 
+/** Whom a run waits for: a human of its host, other agents, or both. Which rule says so is not told. */
+export const WAITING_REASONS = ['human', 'approvers', 'human_and_approvers'] as const
+export type WaitingReason = (typeof WAITING_REASONS)[number]
+
 /** What holds the processes of a run together, strongest first. */
 export const CONTAINMENTS = ['cgroup', 'pid_namespace', 'group'] as const
 export type Containment = (typeof CONTAINMENTS)[number]

@@ -1,7 +1,7 @@
 import { count, flag, isTable, orMissing, orNull, problemOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
 import { MAX_EXIT_STATUS, MAX_SIGNAL } from './limits.ts'
 import { LINE_FEED, LineSplitter } from './lines.ts'
-import type { DenialReason, WarningKind } from './reasons.ts'
+import type { DenialReason, WaitingReason, WarningKind } from './reasons.ts'
 
 /** A line is an object without output; an error may carry more. */
 const MAX_LINE = 16 * 1024 * 1024
@@ -28,6 +28,15 @@ const name = <T extends string>(): FieldCheck<T> => ({
 const STARTED = { request_id: id, agent_id: id, machine_id: id, pid: count }
 /** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
 const OUTPUT = { request_id: id, seq: count, data_bytes: count }
+const WAITING = {
+  request_id: id,
+  agent_id: id,
+  machine_id: id,
+  expires_in_ms: count,
+  approvals_needed: count,
+  approvals_given: count,
+  reason: name<WaitingReason>(),
+}
 const WARNING = { request_id: id, kind: name<WarningKind>(), message: text }
 const ERROR = { request_id: orNull(id), error: name(), message: text }
 
@@ -51,8 +60,8 @@ const OUTCOME = {
   denial_reason: orNull(name<DenialReason>()),
   warnings: listOf(name<WarningKind>()),
 }
-/** `message`: why it is incomplete, for a human; absent otherwise. */
-type Outcome = Checked<typeof OUTCOME> & { message?: string }
+/** `waited_ms`: how long it waited for an approval; absent where it did not. `message`: why it is incomplete, for a human; absent otherwise. */
+type Outcome = Checked<typeof OUTCOME> & { waited_ms?: number; message?: string }
 
 /** What `POST /exec/run` answers and `x0x exec --json` prints. */
 export type RunResultJson = Outcome & { stdout_b64: string; stderr_b64: string }
@@ -60,6 +69,7 @@ export type RunResultJson = Outcome & { stdout_b64: string; stderr_b64: string }
 type RawOutputJson = { type: 'stdout' | 'stderr' } & Checked<typeof OUTPUT>
 type WithoutOutput =
   | ({ type: 'started' } & Checked<typeof STARTED>)
+  | ({ type: 'waiting_for_approval' } & Checked<typeof WAITING>)
   | ({ type: 'warning' } & Checked<typeof WARNING>)
   | ({ type: 'exit' } & Outcome)
   | ({ type: 'error' } & Checked<typeof ERROR>)
@@ -83,8 +93,9 @@ const EVENT_FIELDS: Record<Event['type'], Record<string, FieldCheck>> = {
   started: STARTED,
   stdout: OUTPUT,
   stderr: OUTPUT,
+  waiting_for_approval: WAITING,
   warning: WARNING,
-  exit: { ...OUTCOME, message: orMissing(text) },
+  exit: { ...OUTCOME, waited_ms: orMissing(count), message: orMissing(text) },
   error: ERROR,
 }
 

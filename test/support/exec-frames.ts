@@ -9,7 +9,8 @@ import {
   type ExecRulesRequest,
 } from '../../src/protocol/exec.ts'
 import { AGENT_SIGNATURE_BYTES, STDIN_PIECE_BYTES } from '../../src/protocol/limits.ts'
-import { DENIAL_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+import { DENIAL_REASONS, WAITING_REASONS, WARNING_KINDS } from '../../src/protocol/reasons.ts'
+import { MAX_APPROVAL_WAIT_MS, MAX_MESH_APPROVERS } from '../../src/protocol/waiting-limits.ts'
 
 const hexId = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
 const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 })
@@ -85,6 +86,14 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
   fc.record({ type: fc.constant('resume' as const), request_id, stdout: uint, stderr: uint, request_nonce: bytes32 }),
   fc.record({ type: fc.constant('resumed' as const), request_id, stdin: uint }),
   fc.record({ type: fc.constant('gone' as const), request_id, unseen: fc.boolean() }),
+  fc.record({
+    type: fc.constant('waiting' as const),
+    request_id,
+    expires_in_ms: fc.nat({ max: MAX_APPROVAL_WAIT_MS }),
+    approvals_needed: fc.nat({ max: MAX_MESH_APPROVERS }),
+    approvals_given: fc.nat({ max: MAX_MESH_APPROVERS }),
+    reason: fc.constantFrom(...WAITING_REASONS),
+  }),
 )
 
 /** The prefix and the frame: the body of a direct message. */

@@ -28,7 +28,7 @@ export class AggregatedRun implements RunSink {
 
   /** What did not fit was counted and dropped: `truncated`, with the warning of the stream's cap. */
   result(outcome: RunOutcome): RunResultJson {
-    const { truncated, incomplete, denial_reason, warnings, message, ...rest } = outcome
+    const { truncated, incomplete, denial_reason, warnings, waited_ms, message, ...rest } = outcome
     const { stdout_bytes_total, stderr_bytes_total, ...first } = rest
     return {
       ...first,
@@ -40,6 +40,7 @@ export class AggregatedRun implements RunSink {
       incomplete,
       denial_reason,
       warnings: [...warnings, ...[...this.#cut].filter((kind) => !warnings.includes(kind))],
+      ...(waited_ms === undefined ? {} : { waited_ms }),
       ...(message === undefined ? {} : { message }),
     }
   }
@@ -59,7 +60,7 @@ export class StreamedRun implements RunSink {
 
   event(event: RunEvent): void | Promise<void> {
     this.#requestId = event.request_id
-    if (event.type === 'started' || event.type === 'warning') return this.#stream.send(event)
+    if (event.type !== 'stdout' && event.type !== 'stderr') return this.#stream.send(event)
     // As JSON.stringify would write it: nothing in it needs an escape, and its bytes are most of all that we write.
     const head = `{"type":"${event.type}","request_id":"${event.request_id}","seq":${event.seq}`
     if (this.#stream.format === 'raw') return this.#stream.sendWithBytes(`${head},"data_bytes":${event.data.length}}`, event.data)

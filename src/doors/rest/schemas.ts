@@ -1,7 +1,7 @@
 import * as z from 'zod'
 
 import { MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
-import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WARNING_KINDS } from '../../protocol/reasons.ts'
+import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 
 /**
  * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
@@ -84,6 +84,7 @@ const outcome = {
   incomplete: z.boolean(),
   denial_reason: z.enum(DENIAL_REASONS).nullable(),
   warnings: z.array(z.enum(WARNING_KINDS)),
+  waited_ms: z.int().min(0).optional().describe('how long it waited for an approval; absent where it did not'),
   message: z.string().optional().describe('why it is incomplete'),
 }
 export const runResult = z.strictObject({ ...outcome, stdout_b64: base64, stderr_b64: base64 }).meta({ id: 'RunResult' })
@@ -93,6 +94,16 @@ const output = { type: z.enum(['stdout', 'stderr']), request_id: requestId, seq:
 const runEventWith = <T extends z.ZodType>(data: Record<string, T>) =>
   z.discriminatedUnion('type', [
     z.strictObject({ type: z.literal('started'), request_id: requestId, agent_id: hexId, machine_id: hexId, pid: z.int() }),
+    z.strictObject({
+      type: z.literal('waiting_for_approval'),
+      request_id: requestId,
+      agent_id: hexId,
+      machine_id: hexId,
+      expires_in_ms: z.int().min(0).describe('from now on; then it is denied where nobody has decided'),
+      approvals_needed: z.int().min(0).describe('of other agents; 0: a human over there alone'),
+      approvals_given: z.int().min(0),
+      reason: z.enum(WAITING_REASONS),
+    }),
     z.strictObject({ ...output, ...data }),
     z.strictObject({ type: z.literal('warning'), request_id: requestId, kind: z.enum(WARNING_KINDS), message: z.string() }),
     z.strictObject({ type: z.literal('exit'), ...outcome }),

@@ -6,7 +6,7 @@ import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { initiatorTranscript, responderTranscript, type LinkMachines } from '../../identity/link-crypto.ts'
 import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { LINK_HANDSHAKE_MS, LINK_VERSION, LINK_VERSIONS, NONCE_BYTES, RULES_VERSION } from '../../protocol/limits.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, LINK_VERSIONS, NONCE_BYTES, RULES_VERSION, WAITING_VERSION } from '../../protocol/limits.ts'
 import { LINK_DOMAINS, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/link.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { pairKey, type Nonces } from './nonces.ts'
@@ -30,6 +30,8 @@ export interface PeerLink {
   readonly agentPublicKey: Uint8Array
   /** Its peer answers which commands may be run there. */
   readonly answersRules: boolean
+  /** Its peer knows what a Waiting frame is. */
+  readonly knowsWaiting: boolean
   /** `pairKey` of the two. */
   readonly pair: string
   /** How often it may ask for runs while it is not accepted. */
@@ -242,6 +244,7 @@ export class Links {
       machineId,
       agentPublicKey,
       answersRules: versions.includes(RULES_VERSION),
+      knowsWaiting: versions.includes(WAITING_VERSION),
       pair,
       strangersRequests,
       sentRevocations: null,

@@ -98,7 +98,7 @@ export class TargetProgram implements Program {
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
-      const first = await this.#next(parts)
+      const first = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not say what became of the command')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message)
       if (first.type === 'exit' && first.denial_reason !== null) throw denied(target, first)
@@ -183,6 +183,16 @@ export class TargetProgram implements Program {
     return done === true ? null : value
   }
 
+  /** The first part of a run that is allowed: where somebody must be asked over there, that takes its time. */
+  async #first(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
+    for (;;) {
+      const part = await this.#next(parts)
+      if (part?.type !== 'waiting_for_approval') return part
+      this.#patience?.cancel()
+      this.#patience = this.#lateIn(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+    }
+  }
+
   /** Resolves when output may be handed on. */
   async #room(): Promise<void> {
     this.#isHeld = true
@@ -201,7 +211,7 @@ export class TargetProgram implements Program {
         }
         if (part.type === 'error') lost = part.message
         else if (part.type === 'warning') handlers.onWarning(part.kind, null)
-        else if (part.type !== 'started') await this.#output(part, handlers)
+        else if (part.type === 'stdout' || part.type === 'stderr') await this.#output(part, handlers)
       }
     } catch (error) {
       lost = errorText(this.#givenUp.signal.aborted ? this.#givenUp.signal.reason : error)

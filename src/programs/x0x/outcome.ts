@@ -52,8 +52,8 @@ const REASONS: Record<DenialReason, string> = {
   stdin_too_large: 'stdin is larger than its cap',
   timeout_too_large: 'the timeout is longer than its cap',
   concurrency_limit_reached: 'too many commands run there already',
-  approval_denied: 'a human refused it',
-  approval_timeout: 'no human decided in time',
+  approval_denied: 'whoever had to allow it did not',
+  approval_timeout: 'nobody who had to allow it decided in time',
   audit_unavailable: 'its journal cannot be written, so nothing may run there',
   spawn_failed: 'it was allowed, but the program could not be started there',
 }

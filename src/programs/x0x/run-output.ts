@@ -2,6 +2,8 @@ import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/run
 import type { CliContext } from './context.ts'
 import { KILLED_BY, type ExitEvent } from './outcome.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
+import { WaitingLine, type WaitingEvent } from './waiting-line.ts'
+import { systemClock } from '../../base/clock.ts'
 import { type Output, write } from '../../supervision/program-output.ts'
 import { TerminalText } from './terminal-text.ts'
 
@@ -11,17 +13,23 @@ export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 export interface RunOutput {
   data(part: OutputPart): Promise<boolean>
   warning(event: WarningEvent): Promise<boolean>
+  /** Nothing runs before somebody over there allows it. */
+  waiting(event: WaitingEvent): Promise<boolean>
+  /** Whatever comes next, it does not wait any more; also where it never did. */
+  waitedEnough(): Promise<void>
   exit(event: ExitEvent): Promise<void>
 }
 
 /** stdout to stdout, stderr to stderr, as it comes; on a terminal its control characters are shown, not obeyed. */
 export class LiveOutput implements RunOutput {
   readonly #context: CliContext
+  readonly #waiting: WaitingLine
   readonly #terminal: { readonly stdout: TerminalText | null; readonly stderr: TerminalText | null }
 
-  constructor(context: CliContext, init: { readonly raw: boolean }) {
+  constructor(context: CliContext, init: { readonly raw: boolean; readonly agent: string }) {
     const safe = (output: Output): TerminalText | null => (output.isTTY === true && !init.raw ? new TerminalText() : null)
     this.#context = context
+    this.#waiting = new WaitingLine({ stderr: context.stderr, clock: systemClock }, init)
     this.#terminal = { stdout: safe(context.stdout), stderr: safe(context.stderr) }
   }
 
@@ -33,6 +41,14 @@ export class LiveOutput implements RunOutput {
     // What ended the command is said once, at its end.
     if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
     return write(this.#context.stderr, `x0x: warning: ${event.kind}: ${shownLine(event.message)}\n`)
+  }
+
+  async waiting(event: WaitingEvent): Promise<boolean> {
+    return this.#waiting.show(event)
+  }
+
+  async waitedEnough(): Promise<void> {
+    return this.#waiting.end()
   }
 
   async exit(): Promise<void> {
@@ -60,6 +76,12 @@ export class CollectedOutput implements RunOutput {
   async warning(): Promise<boolean> {
     return true
   }
+
+  async waiting(): Promise<boolean> {
+    return true
+  }
+
+  async waitedEnough(): Promise<void> {}
 
   async exit({ type: _, ...outcome }: ExitEvent): Promise<void> {
     const { stdout, stderr } = this.#chunks

@@ -69,7 +69,7 @@ class ExecCommand {
   constructor(context: CliContext, options: ExecOptions) {
     this.#context = context
     this.#options = options
-    this.#output = context.json ? new CollectedOutput(context) : new LiveOutput(context, { raw: options.raw })
+    this.#output = context.json ? new CollectedOutput(context) : new LiveOutput(context, options)
   }
 
   async run(): Promise<number> {
@@ -83,6 +83,7 @@ class ExecCommand {
       if (this.#interrupted !== null && unheard) return exitOfSignal(this.#interrupted)
       throw error
     } finally {
+      await this.#output.waitedEnough()
       stopListening()
       this.#closing.abort()
       this.#body?.destroy()
@@ -131,6 +132,7 @@ class ExecCommand {
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
+    void this.#output.waitedEnough()
     if (again) void this.#leave()
     else void this.#cancel()
   }
@@ -171,6 +173,8 @@ class ExecCommand {
   /** The exit status once the run is over or its output cannot be written any more, else null. */
   async #event(event: RunPart): Promise<number | null> {
     this.#begun = true
+    if (event.type === 'waiting_for_approval') return (await this.#output.waiting(event)) ? null : EXIT_NOT_RUN
+    await this.#output.waitedEnough()
     switch (event.type) {
       case 'started':
         return null

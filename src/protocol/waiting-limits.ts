@@ -1,0 +1,17 @@
+/** Limits of runs that wait until somebody allows them, each with its reason. Times are milliseconds. */
+
+/** The longest that a question is asked: a human who has gone to lunch is none that one waits for. */
+export const MAX_APPROVAL_WAIT_MS = 30 * 60 * 1000
+/** Agents that one entry of an ACL may name as approvers. Each is asked on a stream of its own. */
+export const MAX_MESH_APPROVERS = 16
+/** Waiting runs of one (agent, machine): nobody reads more questions of one asker. */
+export const MAX_WAITING_PER_PAIR = 16
+/** … and of all together: what a desk keeps. */
+export const MAX_WAITING_RUNS = 256
+/** Stdin that waiting runs may be sent ahead, all together: they hold no slot, so the memory of `MAX_STDIN_HELD` is not theirs. */
+export const MAX_WAITING_STDIN = 32 * 1024 * 1024
+/** Questions that one agent may bring about at once, and from then on: each wants a human's eye and leaves lines in two journals. */
+export const QUESTION_BURST = 32
+export const QUESTIONS_PER_SECOND = 1
+/** Waiting frames of one run that a requester accepts on one stream: one for each approval, and the first. */
+export const MAX_WAITING_FRAMES = 2 * MAX_MESH_APPROVERS
