@@ -45,6 +45,13 @@ export const ERROR_TABLE = {
   too_large: { status: 413, rpc: -32008, exit: 1, text: 'the body is too large' },
   rate_limited: { status: 429, rpc: -32008, exit: 1, text: 'too many requests' },
   internal: { status: 500, rpc: -32603, exit: 70, text: 'something went wrong inside' },
+  bad_approvals: { status: 500, rpc: -32603, exit: 2, text: 'the approvals file is not valid' },
+  approval_unavailable: {
+    status: 503,
+    rpc: -32001,
+    exit: 1,
+    text: 'nobody can be asked whether this may run: start x0xd, or x0x desk, as this user',
+  },
   journal_unavailable: { status: 503, rpc: -32603, exit: 1, text: 'the journal cannot be written' },
   shutting_down: { status: 503, rpc: -32603, exit: 1, text: 'the daemon is stopping' },
   peer_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the agent cannot be reached' },

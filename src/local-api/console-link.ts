@@ -5,7 +5,7 @@ import type { Environment } from '../base/environment.ts'
 import { AppError } from '../base/errors.ts'
 import { consoleLine } from '../protocol/console.ts'
 import { linesOf } from '../protocol/lines.ts'
-import { dialOwn } from './own-socket.ts'
+import { dialOwn } from '../base/own-socket.ts'
 
 /** One line of a host: an output of the largest size, each of its characters escaped, and what stands around it. */
 const MAX_HOST_LINE = 8 * 1024 * 1024

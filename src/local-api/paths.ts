@@ -67,6 +67,12 @@ export const pathsIn = (dir: string) => {
     rexdPid: `${inside}rexd.pid`,
     /** Marks of the runs that are going on, read after a crash. */
     runs: `${inside}runs`,
+    /** What this user's humans have allowed, and the token of the desk's socket. */
+    approvals: `${inside}exec-approvals.json`,
+    /** The desk's socket: the prompt protocol. */
+    approvalsSocket: `${inside}exec-approvals.sock`,
+    /** Journal of what was asked of humans and decided. */
+    approvalsJournal: `${inside}approvals.jsonl`,
     /** Journal of the Requests that this agent signs. */
     outgoing: `${inside}requests.jsonl`,
   } as const

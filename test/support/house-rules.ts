@@ -2,12 +2,12 @@ import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
 export const FLOORS =
-  'base protocol client identity trust policy audit diagnostics process fs executor mesh dm exec doors local-api config supervision doctor command-line programs'.split(
+  'base protocol client identity trust policy audit diagnostics desk process fs executor mesh dm exec doors local-api config supervision doctor command-line programs'.split(
     ' ',
   )
 /** Parse what comes from the network; may know the executor's half only by its port. */
 const NETWORK_HALF = ['mesh', 'dm', 'exec', 'doors']
-const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'process', 'fs', 'executor']
+const EXECUTOR_HALF = ['trust', 'policy', 'audit', 'diagnostics', 'desk', 'process', 'fs', 'executor']
 const PORT = 'src/executor/port/'
 /** What the port may stand on. */
 const UNDER_THE_PORT = ['src/base/', 'src/protocol/', 'src/identity/', PORT]

@@ -11,7 +11,7 @@ import { ensurePrivateDir } from '../../base/file-rights.ts'
 import { socketDirProblems } from '../../base/private-socket.ts'
 import { Waiters } from '../../base/waiters.ts'
 import { KeeperLink } from '../../local-api/keeper-link.ts'
-import { dialOwn } from '../../local-api/own-socket.ts'
+import { dialOwn } from '../../base/own-socket.ts'
 import { KEEPER_START_MS, MAX_KEEPER_LOG } from '../../protocol/tool-limits.ts'
 import { ownProgram, programArguments, startOwnProcess } from '../../supervision/own-process.ts'
 

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net'
 
-import { foreignSocket } from '../base/console-socket.ts'
-import { AppError } from '../base/errors.ts'
+import { foreignSocket } from './console-socket.ts'
+import { AppError } from './errors.ts'
 
 /** How long a connection may take to be made. */
 const CONNECT_MS = 5_000

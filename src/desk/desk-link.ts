@@ -1,0 +1,28 @@
+import type { ModeOverride } from '../protocol/desk.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
+import type { Question, SignedAnswer } from '../protocol/question.ts'
+
+/** What an engine is told once somebody must be waited for. */
+export interface Waiting {
+  readonly question_id: string
+  readonly expires_at_ms: number
+}
+
+/**
+ * How an engine asks its desk, wherever that is. The desk's word is not enough to run anything: the answer goes back through
+ * policy, which opens it with `approvalKey`.
+ */
+export interface DeskLink {
+  /**
+   * The desk's signed answer. `onPending` is called at most once, before the answer. When the signal is aborted the question is
+   * withdrawn, and its reason is thrown. Throws `approval_unavailable` where there is no desk, it does not answer, or it dies
+   * meanwhile: that is a denial.
+   */
+  ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SignedAnswer>
+  /** Tells those who watch; what cannot be told is lost. */
+  event(event: LifecycleEvent): void
+  /** What a human has set for this session, or else saved for this agent; null: nothing, or no desk is there. */
+  override(session: string, agent: string | null): Promise<ModeOverride | null>
+  /** Under which the last answer was signed: the bytes of the store's socket token. Throws `approval_unavailable` while none is known. */
+  approvalKey(): Uint8Array
+}

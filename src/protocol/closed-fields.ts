@@ -1,0 +1,58 @@
+import { isTable, isText, problemOf, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
+
+type Checks = Readonly<Record<string, FieldCheck>>
+
+const named = (name: string): string => JSON.stringify(name.slice(0, 64))
+
+const unknownIn = (fields: Fields, checks: Checks): string | null => {
+  for (const name of Object.keys(fields)) if (!Object.hasOwn(checks, name)) return `${named(name)} is no key of this`
+  for (const [name, { fields: inner }] of Object.entries(checks)) {
+    const value = fields[name]
+    const within = inner !== undefined && isTable(value) ? unknownIn(value, inner) : null
+    if (within !== null) return `${name}: ${within}`
+  }
+  return null
+}
+
+/** As `problemOf`, and a key that is not declared is a problem as well. */
+export const closedProblemOf = (fields: Fields, checks: Checks): string | null => unknownIn(fields, checks) ?? problemOf(fields, checks)
+
+const fits = (value: unknown, { is, fields }: FieldCheck): boolean =>
+  is(value) && (fields === undefined || !isTable(value) || closedProblemOf(value, fields) === null)
+
+export const oneOf = <const T extends string>(values: readonly T[]): FieldCheck<T> => ({
+  is: (value) => values.some((one) => one === value),
+  what: `one of ${values.join(', ')}`,
+})
+
+/** A text of at most `max` characters without NUL. */
+export const textUpTo = (max: number, min = 0): FieldCheck<string> => ({
+  is: (value) => isText(value) && value.length <= max && value.length >= min && !value.includes('\0'),
+  what: `a text of ${min} to ${max} characters`,
+})
+
+export const matching = (pattern: RegExp, what: string): FieldCheck<string> => ({
+  is: (value) => isText(value) && pattern.test(value),
+  what,
+})
+
+export const wholeUpTo = (max: number, min = 0): FieldCheck<number> => ({
+  is: (value) => Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max,
+  what: `a whole number from ${min} to ${max}`,
+})
+
+export const listUpTo = <T>(check: FieldCheck<T>, max: number, min = 0): FieldCheck<readonly T[]> => ({
+  is: (value) => Array.isArray(value) && value.length >= min && value.length <= max && value.every((one) => fits(one, check)),
+  what: `a list of ${min} to ${max}, each ${check.what}`,
+})
+
+/** A table of one of several kinds. */
+export const eitherTable = <A extends Checks, B extends Checks>(a: A, b: B): FieldCheck<Checked<A> | Checked<B>> => ({
+  is: (value) => isTable(value) && [a, b].some((checks) => closedProblemOf(value, checks) === null),
+  what: `a table of ${Object.keys(a).join(', ')} or of ${Object.keys(b).join(', ')}`,
+})
+
+export const either = <A, B>(a: FieldCheck<A>, b: FieldCheck<B>): FieldCheck<A | B> => ({
+  is: (value) => fits(value, a) || fits(value, b),
+  what: `${a.what} or ${b.what}`,
+})

@@ -1,0 +1,76 @@
+/**
+ * Limits of the desk, which asks this user's humans what may run (docs/approvals.md). Each with its reason; times are
+ * milliseconds, sizes are bytes.
+ */
+
+// ---- the socket ----
+/** One line: a command of the largest size that a journal keeps, escaped in its body, and what stands around it. */
+export const MAX_DESK_LINE = 256 * 1024
+/** A body is an object with lists of texts and of small objects in it. */
+export const DESK_SHAPE = { depth: 8, values: 65_536 } as const
+/** How far the sender's time may be from ours: both stand on one machine, and a human who suspends it asks again. */
+export const DESK_FRESH_MS = 10_000
+/** From the connect to the proof of a role. */
+export const DESK_OPEN_MS = 5_000
+/** Connections at once: each engine and each window of a human has one. Engines and humans have places of their own. */
+export const MAX_DESK_CONNECTIONS = { unproven: 16, engine: 64, human: 16 } as const
+/** Lines of one connection: an engine that starts many short runs at once, and one that goes on for ever. */
+export const DESK_LINES = { burst: 512, perSecond: 64 } as const
+/** Nonces of one connection that are remembered: more than the lines that come while one is fresh, twice over. */
+export const MAX_DESK_NONCES = 2_048
+/** What a reader may leave unread before it is cut off: a list of all that waits, and some news. */
+export const MAX_DESK_UNREAD = 2 * 1024 * 1024
+/** One answer of the desk to a human: lists are cut so that they fit. */
+export const MAX_DESK_REPLY = 2 * 1024 * 1024
+/** Who a client says it is: a label in the journal and in a list. */
+export const MAX_DESK_NAME = 64
+
+// ---- questions ----
+/** What waits of one asker, and of all: as many as a human may look through. */
+export const MAX_QUESTIONS_OF_ASKER = 16
+export const MAX_QUESTIONS = 256
+/** How long a human has, and has at most: no caller waits longer than half an hour. */
+export const ASK_TIMEOUT_MS = 120_000
+export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
+/** How long the desk waits for a human's window to come back, as one that is loaded again: the fallback is to be decided within two seconds. */
+export const UI_GRACE_MS = 1_000
+/** How long an answer may be used. */
+export const ANSWER_FRESH_MS = 10_000
+/** Questions of one asker that are taken: what he asks beyond that is denied at once and counted. */
+export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
+/** Askers whose rate is remembered. */
+export const MAX_ASKERS = 1_024
+/** How soon what was counted of floods stands in the journal. */
+export const FLOOD_SUMMARY_MS = 60_000
+/** One text of a question, such as a reason or a path. */
+export const MAX_QUESTION_TEXT = 8 * 1024
+/** The whole question as JSON: its line of the journal and of the socket have room for it. */
+export const MAX_QUESTION_JSON = 192 * 1024
+/** Questions that were settled and are remembered, so that who decides too late is told who won. */
+export const MAX_SETTLED = 1_024
+
+// ---- the store ----
+/** A store that is larger is not read. */
+export const MAX_STORE_BYTES = 4 * 1024 * 1024
+export const MAX_STORE_AGENTS = 1_024
+export const MAX_ALLOWLIST = 1_024
+export const MAX_PATTERN = 4_096
+export const MAX_GRANTS = 4_096
+/** How long "always" lasts where nothing else is said, and at most. */
+export const GRANT_MS = 30 * 86_400_000
+export const MAX_GRANT_MS = 366 * 86_400_000
+export const MAX_GRANT_USES = 1_000_000
+/** What was last used is written so often at most: it decides nothing. */
+export const LAST_USED_WRITE_MS = 2_000
+/** `lastUsedCommand`: for a human to recognise. */
+export const MAX_LAST_USED_COMMAND = 1_024
+
+// ---- modes and history ----
+/** Sessions whose overrides are remembered; the oldest is forgotten. */
+export const MAX_OVERRIDES = 1_024
+/** The name of a session. */
+export const MAX_SESSION_NAME = 256
+/** Lines of the journal that one answer has at most. */
+export const MAX_HISTORY = 1_000
+/** Of what the desk last recorded, kept to answer `history`. */
+export const HISTORY_BYTES = 1024 * 1024

@@ -1,0 +1,68 @@
+import { either, eitherTable, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import { MAX_QUESTION_TEXT } from './desk-limits.ts'
+import { orNull, tableOf, type FieldCheck } from './field-checks.ts'
+import { ANSWERS, ASK_FALLBACKS, ASKS, HOSTS, SECURITIES, type Question, type SignedAnswer } from './question.ts'
+import { LOCAL_DOORS } from './reasons.ts'
+
+/** Words of a command, and names of variables: what Linux takes is less than the bytes of a question allow. */
+const MAX_WORDS = 32_768
+const MAX_NAMES = 1_024
+/** A week, as the longest of this host's commands; and a day more. */
+const MAX_TIMEOUT = 8 * 86_400_000
+const MAX_APPROVERS = 64
+/** Programs that one command names: wrappers may stand one behind the other. */
+const MAX_PROGRAMS = 256
+
+export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
+const shortText = textUpTo(MAX_QUESTION_TEXT)
+const anyText: FieldCheck<string> = textUpTo(Number.MAX_SAFE_INTEGER)
+export const securityText = oneOf(SECURITIES)
+export const askText = oneOf(ASKS)
+export const hostText = oneOf(HOSTS)
+
+/** What a question looks like on the socket, field for field as policy makes it. */
+export const QUESTION_FIELDS = {
+  permit_sha256: sha256Text,
+  grant_sha256: orNull(sha256Text),
+  door: oneOf(['mesh', ...LOCAL_DOORS]),
+  session_id: orNull(textUpTo(MAX_QUESTION_TEXT, 1)),
+  asker: eitherTable(
+    { kind: oneOf(['mesh']), agent_id: sha256Text, machine_id: sha256Text, name: orNull(shortText) },
+    { kind: oneOf(['local']), label: shortText },
+  ),
+  target: tableOf({ host: hostText, agent_id: orNull(sha256Text) }),
+  argv: listUpTo(anyText, MAX_WORDS, 1),
+  executable: textUpTo(MAX_QUESTION_TEXT, 1),
+  programs: listUpTo(shortText, MAX_PROGRAMS),
+  opaque: orNull(shortText),
+  cwd: textUpTo(MAX_QUESTION_TEXT, 1),
+  env_names: listUpTo(shortText, MAX_NAMES),
+  stdin: either(orNull(tableOf({ bytes: wholeUpTo(Number.MAX_SAFE_INTEGER), sha256: orNull(sha256Text) })), oneOf(['open'])),
+  script: orNull(tableOf({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })),
+  timeout_ms: wholeUpTo(MAX_TIMEOUT),
+  security: securityText,
+  ask: askText,
+  ask_fallback: oneOf(ASK_FALLBACKS),
+  always_ask: orNull(shortText),
+  why: shortText,
+  approvers: orNull(tableOf({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),
+}
+
+/** A type error here says that policy's question and this list differ. */
+const asWritten = (checks: typeof QUESTION_FIELDS): FieldCheck<Question> => tableOf(checks)
+export const questionCheck = asWritten(QUESTION_FIELDS)
+
+/** What an engine comes back with to policy. */
+export const ANSWER_FIELDS = {
+  question_id: matching(/^q_[A-Za-z0-9_-]{22}$/, 'the id of a question'),
+  permit_sha256: sha256Text,
+  decision: oneOf(ANSWERS),
+  by: shortText,
+  reason: shortText,
+  expires_at_ms: wholeUpTo(Number.MAX_SAFE_INTEGER),
+  nonce: matching(/^[A-Za-z0-9_-]{22}$/, '16 bytes in base64url'),
+  mac: sha256Text,
+}
+
+const answerAsWritten = (checks: typeof ANSWER_FIELDS): FieldCheck<SignedAnswer> => tableOf(checks)
+export const answerCheck = answerAsWritten(ANSWER_FIELDS)

@@ -1,0 +1,217 @@
+import { closedProblemOf, listUpTo, matching, oneOf, textUpTo, wholeUpTo } from './closed-fields.ts'
+import {
+  DESK_SHAPE,
+  MAX_DESK_NAME,
+  MAX_GRANT_MS,
+  MAX_GRANT_USES,
+  MAX_HISTORY,
+  MAX_PATTERN,
+  MAX_QUESTION_TEXT,
+  MAX_SESSION_NAME,
+} from './desk-limits.ts'
+import { ANSWER_FIELDS, answerCheck, askText, hostText, QUESTION_FIELDS, questionCheck, securityText, sha256Text } from './desk-question.ts'
+import { flag, orMissing, orNull, table, tableOf, text, type Checked, type FieldCheck, type Fields } from './field-checks.ts'
+import { parseTable } from './json-shape.ts'
+import { lifecycleProblem, type LifecycleEvent } from './lifecycle.ts'
+import { DECISIONS } from './question.ts'
+
+/**
+ * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
+ * both ways, is a sealed body. `proto/desk-vectors.json` has examples of all.
+ */
+export const DESK_VERSION = 1
+
+export const DESK_ROLES = ['engine', 'human'] as const
+export type DeskRole = (typeof DESK_ROLES)[number]
+export type DeskDirection = 'to_desk' | 'from_desk'
+
+const id = wholeUpTo(Number.MAX_SAFE_INTEGER, 1)
+const time = wholeUpTo(Number.MAX_SAFE_INTEGER)
+const questionId = ANSWER_FIELDS.question_id
+const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
+const session = textUpTo(MAX_SESSION_NAME, 1)
+const label = textUpTo(MAX_QUESTION_TEXT, 1)
+const question = questionCheck
+const event: FieldCheck<LifecycleEvent> = { is: (value) => lifecycleProblem(value) === null, what: 'an event of a run' }
+
+/** What a human sets for a session, or saves for an agent; null: as configured. `elevated` stands above the others while it is there. */
+const MODE_FIELDS = {
+  host: orNull(hostText),
+  security: orNull(securityText),
+  ask: orNull(askText),
+  node: orNull(textUpTo(MAX_SESSION_NAME, 1)),
+  elevated: orNull(oneOf(['on', 'ask', 'full'])),
+}
+export type ModeOverride = Checked<typeof MODE_FIELDS>
+const override = tableOf(MODE_FIELDS)
+
+/** A question that waits. */
+const PENDING_FIELDS = {
+  question_id: questionId,
+  question,
+  asked_at_ms: time,
+  expires_at_ms: time,
+  /** What the asking engine calls itself. */
+  engine: text,
+}
+export type PendingQuestion = Checked<typeof PENDING_FIELDS>
+const pendingQuestion = tableOf(PENDING_FIELDS)
+
+/** What one asker asked beyond what a human can look through: denied, and counted. */
+const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
+export type Flood = Checked<typeof FLOOD_FIELDS>
+
+const GRANT_FIELDS = {
+  id: grantId,
+  grant_sha256: sha256Text,
+  /** An agent's id, or the label of a local one. */
+  agent: label,
+  argv: QUESTION_FIELDS.argv,
+  executable: QUESTION_FIELDS.executable,
+  cwd: QUESTION_FIELDS.cwd,
+  created_at_ms: time,
+  expires_at_ms: time,
+  /** Null: as many as come until it expires. */
+  uses_left: orNull(wholeUpTo(MAX_GRANT_USES)),
+  by: text,
+  last_used_at_ms: orNull(time),
+}
+export type Grant = Checked<typeof GRANT_FIELDS>
+export const grantFields = GRANT_FIELDS
+
+const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name: textUpTo(MAX_DESK_NAME, 1) }
+
+/** To the desk, by an engine. */
+const FROM_ENGINE = {
+  open: OPEN,
+  ask: { type: oneOf(['ask']), id, question },
+  withdraw: { type: oneOf(['withdraw']), id },
+  event: { type: oneOf(['event']), event },
+  override_get: { type: oneOf(['override_get']), id, session, agent: orNull(label) },
+} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+
+/** To the desk, by a human: each has an id, which its result or error repeats. */
+const FROM_HUMAN = {
+  open: OPEN,
+  subscribe: { type: oneOf(['subscribe']), id },
+  pending: { type: oneOf(['pending']), id },
+  decide: {
+    type: oneOf(['decide']),
+    id,
+    question_id: questionId,
+    permit_sha256: sha256Text,
+    decision: oneOf(DECISIONS),
+    expires_in_ms: orMissing(wholeUpTo(MAX_GRANT_MS, 1)),
+    uses: orMissing(wholeUpTo(MAX_GRANT_USES, 1)),
+  },
+  store: { type: oneOf(['store']), id },
+  grants: { type: oneOf(['grants']), id },
+  revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
+  allowlist_add: { type: oneOf(['allowlist_add']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
+  allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: label, pattern: textUpTo(MAX_PATTERN, 1) },
+  history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
+  modes_get: { type: oneOf(['modes_get']), id, session: orNull(session), agent: orNull(label) },
+  modes_set: { type: oneOf(['modes_set']), id, session, override: orNull(override) },
+  modes_save: { type: oneOf(['modes_save']), id, agent: label, override: orNull(override) },
+} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+
+const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }
+/** `code`: one of the error table. `won_by` and `decision`: who decided before, and what. */
+const ERROR = {
+  type: oneOf(['error']),
+  id: orNull(id),
+  code: text,
+  message: text,
+  won_by: orMissing(text),
+  decision: orMissing(text),
+}
+
+/** From the desk, to an engine. */
+const TO_ENGINE = {
+  opened: OPENED,
+  pending: { type: oneOf(['pending']), id, question_id: questionId, expires_at_ms: time },
+  answer: { type: oneOf(['answer']), id, answer: answerCheck },
+  override: { type: oneOf(['override']), id, override: orNull(override) },
+  error: ERROR,
+} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+
+/** From the desk, to a human. `result`: the answer to the request with this id. The others come by themselves after `subscribe`. */
+const TO_HUMAN = {
+  opened: OPENED,
+  result: { type: oneOf(['result']), id, result: table },
+  error: ERROR,
+  question: { type: oneOf(['question']), ...PENDING_FIELDS },
+  settled: { type: oneOf(['settled']), question_id: questionId, decision: text, by: text },
+  flood: { type: oneOf(['flood']), ...FLOOD_FIELDS },
+  event: { type: oneOf(['event']), event },
+} satisfies Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>
+
+/** Results, by the request that they answer. */
+export const RESULT_FIELDS = {
+  subscribe: { questions: listUpTo(pendingQuestion, 4_096), floods: listUpTo(tableOf(FLOOD_FIELDS), 4_096) },
+  pending: { questions: listUpTo(pendingQuestion, 4_096), floods: listUpTo(tableOf(FLOOD_FIELDS), 4_096) },
+  decide: { question_id: questionId, decision: text, grant_id: orNull(grantId) },
+  grants: { grants: listUpTo(tableOf(GRANT_FIELDS), 4_096) },
+  revoke: { revoked: flag },
+} as const
+
+type BodyOf<T extends Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>> = { [K in keyof T]: Checked<T[K]> }[keyof T]
+
+export type EngineBody = BodyOf<typeof FROM_ENGINE>
+export type HumanBody = BodyOf<typeof FROM_HUMAN>
+export type ToEngineBody = BodyOf<typeof TO_ENGINE>
+export type ToHumanBody = BodyOf<typeof TO_HUMAN>
+
+const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>): B | string => {
+  const fields = parseTable(bytes, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  const { type } = fields
+  const checks = typeof type === 'string' && Object.hasOwn(kinds, type) ? kinds[type] : undefined
+  if (checks === undefined) return 'its type is none of this protocol'
+  return closedProblemOf(fields, checks) ?? (fields as B)
+}
+
+/** Each answers the body, or says what is wrong with it. */
+export const readEngineBody = (bytes: Uint8Array): EngineBody | string => read(bytes, FROM_ENGINE)
+export const readHumanBody = (bytes: Uint8Array): HumanBody | string => read(bytes, FROM_HUMAN)
+export const readToEngineBody = (bytes: Uint8Array): ToEngineBody | string => read(bytes, TO_ENGINE)
+export const readToHumanBody = (bytes: Uint8Array): ToHumanBody | string => read(bytes, TO_HUMAN)
+
+const HELLO_FIELDS = {
+  type: oneOf(['hello']),
+  version: wholeUpTo(DESK_VERSION, DESK_VERSION),
+  nonce: matching(/^[A-Za-z0-9_-]{43}$/, '32 bytes in base64url'),
+}
+
+/** The nonce of the desk's first line, or what is wrong with it. */
+export const readHello = (line: Uint8Array): { readonly nonce: string } | string => {
+  const fields = parseTable(line, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  return closedProblemOf(fields, HELLO_FIELDS) ?? { nonce: String(fields['nonce']) }
+}
+
+/** Every line after `hello`. */
+const SEALED_FIELDS = {
+  body: text,
+  nonce: matching(/^[A-Za-z0-9_-]{22}$/, '16 bytes in base64url'),
+  ts: time,
+  mac: sha256Text,
+}
+export type SealedLine = Checked<typeof SEALED_FIELDS>
+
+/** The parts of a sealed line, nothing of which is proven yet; or what is wrong with it. */
+export const readSealed = (line: Uint8Array): SealedLine | string => {
+  const fields = parseTable(line, DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as Fields as SealedLine)
+}
+
+/** What the MAC of a line is made over. `body_sha256`: hex, of the UTF-8 of the body's text. */
+export const sealedText = (
+  role: DeskRole,
+  direction: DeskDirection,
+  { server_nonce, nonce, ts, body_sha256 }: { server_nonce: string; nonce: string; ts: number; body_sha256: string },
+): string => `x0x-desk-v1\n${role}\n${direction}\n${server_nonce}\n${nonce}\n${ts}\n${body_sha256}`
+
+/** What the key of humans is made of, by HMAC under the operator's key. */
+export const HUMAN_KEY_TEXT = 'x0x-desk-human-v1'

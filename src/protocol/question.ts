@@ -1,0 +1,81 @@
+import type { LocalDoor } from './reasons.ts'
+
+/** Where a command runs: in a sandbox of this host, on this host, or on an agent of the mesh. */
+export const HOSTS = ['sandbox', 'gateway', 'node'] as const
+export type Host = (typeof HOSTS)[number]
+
+/** How far it may go, strictest first: nothing, what a list has, all that the ceiling allows. */
+export const SECURITIES = ['deny', 'allowlist', 'full'] as const
+export type Security = (typeof SECURITIES)[number]
+
+/** Whom to ask, strictest first. */
+export const ASKS = ['always', 'on-miss', 'off'] as const
+export type Ask = (typeof ASKS)[number]
+
+/** What decides where somebody must be asked and nobody answers, strictest first. */
+export const ASK_FALLBACKS = ['deny', 'allowlist', 'full'] as const
+export type AskFallback = (typeof ASK_FALLBACKS)[number]
+
+export const DECISIONS = ['allow_once', 'allow_always', 'deny'] as const
+export type Decision = (typeof DECISIONS)[number]
+
+/** What a desk answers an engine. */
+export const ANSWERS = ['allow', 'deny', 'timeout', 'no_ui', 'mismatch'] as const
+export type Answer = (typeof ANSWERS)[number]
+
+/** Who asks. The label of a local caller is what it calls itself, and no identity. */
+export type Asker =
+  | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
+  | { readonly kind: 'local'; readonly label: string }
+
+/** Stdin that comes with it; `open`: more may follow, which nobody has seen. */
+export type AskedStdin = { readonly bytes: number; readonly sha256: string | null } | 'open'
+
+/** Whole facts of a run that somebody must allow: what a human is shown. The digests bind them. */
+export interface Question {
+  /** Of the permit that it would be, hex. */
+  readonly permit_sha256: string
+  /** What "always" would bind, hex; null: this may be allowed once only. */
+  readonly grant_sha256: string | null
+  readonly door: 'mesh' | LocalDoor
+  readonly session_id: string | null
+  readonly asker: Asker
+  readonly target: { readonly host: Host; readonly agent_id: string | null }
+  readonly argv: readonly string[]
+  /** Resolved: absolute, without a link. Of a target of the mesh, argv[0]. */
+  readonly executable: string
+  /** Every file that the command names to be run, resolved: the executable, what a wrapper starts, the script. */
+  readonly programs: readonly string[]
+  /** Why nobody can know what else it runs; null: `programs` is all. */
+  readonly opaque: string | null
+  readonly cwd: string
+  /** Values are bound by the digests, and never shown. */
+  readonly env_names: readonly string[]
+  readonly stdin: AskedStdin | null
+  /** The file that an interpreter would run. */
+  readonly script: { readonly path: string; readonly sha256: string } | null
+  readonly timeout_ms: number
+  readonly security: Security
+  readonly ask: Ask
+  readonly ask_fallback: AskFallback
+  /** The reason that the list which always asks gives. */
+  readonly always_ask: string | null
+  /** Which rule missed. */
+  readonly why: string
+  /** Agents whose signed word is needed too. */
+  readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null
+}
+
+/** What a desk answers, signed with the key that it shares with engines. */
+export interface SignedAnswer {
+  readonly question_id: string
+  readonly permit_sha256: string
+  readonly decision: Answer
+  /** `human:NAME`, `grant:ID`, `allowlist:PATTERN`, `mode:full`, `fallback:full`, `agents:ID,ID`, several joined with `+`. */
+  readonly by: string
+  readonly reason: string
+  readonly expires_at_ms: number
+  readonly nonce: string
+  /** HMAC-SHA256, hex. */
+  readonly mac: string
+}
