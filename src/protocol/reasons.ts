@@ -12,6 +12,8 @@ export const DENIAL_REASONS = [
   'concurrency_limit_reached',
   'approval_denied',
   'approval_timeout',
+  'approval_unavailable',
+  'approval_mismatch',
   'audit_unavailable',
   'spawn_failed',
 ] as const

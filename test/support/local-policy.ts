@@ -82,7 +82,11 @@ export const askRun = (
     slots = slotsOf(rights.limits),
     cwd = { path: '/', descriptor: null as number | null },
   }: { rights?: SessionRights; slots?: Slots; cwd?: { path: string; descriptor: number | null } } = {},
-): ReturnType<typeof authorizeLocalRun> => authorizeLocalRun({ ...ASKING, ...intent }, cwd, { policy, rights, slots, session_id: 's_1' })
+): Exclude<ReturnType<typeof authorizeLocalRun>, { kind: 'ask' }> => {
+  const verdict = authorizeLocalRun({ ...ASKING, ...intent }, cwd, { policy, rights, slots, session_id: 's_1' })
+  assert.ok(verdict.kind !== 'ask', 'a file without a word of asking asks')
+  return verdict
+}
 
 export const permitted = (verdict: ReturnType<typeof askRun>): Permit => {
   assert.ok(verdict.kind === 'permit', verdict.kind === 'refused' ? verdict.message : '')

@@ -179,5 +179,6 @@ const permitFor = async ({ engine, session, start }: Asked, cwd: WorkingDirector
     session_id: key.session_id,
   })
   if (verdict.kind === 'refused') throw errorOf(verdict)
+  if (verdict.kind === 'ask') throw new AppError('approval_unavailable')
   return verdict
 }

@@ -224,6 +224,7 @@ export class Runs {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
       return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
     }
+    if (verdict.kind === 'ask') return { subject, reason: 'approval_unavailable', detail: verdict.question.why }
     const { permit, slot } = verdict
     const { request_id: requestId, stdin } = request
     const report = this.#components.reports.of(subject, permit, stdin)

@@ -1,6 +1,7 @@
 import { isAbsolute, posix } from 'node:path'
 
 import { capabilitiesOf, type Capability } from '../../protocol/rexd-names.ts'
+import type { LocalDoor } from '../../protocol/reasons.ts'
 import { forbiddenTarget, THROUGH_THE_MESH } from './authorize-target.ts'
 import { findExecutable, isApplet, isCalled, type ExecutableLookup } from '../executable.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type Root } from './file-permit.ts'
@@ -20,6 +21,8 @@ import {
   type SessionRights,
 } from './intent.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
+import type { Approval, AskedStdin, Question } from '../approval/question.ts'
+import type { ResolvedExec } from '../modes/settings.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
 import { sealPermit, type Executable, type Permit } from '../permit.ts'
@@ -37,6 +40,22 @@ export interface LocalContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id: string
+  /** What is in force for this call; absent or null: the file says nothing of it, and its ceiling alone decides. */
+  readonly exec?: ExecInForce | null
+}
+
+/** What the configuration, the session and the call together say of one run. */
+export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {
+  readonly door: LocalDoor
+  /** What the caller calls itself. */
+  readonly label: string
+  readonly stdin: AskedStdin | null
+}
+
+/** It may run once somebody has allowed it: no slot is taken, and the same is asked again with the approval. */
+export interface LocalAsked {
+  readonly kind: 'ask'
+  readonly question: Question
 }
 
 /** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
@@ -114,7 +133,8 @@ export const authorizeLocalRun = (
   intent: LocalRunIntent,
   cwd: WorkingDirectory,
   { policy, rights, slots, session_id }: LocalContext,
-): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | Refused => {
+  _approval: Approval | null = null,
+): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalAsked | Refused => {
   const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
   const caps = capsOf(intent, rights.limits)

@@ -7,6 +7,7 @@ import { findAccount } from '../account.ts'
 import { isStdinOpen, type Acl, type RunLimits } from './acl.ts'
 import { findExecutable } from '../executable.ts'
 import { describeMismatch, searchCommands, type CommandPlace, type NearMiss } from './match.ts'
+import type { Approval, Question } from '../approval/question.ts'
 import { sealPermit, type Permit, type RunCaps } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
@@ -80,13 +81,21 @@ export interface Permitted {
   readonly place: CommandPlace
 }
 
-export type Verdict = Denied | Permitted
+/** It may run once somebody has allowed it: no slot is taken, and `authorize` is asked again with the approval. */
+export interface Asked {
+  readonly kind: 'ask'
+  readonly question: Question
+  /** The command of the ACL that allows it; null: one of `ask_patterns` does. */
+  readonly place: CommandPlace | null
+}
+
+export type Verdict = Denied | Permitted | Asked
 
 /**
  * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
  * nothing can interrupt. A denial is a value; it never throws.
  */
-export const authorize = (intent: Intent, principal: Principal, context: PolicyContext): Verdict => {
+export const authorize = (intent: Intent, principal: Principal, context: PolicyContext, _approval: Approval | null = null): Verdict => {
   const { acl, slots } = context
   const place = findCommand(intent.argv, principal, acl)
   if ('kind' in place) return place

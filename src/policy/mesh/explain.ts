@@ -69,6 +69,7 @@ export const explain = (question: Question): Explanation => {
 
 const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run'> => {
   if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null }
+  if (verdict.kind === 'ask') return { allowed: false, reason: null, detail: verdict.question.why, run: null }
   const { executable, cwd, caps, confinement } = verdict.permit
   return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement } }
 }

@@ -54,6 +54,8 @@ const REASONS: Record<DenialReason, string> = {
   concurrency_limit_reached: 'too many commands run there already',
   approval_denied: 'whoever had to allow it did not',
   approval_timeout: 'nobody who had to allow it decided in time',
+  approval_unavailable: 'a human must allow it, and nobody could be asked there',
+  approval_mismatch: 'what was approved is no more what would run',
   audit_unavailable: 'its journal cannot be written, so nothing may run there',
   spawn_failed: 'it was allowed, but the program could not be started there',
 }
@@ -94,8 +96,11 @@ const denialNext = (reason: DenialReason, facts: RunFacts): string => {
       return `${there}: x0xd --doctor`
     case 'spawn_failed':
       return `${there} (which file it reads: x0xd --doctor): x0x acl check /etc/x0x/exec-acl.toml, and x0x audit tail`
+    case 'approval_unavailable':
+      return `${there}: x0x approvals watch, or x0x ui; then ask again`
     case 'approval_denied':
     case 'approval_timeout':
+    case 'approval_mismatch':
       return `ask whoever approves commands on ${shellWord(facts.agent)}`
   }
 }

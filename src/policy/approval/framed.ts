@@ -1,0 +1,67 @@
+import { createHash } from 'node:crypto'
+
+type Value = string | number | bigint | boolean | Uint8Array | null
+
+/** One byte before each value says what it is, so that no two of different kinds are the same. */
+const TAGS = { null: 0, false: 1, true: 2, number: 3, text: 4, bytes: 5 } as const
+
+const u32 = (value: number): Buffer => {
+  const bytes = Buffer.alloc(4)
+  bytes.writeUInt32BE(value)
+  return bytes
+}
+
+/** Named fields in the order they are added, each with its count and lengths: two that differ anywhere have other bytes. */
+export class Framed {
+  readonly #parts: Buffer[] = []
+
+  constructor(domain: string) {
+    this.#text(domain)
+  }
+
+  add(name: string, ...values: readonly Value[]): this {
+    this.#text(name)
+    this.#parts.push(u32(values.length))
+    for (const value of values) this.#value(value)
+    return this
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat(this.#parts)
+  }
+
+  /** SHA-256, hex. */
+  digest(): string {
+    const hash = createHash('sha256')
+    for (const part of this.#parts) hash.update(part)
+    return hash.digest('hex')
+  }
+
+  #value(value: Value): void {
+    if (value === null) this.#tag('null')
+    else if (typeof value === 'boolean') this.#tag(value ? 'true' : 'false')
+    else if (typeof value === 'number' || typeof value === 'bigint') {
+      this.#tag('number')
+      this.#text(String(value))
+    } else if (typeof value === 'string') {
+      this.#tag('text')
+      this.#text(value)
+    } else {
+      this.#tag('bytes')
+      this.#sized(Buffer.from(value))
+    }
+  }
+
+  #tag(tag: keyof typeof TAGS): void {
+    this.#parts.push(Buffer.from([TAGS[tag]]))
+  }
+
+  /** As UTF-8, which is what a program would get. */
+  #text(text: string): void {
+    this.#sized(Buffer.from(text, 'utf8'))
+  }
+
+  #sized(bytes: Buffer): void {
+    this.#parts.push(u32(bytes.length), bytes)
+  }
+}
