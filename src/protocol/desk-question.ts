@@ -7,8 +7,8 @@ import { LOCAL_DOORS } from './reasons.ts'
 /** Words of a command, and names of variables: what Linux takes is less than the bytes of a question allow. */
 const MAX_WORDS = 32_768
 const MAX_NAMES = 1_024
-/** A week, as the longest of this host's commands; and a day more. */
-const MAX_TIMEOUT = 8 * 86_400_000
+/** A console sets no time. */
+const MAX_TIMEOUT = Number.MAX_SAFE_INTEGER
 const MAX_APPROVERS = 64
 /** Programs that one command names: wrappers may stand one behind the other. */
 const MAX_PROGRAMS = 256
