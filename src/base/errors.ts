@@ -42,6 +42,7 @@ export const ERROR_TABLE = {
   },
   approval_mismatch: { status: 409, rpc: -32001, exit: 1, text: 'what was approved is no more what would run' },
   forbidden_path: { status: 403, rpc: -32002, exit: 1, text: 'the path is outside the allowed roots' },
+  sandbox_unavailable: { status: 503, rpc: -32007, exit: 1, text: 'no sandbox can be had here' },
   output_limit_exceeded: { status: 413, rpc: -32004, exit: 1, text: 'the command wrote more than it may' },
   unknown_process: { status: 404, rpc: -32005, exit: 1, text: 'there is no such process of this session' },
   unsupported_capability: { status: 403, rpc: -32007, exit: 1, text: 'the session does not have this capability' },

@@ -40,6 +40,25 @@ export interface Terminal extends TerminalSize {
   readonly raw?: boolean
 }
 
+/** What a run in a sandbox has of this host; all else is absent, or is read only and the system's own. */
+export interface SandboxGrant {
+  readonly engine: 'bubblewrap' | 'podman' | 'docker'
+  /** What the container is made of; null with bubblewrap, which shows the programs of the host. */
+  readonly image: string | null
+  /** The host's network with all that listens on it; false: none at all. */
+  readonly network: boolean
+  /** The one directory that it may change, at its own path. */
+  readonly writable: string
+  /** Further ones that it sees. */
+  readonly readable: readonly string[]
+  /** What is covered of `writable`. */
+  readonly hidden: readonly string[]
+  /** Stands there empty, but for what is named above. */
+  readonly home: string
+  /** At once, threads included; where control groups can be had. */
+  readonly max_processes: number
+}
+
 /** For whom it runs. */
 export type PermitPrincipal =
   | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
@@ -62,6 +81,8 @@ export interface PermitFields {
   readonly confinement: Confinement
   /** Whom it runs as; null: the daemon's own user. */
   readonly account: Account | null
+  /** It runs in a sandbox, or not at all; null: on the host. */
+  readonly sandbox: SandboxGrant | null
   /** The description of the ACL entry that allows it. */
   readonly matched_acl: string
   readonly principal: PermitPrincipal
@@ -76,6 +97,9 @@ export interface Permit extends PermitFields {
 
 const permits = new WeakSet<object>()
 
+const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
+  Object.freeze({ ...grant, readable: Object.freeze([...grant.readable]), hidden: Object.freeze([...grant.hidden]) })
+
 /** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
 export const sealPermit = (fields: PermitFields): Permit => {
   const permit = Object.freeze({
@@ -88,6 +112,7 @@ export const sealPermit = (fields: PermitFields): Permit => {
     terminal: fields.terminal && Object.freeze({ ...fields.terminal }),
     confinement: Object.freeze({ ...fields.confinement }),
     account: fields.account && Object.freeze({ ...fields.account }),
+    sandbox: fields.sandbox && frozenGrant(fields.sandbox),
     matched_acl: fields.matched_acl,
     principal: Object.freeze({ ...fields.principal }),
   })

@@ -25,7 +25,7 @@ import type { Approval, AskedStdin, Question } from '../approval/question.ts'
 import type { ResolvedExec } from '../modes/settings.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
-import { sealPermit, type Executable, type Permit } from '../permit.ts'
+import { sealPermit, type Executable, type Permit, type SandboxGrant } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 
 /** Where it is to start: a directory below a root, held open. */
@@ -42,6 +42,8 @@ export interface LocalContext {
   readonly session_id: string
   /** What is in force for this call; absent or null: the file says nothing of it, and its ceiling alone decides. */
   readonly exec?: ExecInForce | null
+  /** It is to run in a sandbox, and this is what it may have; absent or null: on this host. */
+  readonly sandbox?: SandboxGrant | null
 }
 
 /** What the configuration, the session and the call together say of one run. */
@@ -132,11 +134,14 @@ export const authorizeFile = (
 export const authorizeLocalRun = (
   intent: LocalRunIntent,
   cwd: WorkingDirectory,
-  { policy, rights, slots, session_id }: LocalContext,
+  { policy, rights, slots, session_id, exec = null, sandbox = null }: LocalContext,
   _approval: Approval | null = null,
 ): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalAsked | Refused => {
   const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
+  // Neither on the host where a sandbox is meant, nor the other way round.
+  if (exec !== null && (exec.host === 'sandbox') !== (sandbox !== null))
+    return refused('sandbox_unavailable', 'the run is to be in a sandbox, and was given none')
   const caps = capsOf(intent, rights.limits)
   if ('kind' in caps) return caps
   const [name = ''] = intent.argv
@@ -158,6 +163,7 @@ export const authorizeLocalRun = (
     terminal: intent.terminal,
     confinement: UNCONFINED,
     account: null,
+    sandbox,
     matched_acl: rule.matched,
     principal: { kind: 'local', session_id },
   })

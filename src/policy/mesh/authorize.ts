@@ -118,6 +118,7 @@ export const authorize = (intent: Intent, principal: Principal, context: PolicyC
     terminal: null,
     caps,
     confinement,
+    sandbox: null,
     matched_acl,
     principal: who,
   })

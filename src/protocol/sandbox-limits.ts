@@ -1,0 +1,10 @@
+/** Processes and threads of a run in a sandbox: a build with a process for each of many processors fits, a fork bomb ends soon. */
+export const DEFAULT_SANDBOX_PROCESSES = 1_024
+/** Directories that a configuration shows: each is a mount, and all of them are words of one command. */
+export const MAX_SANDBOX_READABLE = 32
+/** What /tmp, and each other place in memory, of a sandbox may hold: it is memory of this host. */
+export const SANDBOX_TMP_BYTES = 512 * 1024 * 1024
+/** How long a sandbox may take to stand before its program is looked at: it takes some milliseconds. */
+export const SANDBOX_START_MS = 10_000
+/** Links that are followed inside of a sandbox, as the kernel does (path_resolution(7)). */
+export const MAX_SANDBOX_LINKS = 40
