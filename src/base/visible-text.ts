@@ -45,13 +45,14 @@ export const shownLine = (text: string): string =>
  * Shows nothing, or a space that is none, though Unicode counts it as visible: spaces but U+0020, the blank of braille, of
  * Khitan, of Egyptian and of musical notation.
  */
-const BLANK = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u{13441}\u{13442}\u{16fe4}\u{1d159}]/u
+const BLANK = /(?! )\p{Zs}|\u2800|\u{13441}|\u{13442}|\u{16fe4}|\u{1d159}/u
 
 /** Written from right to left: a terminal or a page turns around what stands beside it, with no mark that says so. */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
 
 const HIDES = new RegExp(INVISIBLE.source, 'u')
-const NAMED_ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
+const NAMED_CONTROLS: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }
+const NAMED_ESCAPES: Readonly<Record<string, string>> = { ...NAMED_CONTROLS, '\\': '\\\\', '"': '\\"' }
 
 /** Marks that one letter may carry; more of them run over the lines above and below. */
 const MAX_MARKS = 3
@@ -78,20 +79,25 @@ const deceives = (character: string, before: Before): boolean =>
   (character === ' ' && before.last === ' ') ||
   isStrayMark(character, before)
 
+const showing = (text: string, named: Readonly<Record<string, string>>): string => {
+  let before: Before = { last: '', base: '', marks: 0 }
+  let out = ''
+  for (const character of text) {
+    out += named[character] ?? (deceives(character, before) ? escapeOne(character) : character)
+    const isMark = /\p{M}/u.test(character)
+    before = { last: character, base: isMark ? before.base : character, marks: isMark ? before.marks + 1 : 0 }
+  }
+  return out
+}
+
 /**
  * One token of what a human is to decide about, in quotes, so that nothing in it hides, moves, or looks like the end of it:
  * two tokens that differ are never shown alike but for letters of other scripts, which `strangeLetters` names.
  */
-export const shownToken = (text: string): string => {
-  let before: Before = { last: '', base: '', marks: 0 }
-  let out = ''
-  for (const character of text) {
-    out += NAMED_ESCAPES[character] ?? (deceives(character, before) ? escapeOne(character) : character)
-    const isMark = /\p{M}/u.test(character)
-    before = { last: character, base: isMark ? before.base : character, marks: isMark ? before.marks + 1 : 0 }
-  }
-  return `"${out}"`
-}
+export const shownToken = (text: string): string => `"${showing(text, NAMED_ESCAPES)}"`
+
+/** A sentence beside such tokens, on one line; its own quotes and backslashes stay. */
+export const shownSentence = (text: string): string => showing(text, NAMED_CONTROLS)
 
 /** The letters of a token that are not of ASCII and are shown as they are, each once, as `U+0430`: some look like those of ASCII. */
 export const strangeLetters = (text: string): string[] => {

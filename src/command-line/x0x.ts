@@ -1,3 +1,4 @@
+import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { EXEC, X0X_OPTIONS } from './exec.ts'
 
@@ -250,6 +251,8 @@ export const X0X: CommandSpec = {
     { name: 'routes', text: 'what the API offers' },
     acl,
     audit,
+    APPROVALS,
+    EXEC_MODE,
     transcripts,
     replay,
     completion,
@@ -261,6 +264,7 @@ export const X0X: CommandSpec = {
     'x0x contacts trust laptop trusted             then pin it:  x0x contacts pin laptop MACHINE',
     'x0x exec saorsa-7 -- systemctl status x0xd    run a command there; its ACL must allow exactly this',
     'x0x diagnostics exec                          what was run, denied and cut here',
+    'x0x approvals watch                           decide what may run, as it is asked',
     'x0x mcp --help                                tools for an AI agent, by the Model Context Protocol',
     'x0x console --help                            AI agents run commands here, and a human watches',
     'x0x rexd --help                               commands, files and terminals for programs, over stdio, ssh and sockets',

@@ -14,7 +14,7 @@ const OPERATION_OF = {
   '/contacts/remove': 'contact_remove',
 } as const
 
-const operatorKey = (path: string): Uint8Array => {
+export const operatorKey = (path: string): Uint8Array => {
   let text: string
   try {
     text = readFileSync(path, 'utf8')

@@ -55,7 +55,9 @@ const unreachableLines = (error: AppError): string[] => {
 
 /** What to do next, for people; empty where the message says it all. */
 const nextLines = (error: AppError): string[] => {
-  if (typeof error.data['next'] === 'string') return [error.data['next']]
+  const { next } = error.data
+  // Empty: the message says it already.
+  if (typeof next === 'string') return next === '' ? [] : [next]
   switch (error.code) {
     case 'daemon_unreachable': {
       const start = strings(error.data['start'])

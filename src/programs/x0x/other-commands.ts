@@ -7,6 +7,7 @@ import { X0X } from '../../command-line/x0x.ts'
 import { carriedCommand } from './carried-command.ts'
 import { contextOf, type CliContext, type CliIo } from './context.ts'
 import { reported, usageError } from './failure.ts'
+import type { Decision } from '../../protocol/question.ts'
 import { write } from '../../supervision/program-output.ts'
 
 /** Answers the exit status. */
@@ -28,6 +29,21 @@ const transcriptsPrint: Command = async (context, line) =>
     name: line.words[0] ?? null,
     follow: line.command === 'transcripts follow' || line.has('follow'),
   })
+
+const decide =
+  (decision: Decision): Command =>
+  async (context, line) => {
+    const { lastingOf, runDecide } = await import('./commands/approvals.ts')
+    const lasting = lastingOf(line.value('for'), line.value('uses'))
+    return runDecide(context, { id: line.words[0] ?? '', decision, permit: line.value('permit'), yes: line.has('yes'), lasting })
+  }
+
+const execMode =
+  (what: 'show' | 'set' | 'off' | 'save' | 'words'): Command =>
+  async (context, line) => {
+    const { runExecMode } = await import('./commands/exec-mode.ts')
+    return runExecMode(context, what, { words: line.words, agent: line.value('agent'), session: line.value('session') })
+  }
 
 /** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
 export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
@@ -82,6 +98,19 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       outgoing: line.has('outgoing'),
       agent: line.value('agent'),
     }),
+  'approvals pending': async (context) => (await import('./commands/approvals.ts')).runPending(context),
+  'approvals approve': decide('allow_once'),
+  'approvals deny': decide('deny'),
+  'approvals allow-always': decide('allow_always'),
+  'approvals list': async (context) => (await import('./commands/approvals.ts')).runList(context),
+  'approvals revoke': async (context, { words: [id = ''] }) => (await import('./commands/approvals.ts')).runRevokeGrant(context, id),
+  'approvals history': async (context, line) => (await import('./commands/approvals.ts')).runHistory(context, line.value('lines') ?? ''),
+  'approvals watch': async (context, line) => (await import('./commands/approvals-watch.ts')).runWatch(context, { bell: line.has('bell') }),
+  'exec-mode': execMode('words'),
+  'exec-mode show': execMode('show'),
+  'exec-mode set': execMode('set'),
+  'exec-mode off': execMode('off'),
+  'exec-mode save': execMode('save'),
   'transcripts list': async (context, line) =>
     (await import('./commands/transcripts.ts')).runTranscriptsList(context, { dir: line.value('dir'), count: line.value('count') ?? '' }),
   'transcripts print': transcriptsPrint,

@@ -1,0 +1,217 @@
+import { shownLine } from '../../../base/visible-text.ts'
+import { durationOf } from '../../../command-line/duration.ts'
+import { openDesk, type DeskHuman } from '../../../local-api/desk-human.ts'
+import type { DataPaths } from '../../../local-api/paths.ts'
+import { countdown, questionLines } from '../../../local-api/question-text.ts'
+import { shellWords } from '../../../base/shell-word.ts'
+import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
+import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
+import type { Decision } from '../../../protocol/question.ts'
+import { AppError, isAppError } from '../../../base/errors.ts'
+import { write } from '../../../supervision/program-output.ts'
+import { confirmed, isAtTerminal } from '../confirm.ts'
+import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
+import { counted, painter, printAnswer, printLine, printTable } from '../print.ts'
+
+/** As little of an id as may stand for it. */
+const MIN_PREFIX = 6
+
+/** Where the desk is. Throws `operator_proof_required` where `--api` leads elsewhere. */
+export const deskPathsOf = ({ api }: CliContext): DataPaths => {
+  if (api.isOwn) return api.paths
+  throw new AppError('operator_proof_required', 'a human decides at the desk of this data directory, not through --api', {
+    data: { next: 'leave --api out; for another daemon of this machine: --name or --data-dir' },
+  })
+}
+
+/** Does one thing at the desk and leaves. */
+export const atDesk = async <T>(context: CliContext, work: (desk: DeskHuman) => Promise<T>): Promise<T> => {
+  const desk = await openDesk(deskPathsOf(context), 'x0x approvals')
+  try {
+    return await work(desk)
+  } finally {
+    desk.close()
+  }
+}
+
+const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, what: string): T => {
+  if (text.length < MIN_PREFIX)
+    throw usageError(`${JSON.stringify(text)} is too short for the id of ${what}`, `at least its first ${MIN_PREFIX} characters`)
+  const fitting = items.filter((item) => idOf(item).startsWith(text))
+  const exact = fitting.find((item) => idOf(item) === text) ?? (fitting.length === 1 ? fitting[0] : undefined)
+  if (exact !== undefined) return exact
+  if (fitting.length === 0)
+    throw new AppError('not_found', `no ${what} here has an id like ${JSON.stringify(text)}`, {
+      data: {
+        next:
+          what === 'question'
+            ? 'what waits: x0x approvals pending; what was decided: x0x approvals history'
+            : 'what is allowed: x0x approvals list',
+      },
+    })
+  throw new AppError('conflict', `${JSON.stringify(text)} is the beginning of more than one id: ${fitting.map(idOf).join(', ')}`, {
+    data: { next: 'give more of it' },
+  })
+}
+
+const headOf = ({ question_id: id, expires_at_ms: expires }: PendingQuestion, now: number): string =>
+  `${id}   ${countdown(expires, now)} left; no answer is a denial`
+
+const whole = (pending: PendingQuestion, context: CliContext): string =>
+  `${[headOf(pending, Date.now()), ...questionLines(pending.question, context.stdout.columns)].join('\n')}\n`
+
+/** `x0x approvals pending`. */
+export const runPending = async (context: CliContext): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const waiting = await desk.pending()
+    return printAnswer(context, waiting, async () => {
+      if (waiting.questions.length === 0) await printLine(context, 'nothing waits for a decision')
+      for (const question of waiting.questions) await write(context.stdout, `${whole(question, context)}\n`)
+      for (const { asker, count } of waiting.floods)
+        await printLine(context, `denied: ${counted(count, 'question')} more of ${shownLine(asker)}, who asks too much`)
+    })
+  })
+
+export interface DecideOptions {
+  readonly id: string
+  readonly decision: Decision
+  /** The permit that was shown before, or its beginning. */
+  readonly permit: string | null
+  readonly yes: boolean
+  readonly lasting: { readonly expires_in_ms?: number; readonly uses?: number }
+}
+
+const WORDS: Readonly<Record<Decision, { readonly ask: string; readonly done: string }>> = {
+  allow_once: { ask: 'allow this once', done: 'allowed once' },
+  allow_always: { ask: 'allow exactly this, now and from now on', done: 'allowed from now on' },
+  deny: { ask: 'deny this', done: 'denied' },
+}
+
+const checkPermit = ({ question: { permit_sha256: permit } }: PendingQuestion, shown: string | null): void => {
+  if (shown === null) return
+  if (!/^[0-9a-f]{12,64}$/.test(shown))
+    throw usageError(`--permit: ${JSON.stringify(shown)} is not the first 12 to 64 hex digits of a permit`)
+  if (!permit.startsWith(shown))
+    throw new AppError('conflict', `the question has another permit than the one that was shown: ${permit}`, {
+      data: { next: 'read it again: x0x approvals pending' },
+    })
+}
+
+/** Times and counts of `allow-always`. */
+export const lastingOf = (time: string | null, uses: string | null): DecideOptions['lasting'] => {
+  const ms = time === null ? null : durationOf(time)
+  if (time !== null && (ms === null || ms > MAX_GRANT_MS))
+    throw usageError(`--for: ${JSON.stringify(time)} is not a time such as 90s, 15m, 8h or 30d, of at most a year`)
+  if (uses !== null && !(/^[1-9][0-9]{0,6}$/.test(uses) && Number(uses) <= MAX_GRANT_USES))
+    throw usageError(`--uses: ${JSON.stringify(uses)} is not a count from 1 to ${MAX_GRANT_USES}`)
+  return { ...(ms === null ? {} : { expires_in_ms: ms }), ...(uses === null ? {} : { uses: Number(uses) }) }
+}
+
+/** `x0x approvals approve|deny|allow-always ID`: what is decided is shown whole first, and only that is decided. */
+export const runDecide = async (context: CliContext, options: DecideOptions): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const { questions } = await desk.pending()
+    const pending = oneOf(questions, ({ question_id }) => question_id, options.id, 'question')
+    checkPermit(pending, options.permit)
+    const { ask, done } = WORDS[options.decision]
+    if (!context.json) await write(context.stdout, whole(pending, context))
+    if (isAtTerminal(context) && !options.yes && !(await confirmed(context, `${ask}?`)))
+      throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })
+    const { permit_sha256 } = pending.question
+    const answer = await desk
+      .decide({ question_id: pending.question_id, permit_sha256, decision: options.decision, ...options.lasting })
+      .catch((error: unknown) => {
+        throw asLate(error)
+      })
+    const paint = painter(context.stdout, context.env)
+    return printAnswer(context, { ok: true, ...answer, permit_sha256, question: pending.question }, async () =>
+      printLine(
+        context,
+        `${paint(options.decision === 'deny' ? 'red' : 'green', done)}: ${pending.question_id}${answer.grant_id === null ? '' : `, as ${answer.grant_id}; take it back: x0x approvals revoke ${answer.grant_id}`}`,
+      ),
+    )
+  })
+
+/** Who was faster, and how it was decided. */
+export const asLate = (error: unknown): unknown => {
+  if (!isAppError(error, 'conflict') || typeof error.data['won_by'] !== 'string') return error
+  return new AppError('conflict', `${String(error.data['decision'] ?? 'decided')} already, by ${error.data['won_by']}`, {
+    cause: error,
+    data: { ...error.data, next: '' },
+  })
+}
+
+const grantRow = ({ id, agent, argv, uses_left: uses, expires_at_ms: expires, by }: Grant): string[] => [
+  id,
+  agent,
+  uses === null ? 'any' : String(uses),
+  new Date(expires).toISOString(),
+  by,
+  shellWords(argv),
+]
+
+interface Listed {
+  readonly agents?: Readonly<Record<string, { readonly allowlist?: readonly { readonly pattern?: unknown }[] }>>
+}
+
+/** `x0x approvals list`. */
+export const runList = async (context: CliContext): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const [grants, store] = [await desk.grants(), await desk.store()]
+    return printAnswer(context, { ok: true, grants, store }, async () => {
+      const patterns = Object.entries((store as Listed).agents ?? {}).flatMap(([agent, { allowlist = [] }]) =>
+        allowlist.map(({ pattern }) => [agent, String(pattern)]),
+      )
+      if (grants.length + patterns.length === 0) await printLine(context, 'nothing is allowed for longer than once')
+      if (grants.length > 0) await printTable(context, ['GRANT', 'AGENT', 'USES', 'UNTIL', 'BY', 'COMMAND'], grants.map(grantRow))
+      if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
+    })
+  })
+
+/** `x0x approvals revoke GRANT`. */
+export const runRevokeGrant = async (context: CliContext, id: string): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const grant = oneOf(await desk.grants(), (one) => one.id, id, 'grant')
+    const { revoked } = await desk.revoke(grant.id)
+    if (!revoked) throw new AppError('conflict', `${grant.id} is gone already`, { data: { next: '' } })
+    return printAnswer(context, { ok: true, revoked: grant }, async () =>
+      printLine(context, `revoked: ${grant.id}  ${shownLine(shellWords(grant.argv))}`),
+    )
+  })
+
+interface HistoryLine {
+  readonly ts?: unknown
+  readonly event?: unknown
+  readonly question_id?: unknown
+  readonly decision?: unknown
+  readonly by?: unknown
+  readonly argv?: unknown
+  readonly [key: string]: unknown
+}
+
+const cell = (value: unknown): string =>
+  value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value)
+
+const historyRow = (line: HistoryLine): string[] => [
+  cell(line.ts),
+  cell(line.event),
+  cell(line.question_id),
+  cell(line.decision ?? line['change']),
+  cell(line.by),
+  Array.isArray(line.argv) ? shellWords(line.argv.map(String)) : cell(line['reason']),
+]
+
+/** `x0x approvals history`. */
+export const runHistory = async (context: CliContext, count: string): Promise<number> => {
+  if (!/^[1-9][0-9]{0,4}$/.test(count) || Number(count) > MAX_HISTORY)
+    throw usageError(`--lines: ${JSON.stringify(count)} is not a count from 1 to ${MAX_HISTORY}`)
+  return atDesk(context, async (desk) => {
+    const history = await desk.history(Number(count))
+    return printAnswer(context, { ok: true, ...history }, async () => {
+      const lines = Array.isArray(history['lines']) ? (history['lines'] as readonly HistoryLine[]) : []
+      if (lines.length === 0) await printLine(context, 'nothing was asked yet')
+      else await printTable(context, ['WHEN', 'WHAT', 'QUESTION', 'DECIDED', 'BY', 'COMMAND'], lines.map(historyRow))
+    })
+  })
+}
