@@ -1,8 +1,10 @@
 import {
   count,
   flag,
+  isTable,
   isText,
   number,
+  orMissing,
   orNull,
   problemOf,
   table,
@@ -13,6 +15,7 @@ import {
   type FieldCheck,
   type Fields,
 } from './field-checks.ts'
+import { cutWish, ranOn, runWish, type RunWish } from './run-place.ts'
 import { parseTable } from './json-shape.ts'
 
 /** Of a record, in bytes: a result with both streams, each byte of them escaped. */
@@ -21,6 +24,10 @@ export const MAX_RECORD_LINE = 16 * 1024 * 1024
 export const MAX_RECORD = 256 * 1024 * 1024
 export const RECORD_VERSION = 1
 
+const listOf = <T>(check: FieldCheck<T>): FieldCheck<readonly T[]> => ({
+  is: (value) => Array.isArray(value) && value.every((one) => isTable(one) && problemOf(one, check.fields ?? {}) === null),
+  what: `a list, each ${check.what}`,
+})
 const stream: FieldCheck<'stdout' | 'stderr'> = { is: (value) => value === 'stdout' || value === 'stderr', what: 'stdout or stderr' }
 const base64: FieldCheck<string> = {
   is: (value) => isText(value) && /^[A-Za-z0-9+/]*={0,2}$/.test(value) && value.length % 4 === 0,
@@ -40,6 +47,8 @@ const REQUEST = {
   env: texts,
   /** Null: the default of the configuration. */
   timeout_ms: orNull(count),
+  /** Where it is to run, and who is to be asked; absent: its caller does not say. */
+  wish: orMissing(runWish),
 }
 
 const OUTCOME = {
@@ -59,7 +68,16 @@ const OUTCOME = {
 /** Fields of each event of a run besides its name; results follow from them. */
 const RUN_EVENTS = {
   request: { request: tableOf(REQUEST), request_hash: text, asked_at: number },
-  started: { started_at: text, cwd: orNull(text), timeout_ms: count },
+  /** A human is asked whether it may begin. */
+  waiting: { question_id: text, expires_at_ms: count },
+  /** `ran_on`, `cuts`: absent where the configuration does not choose among hosts. */
+  started: {
+    started_at: text,
+    cwd: orNull(text),
+    timeout_ms: count,
+    ran_on: orMissing(ranOn),
+    cuts: orMissing(listOf(cutWish)),
+  },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },
   warning: { kind: text },
@@ -95,7 +113,7 @@ const RECORD_EVENTS = {
 type EventOf<E> = { readonly [N in keyof E]: { readonly event: N } & Checked<E[N]> }[keyof E]
 
 /** What was asked; values of variables and stdin are not in it. */
-export type RecordedRequest = Checked<typeof REQUEST>
+export type RecordedRequest = Omit<Checked<typeof REQUEST>, 'wish'> & { readonly wish?: RunWish | undefined }
 /** How a run ended. */
 export type RecordedOutcome = Checked<typeof OUTCOME>
 /** What happened to a run of a tool, as far as its results follow from it. */

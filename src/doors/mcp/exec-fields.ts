@@ -11,6 +11,8 @@ import {
   MAX_TOOL_STDIN,
   MAX_VIEW_BYTES,
 } from '../../protocol/tool-limits.ts'
+import { MAX_NAME } from '../../protocol/limits.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../protocol/question.ts'
 import { LAUNCH_ERRORS, RUN_STATES } from '../tools/tool-result.ts'
 
 const bytes = (stream: string, usual: number) =>
@@ -36,6 +38,17 @@ export const ANSWER_FIELD = {
     .describe('a whole number of milliseconds: answer by then even when the command still runs; 0 does not wait. The server has a maximum'),
 }
 
+/** Where a command runs and who is asked, where the configuration has `[tools.exec]`. */
+export const MODE_FIELDS = {
+  host: z
+    .enum(HOSTS)
+    .optional()
+    .describe('one of sandbox, gateway (this host), node (an agent of the mesh): where it runs, where [tools.exec] lets callers choose'),
+  node: z.string().min(1).max(MAX_NAME).optional().describe('with host node: the id, name or address of the agent'),
+  security: z.enum(SECURITIES).optional().describe('one of deny, allowlist, full: narrows what is configured, and never widens it'),
+  ask: z.enum(ASKS).optional().describe('one of always, on-miss, off: narrows what is configured, and never widens it'),
+}
+
 /** What every tool that runs a command takes. */
 export const EXEC_FIELDS = {
   command: z.string().min(1).describe('the program: an absolute path, or a bare name that is looked up; no shell reads it'),
@@ -59,9 +72,16 @@ export const EXEC_FIELDS = {
     .optional()
     .describe('any text of yours for this one command: a call that repeats it runs nothing again and gets the same run'),
   ...ANSWER_FIELD,
+  ...MODE_FIELDS,
 }
 
 export const STDIN_FIELD = z.string().max(MAX_TOOL_STDIN).describe('the text that the program reads on its standard input, which then ends')
+
+const RAN_ON = z.strictObject({
+  host: z.enum(HOSTS),
+  agent_id: z.string().nullable().describe('of a node'),
+  name: z.string().nullable(),
+})
 
 /** The shape of `ToolResult`, for callers. */
 export const RESULT = z.strictObject({
@@ -97,4 +117,13 @@ export const RESULT = z.strictObject({
     .describe('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
   timeout_clamped: z.boolean().describe('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: z.string().nullable().describe('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
+  ran_on: RAN_ON.nullable().optional().describe('where it ran'),
+  cut_wishes: z
+    .array(z.strictObject({ key: z.string(), asked: z.string(), got: z.string() }))
+    .optional()
+    .describe('what was wished for and is wider than what is configured, which counts'),
+  approval: z
+    .strictObject({ question_id: z.string(), expires_at: z.string() })
+    .optional()
+    .describe('a human is asked whether it may begin, until then: exec_wait waits for the answer'),
 })

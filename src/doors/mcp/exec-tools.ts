@@ -4,6 +4,7 @@ import { AppError } from '../../base/errors.ts'
 import { commandSize } from '../../protocol/command-size.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/local-limits.ts'
 import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/tool-limits.ts'
+import { wishOf, type RunWish } from '../../protocol/run-place.ts'
 import type { ToolRequest } from '../tools/tool-request.ts'
 import type { ExecOperation } from '../tools/tool-result.ts'
 import type { View } from '../tools/tool-run.ts'
@@ -26,6 +27,10 @@ interface ExecInput {
   readonly max_stdout_bytes?: number | undefined
   readonly max_stderr_bytes?: number | undefined
   readonly stdin?: string | undefined
+  readonly host?: RunWish['host'] | undefined
+  readonly node?: string | undefined
+  readonly security?: RunWish['security'] | undefined
+  readonly ask?: RunWish['ask'] | undefined
 }
 
 /** What an operation shows of a run, where its caller names nothing. */
@@ -42,7 +47,10 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
       'bad_request',
       `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed; give the rest by stdin`,
     )
-  return { operation, command, args, cwd, target, env: {}, stdin: Buffer.from(stdin), timeout_ms: seconds * 1_000 }
+  const wish = wishOf(input)
+  if (wish !== null && target !== null) throw new AppError('bad_request', 'target: with host = "node" and node, or by itself; not both')
+  const asked = { operation, command, args, cwd, target, env: {}, stdin: Buffer.from(stdin), timeout_ms: seconds * 1_000 }
+  return wish === null ? asked : { ...asked, wish }
 }
 
 const run = async (operation: ExecOperation, input: ExecInput, context: ToolContext, call: ToolCall): Promise<Answer> => {

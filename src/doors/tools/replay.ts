@@ -124,11 +124,14 @@ export class Replay {
     if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
   }
 
-  async #tell(line: OfRun<'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
+  async #tell(line: OfRun<'waiting' | 'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
     const run = this.#known(line.run)
     if (run.over) throw misplaced('this run has ended')
     const end = this.#ends.get(line.run)
     switch (line.event) {
+      case 'waiting':
+        if (end !== undefined) throw misplaced('this run has begun already')
+        return run.waiting({ question_id: line.question_id, expires_at_ms: line.expires_at_ms })
       case 'started':
         if (end !== undefined) throw misplaced('this run has begun already')
         return this.#start(run, line)
@@ -147,9 +150,9 @@ export class Replay {
     }
   }
 
-  #start(run: ToolRun, { started_at: startedAt, cwd, timeout_ms }: OfRun<'started'>): void {
+  #start(run: ToolRun, { started_at: startedAt, cwd, timeout_ms, ran_on: ranOn, cuts }: OfRun<'started'>): void {
     const ended = new Promise<LocalOutcome | null>((resolve) => this.#ends.set(run.id, resolve))
-    void run.follow({ ...INERT, startedAt, cwd, caps: { timeout_ms }, ended })
+    void run.follow({ ...INERT, startedAt, cwd, caps: { timeout_ms }, ranOn: ranOn ?? null, cuts: cuts ?? [], ended })
   }
 
   #compare(line: OfRun<'result' | 'part'>): Difference | null {

@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/version.ts'
 import { visibleJson } from '../../base/visible-text.ts'
+import type { LocalRun } from '../../executor/port/local-executor.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import { answerOf, type ToolResult } from './tool-result.ts'
@@ -21,9 +22,16 @@ export const textHash = (result: ToolResult): string =>
     .digest('hex')
 
 export const requestEvent = (asked: ToolRequest, askedAt: number): RunRecordEvent => {
-  const { operation, command, args, cwd, target, env, timeout_ms } = asked
-  const request = { operation, command, args, cwd, target, env: Object.keys(env), timeout_ms }
+  const { operation, command, args, cwd, target, env, timeout_ms, wish } = asked
+  const request = { operation, command, args, cwd, target, env: Object.keys(env), timeout_ms, wish }
   return { event: 'request', request, request_hash: requestHash(asked), asked_at: askedAt }
+}
+
+export const startedEvent = (
+  run: Pick<LocalRun, 'startedAt' | 'cwd' | 'ranOn' | 'cuts'> & { readonly caps: Pick<LocalRun['caps'], 'timeout_ms'> },
+): RunRecordEvent => {
+  const { startedAt, cwd, ranOn, cuts, caps } = run
+  return { event: 'started', started_at: startedAt, cwd, timeout_ms: caps.timeout_ms, ran_on: ranOn ?? undefined, cuts }
 }
 
 export const refusalEvent = (error: unknown): RunRecordEvent =>

@@ -11,9 +11,10 @@ export interface ToolRequest extends Omit<RecordedRequest, 'env'> {
 const sha256 = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex')
 
 /** One text for all requests that ask for the same, hex. */
-export const requestHash = ({ operation, command, args, cwd, target, env, stdin, timeout_ms }: ToolRequest): string => {
+export const requestHash = ({ operation, command, args, cwd, target, env, stdin, timeout_ms, wish }: ToolRequest): string => {
   const variables = Object.entries(env).toSorted(([one], [other]) => (one < other ? -1 : 1))
-  return sha256(JSON.stringify([operation, command, args, cwd, target, variables, sha256(stdin), timeout_ms]))
+  const asked = [operation, command, args, cwd, target, variables, sha256(stdin), timeout_ms]
+  return sha256(JSON.stringify(wish === undefined ? asked : [...asked, [wish.host, wish.security, wish.ask, wish.node]]))
 }
 
 /** What stands for an idempotency key where others may read it; keys of different callers are different. Hex. */

@@ -1,3 +1,5 @@
+import type { CutWish, RanOn } from '../../protocol/run-place.ts'
+
 /** Bounded tools that run a command, from the most bounded to the least. */
 export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const
 export type ExecOperation = (typeof EXEC_OPERATIONS)[number]
@@ -13,8 +15,8 @@ export interface LaunchError {
   readonly message: string
 }
 
-/** `interrupted`: how it ended is not known; it may have run. */
-export const RUN_STATES = ['queued', 'running', 'ended', 'interrupted'] as const
+/** `waiting_for_approval`: a human is asked whether it may begin. `interrupted`: how it ended is not known; it may have run. */
+export const RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
 export type RunState = (typeof RUN_STATES)[number]
 
 /** What every tool that runs a command answers: the same fields in the same order, wherever it ran. Null: not known, or there is none. */
@@ -57,6 +59,12 @@ export interface ToolResult {
   readonly timeout_clamped: boolean
   /** For `exec_wait`, `exec_output` and `exec_kill`; null where nothing is left to ask for. */
   readonly run_id: string | null
+  /** Absent: the configuration does not choose among hosts. Null: it was not decided. */
+  readonly ran_on?: RanOn | null
+  /** Wishes of its caller that were wider than what is configured; absent: none was. */
+  readonly cut_wishes?: readonly CutWish[]
+  /** The question that a human is asked; absent: none is asked now. */
+  readonly approval?: { readonly question_id: string; readonly expires_at: string }
 }
 
 /** A part of the text of one stream. Places are bytes of it, from 0. */

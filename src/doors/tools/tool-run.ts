@@ -1,8 +1,8 @@
 import { AppError } from '../../base/errors.ts'
-import type { LocalRun, LocalRunEvent, LocalRunSink } from '../../executor/port/local-executor.ts'
+import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor/port/local-executor.ts'
 import { ModelText } from './model-text.ts'
 import { endOf, NO_END, refusalOf, RUNS_ELSEWHERE, type RunEnd } from './run-end.ts'
-import { refusalEvent, requestEvent, resultEvent, type RunRecorder } from './run-recorder.ts'
+import { refusalEvent, requestEvent, resultEvent, startedEvent, type RunRecorder } from './run-recorder.ts'
 import { requestHash, type ToolRequest } from './tool-request.ts'
 import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
 
@@ -16,7 +16,7 @@ export const STREAMS = ['stdout', 'stderr'] as const
 export type Stream = (typeof STREAMS)[number]
 
 /** What is needed of a run that was accepted. */
-export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal'> & {
+export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal' | 'ranOn' | 'cuts'> & {
   readonly caps: Pick<LocalRun['caps'], 'timeout_ms'>
 }
 
@@ -42,6 +42,8 @@ export class ToolRun implements LocalRunSink {
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
+  /** A human is asked; null: none was. */
+  #waiting: RunWaiting | null = null
   #timedOut = false
   /** By its target. */
   #timeoutClamped = false
@@ -75,7 +77,8 @@ export class ToolRun implements LocalRunSink {
   get state(): RunState {
     if (this.#end?.interruption === null) return 'ended'
     if (this.#end !== null && this.#end.interruption !== RUNS_ELSEWHERE) return 'interrupted'
-    return this.#run === null ? 'queued' : 'running'
+    if (this.#run !== null) return 'running'
+    return this.#waiting === null ? 'queued' : 'waiting_for_approval'
   }
 
   /** Nothing more is known of it here. */
@@ -100,6 +103,11 @@ export class ToolRun implements LocalRunSink {
     return stdin
   }
 
+  waiting(waiting: RunWaiting): void {
+    this.#recorder?.note(this.id, { event: 'waiting', ...waiting })
+    this.#waiting = waiting
+  }
+
   event(event: LocalRunEvent): void {
     if (event.type === 'warning') {
       this.#recorder?.note(this.id, { event: 'warning', kind: event.kind })
@@ -115,7 +123,7 @@ export class ToolRun implements LocalRunSink {
   /** It was accepted; settles as `ended` does. */
   async follow(run: FollowedRun): Promise<void> {
     this.#run = run
-    this.#recorder?.note(this.id, { event: 'started', started_at: run.startedAt, cwd: run.cwd, timeout_ms: run.caps.timeout_ms })
+    this.#recorder?.note(this.id, startedEvent(run))
     if (this.leaving.signal.aborted) run.cancel()
     const outcome = await run.ended
     this.#recorder?.note(this.id, { event: 'ended', outcome })
@@ -220,6 +228,20 @@ export class ToolRun implements LocalRunSink {
       timeout_ms: this.#timeoutClamped ? null : counts,
       timeout_clamped: this.#timeoutClamped || (counts !== null && counts < asked),
       run_id: isLeft ? this.id : null,
+      ...this.#place,
+    }
+  }
+
+  /** Where it runs, what of its wishes was cut, and the question that a human is asked. */
+  get #place(): Pick<ToolResult, 'ran_on' | 'cut_wishes' | 'approval'> {
+    const { ranOn = null, cuts = [] } = this.#run ?? {}
+    const waiting = this.state === 'waiting_for_approval' ? this.#waiting : null
+    return {
+      ...(ranOn === null ? {} : { ran_on: ranOn }),
+      ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
+      ...(waiting === null
+        ? {}
+        : { approval: { question_id: waiting.question_id, expires_at: new Date(waiting.expires_at_ms).toISOString() } }),
     }
   }
 

@@ -158,10 +158,10 @@ export class ToolRuns {
     const leave = await turns.enter(run.leaving.signal)
     try {
       await this.#init.ready(run.leaving.signal)
-      const { command, args, cwd, env, timeout_ms } = run.request
+      const { command, args, cwd, env, timeout_ms, wish } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
-      const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: this.stay, terminal: null }
+      const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: this.stay, terminal: null, ...(wish && { wish }) }
       await run.follow(await this.#components.executor.start({ ...start, ...limits }, run, run.leaving.signal))
     } finally {
       leave()

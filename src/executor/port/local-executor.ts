@@ -5,6 +5,7 @@ import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reason
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
 import type { RulesJson } from '../../protocol/rules-json.ts'
+import type { CutWish, RanOn, RunWish } from '../../protocol/run-place.ts'
 import type { RecalledFacts, ToolFacts } from '../../protocol/tool-facts.ts'
 import type { RecordedOutcome } from '../../protocol/tool-record.ts'
 
@@ -98,6 +99,8 @@ export interface RunStart {
   readonly fail_on_limit: boolean
   readonly detach: boolean
   readonly terminal: Terminal | null
+  /** Absent: its caller leaves where it runs, and who is asked, to the configuration. */
+  readonly wish?: RunWish
 }
 
 /** What happens while a program runs, in order. */
@@ -105,7 +108,15 @@ export type LocalRunEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
   | { readonly type: 'warning'; readonly kind: WarningKind }
 
+/** A human is asked whether the run may begin. */
+export interface RunWaiting {
+  readonly question_id: string
+  readonly expires_at_ms: number
+}
+
 export interface LocalRunSink {
+  /** Told once at most, before the run is accepted or refused. */
+  waiting?(waiting: RunWaiting): void
   /** One event at a time. A promise holds what follows, and with it the program. A rejection cancels the run. */
   event(event: LocalRunEvent): void | Promise<void>
 }
@@ -121,6 +132,10 @@ export interface LocalRun {
   readonly startedAt: string
   /** Null: it runs on a target, which does not say. */
   readonly cwd: string | null
+  /** Null: the configuration does not choose among hosts. */
+  readonly ranOn?: RanOn | null
+  /** Wishes of its caller that were wider than what is configured. */
+  readonly cuts?: readonly CutWish[]
   /** What counts, where more was asked for: milliseconds, and bytes of both streams. */
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
   /** Null when its program runs; how it ended where it never did. */

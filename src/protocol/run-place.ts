@@ -1,0 +1,28 @@
+import { orNull, tableOf, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { ASKS, HOSTS, SECURITIES } from './question.ts'
+
+const oneOf = <T extends string>(choices: readonly T[]): FieldCheck<T> => ({
+  is: (value) => choices.some((one) => one === value),
+  what: `one of ${choices.join(', ')}`,
+})
+
+const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }
+const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }
+const CUT = { key: text, asked: text, got: text }
+
+/** What a caller wishes for one run: it chooses among the hosts that are open to it, and narrows the rest. Null: nothing. */
+export type RunWish = Checked<typeof WISH>
+/** Where a command runs. `agent_id`: of a node; null: this host. `name`: of this host, or of the contact; null: it has none. */
+export type RanOn = Checked<typeof RAN_ON>
+/** A wish that was wider than what is configured, and what it got. */
+export type CutWish = Checked<typeof CUT>
+
+export const runWish = tableOf(WISH)
+export const ranOn = tableOf(RAN_ON)
+export const cutWish = tableOf(CUT)
+
+/** The wish of a caller who may leave any of it out; null: of all of it. */
+export const wishOf = (given: { readonly [K in keyof RunWish]?: RunWish[K] | undefined }): RunWish | null => {
+  const { host = null, security = null, ask = null, node = null } = given
+  return host === null && security === null && ask === null && node === null ? null : { host, security, ask, node }
+}
