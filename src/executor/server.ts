@@ -14,6 +14,7 @@ import { scrubbedEnvironment } from '../policy/environment.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { Cells } from '../process/cells.ts'
+import type { DeskLink } from '../desk/desk-link.ts'
 import type { Guardian } from '../process/guardian.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import type { Contacts } from '../trust/contacts.ts'
@@ -42,6 +43,8 @@ export interface ExecutorComponents {
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
+  /** Asked where a human must allow a run; null: then it is denied. */
+  readonly desk?: DeskLink | null
   readonly guardian: Guardian
   /** Null only where the ACL names no journal; then nothing can run. */
   readonly journal: Journal | null
@@ -94,7 +97,9 @@ export class Executor implements Startable {
     )
     const reports = new Reports({ journal, counters, log, signatures: this.#signatures }, own)
     const policy = { acl: acl.acl, slots: new Slots(acl.acl.caps), env: scrubbedEnvironment() }
-    this.#runs = new Runs({ cells, clock, counters, guardian, judge: this.#judge, log, policy, reports, total: new UnackedTotal() }, own)
+    const { desk = null } = components
+    const total = new UnackedTotal()
+    this.#runs = new Runs({ cells, clock, counters, desk, guardian, judge: this.#judge, log, policy, reports, total }, own)
   }
 
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */

@@ -8,6 +8,7 @@ import {
   execFrame,
   execRequest,
   execRulesRequest,
+  type ExecFrame,
   type ExecRequest,
   type ExecRulesRequest,
 } from '../../protocol/exec.ts'
@@ -61,4 +62,15 @@ export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replay
   if (request.to_agent !== own.agentId || request.to_machine !== own.machineId) return 'wrong_party'
   const domain = asks === 'run' ? EXEC_REQUEST_DOMAIN : EXEC_RULES_REQUEST_DOMAIN
   return verifyAgent(link.agentPublicKey, domain, body, signature) ? null : 'wrong_signature'
+}
+
+/** Null when the bytes are no Resume. */
+export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
+  try {
+    const frame = execFrame.decode(bytes)
+    return frame.type === 'resume' ? frame : null
+  } catch (error) {
+    if (isAppError(error, 'malformed')) return null
+    throw error
+  }
 }

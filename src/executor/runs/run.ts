@@ -2,17 +2,17 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import type { Permit } from '../../policy/permit.ts'
-import type { Slot } from '../../policy/slots.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import { execFrame, type ExecFrame, type SignedStdin } from '../../protocol/exec.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import { Execution, starterOf, type EndCause, type RunReport } from './execution.ts'
+import type { WarningKind } from '../../protocol/reasons.ts'
+import { Execution, starterOf, type EndCause } from './execution.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import type { RunOutlet } from './outlet.ts'
+import { RunWait, type Admitted, type Awaited } from './run-wait.ts'
 import { StdinFeed } from './stdin-feed.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { WARNING_TEXT } from './warning-text.ts'
@@ -34,10 +34,11 @@ export interface RunInit {
   readonly requestId: RequestId
   /** As announced; null = /dev/null. */
   readonly stdin: SignedStdin | null
-  readonly permit: Permit
-  readonly report: RunReport<RunningProcess, Uint8Array>
-  readonly slot: Slot
+  /** What runs, or what is waited for until that is known. */
+  readonly admission: Admitted | Awaited
   readonly outlet: RunOutlet
+  /** Its requester knows what a Waiting frame is. */
+  readonly knowsWaiting: boolean
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
   /** Once: the run is over, and nobody can ask for anything of it any more. */
@@ -45,14 +46,19 @@ export interface RunInit {
 }
 
 /**
- * One permitted request, from its line in the journal to the moment when its requester has the Exit. It
+ * One request that is permitted, or waits to be, until the moment when its requester has the Exit. It
  * outlives the stream that it came on, for as long as the lease lasts.
  */
 export class Run {
   readonly #components: RunComponents
   readonly #init: RunInit
   readonly #outbox: Outbox
-  readonly #execution: Execution<RunningProcess, Uint8Array>
+  /** Null while it waits to be allowed, and where it never was. */
+  #execution: Execution<RunningProcess, Uint8Array> | null = null
+  /** Null where it was allowed at once. */
+  readonly #wait: RunWait | null
+  #knowsWaiting: boolean
+  #killed = false
   readonly #lease: Lease
   readonly #stdin: StdinFeed | null
   readonly #resumes: TokenBucket
@@ -65,30 +71,20 @@ export class Run {
   constructor(components: RunComponents, init: RunInit) {
     this.#components = components
     this.#init = init
-    const { requestId, stdin, outlet, permit, report, slot } = init
+    const { requestId, stdin, outlet, admission, knowsWaiting } = init
     const { clock, total } = components
     this.#outlet = outlet
-    this.#outbox = new Outbox({ total }, { requestId, onRoom: () => this.#execution.resume() })
+    this.#knowsWaiting = knowsWaiting
+    this.#outbox = new Outbox({ total }, { requestId, onRoom: () => this.#execution?.resume() })
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
     this.#lease = new Lease({ clock }, { onExpired: () => this.#expired() })
     this.#resumes = new TokenBucket({ clock }, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
     const onAck = (stdin: number): void =>
       this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
     this.#stdin = stdin && new StdinFeed({ clock }, { announced: stdin, onAck, onMismatch: () => this.end('stdin_mismatch') })
-    const note = (frame: ExecFrame): void => this.#outbox.note(execFrame.encode(frame))
-    this.#execution = new Execution({
-      start: starterOf(components, permit, { stdin: stdin !== null }),
-      starting: null,
-      stdin: this.#stdin,
-      report,
-      output: {
-        push: (stream, data) => this.#outbox.push(stream, data),
-        started: ({ pid }) => note({ type: 'started', request_id: requestId, pid }),
-        warning: (kind) => note({ type: 'warning', request_id: requestId, kind, message: WARNING_TEXT[kind] }),
-      },
-      slot,
-      timeoutClamped: permit.caps.timeout_clamped,
-    })
+    const isAllowed = 'permit' in admission
+    this.#wait = isAllowed ? null : new RunWait({ clock }, { awaited: admission, requestId, send: (frame) => this.#tellWaiting(frame) })
+    if (isAllowed) this.#execution = this.#executionOf(admission)
   }
 
   get requestId(): RequestId {
@@ -108,13 +104,58 @@ export class Run {
   /** Runs to the end; never rejects. The slot is free when it settles, and the run lingers or is forgotten. */
   async execute(): Promise<void> {
     try {
-      this.#outbox.finish(await this.#execution.run())
+      this.#outbox.finish(await this.#toTheEnd())
       this.#finished = true
     } catch (error) {
       this.#components.log.error({ request_id: this.#init.requestId, error: errorText(error) }, 'a run failed inside')
     } finally {
       if (!this.#finished || !this.#init.resumable || this.#outbox.closed) this.dismiss()
     }
+  }
+
+  /** The Exit. */
+  async #toTheEnd(): Promise<Uint8Array> {
+    if (this.#wait !== null) {
+      const settled = await this.#wait.settle()
+      if (settled instanceof Uint8Array) {
+        this.#stdin?.stop()
+        return settled
+      }
+      this.#execution = this.#executionOf(settled)
+      // It was ended just when it was allowed.
+      if (this.#wait.withdrawn !== null) this.#execution.end(this.#wait.withdrawn)
+      if (this.#killed) this.#execution.kill()
+    }
+    return this.#execution!.run()
+  }
+
+  #executionOf({ permit, report, slot }: Admitted): Execution<RunningProcess, Uint8Array> {
+    const { requestId, stdin } = this.#init
+    return new Execution({
+      start: starterOf(this.#components, permit, { stdin: stdin !== null }),
+      starting: null,
+      stdin: this.#stdin,
+      report,
+      output: {
+        push: (stream, data) => this.#outbox.push(stream, data),
+        started: ({ pid }) => this.#note({ type: 'started', request_id: requestId, pid }),
+        warning: (kind) => this.#warn(kind),
+      },
+      slot,
+      timeoutClamped: permit.caps.timeout_clamped,
+    })
+  }
+
+  #note(frame: ExecFrame): void {
+    this.#outbox.note(execFrame.encode(frame))
+  }
+
+  #warn(kind: WarningKind): void {
+    this.#note({ type: 'warning', request_id: this.requestId, kind, message: WARNING_TEXT[kind] })
+  }
+
+  #tellWaiting(frame: Uint8Array): void {
+    if (this.#knowsWaiting) this.#outlet?.send(frame)
   }
 
   /** The requester's stream is gone: the run waits for another one while the lease lasts. */
@@ -135,9 +176,10 @@ export class Run {
    * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
    * False when the run is forgotten, or has dropped what would have to be sent.
    */
-  resume(outlet: RunOutlet, from: Position): boolean {
+  resume(outlet: RunOutlet, from: Position, { knowsWaiting }: { readonly knowsWaiting: boolean }): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
     this.#detach()
+    this.#knowsWaiting = knowsWaiting
     try {
       if (!this.#resumes.take()) throw new AppError('rate_limited', 'too many resumes')
       this.#outbox.attach(outlet, from, this.#greeting())
@@ -194,14 +236,22 @@ export class Run {
 
   /** Ends the program, then warns. Only the first cause counts. */
   end(cause: EndCause): void {
-    this.#execution.end(cause)
+    if (this.#execution === null) this.#withdraw(cause)
+    else this.#execution.end(cause)
     // No requester reads any more: a full outbox must not hold the program.
     if (cause === 'peer_disconnected' || cause === 'lease_expired') this.#outbox.close()
   }
 
+  #withdraw(cause: EndCause): void {
+    if (this.#wait?.withdraw(cause) !== true) return
+    this.#stdin?.stop()
+    this.#warn(cause)
+  }
+
   /** SIGKILL, and no more waiting for a reader. */
   kill(): void {
-    this.#execution.kill()
+    this.#killed = true
+    this.#execution?.kill()
     this.#outbox.close()
   }
 
@@ -213,7 +263,7 @@ export class Run {
       { type: 'resumed', request_id, stdin: received },
       { type: 'ack', request_id, stdin: acked, stdout: 0, stderr: 0 },
     ]
-    return frames.map((frame) => execFrame.encode(frame))
+    return [...frames.map((frame) => execFrame.encode(frame)), ...(this.#knowsWaiting ? (this.#wait?.frames() ?? []) : [])]
   }
 
   #detach(): void {

@@ -1,20 +1,22 @@
 import type { Clock } from '../../base/clock.ts'
 import { BoundedSet } from '../../base/bounded.ts'
 import { Keeping } from '../../base/keeping.ts'
-import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import { AppError, errorText } from '../../base/errors.ts'
 import { TimeSharing } from '../../base/time-sharing.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ExecCounters } from '../../diagnostics/exec-counters.ts'
-import { authorize, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
+import { authorize, type Asked, type Permitted, type PolicyContext, type Principal } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
-import { execFrame, type ExecFrame } from '../../protocol/exec.ts'
+import { execFrame } from '../../protocol/exec.ts'
 import type { AgentId, MachineId, RequestId } from '../../protocol/ids.ts'
 import { MAX_PORT_RUNS, MAX_RECENT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { AnswerMeters } from './answer-meters.ts'
-import { readArrival, senderProblem, type Arrival } from './arrival.ts'
+import { Approvals, type AskedRun, type NotAllowed } from './approvals.ts'
+import { readArrival, readResume, senderProblem, type Arrival } from './arrival.ts'
 import { OWN_LINK, type PeerLink } from '../links/links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import type { UnackedTotal } from './outbox.ts'
@@ -34,6 +36,8 @@ export interface RunsComponents {
   readonly cells: Pick<Cells, 'open'>
   readonly clock: Clock
   readonly counters: ExecCounters
+  /** Null: nobody can be asked. */
+  readonly desk: DeskLink | null
   readonly guardian: Guardian
   readonly judge: TrustJudge
   readonly log: Logger
@@ -99,6 +103,7 @@ export class Runs {
   /** The ids that each pair has used. The oldest are forgotten: a replay fails on its nonce already. */
   readonly #used = new BoundedSet<string>({ max: MAX_RECENT_RUNS })
   readonly #meters: AnswerMeters
+  readonly #approvals: Approvals
   readonly #stopping = new AbortController()
 
   constructor(components: RunsComponents, init: RunsInit) {
@@ -107,6 +112,7 @@ export class Runs {
     const time = new TimeSharing(components).share(this.#stopping.signal)
     this.#ruleBook = new RuleBook({ acl: components.policy.acl, time })
     this.#meters = new AnswerMeters(components)
+    this.#approvals = new Approvals(components)
   }
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
@@ -140,7 +146,7 @@ export class Runs {
     const frame = readResume(arrival.frame)
     const accepted = frame !== null && judge.decide(link.agentId, link.machineId) === 'accept'
     const run = accepted && fresh ? this.#known.get(knownAs(link, frame.request_id)) : undefined
-    if (accepted && run?.resume(outlet, frame) === true) {
+    if (accepted && run?.resume(outlet, frame, link) === true) {
       counters.count('runs_resumed')
       return run
     }
@@ -224,11 +230,15 @@ export class Runs {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
       return { subject, reason: verdict.reason, detail: problem === null ? verdict.detail : PROBLEMS[problem] }
     }
-    if (verdict.kind === 'ask') return { subject, reason: 'approval_unavailable', detail: verdict.question.why }
-    const { permit, slot } = verdict
     const { request_id: requestId, stdin } = request
-    const report = this.#components.reports.of(subject, permit, stdin)
-    return { run: this.#makeRun({ requestId, stdin, report, permit, slot, outlet: arrival.outlet }, link) }
+    const admission = this.#admissionOf(verdict, { subject, intent, link, stdin })
+    if (!('detail' in admission)) return { run: this.#makeRun({ requestId, stdin, admission, outlet: arrival.outlet }, link) }
+    return this.#meters.admits(agent_id) ? { subject, ...admission } : { dropped: 'requests_ignored' }
+  }
+
+  #admissionOf(verdict: Permitted | Asked, request: Omit<AskedRun, 'question'>): RunInit['admission'] | NotAllowed {
+    if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })
+    return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
   }
 
   #decideRules(subject: RunSubject, principal: Principal): Denial | Told {
@@ -237,13 +247,13 @@ export class Runs {
     return { subject, rules }
   }
 
-  #makeRun(init: Omit<RunInit, 'resumable' | 'onForgotten'>, link: PeerLink): Run {
+  #makeRun(init: Omit<RunInit, 'resumable' | 'knowsWaiting' | 'onForgotten'>, link: PeerLink): Run {
     const key = knownAs(link, init.requestId)
     const onForgotten = (): void => {
       this.#known.delete(key)
       this.#lingering.delete(run)
     }
-    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, onForgotten })
+    const run = new Run(this.#components, { ...init, resumable: link.number !== OWN_LINK, knowsWaiting: link.knowsWaiting, onForgotten })
     this.#known.set(key, run)
     return run
   }
@@ -278,14 +288,3 @@ export class Runs {
 }
 
 const knownAs = (link: PeerLink, requestId: RequestId): string => `${link.pair}:${requestId}`
-
-/** Null when the bytes are no Resume. */
-const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
-  try {
-    const frame = execFrame.decode(bytes)
-    return frame.type === 'resume' ? frame : null
-  } catch (error) {
-    if (isAppError(error, 'malformed')) return null
-    throw error
-  }
-}

@@ -41,9 +41,12 @@ test('a run that is killed while it is being started has no grace when it begins
     {
       requestId: '01890a5d-ac96-774b-bcce-b302099a8057',
       stdin: null,
-      permit: permitFor([await script(t, "trap '' TERM; while :; do sleep 0.05; done")]),
-      report,
-      slot: { release: () => undefined },
+      admission: {
+        permit: permitFor([await script(t, "trap '' TERM; while :; do sleep 0.05; done")]),
+        report,
+        slot: { release: () => undefined },
+      },
+      knowsWaiting: true,
       outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => undefined }),
       resumable: false,
       onForgotten: () => undefined,

@@ -1,0 +1,66 @@
+import type { Clock } from '../../base/clock.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+import type { AgentId } from '../../protocol/ids.ts'
+import { MAX_PIECES_UNACKED } from '../../protocol/limits.ts'
+import {
+  MAX_WAITING_PER_PAIR,
+  MAX_WAITING_RUNS,
+  MAX_WAITING_STDIN,
+  QUESTION_BURST,
+  QUESTIONS_PER_SECOND,
+} from '../../protocol/waiting-limits.ts'
+
+/** Who asks, and how much stdin was announced. */
+export interface Waiter {
+  readonly agentId: AgentId
+  readonly pair: string
+  readonly stdinLength: number
+}
+
+/** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
+export class WaitingRoom {
+  readonly #clock: Clock
+  readonly #perPair = new Map<string, number>()
+  /** As many entries as contacts at most. */
+  readonly #questions = new Map<AgentId, TokenBucket>()
+  #waiting = 0
+  #stdin = 0
+
+  constructor(components: { readonly clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  /** Answers how to leave, once; or why there is no room. */
+  enter({ agentId, pair, stdinLength }: Waiter): (() => void) | string {
+    const own = this.#perPair.get(pair) ?? 0
+    const ahead = Math.min(stdinLength, MAX_PIECES_UNACKED)
+    if (own >= MAX_WAITING_PER_PAIR) return `${own} runs of this agent wait for an approval already`
+    if (this.#waiting >= MAX_WAITING_RUNS) return `${this.#waiting} runs wait for an approval already`
+    if (this.#stdin + ahead > MAX_WAITING_STDIN) return 'runs that wait for an approval hold all the stdin that they may'
+    if (!this.#mayAsk(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
+    this.#perPair.set(pair, own + 1)
+    this.#waiting += 1
+    this.#stdin += ahead
+    let inside = true
+    return () => {
+      if (!inside) return
+      inside = false
+      this.#waiting -= 1
+      this.#stdin -= ahead
+      const left = (this.#perPair.get(pair) ?? 0) - 1
+      if (left > 0) this.#perPair.set(pair, left)
+      else this.#perPair.delete(pair)
+    }
+  }
+
+  #mayAsk(agentId: AgentId): boolean {
+    const init = { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND }
+    const bucket = this.#questions.get(agentId) ?? new TokenBucket({ clock: this.#clock }, init)
+    this.#questions.set(agentId, bucket)
+    return bucket.take()
+  }
+}
