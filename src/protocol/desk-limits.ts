@@ -46,6 +46,8 @@ export const FLOOD_SUMMARY_MS = 60_000
 export const MAX_QUESTION_TEXT = 8 * 1024
 /** The whole question as JSON: its line of the journal and of the socket have room for it. */
 export const MAX_QUESTION_JSON = 192 * 1024
+/** What a human is shown of the texts of one question, escapes and all: 400 lines of a terminal, which somebody who decides can read. */
+export const MAX_SHOWN_QUESTION = 32 * 1024
 /** Questions that were settled and are remembered, so that who decides too late is told who won. */
 export const MAX_SETTLED = 1_024
 

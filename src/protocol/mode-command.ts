@@ -12,7 +12,11 @@ export type ModeCommand =
   | { readonly kind: 'problem'; readonly problem: string }
 
 const NOTHING_SET: ModeOverride = { host: null, security: null, ask: null, node: null, elevated: null }
-const VALUES: Readonly<Record<string, readonly string[]>> = { host: HOSTS, security: SECURITIES, ask: ASKS }
+const VALUES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
+  ['host', HOSTS],
+  ['security', SECURITIES],
+  ['ask', ASKS],
+])
 /** As a value: what the configuration says. */
 const CONFIGURED = 'default'
 
@@ -27,12 +31,12 @@ export const readSettings = (words: readonly string[]): ModeCommand => {
   const change: Record<string, string | null> = {}
   for (const word of words) {
     const [, name = '', value = ''] = /^([a-z]+)=(.*)$/su.exec(word) ?? []
-    if (name !== 'node' && VALUES[name] === undefined) return problem(`${quoted(word)} is none of host=, security=, ask= and node=`)
+    if (name !== 'node' && !VALUES.has(name)) return problem(`${quoted(word)} is none of host=, security=, ask= and node=`)
     if (Object.hasOwn(change, name)) return problem(`${name} is set twice`)
-    const takes = name === 'node' ? isNode(value) : VALUES[name]?.includes(value) === true
+    const takes = name === 'node' ? isNode(value) : VALUES.get(name)?.includes(value) === true
     if (value !== CONFIGURED && !takes)
       return problem(
-        `${name}=${quoted(value)} is not ${name === 'node' ? 'the id or the name of an agent' : `one of ${VALUES[name]?.join(', ')}, ${CONFIGURED}`}`,
+        `${name}=${quoted(value)} is not ${name === 'node' ? 'the id or the name of an agent' : `one of ${VALUES.get(name)?.join(', ')}, ${CONFIGURED}`}`,
       )
     change[name] = value === CONFIGURED ? null : value
   }

@@ -6,7 +6,8 @@ import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import { shellWords } from '../../../base/shell-word.ts'
 import type { Grant, PendingQuestion } from '../../../protocol/desk.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY } from '../../../protocol/desk-limits.ts'
-import type { Decision } from '../../../protocol/question.ts'
+import type { Decision, Question } from '../../../protocol/question.ts'
+import { isShowable } from '../../../protocol/question-size.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { write } from '../../../supervision/program-output.ts'
 import { confirmed, isAtTerminal } from '../confirm.ts'
@@ -98,6 +99,14 @@ const checkPermit = ({ question: { permit_sha256: permit } }: PendingQuestion, s
     })
 }
 
+/** What cannot be read whole is allowed by nobody. */
+export const checkShowable = (question: Question, decision: Decision): void => {
+  if (decision === 'deny' || isShowable(question)) return
+  throw new AppError('too_large', 'the question is too long to be read whole, so nobody can allow it', {
+    data: { next: 'deny it; who asks may put what is long into a file, and run that' },
+  })
+}
+
 /** Times and counts of `allow-always`. */
 export const lastingOf = (time: string | null, uses: string | null): DecideOptions['lasting'] => {
   const ms = time === null ? null : durationOf(time)
@@ -115,6 +124,7 @@ export const runDecide = async (context: CliContext, options: DecideOptions): Pr
     const pending = oneOf(questions, ({ question_id }) => question_id, options.id, 'question')
     checkPermit(pending, options.permit)
     const { ask, done } = WORDS[options.decision]
+    checkShowable(pending.question, options.decision)
     if (!context.json) await write(context.stdout, whole(pending, context))
     if (isAtTerminal(context) && !options.yes && !(await confirmed(context, `${ask}?`)))
       throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })

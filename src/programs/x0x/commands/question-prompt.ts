@@ -6,6 +6,7 @@ import type { DeskHuman, DeskNews, Waiting } from '../../../local-api/desk-human
 import { countdown, questionLines } from '../../../local-api/question-text.ts'
 import type { Flood, PendingQuestion } from '../../../protocol/desk.ts'
 import type { Decision } from '../../../protocol/question.ts'
+import { isShowable } from '../../../protocol/question-size.ts'
 import type { Output } from '../../../supervision/program-output.ts'
 import { counted } from '../print.ts'
 import { asLate } from './approvals.ts'
@@ -124,6 +125,8 @@ export class QuestionPrompt {
   #mayDecide(decision: Decision): boolean {
     const shown = this.#shown
     if (shown === null || shown.deciding || Date.now() - shown.sinceMs < READABLE_MS) return false
+    if (decision === 'deny') return true
+    if (!isShowable(shown.pending.question)) return false
     return decision !== 'allow_always' || isLasting(shown.pending)
   }
 
