@@ -1,0 +1,143 @@
+import { stricterAsk, stricterFallback, stricterSecurity, type Ask, type AskFallback, type Security } from '../modes/settings.ts'
+import { matchesPath, parsePathPattern } from './path-pattern.ts'
+import type { Question } from './question.ts'
+
+/** What the store says of one agent; null: what its defaults say. */
+export interface StoredAgent {
+  readonly security: Security | null
+  readonly ask: Ask | null
+  readonly allowlist: readonly { readonly pattern: string }[]
+}
+
+/** What was allowed for more than once. */
+export interface StoredGrant {
+  readonly id: string
+  readonly grant_sha256: string
+  readonly expires_at_ms: number
+  /** Null: any number until then. */
+  readonly uses_left: number | null
+}
+
+/** The store as it is judged by: read whole, and sound. */
+export interface StoreSnapshot {
+  readonly defaults: { readonly security: Security; readonly ask: Ask; readonly ask_fallback: AskFallback }
+  /** By the label of a local agent, or the id of one of the mesh. */
+  readonly agents: Readonly<Record<string, StoredAgent>>
+  readonly grants: readonly StoredGrant[]
+  /** What `~` means. */
+  readonly home: string
+}
+
+export type Judgement =
+  /** `by`: as it stands in the answer. `grant_id`: of the grant that this use is of. */
+  | { readonly kind: 'allow'; readonly by: string; readonly pattern: string | null; readonly grant_id: string | null }
+  | { readonly kind: 'ask'; readonly why: string }
+  | { readonly kind: 'deny'; readonly reason: string }
+
+/** The row of callers whose label says nothing, because they choose it with each call or session. */
+export const MAIN_AGENT = 'main'
+
+/** What is in force for who asks: the rows of the store, and the patterns that count for it. */
+interface InForce {
+  readonly security: Security
+  readonly ask: Ask
+  readonly fallback: AskFallback
+  readonly patterns: readonly string[]
+}
+
+const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
+
+/**
+ * A label counts in full only at the door of tools, where who starts the server gives it; elsewhere callers call
+ * themselves what they like, so that it can but narrow what `main` has.
+ */
+const inForce = (question: Question, store: StoreSnapshot): InForce => {
+  const { asker, door } = question
+  const { defaults } = store
+  if (asker.kind === 'mesh') {
+    const row = rowOf(store, asker.agent_id)
+    return {
+      security: row?.security == null ? question.security : stricterSecurity(question.security, row.security),
+      ask: row?.ask == null ? question.ask : stricterAsk(question.ask, row.ask),
+      fallback: 'deny',
+      patterns: [],
+    }
+  }
+  const isGiven = door === 'mcp'
+  const row = rowOf(store, isGiven ? asker.label : MAIN_AGENT)
+  const claimed = isGiven ? null : rowOf(store, asker.label)
+  const security = stricterSecurity(question.security, row?.security ?? defaults.security)
+  const ask = stricterAsk(question.ask, row?.ask ?? defaults.ask)
+  return {
+    security: claimed?.security == null ? security : stricterSecurity(security, claimed.security),
+    ask: claimed?.ask == null ? ask : stricterAsk(ask, claimed.ask),
+    fallback: stricterFallback(question.ask_fallback, defaults.ask_fallback),
+    patterns: (row?.allowlist ?? []).map(({ pattern }) => pattern),
+  }
+}
+
+const allow = (by: string, more: { pattern?: string; grant_id?: string } = {}): Judgement =>
+  Object.freeze({ kind: 'allow', by, pattern: more.pattern ?? null, grant_id: more.grant_id ?? null })
+const ask = (why: string): Judgement => Object.freeze({ kind: 'ask', why })
+const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
+
+/** An exact grant, or patterns that have every program which the command names. */
+const listed = (question: Question, { patterns }: InForce, { grants, home }: StoreSnapshot, now: number): Judgement | null => {
+  const grant = grants.find(
+    (one) =>
+      question.grant_sha256 !== null &&
+      one.grant_sha256 === question.grant_sha256 &&
+      one.expires_at_ms > now &&
+      (one.uses_left === null || one.uses_left > 0),
+  )
+  if (grant !== undefined) return allow(`grant:${grant.id}`, { grant_id: grant.id })
+  // What cannot be known cannot be on a list of programs.
+  if (question.opaque !== null || question.programs.length === 0 || question.target.host === 'node') return null
+  const read = patterns.flatMap((text) => {
+    const pattern = parsePathPattern(text, home)
+    return typeof pattern === 'string' ? [] : [pattern]
+  })
+  const hits = question.programs.map((program) => read.find((pattern) => matchesPath(pattern, program)))
+  const [first] = hits
+  return first !== undefined && hits.every((hit) => hit !== undefined) ? allow(`allowlist:${first.text}`, { pattern: first.text }) : null
+}
+
+const missText = (question: Question, { patterns }: InForce): string => {
+  if (question.asker.kind === 'mesh') return question.why
+  if (question.opaque !== null) return `no list allows it: ${question.opaque}`
+  const count = patterns.length === 0 ? 'the allowlist is empty' : `none of ${patterns.length} patterns of the allowlist has all of it`
+  return `${count}: ${question.programs.join(', ')}`
+}
+
+/**
+ * What the store says of a question: the stricter of it and of the question counts. Pure. What always asks, and
+ * `ask = "always"`, no list and no grant answers.
+ */
+export const judge = (question: Question, store: StoreSnapshot, now: number): Judgement => {
+  const force = inForce(question, store)
+  if (force.security === 'deny') return deny('security is "deny" for who asks')
+  if (question.always_ask !== null) return ask(`it is on the list that always asks: ${question.always_ask}`)
+  if (force.ask === 'always') return ask('ask is "always" for who asks')
+  const isMesh = question.asker.kind === 'mesh'
+  if (force.security === 'full' && !isMesh) return allow('mode:full')
+  const hit = listed(question, force, store, now)
+  if (hit !== null) return hit
+  const miss = missText(question, force)
+  // Of the mesh nothing is asked that its ACL does not say.
+  return force.ask === 'on-miss' || isMesh ? ask(miss) : deny(`${miss}; ask is "off"`)
+}
+
+/** What decides where nobody can be asked, or nobody answered. What always asks, and what the mesh asks, is denied. */
+export const judgeFallback = (question: Question, store: StoreSnapshot, now: number): Judgement => {
+  const force = inForce(question, store)
+  if (question.always_ask !== null || question.asker.kind === 'mesh' || question.approvers !== null || force.security === 'deny')
+    return deny('nobody is there to be asked, and this needs a human each time')
+  switch (force.fallback) {
+    case 'deny':
+      return deny('nobody is there to be asked')
+    case 'allowlist':
+      return listed(question, force, store, now) ?? deny(`nobody is there to be asked, and ${missText(question, force)}`)
+    case 'full':
+      return allow('fallback:full')
+  }
+}

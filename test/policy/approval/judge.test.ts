@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { judge, judgeFallback, type StoredAgent, type StoreSnapshot } from '../../../src/policy/approval/judge.ts'
+import type { Question } from '../../../src/policy/approval/question.ts'
+import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/question.ts'
+import { GRANT_SHA, meshQuestionOf, questionOf, storeOf } from '../../support/questions.ts'
+
+const NOW = 1_000
+const row = (fields: Partial<StoredAgent> = {}): StoredAgent => ({ security: null, ask: null, allowlist: [], ...fields })
+const listing = (...patterns: string[]): StoredAgent => row({ allowlist: patterns.map((pattern) => ({ pattern })) })
+const granting = (fields: Partial<StoreSnapshot['grants'][number]> = {}): StoreSnapshot['grants'] => [
+  { id: 'g_1', grant_sha256: GRANT_SHA, expires_at_ms: NOW + 1, uses_left: null, ...fields },
+]
+const said = (question: Question, store: StoreSnapshot): string => {
+  const judgement = judge(question, store, NOW)
+  return judgement.kind === 'allow' ? judgement.by : judgement.kind
+}
+const fallen = (question: Question, store: StoreSnapshot): string => {
+  const judgement = judgeFallback(question, store, NOW)
+  return judgement.kind === 'allow' ? judgement.by : judgement.kind
+}
+
+test('O2 O3: security and ask decide each by itself: deny, a list, all; never, on a miss, always', () => {
+  const agents = { claude: listing('/usr/bin/git') }
+  const table = SECURITIES.map((security) => ASKS.map((ask) => said(questionOf({ security, ask }), storeOf({ agents }))))
+  assert.deepEqual(table, [
+    ['deny', 'deny', 'deny'],
+    ['ask', 'allowlist:/usr/bin/git', 'allowlist:/usr/bin/git'],
+    ['ask', 'mode:full', 'mode:full'],
+  ])
+  const misses = SECURITIES.map((security) => ASKS.map((ask) => said(questionOf({ security, ask }), storeOf())))
+  assert.deepEqual(misses, [
+    ['deny', 'deny', 'deny'],
+    ['ask', 'ask', 'deny'],
+    ['ask', 'mode:full', 'mode:full'],
+  ])
+})
+
+test('the stricter of what a request says and what the store says of its agent, or else by default, is in force', () => {
+  const full = questionOf({ security: 'full', ask: 'off' })
+  const strict = storeOf({ defaults: { security: 'deny', ask: 'always', ask_fallback: 'deny' } })
+  assert.equal(said(full, strict), 'deny')
+  assert.equal(said(full, { ...strict, agents: { claude: row({ security: 'full' }) } }), 'ask')
+  assert.equal(said(full, { ...strict, agents: { claude: row({ security: 'full', ask: 'off' }) } }), 'mode:full')
+  assert.equal(said(questionOf({ security: 'deny' }), storeOf()), 'deny')
+  assert.equal(said(full, storeOf({ agents: { claude: row({ ask: 'always' }) } })), 'ask')
+  assert.equal(said(full, storeOf({ agents: { toString: row({ security: 'deny' }) } })), 'mode:full')
+  assert.equal(said(questionOf({ ...full, asker: { kind: 'local', label: 'constructor' } }), storeOf()), 'mode:full')
+})
+
+test('what always asks is asked of a human whatever was allowed for ever, and nothing else answers for them', () => {
+  const agents = { claude: listing('/**') }
+  const store = storeOf({ agents, grants: granting() })
+  for (const security of ['allowlist', 'full'] as const)
+    for (const ask of ASKS) {
+      const question = questionOf({ security, ask, ask_fallback: 'full', always_ask: 'it publishes' })
+      assert.equal(said(question, store), 'ask')
+      assert.equal(fallen(question, store), 'deny')
+    }
+  assert.equal(said(questionOf({ ask: 'always' }), store), 'ask')
+})
+
+test('an exact grant allows until it expires and while it has uses, and only what it is of', () => {
+  assert.equal(said(questionOf(), storeOf({ grants: granting() })), 'grant:g_1')
+  assert.equal(said(questionOf(), storeOf({ grants: granting({ uses_left: 1 }) })), 'grant:g_1')
+  for (const fields of [{ expires_at_ms: NOW }, { uses_left: 0 }, { grant_sha256: 'e'.repeat(64) }])
+    assert.equal(said(questionOf(), storeOf({ grants: granting(fields) })), 'ask', JSON.stringify(fields))
+  assert.equal(said(questionOf({ grant_sha256: null }), storeOf({ grants: granting() })), 'ask')
+})
+
+test('B11: what an interpreter or a wrapper would run beyond what is known is on no list of programs', () => {
+  const agents = { claude: listing('/usr/bin/zsh', '/usr/bin/*', '/**') }
+  const opaque = questionOf({
+    argv: ['zsh', '-c', 'id'],
+    programs: ['/usr/bin/zsh'],
+    opaque: 'zsh runs what it is given',
+    grant_sha256: null,
+  })
+  assert.equal(said(opaque, storeOf({ agents, grants: granting() })), 'ask')
+  assert.equal(said({ ...opaque, ask: 'off' }, storeOf({ agents })), 'deny')
+})
+
+test('B8 B10: a wrapper is on the list only with every program that it starts', () => {
+  const question = questionOf({ argv: ['env', 'git', 'push'], programs: ['/usr/bin/env', '/usr/bin/git'] })
+  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/env') } })), 'ask')
+  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/git') } })), 'ask')
+  assert.equal(said(question, storeOf({ agents: { claude: listing('/usr/bin/env', '/usr/bin/gi*') } })), 'allowlist:/usr/bin/env')
+  assert.equal(said(questionOf({ programs: [] }), storeOf({ agents: { claude: listing('/**') } })), 'ask')
+})
+
+test('B27: a label that a caller chooses for itself widens nothing, and may narrow', () => {
+  const agents = { claude: { ...listing('/**'), security: 'full' as const, ask: 'off' as const }, timid: row({ security: 'deny' }) }
+  const store = storeOf({ defaults: { security: 'allowlist', ask: 'on-miss', ask_fallback: 'deny' }, agents })
+  const question = questionOf({ security: 'full', ask: 'off' })
+  assert.equal(said(question, store), 'mode:full')
+  for (const door of ['stdio', 'http', 'websocket', 'console'] as const) {
+    assert.equal(said({ ...question, door }, store), 'ask', door)
+    assert.equal(said({ ...question, door, asker: { kind: 'local', label: 'timid' } }, store), 'deny')
+    assert.equal(said({ ...question, door }, { ...store, agents: { ...agents, main: listing('/usr/bin/git') } }), 'allowlist:/usr/bin/git')
+  }
+})
+
+test('B20 O9: where nobody answers the stricter of both fallbacks decides, and that is deny unless both say more', () => {
+  const agents = { claude: listing('/usr/bin/git') }
+  const table = ASK_FALLBACKS.map((own) =>
+    ASK_FALLBACKS.map((stored) =>
+      fallen(
+        questionOf({ ask: 'always', ask_fallback: own }),
+        storeOf({ agents, defaults: { security: 'full', ask: 'off', ask_fallback: stored } }),
+      ),
+    ),
+  )
+  const list = 'allowlist:/usr/bin/git'
+  assert.deepEqual(table, [
+    ['deny', 'deny', 'deny'],
+    ['deny', list, list],
+    ['deny', list, 'fallback:full'],
+  ])
+  assert.equal(fallen(questionOf({ ask_fallback: 'allowlist', programs: ['/bin/rm'] }), storeOf({ agents })), 'deny')
+  assert.equal(fallen(questionOf({ security: 'deny', ask_fallback: 'full' }), storeOf({ agents })), 'deny')
+})
+
+test('of the mesh a grant or a human allows: no pattern, no default and no fallback of this host does', () => {
+  const agents = { ['c'.repeat(64)]: listing('/**'), main: listing('/**') }
+  const strict = { security: 'deny', ask: 'always', ask_fallback: 'deny' } as const
+  assert.equal(said(meshQuestionOf(), storeOf({ agents })), 'ask')
+  assert.equal(said(meshQuestionOf(), storeOf({ agents, grants: granting(), defaults: strict })), 'grant:g_1')
+  assert.equal(said(meshQuestionOf({ ask: 'always' }), storeOf({ grants: granting() })), 'ask')
+  assert.equal(said(meshQuestionOf({ ask: 'off' }), storeOf()), 'ask')
+  assert.equal(said(meshQuestionOf({ security: 'full' }), storeOf()), 'ask')
+  assert.equal(said(meshQuestionOf(), storeOf({ agents: { ['c'.repeat(64)]: row({ security: 'deny' }) }, grants: granting() })), 'deny')
+  assert.equal(fallen(meshQuestionOf({ ask_fallback: 'full' }), storeOf({ grants: granting() })), 'deny')
+  assert.equal(fallen(questionOf({ ask_fallback: 'full', approvers: { agent_ids: ['c'.repeat(64)], needed: 1 } }), storeOf()), 'deny')
+})
+
+test('a stricter setting anywhere never turns a question or a denial into a yes', () => {
+  const level = <T>(order: readonly T[]): fc.Arbitrary<T> => fc.constantFrom(...order)
+  fc.assert(
+    fc.property(
+      level(SECURITIES),
+      level(ASKS),
+      level(SECURITIES),
+      level(ASKS),
+      fc.boolean(),
+      fc.boolean(),
+      level(SECURITIES),
+      level(ASKS),
+      (security, ask, stored, storedAsk, isListed, hasGrant, narrower, narrowerAsk) => {
+        const store = (security_: typeof stored, ask_: typeof storedAsk): StoreSnapshot =>
+          storeOf({
+            defaults: { security: security_, ask: ask_, ask_fallback: 'deny' },
+            agents: { claude: isListed ? listing('/usr/bin/git') : row() },
+            grants: hasGrant ? granting() : [],
+          })
+        const stricter = <T>(order: readonly T[], one: T, other: T): T => order[Math.min(order.indexOf(one), order.indexOf(other))]!
+        // A stricter `ask` may turn a denial of a miss into a question, never into a yes.
+        const wide = judge(questionOf({ security, ask }), store(stored, storedAsk), NOW).kind
+        const narrow = judge(
+          questionOf({ security: stricter(SECURITIES, security, narrower), ask: stricter(ASKS, ask, narrowerAsk) }),
+          store(stored, storedAsk),
+          NOW,
+        ).kind
+        assert.ok(narrow !== 'allow' || wide === 'allow')
+        const host = judge(
+          questionOf({ security, ask }),
+          store(stricter(SECURITIES, stored, narrower), stricter(ASKS, storedAsk, narrowerAsk)),
+          NOW,
+        ).kind
+        assert.ok(host !== 'allow' || wide === 'allow')
+      },
+    ),
+    { seed: 20_260_502, numRuns: 3_000 },
+  )
+})

@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import fc from 'fast-check'
+
+import { matchesPath, MAX_PATTERN_LENGTH, parsePathPattern } from '../../../src/policy/approval/path-pattern.ts'
+
+const fits = (text: string, path: string): boolean => {
+  const pattern = parsePathPattern(text, '/home/me')
+  assert.ok(typeof pattern !== 'string', String(pattern))
+  return matchesPath(pattern, path)
+}
+
+test('a star and a question mark stop at a slash, two stars cross them, and ~ is the home', () => {
+  for (const [text, path] of [
+    ['/usr/bin/git', '/usr/bin/git'],
+    ['/usr/bin/*', '/usr/bin/git'],
+    ['/usr/bin/gi?', '/usr/bin/git'],
+    ['/usr/**/git', '/usr/git'],
+    ['/usr/**/git', '/usr/lib/x/git'],
+    ['/usr/**', '/usr/lib/x/git'],
+    ['/**/git', '/opt/git'],
+    ['~/bin/*', '/home/me/bin/tool'],
+    ['/a/*b*c', '/a/xbxbxc'],
+    ['/a/?', '/a/💡'],
+    ['/a/[x]{y}\\', '/a/[x]{y}\\'],
+  ] as const)
+    assert.ok(fits(text, path), `${text} ${path}`)
+  for (const [text, path] of [
+    ['/usr/bin/*', '/usr/bin/x/git'],
+    ['/usr/bin/*', '/usr/bin'],
+    ['/usr/?bin', '/usr//bin'],
+    ['/usr/bin/git', '/usr/bin/git2'],
+    ['/usr/bin/GIT', '/usr/bin/git'],
+    ['~/bin/*', '/home/you/bin/tool'],
+    ['/usr/**/git', '/usr/lib/gita'],
+    ['/a/[x]', '/a/x'],
+    ['/**', '/'],
+    ['/usr/**', '/usr/../etc/passwd'],
+    ['/usr/**', 'usr/bin/git'],
+  ] as const)
+    assert.ok(!fits(text, path), `${text} ${path}`)
+})
+
+test('B12: a bare name and a relative path are no pattern, and a program of the same name elsewhere does not fit', () => {
+  for (const text of [
+    'git',
+    './git',
+    '',
+    'usr/bin/git',
+    '~',
+    '~you/git',
+    '/a//b',
+    '/a/./b',
+    '/a/../b',
+    '/a/',
+    '/a**',
+    '/a/**b',
+    '/a\0b',
+    `/${'a'.repeat(MAX_PATTERN_LENGTH)}`,
+  ])
+    assert.equal(typeof parsePathPattern(text, '/home/me'), 'string', JSON.stringify(text))
+  assert.ok(!fits('/usr/bin/skill-bin', '/work/skill-bin'))
+})
+
+/** What a pattern means, by the runtime's own regular expressions. */
+const asRegExp = (text: string): RegExp => {
+  const parts = text.split('/').slice(1)
+  const body = parts
+    .map((part) =>
+      part === '**'
+        ? '(?:/[^/]+)*'
+        : `/${[...part].map((one) => (one === '*' ? '[^/]*' : one === '?' ? '[^/]' : one.replace(/[.[\]{}\\^$|()+-]/g, '\\$&'))).join('')}`,
+    )
+    .join('')
+  return new RegExp(`^${body}$`, 'u')
+}
+
+test('whatever the pattern and the path: it fits as its regular expression does', () => {
+  const part = fc.oneof(
+    fc.constant('**'),
+    fc.string({ unit: fc.constantFrom('a', 'b', '*', '?'), minLength: 1, maxLength: 4 }).filter((one) => !one.includes('**')),
+  )
+  const name = fc.string({ unit: fc.constantFrom('a', 'b'), minLength: 1, maxLength: 4 })
+  let fitted = 0
+  fc.assert(
+    fc.property(fc.array(part, { minLength: 1, maxLength: 4 }), fc.array(name, { minLength: 1, maxLength: 5 }), (parts, names) => {
+      const [text, path] = [`/${parts.join('/')}`, `/${names.join('/')}`]
+      const expected = asRegExp(text).test(path)
+      if (expected) fitted += 1
+      assert.equal(fits(text, path), expected, `${text} ${path}`)
+    }),
+    { seed: 20_260_501, numRuns: 5_000 },
+  )
+  assert.ok(fitted > 200, String(fitted))
+})
+
+test('a pattern made to be slow costs a bounded number of steps, and what costs more does not fit', () => {
+  const began = performance.now()
+  for (const [text, path] of [
+    [`/${'*a'.repeat(500)}b`, `/${'a'.repeat(4_000)}`],
+    [`/${'**/a/'.repeat(200)}b`, `/${'a/'.repeat(2_000)}c`],
+    [`/${'**/*a*/'.repeat(140)}b`, `/${'aaaa/'.repeat(800)}c`],
+  ] as const)
+    for (let times = 0; times < 20; times++) assert.ok(!fits(text, path))
+  // Exponential work would take years; the bound of steps makes it milliseconds.
+  assert.ok(performance.now() - began < 30_000)
+})

@@ -1,0 +1,49 @@
+import type { StoreSnapshot } from '../../src/policy/approval/judge.ts'
+import type { Question } from '../../src/policy/approval/question.ts'
+
+export const PERMIT_SHA = 'a'.repeat(64)
+export const GRANT_SHA = 'b'.repeat(64)
+const AGENT = 'c'.repeat(64)
+
+/** A question of a local agent about git, with what a test says otherwise. */
+export const questionOf = (fields: Partial<Question> = {}): Question => ({
+  permit_sha256: PERMIT_SHA,
+  grant_sha256: GRANT_SHA,
+  door: 'mcp',
+  session_id: 's_1',
+  asker: { kind: 'local', label: 'claude' },
+  target: { host: 'gateway', agent_id: null },
+  argv: ['git', 'status'],
+  executable: '/usr/bin/git',
+  programs: ['/usr/bin/git'],
+  opaque: null,
+  cwd: '/work',
+  env_names: [],
+  stdin: null,
+  script: null,
+  timeout_ms: 30_000,
+  security: 'allowlist',
+  ask: 'on-miss',
+  ask_fallback: 'deny',
+  always_ask: null,
+  why: 'security is "allowlist"',
+  approvers: null,
+  ...fields,
+})
+
+export const meshQuestionOf = (fields: Partial<Question> = {}): Question =>
+  questionOf({
+    door: 'mesh',
+    session_id: null,
+    asker: { kind: 'mesh', agent_id: AGENT, machine_id: 'd'.repeat(64), name: null },
+    ...fields,
+  })
+
+/** A store that narrows nothing and lists nothing. */
+export const storeOf = (fields: Partial<StoreSnapshot> = {}): StoreSnapshot => ({
+  defaults: { security: 'full', ask: 'off', ask_fallback: 'full' },
+  agents: {},
+  grants: [],
+  home: '/home/me',
+  ...fields,
+})
