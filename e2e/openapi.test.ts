@@ -133,6 +133,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /exec/run': { body: run },
     'GET /exec/rules': { query: `?agent_id=${alice.agentId}` },
     'GET /exec/sessions': {},
+    'GET /exec/events': {},
     'POST /exec/cancel': { body: { request_id: '01890a5d-ac96-774b-bcce-b302099a8057' } },
     'GET /diagnostics/exec': {},
     'GET /diagnostics/dm': {},

@@ -235,6 +235,17 @@ const man: CommandSpec = {
   examples: ['x0x man x0xd | man -l -'],
 }
 
+const events: CommandSpec = {
+  name: 'events',
+  text: 'what became of commands that this daemon asked for: started, finished with the end of their output, denied',
+  options: [
+    { flags: '--follow', text: 'go on with what comes, until it is ended' },
+    { flags: '--since <n>', text: 'only events behind this number' },
+    { flags: '--session <name>', text: 'only those of commands that were asked for with this session' },
+  ],
+  examples: ['x0x events', 'x0x events --follow', 'x0x events --since 42 --json'],
+}
+
 export const X0X: CommandSpec = {
   name: 'x0x',
   text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
@@ -247,6 +258,7 @@ export const X0X: CommandSpec = {
     contacts,
     { name: 'peers', text: 'who is connected and who was discovered' },
     direct,
+    events,
     diagnostics,
     { name: 'routes', text: 'what the API offers' },
     acl,

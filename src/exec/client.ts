@@ -6,9 +6,11 @@ import { newRequestId } from '../identity/request-id.ts'
 import type { ExecutorClient } from '../executor/port/client.ts'
 import { checkArgvSize } from '../protocol/exec.ts'
 import { isRequestId, type RequestId } from '../protocol/ids.ts'
+import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS } from '../protocol/limits.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
+import { FollowedRun } from './lifecycle.ts'
 import { RequestedRun } from './requested-run.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import { Sessions, type Session } from './sessions.ts'
@@ -21,6 +23,8 @@ export interface ExecClientComponents {
   readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'signRequest' | 'openRun' | 'drained'>
   readonly clock: Clock
   readonly counters: RequesterCounters
+  /** Hears what becomes of each run. */
+  readonly lifecycle: Pick<LifecycleLog, 'add'>
 }
 
 /** Every run that a door asks for goes through here, for this agent and for others. */
@@ -45,8 +49,16 @@ export class ExecClient implements Startable {
   async run(spec: RunSpec, sink: RunSink, signal: AbortSignal = new AbortController().signal): Promise<RunOutcome> {
     checkSpec(spec)
     const session = this.#sessions.open(spec.request_id ?? newRequestId(), spec)
+    const { executor, lifecycle } = this.#parts
+    const { requestId } = session
+    const followed = new FollowedRun({ tell: (facts) => lifecycle.add(facts) }, { requestId, spec, owner: executor.identity.agentId })
     try {
-      return await this.#run(spec, sink, session, signal)
+      const outcome = await this.#run(spec, followed.before(sink), session, signal)
+      followed.ended(outcome)
+      return outcome
+    } catch (error) {
+      followed.failed(error, session.info.machine_id !== null)
+      throw error
     } finally {
       session.close()
     }

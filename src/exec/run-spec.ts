@@ -25,6 +25,8 @@ export interface RunSpec {
   readonly clamp: boolean
   /** Default: a fresh UUIDv7. */
   readonly request_id?: RequestId
+  /** Of its caller, whose events are kept apart under it; absent: of none. */
+  readonly session?: string
   /** An operator's, over the object that this was made from; the executor compares the two. */
   readonly proof?: RequestProof
 }

@@ -1,5 +1,6 @@
-import { count, flag, isTable, orNull, problemOf, text, type Checked, type FieldCheck } from './field-checks.ts'
-import { EVENT_COST, MAX_EVENT_TAIL } from './lifecycle-limits.ts'
+import { closedProblemOf, oneOf, textUpTo } from './closed-fields.ts'
+import { count, flag, isTable, orNull, text, type Checked, type FieldCheck } from './field-checks.ts'
+import { MAX_EVENT_TAIL } from './lifecycle-limits.ts'
 import { LOCAL_DOORS } from './reasons.ts'
 
 /**
@@ -16,17 +17,14 @@ export type LifecycleDoor = (typeof LIFECYCLE_DOORS)[number]
 /** Where a run is that is neither on another machine nor in a sandbox. */
 export const HERE = 'gateway'
 
-const oneOf = <T extends string>(words: readonly T[]): FieldCheck<T> => ({
-  is: (value) => words.some((word) => word === value),
-  what: `one of ${words.join(', ')}`,
-})
 /** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
 const name = (max: number): FieldCheck<string> => ({
   is: (value) => typeof value === 'string' && value.length > 0 && value.length <= max && !/[\p{C}\p{Z}(),=]/u.test(value),
   what: 'a name',
 })
-const label: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= 256, what: 'a label' }
+const label = textUpTo(256)
 const status: FieldCheck<number> = { is: (value) => Number.isSafeInteger(value), what: 'a number' }
+/** A program may write NUL. */
 const tail: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= MAX_EVENT_TAIL, what: 'a short text' }
 
 const FIELDS = {
@@ -45,6 +43,8 @@ const FIELDS = {
   code: orNull(status),
   signal: orNull(status),
   duration_ms: orNull(count),
+  /** Of `exec.waiting`: how long it waits at most, from `ts` on. */
+  expires_in_ms: orNull(count),
   /** The end of what it wrote to both streams, as they came; null but in `exec.finished`. A foreign text. */
   tail: orNull(tail),
   tail_truncated: flag,
@@ -62,6 +62,7 @@ const NOTHING = {
   code: null,
   signal: null,
   duration_ms: null,
+  expires_in_ms: null,
   tail: null,
   tail_truncated: false,
   incomplete: false,
@@ -73,14 +74,9 @@ export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleE
   return { type, n, ts, owner, session, door, run_id, node, ...NOTHING, ...rest }
 }
 
-/** What an event counts for in the bound of those that are kept, in characters. */
-export const costOfEvent = ({ tail: output }: LifecycleEvent): number => EVENT_COST + (output?.length ?? 0)
-
 /** What is wrong with a value that should be an event; null: nothing. */
 export const lifecycleProblem = (value: unknown): string | null => {
-  if (!isTable(value)) return 'it is not an object'
-  const stranger = Object.keys(value).find((key) => !Object.hasOwn(FIELDS, key))
-  return stranger === undefined ? problemOf(value, FIELDS) : `${JSON.stringify(stranger.slice(0, 64))} is not a field of it`
+  return isTable(value) ? closedProblemOf(value, FIELDS) : 'it is not an object'
 }
 
 /** Behind the code: what keeps it from saying all. */

@@ -13,6 +13,8 @@ import type { RequestId } from '../../src/protocol/ids.ts'
 import { ExecutorHost, type HostOptions } from './executor-host.ts'
 import type { FakeNetwork } from './fake-network.ts'
 import { silent } from './processes.ts'
+import { newLifecycleLog } from './lifecycle.ts'
+import type { LifecycleLog } from '../../src/protocol/lifecycle-log.ts'
 
 /** One end of a stream between two hosts, without a network: what one sends, the other gets in a later turn. */
 export class LocalChannel implements RunChannel {
@@ -80,6 +82,8 @@ export class LocalChannel implements RunChannel {
 }
 
 export interface ExecPair {
+  /** What the requester is told of its runs. */
+  readonly lifecycle: LifecycleLog
   readonly requester: ExecutorHost
   readonly responder: ExecutorHost
   readonly runner: ExecClient
@@ -144,12 +148,14 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     return ours
   }
   const reopenChannel: ChannelSource['reopenChannel'] = async (_to, silent, signal) => pair.reopen(silent, signal, openChannel)
-  const parts = { links: { openChannel, reopenChannel }, executor: asking.client, clock: systemClock, counters }
+  const lifecycle = newLifecycleLog()
+  const parts = { links: { openChannel, reopenChannel }, executor: asking.client, clock: systemClock, counters, lifecycle }
   const runner = new ExecClient(parts)
   const rules = new RulesClient(parts)
   const pair: ExecPair = {
     requester,
     responder,
+    lifecycle,
     runner,
     rules,
     counters,
@@ -181,5 +187,10 @@ export const ownHost = async (t: TestContext, options: HostOptions): Promise<Own
   await host.boot()
   const { client } = await host.connect()
   const counters = new RequesterCounters()
-  return { host, counters, client, runner: new ExecClient({ links: null, executor: client, clock: systemClock, counters }) }
+  return {
+    host,
+    counters,
+    client,
+    runner: new ExecClient({ links: null, executor: client, clock: systemClock, counters, lifecycle: newLifecycleLog() }),
+  }
 }

@@ -8,6 +8,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { createLogger } from '../../src/base/log.ts'
 import type { RestComponents, RestInit } from '../../src/doors/rest/components.ts'
 import { RestDoor } from '../../src/doors/rest/server.ts'
+import { newLifecycleLog } from './lifecycle.ts'
 
 export const AGENT = 'a'.repeat(64)
 export const MACHINE = 'b'.repeat(64)
@@ -28,6 +29,7 @@ export const restComponents = (over: Partial<RestComponents> = {}): RestComponen
     diagnostics: () => ({ runs_requested: 0 }),
   },
   rules: { ask: refuse('a question for rules') },
+  events: newLifecycleLog(),
   directory: { resolve: (agent) => agent },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },

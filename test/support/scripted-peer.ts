@@ -21,6 +21,7 @@ import {
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { newParty, type Party } from './fake-network.ts'
 import { encodeExecBody } from './exec-frames.ts'
+import { newLifecycleLog } from './lifecycle.ts'
 
 type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 
@@ -184,6 +185,7 @@ export const scriptedRun = async (
   const counters = new RequesterCounters()
   const { signer, machine } = requester
   const runner = new ExecClient({
+    lifecycle: newLifecycleLog(),
     links: { openChannel: async () => peer, reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer) },
     executor: {
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },

@@ -11,6 +11,7 @@ import { checkHost, TokenCheck, type Listener } from '../access.ts'
 import type { RestComponents, RestInit } from './components.ts'
 import { contactRoutes } from './contact-routes.ts'
 import type { Definition } from './definition.ts'
+import { eventRoutes } from './event-routes.ts'
 import { execRoutes } from './exec-routes.ts'
 import { counted, HeldBodies, type HeldBody } from './held-bodies.ts'
 import { meshRoutes } from './mesh-routes.ts'
@@ -58,6 +59,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
     ...contactRoutes(components, init),
     ...meshRoutes(components, init.stopping),
     ...execRoutes(components),
+    ...eventRoutes(components, init.stopping),
   }
   const bodies: Bodies = {
     raw: new WeakMap(),

@@ -9,6 +9,7 @@ import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor/port/client.ts'
 import type { MeshNode } from '../../mesh/node.ts'
 import type { MeshView } from '../../mesh/view.ts'
+import type { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 
 export type RestRunner = Pick<ExecClient, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'diagnostics'>
@@ -25,9 +26,13 @@ export type RestNode = Pick<MeshNode, 'addresses' | 'listening'>
 export type RestView = Pick<MeshView, 'peers' | 'diagnostics'>
 export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 
+/** Of the runs that this daemon asked for. */
+export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'look' | 'wait'>
+
 export interface RestComponents {
   readonly runner: RestRunner
   readonly rules: RestRules
+  readonly events: RestEvents
   readonly directory: RestDirectory
   readonly executor: RestExecutor
   readonly links: RestLinks

@@ -64,6 +64,11 @@ export class EventStream {
     return this.#write(JSON.stringify(object), 'utf8')
   }
 
+  /** The same, of server-sent events, with the id that a reader who comes again says in Last-Event-ID. */
+  sendWithId(object: object, id: string): void | Promise<void> {
+    return this.#out(`id: ${id}\ndata: ${JSON.stringify(object)}\n\n`, 'utf8')
+  }
+
   /** The same for a JSON text in ASCII that is ready: large ones are neither looked through for escapes nor measured. */
   sendAscii(json: string): void | Promise<void> {
     return this.#write(json, 'latin1')
@@ -78,8 +83,11 @@ export class EventStream {
   }
 
   #write(json: string, encoding: BufferEncoding): void | Promise<void> {
+    return this.#out(this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`, encoding)
+  }
+
+  #out(text: string, encoding: BufferEncoding): void | Promise<void> {
     this.begin()
-    const text = this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`
     if (this.#raw.destroyed || this.#raw.write(text, encoding)) return undefined
     return this.#drained()
   }

@@ -98,6 +98,7 @@ export const toRunSpec = async (body: RunRequest, streamed: StreamedBody | null,
   cwd: body.cwd ?? null,
   clamp: body.clamp ?? false,
   ...(body.request_id === undefined ? {} : { request_id: body.request_id }),
+  ...(body.session === undefined ? {} : { session: body.session }),
 })
 
 const wholeStdin = (body: RunRequest): StdinSource | null => {

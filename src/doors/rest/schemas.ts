@@ -1,6 +1,8 @@
 import * as z from 'zod'
 
 import { MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits.ts'
+import { MAX_SESSION_NAME } from '../../protocol/lifecycle-limits.ts'
+import { LIFECYCLE_DOORS, LIFECYCLE_TYPES } from '../../protocol/lifecycle.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS, WAITING_REASONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 
 /**
@@ -22,6 +24,11 @@ const agentName = z.string().min(1).max(MAX_NAME).describe('64 hex characters, a
 /** What may be left out may also be null, as many clients write it. */
 const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
 
+const sessionName = z
+  .string()
+  .regex(new RegExp(`^[\\w.:-]{1,${MAX_SESSION_NAME}}$`))
+  .describe('a name that its caller chose: events of its runs are kept apart under it')
+
 /** Whom a request means: one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }
 
@@ -38,6 +45,7 @@ export const runRequest = z
     cwd: optional(z.string().max(MAX_TEXT)),
     clamp: optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it'),
     request_id: optional(requestId),
+    session: optional(sessionName),
   })
   .meta({ id: 'RunRequest' })
 export type RunRequest = z.infer<typeof runRequest>
@@ -48,6 +56,15 @@ export const stdinLine = z.strictObject({ stdin_b64: base64 })
 export const rulesQuery = z.strictObject({
   agent_id: hexId.optional(),
   agent: agentName.optional(),
+})
+
+export const eventsQuery = z.strictObject({
+  session: sessionName.optional(),
+  since: z
+    .string()
+    .regex(/^([0-9a-f]{12}\.)?[0-9]{1,15}$/)
+    .optional()
+    .describe('the number of an event, or the id of a server-sent event: only later ones'),
 })
 
 export const cancelRequest = z.strictObject({ request_id: requestId })
@@ -132,6 +149,44 @@ export const directEvent = z
     z.strictObject({ type: z.literal('lagged') }),
   ])
   .meta({ id: 'DirectEvent' })
+
+const lifecycle = z
+  .strictObject({
+    type: z.enum(LIFECYCLE_TYPES),
+    n: z.int(),
+    ts: z.iso.datetime(),
+    owner: z.string().describe('this agent, which asked'),
+    session: z.string().nullable(),
+    door: z.enum(LIFECYCLE_DOORS),
+    run_id: requestId,
+    node: hexId,
+    code: z.int().nullable(),
+    signal: z.int().nullable(),
+    duration_ms: z.int().nullable(),
+    expires_in_ms: z.int().nullable().describe('of exec.waiting: how long it waits at most'),
+    tail: z.string().nullable().describe('the end of its output: a foreign text'),
+    tail_truncated: z.boolean(),
+    incomplete: z.boolean(),
+    denial_reason: z.string().nullable(),
+    text: z.string().describe('the event as a sentence, without the tail'),
+  })
+  .meta({ id: 'LifecycleEvent' })
+
+/** `through` null: no number of this log was given, because the daemon was started anew or the number is of no event. */
+const gap = z.strictObject({ through: z.int().nullable().describe('events up to this one are not kept any more') })
+
+/** One server-sent event of `GET /exec/events`. */
+export const eventsItem = z.union([lifecycle, gap.extend({ type: z.literal('gap') })])
+
+export const events = z
+  .strictObject({
+    ok: z.literal(true),
+    events: z.array(lifecycle),
+    gap: gap.nullable(),
+    next: z.string().describe('what to give as since the next time'),
+    more: z.boolean().describe('there are more already'),
+  })
+  .meta({ id: 'LifecycleEvents' })
 
 /** Limits: docs/rest.md. */
 export const rules = z

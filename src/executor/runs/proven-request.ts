@@ -29,6 +29,8 @@ export const REQUEST_KEYS = [
   'cwd',
   'clamp',
   'request_id',
+  // Only this daemon hears of it: nothing of it is signed.
+  'session',
 ] as const
 
 /**

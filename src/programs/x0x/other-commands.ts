@@ -73,6 +73,11 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
       contentType: line.value('content-type') ?? '',
     }),
   'direct listen': async (context) => (await import('./commands/direct.ts')).runDirectListen(context),
+  events: async (context, line) => {
+    const { runEvents, sinceOf } = await import('./commands/events.ts')
+    const [since, session] = [sinceOf(line.value('since')), line.value('session')]
+    return runEvents(context, { follow: line.has('follow'), since, session })
+  },
   'diagnostics exec': diagnostics('exec'),
   'diagnostics dm': diagnostics('dm'),
   'diagnostics mesh': diagnostics('mesh'),

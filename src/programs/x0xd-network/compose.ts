@@ -1,3 +1,5 @@
+import { randomBytes } from 'node:crypto'
+
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { StartableEntry } from '../../base/startable.ts'
@@ -25,6 +27,7 @@ import { Reconnect } from '../../mesh/reconnect.ts'
 import { Standings } from '../../mesh/standings.ts'
 import { MeshView } from '../../mesh/view.ts'
 import { toHex, type AgentId } from '../../protocol/ids.ts'
+import { LifecycleLog } from '../../protocol/lifecycle-log.ts'
 import { ANNOUNCE_TTL_MS } from '../../protocol/limits.ts'
 
 /** What the network's half is made from; all of it comes from the executor. */
@@ -71,16 +74,17 @@ const composeDm = ({ clock, log, machineKey }: NetworkDependencies, port: Execut
   const onStrangerDenied = (peer: { number: number }): void => links.penalise(peer, 'denied')
   new ExecService({ executor: port, counters: requester, log, onStrangerDenied }).register(dispatcher)
   const messages = new Messages({ links, dispatcher, port, counters, clock, log })
-  const runner = new ExecClient({ links, executor: port, clock, counters: requester })
+  const events = new LifecycleLog({ id: randomBytes(6).toString('hex'), now: () => clock.now() })
+  const runner = new ExecClient({ links, executor: port, clock, counters: requester, lifecycle: events })
   const rules = new RulesClient({ links, executor: port, clock, counters: requester })
-  return { counters, links, messages, rules, runner }
+  return { counters, events, links, messages, rules, runner }
 }
 
 type Dm = ReturnType<typeof composeDm>
 
 const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
   const { announcements, node, reconnect } = mesh
-  const { counters: dmCounters, links, messages, rules, runner } = dm
+  const { counters: dmCounters, events, links, messages, rules, runner } = dm
   const directory = new AgentDirectory({
     ownAgentId: () => port.identity.agentId,
     contacts: () => port.snapshot.contacts,
@@ -89,7 +93,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const view = new MeshView({ node, announcements, reconnect, clock, linkedAgent: (machineId) => links.linkedAgent(machineId) })
   const { api_port, api_token, display_name: displayName } = settings
   return new RestDoor(
-    { runner, rules, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
+    { runner, rules, events, directory, executor: port, links, node, view, messages, dmCounters, clock, log },
     { port: api_port, socket: apiSocket, token: toHex(api_token), displayName, version: VERSION },
   )
 }

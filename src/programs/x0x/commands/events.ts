@@ -1,0 +1,123 @@
+import { systemClock } from '../../../base/clock.ts'
+import { AppError, errnoOf, isAppError } from '../../../base/errors.ts'
+import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
+import { Waiters } from '../../../base/waiters.ts'
+import { lifecycleProblem, lifecycleTextWithTail, type LifecycleEvent } from '../../../protocol/lifecycle.ts'
+import { linesOf } from '../../../protocol/lines.ts'
+import { untilEnded, write } from '../../../supervision/program-output.ts'
+import type { CliContext } from '../context.ts'
+import { printJson } from '../print.ts'
+
+export interface EventsOptions {
+  readonly follow: boolean
+  /** Null: from the oldest that is kept. */
+  readonly since: string | null
+  /** Null: of all. */
+  readonly session: string | null
+}
+
+interface Gap {
+  readonly through: number | null
+}
+
+interface EventsAnswer {
+  readonly events: readonly object[]
+  readonly gap: Gap | null
+  readonly next: string
+  readonly more: boolean
+}
+
+/** An event with its tail, every character of it an escape of six. */
+const MAX_EVENT_LINE = 256 * 1024
+const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
+
+/** How long a daemon that went away is left alone before it is looked for again. */
+const AGAIN_MS = 1_000
+
+const gapText = ({ through }: Gap): string =>
+  through === null
+    ? '(events may be missing here: the daemon was started again, or this is no number of its own)'
+    : `(events up to ${through} are missing here: they are not kept any more)`
+
+const isGap = (item: object): item is Gap => 'type' in item && item.type === 'gap'
+
+const render = (item: object): string => {
+  if (isGap(item)) return gapText(item)
+  const { text: _text, ...event } = item as LifecycleEvent & { readonly text?: unknown }
+  if (lifecycleProblem(event) !== null) return shownLine(JSON.stringify(item))
+  return `${event.n}  ${shownLine(event.ts)}  ${lifecycleTextWithTail(event, shown)}`
+}
+
+const printItem = async (context: CliContext, item: object): Promise<boolean> =>
+  write(context.stdout, `${context.json ? visibleJson(JSON.stringify(item)) : render(item)}\n`)
+
+const pathOf = ({ session }: EventsOptions, since: string | null): string => {
+  const query = new URLSearchParams({ ...(session !== null && { session }), ...(since !== null && { since }) }).toString()
+  return `/exec/events${query === '' ? '' : `?${query}`}`
+}
+
+/** What there is now. */
+const printKept = async (context: CliContext, options: EventsOptions): Promise<number> => {
+  const all: object[] = []
+  let [since, gap, more] = [options.since, null as Gap | null, true]
+  while (more) {
+    const answer = await context.api.json<EventsAnswer>({ method: 'GET', path: pathOf(options, since) })
+    gap ??= answer.gap
+    all.push(...answer.events)
+    ;({ next: since, more } = answer)
+  }
+  if (context.json) await printJson(context, { events: all, gap, next: since })
+  else for (const item of gap === null ? all : [{ type: 'gap', ...gap }, ...all]) await printItem(context, item)
+  return 0
+}
+
+/** Where a reader of a stream is: what he says when he comes again. */
+interface Reading {
+  at: string | null
+  /** The daemon has answered since it was lost last. */
+  isThere: boolean
+}
+
+/** True: the stream ended; false: nobody reads what is printed. */
+const printStream = async (context: CliContext, options: EventsOptions, reading: Reading, signal: AbortSignal): Promise<boolean> => {
+  const headers = { accept: 'text/event-stream' }
+  const body = await context.api.open({ method: 'GET', path: pathOf(options, reading.at), headers, signal })
+  reading.isThere = true
+  let id: string | null = null
+  for await (const bytes of linesOf(body, MAX_EVENT_LINE, tooLong)) {
+    const line = bytes.toString('utf8')
+    if (line.startsWith('id:')) id = line.slice('id:'.length).trim()
+    if (!line.startsWith('data:')) continue
+    if (!(await printItem(context, JSON.parse(line.slice('data:'.length)) as object))) return false
+    reading.at = id ?? reading.at
+  }
+  return true
+}
+
+/** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, over restarts of the daemon. */
+export const runEvents = async (context: CliContext, options: EventsOptions): Promise<number> => {
+  if (!options.follow) return printKept(context, options)
+  return untilEnded(context, async (signal) => {
+    const reading: Reading = { at: options.since, isThere: false }
+    const pause = new Waiters()
+    for (let wasThere = false; !signal.aborted; wasThere = true) {
+      try {
+        if (!(await printStream(context, options, reading, signal))) return
+      } catch (error) {
+        if (signal.aborted || !isBroken(error) || !(wasThere || reading.isThere)) throw error
+      }
+      if (reading.isThere) await write(context.stderr, 'x0x: the daemon went away; its events are read again when it is back\n')
+      reading.isThere = false
+      await pause.wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
+    }
+  })
+}
+
+const isBroken = (error: unknown): boolean =>
+  isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
+
+/** Throws `bad_request` for what is no number of an event. */
+export const sinceOf = (text: string | null): string | null => {
+  if (text === null || /^([0-9a-f]{12}\.)?[0-9]{1,15}$/.test(text)) return text
+  throw new AppError('bad_request', `--since: the number of an event, not ${JSON.stringify(text)}`)
+}
