@@ -3,6 +3,8 @@ import { MAX_EVENT_TAIL, TRUNCATED_SUFFIX } from './lifecycle-limits.ts'
 /** As many bytes as MAX_EVENT_TAIL characters can have, and what may be left of one before them. */
 const KEPT_BYTES = 3 * MAX_EVENT_TAIL + 3
 const FIRST_BYTES = 1_024
+const NOTHING = new Uint8Array(0)
+const UTF8 = new TextDecoder('utf-8', { ignoreBOM: true })
 
 export interface Tail {
   readonly text: string
@@ -24,7 +26,7 @@ export const tailOf = (text: string, wasCut = false): Tail => {
 export class OutputTail {
   /** A piece that is the end by itself; what is in the buffer came behind it. */
   #large: Uint8Array | null = null
-  #buffer = new Uint8Array(0)
+  #buffer = NOTHING
   #length = 0
   #dropped = false
 
@@ -38,14 +40,14 @@ export class OutputTail {
 
   /** What there is now. Bytes that are no UTF-8 stand in it as U+FFFD. */
   take(): Tail {
-    const before = this.#large === null ? new Uint8Array(0) : this.#large
+    const before = this.#large ?? NOTHING
     const all = new Uint8Array(before.length + this.#length)
     all.set(before)
     all.set(this.#buffer.subarray(0, this.#length), before.length)
     let begin = Math.max(all.length - KEPT_BYTES, 0)
     const cut = this.#dropped || begin > 0
     for (let at = 0; cut && at < 3 && isContinuation(all[begin]); at++) begin += 1
-    return tailOf(new TextDecoder('utf-8', { ignoreBOM: true }).decode(all.subarray(begin)), cut)
+    return tailOf(UTF8.decode(all.subarray(begin)), cut)
   }
 
   #append(piece: Uint8Array): void {
@@ -59,14 +61,15 @@ export class OutputTail {
   }
 
   #makeRoom(length: number): void {
-    if (length > 2 * KEPT_BYTES) {
-      this.#buffer.copyWithin(0, this.#length - KEPT_BYTES, this.#length)
-      this.#length = KEPT_BYTES
-      this.#dropped = true
-      return
-    }
-    const larger = new Uint8Array(Math.min(Math.max(length, FIRST_BYTES, 2 * this.#buffer.length), 2 * KEPT_BYTES))
-    larger.set(this.#buffer.subarray(0, this.#length))
-    this.#buffer = larger
+    const isFull = length > 2 * KEPT_BYTES
+    const kept = isFull ? this.#buffer.subarray(this.#length - KEPT_BYTES, this.#length) : this.#buffer.subarray(0, this.#length)
+    const room = Math.min(Math.max(length, FIRST_BYTES, 2 * this.#buffer.length), 2 * KEPT_BYTES)
+    if (this.#buffer.length < room) {
+      const larger = new Uint8Array(room)
+      larger.set(kept)
+      this.#buffer = larger
+    } else this.#buffer.set(kept)
+    this.#length = kept.length
+    this.#dropped ||= isFull
   }
 }
