@@ -135,10 +135,9 @@ export class DeskHuman {
   async #ask<T = Fields>(request: Request): Promise<T> {
     if (this.#end !== null) throw this.#end
     const id = ++this.#count
-    const { promise, resolve, reject } = Promise.withResolvers<Fields>()
-    this.#waiting.set(id, { resolve, reject })
+    const result = new Promise<Fields>((resolve, reject) => this.#waiting.set(id, { resolve, reject }))
     this.#socket.write(this.#seal.line({ ...request, id }))
-    return (await promise) as T
+    return (await result) as T
   }
 
   async #read(lines: AsyncIterator<Buffer, void, undefined>): Promise<AppError> {

@@ -91,6 +91,11 @@ test('a plain exec is bundled with next to nothing, and leaves every other comma
       .sort(),
   )
   assert.ok(text.length < 72 * 1024, `${text.length} bytes to read before anything is asked`)
+  // Nor what asks a human: that is for the commands that do.
+  assert.deepEqual(
+    Object.keys(metafile.inputs).filter((file) => /desk|approval|question|exec-mode|mode-command/.test(file)),
+    [],
+  )
 })
 
 test("a console's client is bundled with what runs a command; all else, and the terminal that shows colours, stand apart", async () => {

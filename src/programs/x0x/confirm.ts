@@ -12,10 +12,11 @@ export const confirmed = async (context: CliContext, question: string): Promise<
   const lines = createInterface({ input: context.stdin, terminal: false })
   const stop = context.onSignal(() => lines.close())
   try {
-    const { promise, resolve } = Promise.withResolvers<string>()
-    lines.once('line', resolve)
-    lines.once('close', () => resolve(''))
-    return /^y(es)?$/i.test((await promise).trim())
+    const answer = await new Promise<string>((resolve) => {
+      lines.once('line', resolve)
+      lines.once('close', () => resolve(''))
+    })
+    return /^y(es)?$/i.test(answer.trim())
   } finally {
     stop()
     lines.close()
