@@ -36,7 +36,7 @@ const block = (label: string, text: string, columns: number): string[] => {
 /** Who asks, and what proves it. */
 export const askerText = ({ asker, door, session_id: session }: Question): string => {
   const within = session === null ? '' : `, session ${shownToken(session)}`
-  if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within}: a label that it gave itself and nothing proves`
+  if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within}: a label, proven by nothing`
   const name = asker.name === null ? '' : `${shownToken(asker.name)}, `
   return `${name}agent ${asker.agent_id} on machine ${asker.machine_id}${within}: proven by its signature and its connection`
 }

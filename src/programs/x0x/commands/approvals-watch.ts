@@ -25,10 +25,10 @@ interface Window {
   lost(why: Error): void
 }
 
-const newsLines = (news: DeskNews, columns: number | undefined): string[] => {
+const newsLines = (news: DeskNews): string[] => {
   switch (news.type) {
     case 'question':
-      return [`${news.question_id}   x0x approvals approve|deny ${news.question_id}`, ...questionLines(news.question, columns), '']
+      return [`${news.question_id}   x0x approvals approve|deny ${news.question_id}`, ...questionLines(news.question, Infinity), '']
     case 'settled':
       return [`${news.question_id}   ${shownSentence(`${news.decision}, by ${news.by}`)}`]
     case 'flood':
@@ -46,7 +46,7 @@ const lineWindow = (context: CliContext): Window => {
       if (told.has(news.question_id)) return
       told.add(news.question_id)
     } else if (news.type === 'settled') told.delete(news.question_id)
-    const lines = context.json ? [visibleJson(JSON.stringify(news))] : newsLines(news, undefined)
+    const lines = context.json ? [visibleJson(JSON.stringify(news))] : newsLines(news)
     if (lines.length > 0) void write(context.stdout, `${lines.join('\n')}\n`)
   }
   return {

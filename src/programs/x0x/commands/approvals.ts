@@ -59,8 +59,11 @@ const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, 
 const headOf = ({ question_id: id, expires_at_ms: expires }: PendingQuestion, now: number): string =>
   `${id}   ${countdown(expires, now)} left; no answer is a denial`
 
+/** Only a terminal cuts lines. */
+const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
+
 const whole = (pending: PendingQuestion, context: CliContext): string =>
-  `${[headOf(pending, Date.now()), ...questionLines(pending.question, context.stdout.columns)].join('\n')}\n`
+  `${[headOf(pending, Date.now()), ...questionLines(pending.question, columnsOf(context))].join('\n')}\n`
 
 /** `x0x approvals pending`. */
 export const runPending = async (context: CliContext): Promise<number> =>

@@ -1,0 +1,316 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import type { PendingQuestion } from '../../../src/protocol/desk.ts'
+import { MAX_SHOWN_QUESTION } from '../../../src/protocol/desk-limits.ts'
+import { runCli } from '../../support/fake-daemon.ts'
+import { questionOf } from '../../support/question.ts'
+import { scriptedDesk, welcoming, type DeskConnection } from '../../support/scripted-desk.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+import { typedCli } from '../../support/typed-cli.ts'
+
+const [FIRST, SECOND, THIRD] = [`q_abcdef${'A'.repeat(16)}`, `q_abcdeg${'B'.repeat(16)}`, `q_zzzzzz${'C'.repeat(16)}`]
+const GRANT = `g_${'G'.repeat(22)}`
+
+const pendingOf = (question_id: string, changed: Partial<PendingQuestion> = {}): PendingQuestion => ({
+  question_id,
+  question: questionOf(),
+  asked_at_ms: Date.now(),
+  expires_at_ms: Date.now() + 100_000,
+  engine: 'x0x mcp',
+  ...changed,
+})
+
+interface Desk {
+  readonly dir: string
+  readonly asked: Record<string, unknown>[]
+  readonly connections: DeskConnection[]
+}
+
+/** A desk at which these wait, and where nothing that is decided has any consequence but its answer. */
+const deskOf = async (t: TestContext, questions: readonly PendingQuestion[], answers: Record<string, object> = {}): Promise<Desk> => {
+  const [asked, connections]: [Record<string, unknown>[], DeskConnection[]] = [[], []]
+  const { dir } = await scriptedDesk(
+    t,
+    welcoming((body, connection) => {
+      asked.push(body)
+      if (!connections.includes(connection)) connections.push(connection)
+      const type = String(body['type'])
+      if (answers[type] !== undefined) return answers[type]
+      if (type === 'decide')
+        return {
+          question_id: body['question_id'],
+          decision: body['decision'],
+          grant_id: body['decision'] === 'allow_always' ? GRANT : null,
+        }
+      return { questions, floods: [] }
+    }),
+  )
+  return { dir, asked, connections }
+}
+
+test('what waits is shown whole with the time that is left, and as it is with --json', async (t) => {
+  const { dir } = await deskOf(t, [pendingOf(FIRST), pendingOf(SECOND, { question: questionOf({ argv: ['rm', '-rf', 'a b'] }) })])
+  const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'pending'])
+  assert.equal(status, 0)
+  assert.match(stdout, new RegExp(`^${FIRST} {3}(100|99) s left; no answer is a denial\nasked by {4}"reviewer"`))
+  assert.ok(stdout.includes('         2  "a b"\n'))
+  const json = JSON.parse((await runCli(['--data-dir', dir, '--json', 'approvals', 'pending'])).stdout) as { questions: PendingQuestion[] }
+  assert.deepEqual(
+    json.questions.map(({ question_id }) => question_id),
+    [FIRST, SECOND],
+  )
+})
+
+test('without a desk every command is 255 and one line that says what to start', async (t) => {
+  const { dir } = await deskOf(t, [])
+  const empty = await tempDir(t)
+  const { copyFile } = await import('node:fs/promises')
+  await copyFile(`${dir}/operator.key`, `${empty}/operator.key`)
+  for (const argv of [['pending'], ['approve', FIRST], ['list'], ['revoke', GRANT], ['history'], ['watch']]) {
+    const { status, stderr } = await runCli(['--data-dir', empty, 'approvals', ...argv])
+    assert.equal(status, 255, argv.join(' '))
+    assert.match(stderr, /^x0x: no desk answers in .*: start x0xd, or x0x desk where no daemon runs\n$/)
+  }
+  assert.equal((await runCli(['--data-dir', empty, 'exec-mode', 'show', '--agent', 'reviewer'])).status, 255)
+})
+
+test('a decision is about the permit that was shown, and says whole what was decided', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST), pendingOf(THIRD)])
+  const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'approve', 'q_abcd'])
+  assert.equal(status, 0)
+  assert.match(stdout, /0 {2}"git"\n {9}1 {2}"push"\n {9}2 {2}"origin"\n[^]*permit {6}sha256 a{64}\nallowed once: q_abcdef/)
+  assert.deepEqual(asked.at(-1), { type: 'decide', question_id: FIRST, permit_sha256: 'a'.repeat(64), decision: 'allow_once', id: 2 })
+  await runCli(['--data-dir', dir, 'approvals', 'deny', THIRD])
+  assert.equal(asked.at(-1)?.['decision'], 'deny')
+  const always = await runCli(['--data-dir', dir, '--json', 'approvals', 'allow-always', THIRD, '--for', '8h', '--uses', '3'])
+  assert.deepEqual([asked.at(-1)?.['expires_in_ms'], asked.at(-1)?.['uses']], [28_800_000, 3])
+  assert.equal((JSON.parse(always.stdout) as { grant_id: string }).grant_id, GRANT)
+})
+
+test('an id is at least six characters, one that fits two or none decides nothing', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST), pendingOf(SECOND)])
+  for (const [id, status, text] of [
+    ['q_abc', 2, /too short/],
+    ['q_abcde', 1, /more than one id: q_abcdefA+, q_abcdegB+/],
+    ['q_nothing', 1, /no question here .*\n {5}what waits: x0x approvals pending/],
+  ] as const) {
+    const answer = await runCli(['--data-dir', dir, 'approvals', 'approve', id])
+    assert.deepEqual([answer.status, text.test(answer.stderr)], [status, true], answer.stderr)
+  }
+  assert.ok(!asked.some(({ type }) => type === 'decide'))
+})
+
+test('a question that has another permit than the one that was read is not decided', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
+  const changed = await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST, '--permit', 'b'.repeat(64)])
+  assert.equal(changed.status, 1)
+  assert.match(changed.stderr, /another permit than the one that was shown/)
+  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST, '--permit', 'aa'])).status, 2)
+  assert.ok(!asked.some(({ type }) => type === 'decide'))
+  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST, '--permit', 'a'.repeat(12)])).status, 0)
+})
+
+test('who is too late is told who decided and how', async (t) => {
+  const { dir } = await deskOf(t, [pendingOf(FIRST)], {
+    decide: { code: 'conflict', message: 'settled', won_by: 'human:page', decision: 'deny' },
+  })
+  const { status, stderr } = await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST])
+  assert.deepEqual([status, stderr], [1, 'x0x: deny already, by human:page\n'])
+})
+
+test('what is too long to be read whole can be denied and not allowed', async (t) => {
+  const { dir, asked } = await deskOf(t, [
+    pendingOf(FIRST, { question: questionOf({ argv: ['sh', '-c', 'x'.repeat(MAX_SHOWN_QUESTION)] }) }),
+  ])
+  for (const command of ['approve', 'allow-always']) {
+    const { status, stderr } = await runCli(['--data-dir', dir, 'approvals', command, FIRST])
+    assert.equal(status, 1)
+    assert.match(stderr, /too long to be read whole/)
+  }
+  assert.ok(!asked.some(({ type }) => type === 'decide'))
+  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'deny', FIRST])).status, 0)
+})
+
+test('times and counts that make no sense are 2 before anything is asked', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
+  for (const argv of [
+    ['allow-always', FIRST, '--for', '8'],
+    ['allow-always', FIRST, '--for', '9999d'],
+    ['allow-always', FIRST, '--uses', '0'],
+    ['history', '-n', '0'],
+    ['history', '-n', 'many'],
+    ['revoke', 'g_'],
+  ])
+    assert.equal((await runCli(['--data-dir', dir, 'approvals', ...argv])).status, 2, argv.join(' '))
+  assert.ok(!asked.some(({ type }) => type === 'decide'))
+})
+
+test('at a terminal a decision is asked for once more, and only y is one', async (t) => {
+  const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
+  for (const [typed, status] of [
+    ['n\n', 1],
+    ['\n', 1],
+    ['yeah\n', 1],
+    ['y\n', 0],
+  ] as const) {
+    const cli = typedCli(['--data-dir', dir, 'approvals', 'approve', FIRST])
+    await cli.until(/allow this once\? y\/N $/)
+    assert.ok(!asked.some(({ type }) => type === 'decide'))
+    cli.type(typed)
+    assert.equal(await cli.status, status)
+  }
+  assert.equal(asked.at(-1)?.['decision'], 'allow_once')
+  const cli = typedCli(['--data-dir', dir, 'approvals', 'deny', FIRST, '--yes'])
+  assert.equal(await cli.status, 0)
+})
+
+test('grants and patterns are listed, and a grant is taken back by the beginning of its id', async (t) => {
+  const grant = {
+    id: GRANT,
+    permit_sha256: 'a'.repeat(64),
+    agent: 'reviewer\u202e',
+    argv: ['git', 'push'],
+    executable: '/usr/bin/git',
+    cwd: '/srv',
+    created_at_ms: 0,
+    expires_at_ms: 86_400_000,
+    uses_left: 2,
+    by: 'human:x0x approvals',
+    last_used_at_ms: null,
+  }
+  const store = { version: 1, agents: { codex: { allowlist: [{ pattern: '/usr/bin/*' }] } } }
+  const { dir, asked } = await deskOf(t, [], { grants: { grants: [grant] }, store, revoke: { revoked: true } })
+  const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'list'])
+  assert.equal(status, 0)
+  assert.match(stdout, new RegExp(`${GRANT} {2}reviewer\\\\u202e {2}2 .* 1970-01-02T00:00:00.000Z .* git push\n`))
+  assert.match(stdout, /codex {2}\/usr\/bin\/\*\n/)
+  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'revoke', GRANT.slice(0, 8)])).status, 0)
+  assert.deepEqual(asked.at(-1), { type: 'revoke', grant_id: GRANT, id: 2 })
+})
+
+test('a window at a terminal shows the oldest question, and a key decides about it once it could be read', async (t) => {
+  const desk = await deskOf(t, [pendingOf(SECOND, { asked_at_ms: 2 }), pendingOf(FIRST, { asked_at_ms: 1 })])
+  const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--bell'])
+  await cli.until(new RegExp(`${FIRST}\n[^]*permit`))
+  assert.ok(cli.isRaw())
+  // Typed before anything could be read, and pasted: neither decides.
+  cli.type('a')
+  cli.type('aa')
+  await cli.until(/\u0007/)
+  await cli.until(/s {2}a once {2}A always {2}d deny {2}s later {2}q end {2}1 more/)
+  assert.ok(!desk.asked.some(({ type }) => type === 'decide'))
+  cli.type('ad')
+  cli.type('d')
+  await cli.until(new RegExp(`denied: ${FIRST}\n`))
+  assert.deepEqual([desk.asked.at(-1)?.['question_id'], desk.asked.at(-1)?.['decision']], [FIRST, 'deny'])
+  await cli.until(new RegExp(`${SECOND}\n[^]*a once`))
+  cli.type('A')
+  await cli.until(new RegExp(`allowed from now on: ${SECOND}, as ${GRANT}\n`))
+  await cli.until(/nothing waits/)
+  cli.type('q')
+  assert.equal(await cli.status, 0)
+  assert.equal(cli.isRaw(), false)
+  assert.equal(desk.asked.filter(({ type }) => type === 'decide').length, 2)
+})
+
+test('a window tells what others decided, what is new, and how many wait', async (t) => {
+  const desk = await deskOf(t, [pendingOf(FIRST)])
+  const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch'])
+  await cli.until(/a once/)
+  const [connection] = desk.connections
+  connection?.send({ type: 'question', ...pendingOf(SECOND, { question: questionOf({ always_ask: 'publishes' }) }) })
+  await cli.until(/1 more/)
+  connection?.send({ type: 'flood', asker: 'codex', count: 40, last_at_ms: 1 })
+  await cli.until(/40 questions of who asks too much denied/)
+  connection?.send({ type: 'settled', question_id: FIRST, decision: 'allow', by: 'human:page\u001b[2J' })
+  await cli.until(/allow, by human:page\\x1b\[2J: q_abcdef/)
+  // What always asks is not allowed for ever.
+  await cli.until(/publishes[^]*s {2}a once {2}d deny/)
+  cli.type('A')
+  cli.type('s')
+  await cli.until(/nothing else waits; s shows again what was put off {2}q end {2}1 later/)
+  cli.type('s')
+  await cli.until(new RegExp(`${SECOND}\n`))
+  assert.ok(!desk.asked.some(({ type }) => type === 'decide'))
+  cli.interrupt()
+  assert.equal(await cli.status, 0)
+})
+
+test('a window goes on with the desk that comes after', async (t) => {
+  const desk = await deskOf(t, [pendingOf(FIRST)])
+  const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch'])
+  await cli.until(/a once/)
+  desk.connections[0]?.socket.destroy()
+  await cli.until(/looking for it again/)
+  await cli.until(new RegExp(`${FIRST}\n[^]*a once`))
+  cli.type('\u0003')
+  assert.equal(await cli.status, 0)
+})
+
+test('without a terminal a window is lines, or JSON, and decides nothing', async (t) => {
+  const desk = await deskOf(t, [pendingOf(FIRST)])
+  for (const [flags, pattern] of [
+    [[], new RegExp(`^${FIRST} {3}x0x approvals approve\\|deny ${FIRST}\nasked by[^]*${FIRST} {3}deny, by human:page\n$`)],
+    [['--json'], /^\{"type":"question",.*\}\n\{"type":"settled",.*\}\n$/],
+  ] as const) {
+    let [interrupt, parts]: [(signal: NodeJS.Signals) => void, number] = [() => undefined, 0]
+    const result = await runCli(['--data-dir', desk.dir, ...flags, 'approvals', 'watch'], {
+      stdin: 'a',
+      onSignal: (listener) => {
+        interrupt = listener
+        return () => undefined
+      },
+      onOutput: () => {
+        parts += 1
+        if (parts === 1) desk.connections.at(-1)?.send({ type: 'settled', question_id: FIRST, decision: 'deny', by: 'human:page' })
+        else interrupt('SIGINT')
+      },
+    })
+    assert.equal(result.status, 0)
+    assert.match(result.stdout, pattern)
+  }
+  assert.ok(!desk.asked.some(({ type }) => type === 'decide'))
+})
+
+const NONE = { host: null, security: null, ask: null, node: null, elevated: null }
+
+test('modes are set by words, changed one by one, saved and taken back', async (t) => {
+  const set = { ...NONE, host: 'gateway', ask: 'always' }
+  const { dir, asked } = await deskOf(t, [], { modes_get: { session: set, saved: null }, modes_set: {}, modes_save: {} })
+  const mode = async (...argv: string[]): Promise<string> => {
+    const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec-mode', ...argv])
+    assert.equal(status, 0, stderr)
+    return stdout
+  }
+  const changed = (type: string): unknown => asked.findLast((body) => body['type'] === type)
+  assert.equal(await mode('show', '--agent', 'reviewer'), 'reviewer: host=gateway ask=always\n')
+  await mode('set', 'security=full', 'ask=default', '--agent', 'reviewer')
+  assert.deepEqual(changed('modes_set'), {
+    type: 'modes_set',
+    session: 'reviewer',
+    override: { ...NONE, host: 'gateway', security: 'full' },
+    id: 2,
+  })
+  await mode('/elevated', 'ask', '--agent', 'reviewer', '--session', 's1')
+  assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 's1', override: { ...set, elevated: 'ask' }, id: 2 })
+  await mode('/exec node=bob host=node', '--agent', 'reviewer')
+  assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: { ...set, host: 'node', node: 'bob' }, id: 2 })
+  await mode('off', '--agent', 'reviewer')
+  assert.deepEqual(changed('modes_set'), { type: 'modes_set', session: 'reviewer', override: null, id: 2 })
+  await mode('save', '--agent', 'reviewer')
+  assert.deepEqual(changed('modes_save'), { type: 'modes_save', agent: 'reviewer', override: set, id: 2 })
+})
+
+test('a mode that is none, and nobody whose mode it is, are 2', async (t) => {
+  const { dir, asked } = await deskOf(t, [])
+  for (const argv of [
+    ['set', 'host=moon', '--agent', 'a'],
+    ['/elevated', 'yes', '--agent', 'a'],
+    ['/exex', '--agent', 'a'],
+    ['show'],
+    ['set', 'ask=always'],
+  ])
+    assert.equal((await runCli(['--data-dir', dir, 'exec-mode', ...argv])).status, 2, argv.join(' '))
+  assert.deepEqual(asked, [])
+})
