@@ -1,4 +1,5 @@
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { RanOn } from '../protocol/run-place.ts'
 import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
 import type { ToolFacts } from '../protocol/tool-facts.ts'
 import { LIFE_EVENTS, type LifeEvent } from './life-events.ts'
@@ -167,6 +168,10 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly target: string | null
   /** Absent: no tool. */
   readonly tool?: ToolFacts
+  /** Where it runs; absent: the configuration does not choose among hosts. */
+  readonly ran_on?: RanOn
+  /** Who allowed it; absent: nobody had to be asked. */
+  readonly approved_by?: string
 }
 
 export interface SessionEvent extends LocalKey {

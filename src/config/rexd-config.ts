@@ -9,6 +9,8 @@ import type { LocalPolicy } from '../policy/local/policy.ts'
 import { readLocalPolicy } from '../policy/local/read-policy.ts'
 import type { Environment } from '../base/environment.ts'
 import { DEFAULT_ANSWER_WITHIN_MS, MAX_ANSWER_WITHIN_MS, MIN_ANSWER_WITHIN_MS } from '../protocol/tool-limits.ts'
+import type { ToolsSettings } from '../policy/modes/tools-settings.ts'
+import { readTools, TOOLS_SECTIONS } from './tools-config.ts'
 import { HTTP_KEYS, readHttpConfig, type RexdHttpConfig } from './rexd-http-config.ts'
 
 /** All of REXD's configuration file. */
@@ -26,6 +28,8 @@ export interface RexdConfig {
   readonly policy: LocalPolicy
   /** A tool of `x0x mcp` answers by then, in milliseconds. */
   readonly answer_within_ms: number
+  /** Where commands run, how far they may go and whom to ask; absent: on this host, as `policy` alone says. */
+  readonly tools?: ToolsSettings
 }
 
 export interface RexdConfigReading {
@@ -36,7 +40,7 @@ export interface RexdConfigReading {
   readonly warnings: readonly string[]
 }
 
-const SECTIONS = ['server', 'limits', 'security', 'audit', 'mcp']
+const SECTIONS = ['server', 'limits', 'security', 'audit', 'mcp', ...TOOLS_SECTIONS]
 const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
 const MCP_KEYS = ['answer_within_ms']
 const AUDIT_KEYS = ['enabled', 'path']
@@ -84,6 +88,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   const server = section('server', SERVER_KEYS)
   const audit = section('audit', AUDIT_KEYS)
   const mcp = section('mcp', MCP_KEYS)
+  const tools = readTools(toml)
   const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
   const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
   if (enabled) for (const problem of journalPlaceProblems(auditPath)) toml.problem(['audit', 'path'], problem)
@@ -97,6 +102,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
     audit_path: enabled ? auditPath : null,
     policy: readLocalPolicy(toml, env),
     answer_within_ms: readAnswerWithin(toml, mcp['answer_within_ms']),
+    ...(tools === null ? {} : { tools }),
   }
 }
 

@@ -146,7 +146,7 @@ test(
 )
 
 test('a section or a key that is not known is refused', async (t) => {
-  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit, mcp$/)
+  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit, mcp, tools, agents$/)
   await hasProblem(t, '[serve]\n', /^1: serve: unknown key/)
   await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known here: stdio, log_level, http_listen, /)
   await hasProblem(t, '[audit]\nfile = "/a"\n', /^2: audit\.file: unknown key; known here: enabled, path$/)

@@ -39,7 +39,17 @@ export const endOf = (outcome: LocalOutcome | null): RunEnd => {
 }
 
 /** Errors by which policy says no; any other says why the command could not be launched. */
-const DENIALS = ['command_denied', 'forbidden_path', 'unsupported_capability', 'resource_limit', 'conflict'] as const
+const DENIALS = [
+  'command_denied',
+  'forbidden_path',
+  'unsupported_capability',
+  'resource_limit',
+  'conflict',
+  'approval_denied',
+  'approval_timeout',
+  'approval_unavailable',
+  'approval_mismatch',
+] as const
 
 /** A target's ACL allowed it, and the target could not start it. */
 const FAILED_THERE = 'spawn_failed'

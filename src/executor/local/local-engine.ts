@@ -18,6 +18,7 @@ import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { SessionOpening } from '../port/local-executor.ts'
+import type { EngineModes } from './exec-place.ts'
 import type { LocalJournal } from './local-journal.ts'
 import { LocalSession } from './local-session.ts'
 import { RunSet } from './run-set.ts'
@@ -32,6 +33,8 @@ export interface LocalEngineComponents {
   readonly policy: LocalPolicy
   /** Asks the mesh; null: there is none. */
   readonly targets: TargetRunner | null
+  /** Where commands run and whom to ask; absent: on this host or on the session's target, as `policy` alone says. */
+  readonly modes?: EngineModes
 }
 
 /** The error that a refusal is told as. */

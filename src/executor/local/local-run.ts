@@ -5,6 +5,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { CutWish, RanOn } from '../../protocol/run-place.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import type { LocalOutcome, LocalRun, LocalRunSink, TerminalSize } from '../port/local-executor.ts'
 import { Execution, type EndCause, type ExecutionInit } from '../runs/execution.ts'
@@ -25,6 +26,9 @@ export interface LocalRunInit {
   readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
   /** Null: it runs here. */
   readonly target: TargetProgram | null
+  /** Absent: the configuration does not choose among hosts. */
+  readonly ranOn?: RanOn | null
+  readonly cuts?: readonly CutWish[]
 }
 
 /** A permitted run of a caller of this host, here or on a target. */
@@ -33,6 +37,10 @@ export class SessionRun implements LocalRun {
   readonly startedAt: string
   readonly cwd: string | null
   readonly caps: LocalRun['caps']
+  readonly ranOn: RanOn | null
+  readonly cuts: readonly CutWish[]
+  /** On a target. */
+  readonly isThere: boolean
   readonly begun: Promise<LocalOutcome | null>
   readonly ended: Promise<LocalOutcome | null>
   readonly #log: Logger
@@ -45,10 +53,13 @@ export class SessionRun implements LocalRun {
   constructor(components: { log: Logger }, init: LocalRunInit) {
     this.#log = components.log
     const { start, target, stdin, report, slot, sink } = init
+    this.isThere = target !== null
     this.requestId = init.requestId
     this.startedAt = init.startedAt
     this.cwd = init.cwd
     this.caps = init.caps
+    this.ranOn = init.ranOn ?? null
+    this.cuts = init.cuts ?? []
     this.begun = this.#begun.promise
     this.ended = this.#ended.promise
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })

@@ -36,6 +36,11 @@ export class LocalSession {
     return this.#closing !== null
   }
 
+  /** Aborted when it is closed, with the reason. */
+  get ending(): AbortSignal {
+    return this.#ending.signal
+  }
+
   /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session, and `signal`, abort it, unless it has begun to change something. */
   async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
     const share = signal === null ? this.#share : this.#share.until(signal)

@@ -4,12 +4,18 @@ import { pieceHashes } from '../../identity/piece-hashes.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
 import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
-import type { Permit } from '../../policy/permit.ts'
+import type { Approval, Question } from '../../policy/approval/question.ts'
+import type { Refused, SessionRights } from '../../policy/local/intent.ts'
+import { rightsOnNode } from '../../policy/local/node-rights.ts'
+import type { Permit, SandboxGrant } from '../../policy/permit.ts'
+import { sandboxGrant } from '../../policy/sandbox/sandbox-grant.ts'
 import type { Slot } from '../../policy/slots.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
+import { askDesk, inForce, mismatch } from './ask-desk.ts'
+import type { EngineModes, ExecPlace } from './exec-place.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
 import { LocalReport, type LocalReportInit } from './local-report.ts'
 import { SessionRun, type LocalRunInit } from './local-run.ts'
@@ -17,8 +23,17 @@ import type { LocalSession } from './local-session.ts'
 import { OpenStdin } from './open-stdin.ts'
 import { TargetProgram } from './target-program.ts'
 
-/** Codes by which policy refuses: these are journalled, and other errors are mistakes of the caller's. */
-const FORBIDDEN = ['unsupported_capability', 'command_denied', 'forbidden_path', 'resource_limit'] as const
+/** Codes by which policy refuses, or nobody allowed it: these are journalled, and other errors are mistakes of the caller's. */
+const FORBIDDEN = [
+  'unsupported_capability',
+  'command_denied',
+  'forbidden_path',
+  'resource_limit',
+  'approval_denied',
+  'approval_timeout',
+  'approval_unavailable',
+  'approval_mismatch',
+] as const
 
 /** A run that is asked for, and where. */
 interface Asked {
@@ -30,30 +45,101 @@ interface Asked {
   readonly signal: AbortSignal | null
 }
 
-/** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
-export const startRun = async (asked: Asked): Promise<SessionRun> =>
-  asked.session.rights.target === null ? startHere(asked) : startThere(asked)
+/** What somebody has allowed, and the directory that it was to run in. */
+interface Allowed {
+  readonly approval: Approval
+  readonly directory: HeldPlace | null
+}
 
-const startHere = async (asked: Asked): Promise<SessionRun> => {
+/** How a run goes where a configuration chooses among hosts. */
+interface Routed {
+  readonly modes: EngineModes
+  readonly place: ExecPlace
+  /** Null: nobody was asked yet. */
+  readonly allowed: Allowed | null
+}
+
+/** Held until the program is started in it, so that it is the very directory that was permitted. */
+interface HeldPlace extends WorkingDirectory {
+  readonly dev: bigint
+  readonly ino: bigint
+  release(): void
+}
+
+/** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
+export const startRun = async (asked: Asked): Promise<SessionRun> => {
+  const run = await begin(asked).catch(async (error: unknown) => refuse(asked, error))
+  if (!run.isThere) return run
+  const { signal } = asked
+  const cancel = (): void => run.cancel()
+  signal?.addEventListener('abort', cancel)
+  if (signal?.aborted === true) cancel()
+  await run.begun.finally(() => signal?.removeEventListener('abort', cancel))
+  return run
+}
+
+const begin = async (asked: Asked): Promise<SessionRun> => {
   const { engine, session, start } = asked
-  const directory = await workingDirectory(session, start.cwd).catch(async (error: unknown) => refuse(asked, error))
+  const { modes } = engine.components
+  if (modes !== undefined) return beginByModes(asked, modes, null)
+  if (start.wish !== undefined) throw unconfigured()
+  return session.rights.target === null ? beginHere(asked, null) : beginThere(asked, session.rights, null)
+}
+
+const unconfigured = (): AppError =>
+  new AppError(
+    'unsupported_capability',
+    'host, node, security, ask: the configuration does not choose among hosts; it does with a table [tools.exec]',
+    { data: { capability: 'tools.exec' } },
+  )
+
+/** Decides all of it; with what was allowed, once more and from the beginning. */
+const beginByModes = async (asked: Asked, modes: EngineModes, allowed: Allowed | null): Promise<SessionRun> => {
+  const { engine, session, start, signal } = asked
+  const { target } = session.rights
+  // A session of a target is one whose every call says `node`.
+  const wish = target === null ? start.wish : { security: null, ask: null, ...start.wish, host: 'node' as const, node: target }
+  const place = await modes.place(session.key, wish ?? null, signal)
+  const routed = { modes, place, allowed }
+  if (place.node === null) return beginHere(asked, routed)
+  const verdict = rightsOnNode(place.node, engine.components.policy, session.rights)
+  if (verdict.kind === 'refused') throw errorOf(verdict)
+  return beginThere(asked, verdict.rights, routed)
+}
+
+const beginHere = async (asked: Asked, routed: Routed | null): Promise<SessionRun> => {
+  const { engine, session, start } = asked
+  const directory = await workingDirectory(session, start.cwd)
+  let isKept = false
   try {
-    const { permit, slot } = await permitFor(asked, directory)
-    const run = permittedRun(asked, { permit, slot, directory })
+    const before = routed?.allowed?.directory ?? null
+    if (before !== null && (before.dev !== directory.dev || before.ino !== directory.ino)) throw mismatch(directory.path)
+    const verdict = permitFor(asked, directory, routed)
+    // Held meanwhile, so that no other directory can come to be the same.
+    if (verdict.kind === 'ask') return await askAndBegin(asked, verdict.question, routed, directory)
+    const run = permittedRun(asked, { ...verdict, directory }, routed)
+    isKept = true
     // A session that was closed meanwhile has nothing started any more.
     if (session.closed) run.end('cancelled')
     const runs = start.detach ? engine.detached.runs : session.runs
     runs.add(run, run.execute().finally(directory.release))
     return run
-  } catch (error) {
-    directory.release()
-    return refuse(asked, error)
+  } finally {
+    if (!isKept) directory.release()
   }
+}
+
+const askAndBegin = async (asked: Asked, question: Question, routed: Routed | null, directory: HeldPlace | null): Promise<SessionRun> => {
+  if (routed === null) throw new AppError('approval_unavailable')
+  if (routed.allowed !== null) throw mismatch('what would run')
+  const approval = await askDesk(question, { ...asked, modes: routed.modes })
+  return beginByModes(asked, routed.modes, { approval, directory })
 }
 
 const permittedRun = (
   asked: Asked,
-  { permit, slot, directory }: { permit: Permit; slot: Slot; directory: Awaited<ReturnType<typeof workingDirectory>> },
+  { permit, slot, directory }: { readonly permit: Permit; readonly slot: Slot; readonly directory: HeldPlace },
+  routed: Routed | null,
 ): SessionRun => {
   const { engine, start } = asked
   const { argv, stdin: first, input, env } = start
@@ -68,6 +154,7 @@ const permittedRun = (
     target: null,
     request_sha256: null,
     ...toolOf(start),
+    ...routeOf(routed),
     ...evidenceOf(permit, first.length === 0 ? [] : pieceHashes(first)),
   }
   return runOf(asked, request, directory.release, {
@@ -77,17 +164,18 @@ const permittedRun = (
     slot,
     start: starterOf(engine.components, permit, { stdin: stdin !== null }),
     target: null,
+    ...placeOf(routed),
   })
 }
 
 /** The mesh is asked for its command, which is permitted or denied there. */
-const startThere = async (asked: Asked): Promise<SessionRun> => {
-  const { engine, session, start, signal } = asked
+const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | null): Promise<SessionRun> => {
+  const { engine, session, start } = asked
   const { targets } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
-  const verdict = authorizeTargetRun(start, session)
-  if (verdict.kind === 'refused') return refuse(asked, errorOf(verdict))
+  const verdict = authorizeTargetRun(start, { rights, slots: session.slots })
+  if (verdict.kind === 'refused') throw errorOf(verdict)
   const { grant, slot } = verdict
   const requestId = newRequestId()
   const target = new TargetProgram(
@@ -108,6 +196,7 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     executable: null,
     account: null,
     ...toolOf(start),
+    ...routeOf(routed),
   }
   const run = runOf(asked, request, () => undefined, {
     requestId,
@@ -117,12 +206,9 @@ const startThere = async (asked: Asked): Promise<SessionRun> => {
     slot,
     start: async (handlers) => target.start(handlers),
     target,
+    ...placeOf(routed),
   })
-  const cancel = (): void => run.cancel()
-  signal?.addEventListener('abort', cancel)
-  if (signal?.aborted === true) cancel()
   session.runs.add(run, run.execute())
-  await run.begun.finally(() => signal?.removeEventListener('abort', cancel))
   return run
 }
 
@@ -142,6 +228,17 @@ const runOf = (
   return run
 }
 
+/** For the journal. */
+const routeOf = (routed: Routed | null): Pick<LocalReportInit['request'], 'ran_on' | 'approved_by'> => {
+  const approval = routed?.allowed?.approval
+  return { ...(routed && { ran_on: routed.place.ranOn }), ...(approval && { approved_by: approval.by }) }
+}
+
+const placeOf = (routed: Routed | null): Pick<LocalRunInit, 'ranOn' | 'cuts'> => ({
+  ranOn: routed?.place.ranOn ?? null,
+  cuts: routed?.place.exec.cuts ?? [],
+})
+
 const toolOf = ({ tool }: RunStart): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
 
 const refuse = async ({ engine, session, start }: Asked, error: unknown): Promise<never> => {
@@ -152,8 +249,7 @@ const refuse = async ({ engine, session, start }: Asked, error: unknown): Promis
   throw error
 }
 
-/** Held until the program is started in it, so that it is the very directory that was permitted. */
-const workingDirectory = async (session: LocalSession, path: string | null): Promise<WorkingDirectory & { release(): void }> => {
+const workingDirectory = async (session: LocalSession, path: string | null): Promise<HeldPlace> => {
   const { rights } = session
   const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
   if (allowed.kind === 'refused') throw errorOf(allowed)
@@ -163,22 +259,37 @@ const workingDirectory = async (session: LocalSession, path: string | null): Pro
     if (open) held[Symbol.dispose]()
     open = false
   }
-  return { path: held.real, descriptor: held.descriptor, release }
+  const { real, descriptor, dev, ino } = held
+  return { path: real, descriptor, dev, ino, release }
 }
 
-const permitFor = async ({ engine, session, start }: Asked, cwd: WorkingDirectory): Promise<{ permit: Permit; slot: Slot }> => {
+const permitFor = (
+  { engine, session, start }: Asked,
+  cwd: WorkingDirectory,
+  routed: Routed | null,
+): Exclude<ReturnType<typeof authorizeLocalRun>, Refused> => {
   const { components, terminalProblem, detached } = engine
   const { rights, slots, key, closed } = session
   if (closed) throw new AppError('unknown_session')
   if (start.terminal !== null && terminalProblem !== null)
     throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
-  const verdict = authorizeLocalRun(start, cwd, {
+  const context = {
     policy: components.policy,
     rights,
     slots: start.detach ? detached.slots : slots,
     session_id: key.session_id,
-  })
+    exec: routed && inForce(routed.place, session, start),
+    sandbox: sandboxFor(cwd, routed),
+  }
+  const verdict = authorizeLocalRun(start, cwd, context, routed?.allowed?.approval ?? null)
   if (verdict.kind === 'refused') throw errorOf(verdict)
-  if (verdict.kind === 'ask') throw new AppError('approval_unavailable')
   return verdict
+}
+
+/** What it has of this host in its sandbox; null: it is to run on the host. Throws why the directory is none for a sandbox. */
+const sandboxFor = (cwd: WorkingDirectory, routed: Routed | null): SandboxGrant | null => {
+  if (routed?.place.exec.host !== 'sandbox') return null
+  const made = sandboxGrant(routed.modes.tools.sandbox, cwd.path, routed.modes.sandboxPlace)
+  if (made.kind === 'refused') throw errorOf(made)
+  return made.grant
 }

@@ -117,6 +117,8 @@ export interface RunWaiting {
 export interface LocalRunSink {
   /** Told once at most, before the run is accepted or refused. */
   waiting?(waiting: RunWaiting): void
+  /** Aborted when nobody waits for that human's answer any more. */
+  readonly gone?: AbortSignal
   /** One event at a time. A promise holds what follows, and with it the program. A rejection cancels the run. */
   event(event: LocalRunEvent): void | Promise<void>
 }

@@ -1,0 +1,54 @@
+import { createHash } from 'node:crypto'
+
+import { AppError } from '../../base/errors.ts'
+import type { ExecInForce } from '../../policy/local/authorize.ts'
+import { openApproval } from '../../policy/approval/open-approval.ts'
+import type { Approval, AskedStdin, Question } from '../../policy/approval/question.ts'
+import type { LocalRunSink, RunStart, RunWaiting } from '../port/local-executor.ts'
+import type { EngineModes, ExecPlace } from './exec-place.ts'
+import type { LocalEngine } from './local-engine.ts'
+import type { LocalSession } from './local-session.ts'
+
+/** Who waits for the answer, and for whom. */
+interface Asking {
+  readonly engine: LocalEngine
+  readonly modes: EngineModes
+  readonly session: LocalSession
+  readonly sink: LocalRunSink
+  /** Aborted where it is not to begin any more. */
+  readonly signal: AbortSignal | null
+}
+
+const stdinOf = ({ stdin, input }: RunStart): AskedStdin | null => {
+  if (input) return 'open'
+  return stdin.length === 0 ? null : { bytes: stdin.length, sha256: createHash('sha256').update(stdin).digest('hex') }
+}
+
+/** What is in force for a run, for policy. */
+export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunStart): ExecInForce => {
+  const { host, security, ask, ask_fallback } = exec
+  return { host, security, ask, ask_fallback, door: key.door, label: key.client_name, stdin: stdinOf(start) }
+}
+
+/** Asks the desk, and answers its word for this very permit. Throws why there is none: `approval_denied`, `approval_timeout`, `approval_unavailable`, `approval_mismatch`; or why nobody waits for it any more. */
+export const askDesk = async (question: Question, { engine, modes, session, sink, signal }: Asking): Promise<Approval> => {
+  const { desk, spent } = modes
+  const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
+  until.throwIfAborted()
+  const { permit_sha256 } = question
+  let pending: RunWaiting | null = null
+  const answer = await desk.ask(question, until, (waiting) => {
+    pending = waiting
+    sink.waiting?.(waiting)
+  })
+  until.throwIfAborted()
+  const question_id = (pending as RunWaiting | null)?.question_id ?? answer.question_id
+  const now = engine.components.clock.now()
+  const opened = openApproval(answer, { question_id, permit_sha256 }, { key: desk.approvalKey(), now, spent })
+  if (opened.kind === 'no_approval') throw new AppError(opened.reason, opened.detail, { data: { question_id } })
+  return opened.approval
+}
+
+/** What was allowed is no more what would run. */
+export const mismatch = (what: string): AppError =>
+  new AppError('approval_mismatch', `${what} is no more what was approved; ask again: what runs is what was approved`)

@@ -1,0 +1,87 @@
+import { hostname } from 'node:os'
+
+import { AppError } from '../../base/errors.ts'
+import type { DeskLink } from '../../desk/desk-link.ts'
+import { NO_SETTINGS, resolveExec, type ResolvedExec } from '../../policy/modes/settings.ts'
+import { placesOf, type ToolsSettings } from '../../policy/modes/tools-settings.ts'
+import type { LocalKey } from '../../audit/events.ts'
+import type { ModeOverride } from '../../protocol/desk.ts'
+import type { RanOn, RunWish } from '../../protocol/run-place.ts'
+import { sandboxPlace, type SandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
+import { SpentAnswers } from '../../policy/approval/open-approval.ts'
+import { selectNode, type KnownNode, type SelectedNode } from './select-node.ts'
+
+/** Who knows the agents of the mesh. */
+export interface NodeDirectory {
+  /** Throws why they are not known, such as `daemon_unreachable`. */
+  nodes(signal: AbortSignal | null): Promise<readonly KnownNode[]>
+}
+
+export interface EngineModesComponents {
+  readonly tools: ToolsSettings
+  readonly desk: DeskLink
+  /** Null: there is no mesh. */
+  readonly nodes: NodeDirectory | null
+  /** Directories that hold secrets of ours, beside those of the home. */
+  readonly secrets: readonly string[]
+}
+
+/** Where one run goes, and what is in force for it. */
+export interface ExecPlace {
+  readonly exec: ResolvedExec
+  readonly ranOn: RanOn
+  /** Where `host` is `node`. */
+  readonly node: SelectedNode | null
+}
+
+const notOpen = (key: string, asked: string, allowed: readonly string[]): AppError =>
+  new AppError(
+    'command_denied',
+    `${key}: ${JSON.stringify(asked)} is not open to callers here; open: ${allowed.join(', ')} (tools.exec in the configuration, or a human by x0x exec-mode)`,
+    { data: { key, asked, allowed } },
+  )
+
+/** Where commands run, how far they may go and whom to ask, where a configuration says so. */
+export class EngineModes {
+  readonly desk: DeskLink
+  readonly tools: ToolsSettings
+  /** Answers of the desk that were taken. */
+  readonly spent = new SpentAnswers()
+  /** What no sandbox shows. */
+  readonly sandboxPlace: SandboxPlace
+  readonly #nodes: NodeDirectory | null
+
+  constructor(components: EngineModesComponents) {
+    this.desk = components.desk
+    this.tools = components.tools
+    this.#nodes = components.nodes
+    this.sandboxPlace = sandboxPlace(components.secrets)
+  }
+
+  /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
+  async place({ session_id, client_name }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
+    const override = await this.#override(session_id, client_name)
+    const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
+    const resolved = resolveExec({ parameter, ...placesOf(this.tools, client_name, override) })
+    if (resolved.kind === 'refused') throw notOpen(resolved.key, resolved.asked, resolved.allowed)
+    const { host } = resolved
+    if (host !== 'node') return { exec: resolved, ranOn: { host, agent_id: null, name: hostname() }, node: null }
+    const node = await this.#select(resolved.node, signal)
+    return { exec: resolved, ranOn: { host, ...node }, node }
+  }
+
+  /** Of this very session, else of the sessions of this agent. */
+  async #override(session: string, label: string): Promise<ModeOverride | null> {
+    return (await this.desk.override(session, null)) ?? this.desk.override(label, label)
+  }
+
+  async #select(text: string | null, signal: AbortSignal | null): Promise<SelectedNode> {
+    if (text === null)
+      throw new AppError('bad_request', 'node: host = "node" needs to know which: give node, or set tools.exec.node in the configuration')
+    if (this.#nodes === null)
+      throw new AppError('unsupported_capability', 'host: there is no mesh here; security.allow_targets grants it', {
+        data: { capability: 'target' },
+      })
+    return selectNode(text, await this.#nodes.nodes(signal))
+  }
+}

@@ -1,0 +1,29 @@
+import { MIN_ID_PREFIX } from '../../protocol/limits.ts'
+import type { Capability } from '../../protocol/rexd-names.ts'
+import { authorizeSession } from './authorize.ts'
+import type { Refused, SessionRights } from './intent.ts'
+import type { LocalPolicy } from './policy.ts'
+
+/** An agent of the mesh that a run is to go to. */
+export interface NodeMeant {
+  readonly agent_id: string
+  /** The contact's name; null: it has none. */
+  readonly name: string | null
+}
+
+/**
+ * What a session may do on an agent that one of its runs is for: no more than there, and no more than a session that was opened for it.
+ * `security.allow_targets` names it by its contact's name, by its id or by the beginning of that; what an agent calls itself counts for nothing.
+ */
+export const rightsOnNode = (
+  { agent_id, name }: NodeMeant,
+  policy: LocalPolicy,
+  { limits }: SessionRights,
+): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
+  const prefix = policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
+  const named = [agent_id, prefix, name].find((text) => text != null && policy.targets?.includes(text) === true)
+  const asked = { roots: null, capabilities: null, limits: {}, target: named ?? name ?? agent_id }
+  const verdict = authorizeSession(asked, policy, new Set<Capability>(['exec', 'events', 'target']))
+  if (verdict.kind === 'refused') return verdict
+  return { kind: 'rights', rights: Object.freeze({ ...verdict.rights, limits, target: agent_id }) }
+}

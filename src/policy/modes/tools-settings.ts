@@ -1,0 +1,42 @@
+import type { ModeOverride } from '../../protocol/desk.ts'
+import type { SandboxSettings } from '../sandbox/sandbox-settings.ts'
+import { NO_SETTINGS, type ExecSettings, type Host, type SettingPlaces } from './settings.ts'
+
+/** What one table says of where commands run. */
+export interface ModeTable extends ExecSettings {
+  /** Hosts that a call may choose; null: it does not say. */
+  readonly allowed_hosts: readonly Host[] | null
+}
+
+/** `[tools.exec]` and `[[agents.list]]` of a configuration. */
+export interface ToolsSettings {
+  readonly defaults: ModeTable
+  /** By the name that an agent gives itself. */
+  readonly agents: Readonly<Record<string, ModeTable>>
+  readonly sandbox: SandboxSettings
+}
+
+/** Above what is set beside it: on this host, as far as its configuration goes. Whom to ask stays as it is, is always asked, or is not. */
+const ELEVATED_ASK = { on: null, ask: 'always', full: 'off' } as const
+
+/** What a human has set for a session, as settings. */
+export const settingsOf = (override: ModeOverride | null): ExecSettings => {
+  if (override === null) return NO_SETTINGS
+  const { host, security, ask, node, elevated } = override
+  if (elevated === null) return { host, security, ask, ask_fallback: null, node }
+  return { host: 'gateway', security: 'full', ask: ELEVATED_ASK[elevated] ?? ask, ask_fallback: null, node: null }
+}
+
+const ownOf = (agents: ToolsSettings['agents'], label: string): ModeTable | null =>
+  Object.hasOwn(agents, label) ? (agents[label] ?? null) : null
+
+/** The places that say where a run of this agent goes, but for the call itself. */
+export const placesOf = (tools: ToolsSettings, label: string, override: ModeOverride | null): Omit<SettingPlaces, 'parameter'> => {
+  const agent = ownOf(tools.agents, label)
+  return {
+    session: settingsOf(override),
+    agent: agent ?? NO_SETTINGS,
+    global: tools.defaults,
+    allowed_hosts: agent?.allowed_hosts ?? tools.defaults.allowed_hosts,
+  }
+}
