@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 
+import { buildPage } from './build-page.mjs'
 import { FUNCTION } from './rexd-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
 
@@ -54,6 +55,8 @@ export const TARGETS = {
     isScript: true,
   },
   'x0x-mcp': { ...PROGRAM, entry: 'src/programs/mcp/main.ts', out: 'dist/x0x-mcp.mjs', end: AT_ONCE },
+  // Serves the page, whose files are in dist/page.
+  'x0x-ui': { ...PROGRAM, entry: 'src/programs/ui/main.ts', out: 'dist/x0x-ui.mjs', end: AT_ONCE },
   // The host of a console.
   console: { ...PROGRAM, entry: 'src/programs/console/main.ts', out: 'dist/console.mjs', end: AT_ONCE },
   // Its tools for agents, which load the Model Context Protocol.
@@ -273,15 +276,16 @@ export const buildAll = async () => {
   const targets = Object.values(TARGETS)
   const missing = targets.filter(({ entry }) => !existsSync(join(packageRoot, entry)))
   if (missing.length > 0) throw new Error(`nothing to build from: ${missing.map(({ entry }) => entry).join(', ')} is missing`)
-  const bundles = await Promise.all(targets.map(bundle))
-  await mkdir(join(packageRoot, 'dist'), { recursive: true })
+  const [page, ...bundles] = await Promise.all([buildPage(), ...targets.map(bundle)])
+  await mkdir(join(packageRoot, 'dist', 'page'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
+  for (const [name, bytes] of Object.entries(page.files)) await replace(join(packageRoot, 'dist', 'page', name), bytes, 0o644)
   // What was built before and is none of ours any more would be packed with the rest.
   const ours = new Set(targets.map(({ out }) => basename(out)))
   for (const name of await readdir(join(packageRoot, 'dist')))
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
   await cacheRexd()
   await declarations()
-  const text = await licences(bundles.map(({ metafile }) => metafile))
+  const text = await licences([...page.metafiles, ...bundles.map(({ metafile }) => metafile)])
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), text, 0o644)
 }

@@ -9,6 +9,8 @@ const test = (file) => [process.execPath, '--test', '--test-reporter=spec', file
 
 const CHECKS = {
   types: [tool('tsc'), '--noEmit'],
+  // Of a browser, which has other globals.
+  'page types': [tool('tsc'), '--noEmit', '-p', 'src/web'],
   lint: [tool('oxlint'), '--type-aware', '--deny-warnings'],
   format: [tool('oxfmt'), '--check'],
   architecture: test('test/architecture.test.ts'),

@@ -11,13 +11,14 @@ import { MCP } from '../../src/command-line/mcp.ts'
 import { manualPage } from '../../src/command-line/man.ts'
 import { REXD, REXD_EXEC } from '../../src/command-line/rexd.ts'
 import { REXEC } from '../../src/command-line/rexec.ts'
+import { UI } from '../../src/command-line/ui.ts'
 import { X0X } from '../../src/command-line/x0x.ts'
 import { X0XD } from '../../src/command-line/x0xd.ts'
 import { OTHER_COMMANDS } from '../../src/programs/x0x/other-commands.ts'
 import { runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, X0XD, REXD, REXD_EXEC, REXEC]
+const PROGRAMS: readonly CommandSpec[] = [X0X, MCP, UI, X0XD, REXD, REXD_EXEC, REXEC]
 
 const pathsBelow = (path: CommandPath): CommandPath[] => [
   path,
@@ -59,7 +60,7 @@ test('help tells every option, command and argument, in 80 columns or those of t
 
 test('a manual page tells the same, and a formatter takes it without a word', async () => {
   for (const [program, ...parts] of [
-    ['x0x', X0X, MCP],
+    ['x0x', X0X, MCP, UI],
     ['x0xd', X0XD],
     ['rexd', REXD, REXD_EXEC],
     ['rexec', REXEC],

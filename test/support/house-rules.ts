@@ -2,7 +2,7 @@ import type { Import, Source } from './sources.ts'
 
 /** A folder imports only itself and folders before it. */
 export const FLOORS =
-  'base protocol client identity trust policy audit diagnostics desk process fs executor mesh dm exec doors local-api config supervision doctor command-line programs'.split(
+  'base protocol client web identity trust policy audit diagnostics desk process fs executor mesh dm exec doors local-api config supervision doctor command-line programs'.split(
     ' ',
   )
 /** Parse what comes from the network; may know the executor's half only by its port. */
@@ -17,6 +17,10 @@ const NETWORK_ENTRY = 'src/programs/x0xd-network/main.ts'
 /** Door and executor in one process, without the mesh. */
 const REXD_ENTRY = 'src/programs/rexd/main.ts'
 const MCP_ENTRY = 'src/programs/mcp/main.ts'
+/** The page's server, and what runs in the browser. */
+const UI_ENTRY = 'src/programs/ui/main.ts'
+const WEB_ENTRY = 'src/web/main.tsx'
+const SIGN_IN_ENTRY = 'src/web/sign-in.ts'
 /** Door and executor of a console, and its client. */
 const CONSOLE_ENTRY = 'src/programs/console/main.ts'
 const REXEC_ENTRY = 'src/programs/rexec/main.ts'
@@ -32,6 +36,9 @@ const ENTRY_POINTS = [
   NETWORK_ENTRY,
   REXD_ENTRY,
   MCP_ENTRY,
+  UI_ENTRY,
+  WEB_ENTRY,
+  SIGN_IN_ENTRY,
   CONSOLE_ENTRY,
   REXEC_ENTRY,
   REXEC_MCP_ENTRY,
@@ -55,6 +62,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^@modelcontextprotocol\/server(\/|$)/, ['doors/mcp/']],
   // Not its main entry, which loads native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
+  [/^preact(\/|$)/, ['web/']],
   [/^smol-toml$/, ['base/toml-file.ts']],
   [/^pino$/, ['base/log.ts']],
   [/^@xterm\/headless$/, ['doors/console/screen/']],
@@ -207,6 +215,7 @@ const halves: Rule = (sources) => {
     ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
     ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
     ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'dm']), MESH_PACKAGES),
+    ...from(UI_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'exec', 'executor', 'web']), NETWORK_PACKAGES),
     ...from(CONSOLE_ENTRY, (file) => isIn(file, ['mesh', 'dm']), NETWORK_PACKAGES),
     ...from(REXEC_MCP_ENTRY, ofExecutor, MESH_PACKAGES),
     ...from(REXEC_ENTRY, (file) => isIn(file, ['mesh', 'dm', 'executor', 'process', 'policy']), NETWORK_PACKAGES),
@@ -218,6 +227,23 @@ const apart: Rule = (sources) =>
   [...reachOf(sources)(CLIENT_ENTRY)]
     .filter((file) => file.startsWith('src/') && !isIn(file, ['client', 'protocol']))
     .map((file) => `${CLIENT_ENTRY}: reaches ${file}`)
+
+/** A browser gets the words that we speak with it, and how foreign text is shown; nobody else gets the page. */
+const page: Rule = (sources) => {
+  const reach = reachOf(sources)
+  return [
+    ...[WEB_ENTRY, SIGN_IN_ENTRY].flatMap((entry) =>
+      [...reach(entry)]
+        .filter((file) => file.startsWith('src/') && !isIn(file, ['web', 'protocol']) && file !== 'src/base/visible-text.ts')
+        .map((file) => `${entry}: reaches ${file}`),
+    ),
+    ...eachImport(
+      sources,
+      ({ path }, { file }) =>
+        file !== undefined && isIn(file, ['web']) && !isIn(path, ['web']) && `${path}: imports ${file}, which is the page`,
+    ),
+  ]
+}
 
 const quietImports: Rule = (sources) =>
   sources.filter(({ topLevelEffects }) => topLevelEffects > 0).map(({ path }) => `${path}: does something when imported`)
@@ -252,6 +278,7 @@ export const RULES = {
   seam,
   halves,
   apart,
+  page,
   quietImports,
   entryPoints,
   sizes,

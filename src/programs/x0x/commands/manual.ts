@@ -4,6 +4,7 @@ import { manualPage } from '../../../command-line/man.ts'
 import { MCP } from '../../../command-line/mcp.ts'
 import { REXD, REXD_EXEC } from '../../../command-line/rexd.ts'
 import { REXEC } from '../../../command-line/rexec.ts'
+import { UI } from '../../../command-line/ui.ts'
 import { X0X } from '../../../command-line/x0x.ts'
 import { X0XD } from '../../../command-line/x0xd.ts'
 import type { CliContext } from '../context.ts'
@@ -11,7 +12,7 @@ import { usageError } from '../failure.ts'
 import { write } from '../../../supervision/program-output.ts'
 
 const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
-  x0x: [X0X, MCP],
+  x0x: [X0X, MCP, UI],
   x0xd: [X0XD],
   rexd: [REXD, REXD_EXEC],
   rexec: [REXEC],

@@ -1,0 +1,26 @@
+import { VERSION_OPTION, type CommandSpec } from './command.ts'
+
+/** A program of its own: it serves a page to the browsers of this host. */
+export const UI: CommandSpec = {
+  name: 'x0x ui',
+  summary: 'a page in your browser: what waits for your decision, what runs, peers, journals, policy',
+  text: 'Serves a page to the browsers of this host, on 127.0.0.1, and prints a link that signs in once.',
+  options: [
+    { flags: '--name <name>', text: 'instance of the daemon: its data directory is ~/.x0x-NAME (X0X_NAME)' },
+    { flags: '--data-dir <dir>', text: 'data directory (X0X_DATA_DIR)' },
+    { flags: '--exec-acl <file>', text: 'the ACL whose policy is shown; default: that of the daemon' },
+    { flags: '--port <port>', text: 'port of 127.0.0.1; 0: any that is free', default: '0' },
+    { flags: '--json', text: 'print each link as a JSON object' },
+    VERSION_OPTION,
+  ],
+  examples: [
+    'x0x ui                          follow the link within a minute; Enter prints a new one, Ctrl-C ends it',
+    'x0x ui --name lab               of the daemon that was started with --name lab',
+    'ssh -L 8700:127.0.0.1:8700 …    a browser elsewhere, with x0x ui --port 8700 over there',
+  ],
+  notes: [
+    '',
+    'It needs the right to read operator.key, and decides as you. While a page is open, questions wait for it; without one, a',
+    'question that no other window shows is answered by its fallback at once. See docs/approvals.md.',
+  ],
+}

@@ -1,0 +1,121 @@
+import type { Clock, Timer } from '../../base/clock.ts'
+import { AppError, errorText } from '../../base/errors.ts'
+import type { Flood, PendingQuestion } from '../../protocol/desk.ts'
+import type { LifecycleEvent } from '../../protocol/lifecycle.ts'
+import type { PageDecision, PageNews } from '../../protocol/page.ts'
+import { MAX_PAGE_EVENTS } from '../../protocol/page-limits.ts'
+import type { DeskListener, DeskWatch, PageDesk } from './page-desk.ts'
+
+/** How long until a desk that is gone is looked for again. */
+const AGAIN_MS = 1_000
+
+type Listener = (news: PageNews) => void
+
+/** Follows the desk for as long as a page is open, and not a moment longer: a desk that is followed waits for a person. */
+export class DeskFeed {
+  readonly #desk: PageDesk
+  readonly #clock: Clock
+  readonly #listeners = new Set<Listener>()
+  readonly #questions = new Map<string, PendingQuestion>()
+  readonly #floods = new Map<string, Flood>()
+  #events: LifecycleEvent[] = []
+  #watch: DeskWatch | null = null
+  #problem: string | null = null
+  #trying: AbortController | null = null
+  #again: Timer | null = null
+
+  constructor(components: { readonly desk: PageDesk; readonly clock: Clock }) {
+    this.#desk = components.desk
+    this.#clock = components.clock
+  }
+
+  /** Tells what is, then what happens, until the answer is called. */
+  follow(listener: Listener): () => void {
+    this.#listeners.add(listener)
+    listener(this.#state())
+    for (const question of this.#questions.values()) listener({ type: 'question', question })
+    for (const flood of this.#floods.values()) listener({ type: 'flood', flood })
+    for (const event of this.#events) listener({ type: 'event', event })
+    if (this.#trying === null) void this.#open()
+    return () => {
+      this.#listeners.delete(listener)
+      if (this.#listeners.size === 0) this.#close()
+    }
+  }
+
+  /** Throws `conflict` for what was shown otherwise, and what the desk refuses. */
+  async decide(decision: PageDecision): Promise<object> {
+    const watch = this.#watch
+    if (watch === null) throw new AppError('daemon_unreachable', this.#problem ?? 'the desk is not there')
+    return watch.decide(decision)
+  }
+
+  #state(): PageNews {
+    return { type: 'desk', open: this.#watch !== null, problem: this.#problem }
+  }
+
+  #tell(news: PageNews): void {
+    for (const listener of this.#listeners) listener(news)
+  }
+
+  async #open(): Promise<void> {
+    const trying = new AbortController()
+    this.#trying = trying
+    let problem: string
+    try {
+      const watch = await this.#desk.watch(this.#listener(trying.signal))
+      if (trying.signal.aborted) return watch.close()
+      this.#watch = watch
+      this.#problem = null
+      this.#tell(this.#state())
+      problem = await watch.ended
+    } catch (error) {
+      problem = errorText(error)
+    }
+    if (trying.signal.aborted) return
+    this.#forget()
+    this.#problem = problem
+    this.#tell(this.#state())
+    this.#again = this.#clock.setTimeout(() => void this.#open(), AGAIN_MS, { unref: true })
+  }
+
+  #listener(signal: AbortSignal): DeskListener {
+    const tell = (news: PageNews): void => {
+      if (!signal.aborted) this.#tell(news)
+    }
+    return {
+      question: (question) => {
+        this.#questions.set(question.question_id, question)
+        tell({ type: 'question', question })
+      },
+      settled: (settled) => {
+        this.#questions.delete(settled.question_id)
+        tell({ type: 'settled', ...settled })
+      },
+      flood: (flood) => {
+        this.#floods.set(flood.asker, flood)
+        tell({ type: 'flood', flood })
+      },
+      event: (event) => {
+        this.#events = [...this.#events, event].slice(-MAX_PAGE_EVENTS)
+        tell({ type: 'event', event })
+      },
+    }
+  }
+
+  /** What a desk that is gone has asked is answered by nobody. */
+  #forget(): void {
+    this.#watch = null
+    this.#questions.clear()
+    this.#floods.clear()
+  }
+
+  #close(): void {
+    this.#again?.cancel()
+    this.#trying?.abort()
+    this.#trying = null
+    this.#watch?.close()
+    this.#forget()
+    this.#events = []
+  }
+}

@@ -1,0 +1,65 @@
+import { AppError } from '../../base/errors.ts'
+import { closedProblemOf, listUpTo, oneOf, textUpTo, wholeUpTo } from '../../protocol/closed-fields.ts'
+import { MAX_GRANT_MS, MAX_GRANT_USES } from '../../protocol/desk-limits.ts'
+import { isText, orNull, text, type FieldCheck, type Fields } from '../../protocol/field-checks.ts'
+import { isHexId } from '../../protocol/ids.ts'
+import type { PageDecision, PageExplainQuery, PageJournalQuery } from '../../protocol/page.ts'
+import { DECISIONS } from '../../protocol/question.ts'
+import type { DeskFeed } from './desk-feed.ts'
+import type { PageSources } from './page-sources.ts'
+
+export interface CallComponents {
+  readonly feed: DeskFeed
+  readonly sources: PageSources
+}
+
+type Call = (components: CallComponents, body: Fields, signal: AbortSignal) => Promise<object>
+
+interface CallDefinition {
+  readonly fields: Readonly<Record<string, FieldCheck>>
+  readonly run: Call
+}
+
+/** A body holds no more of them. */
+const MAX_EXPLAINED_WORDS = 4_096
+
+const word = textUpTo(256)
+const id: FieldCheck = { is: (value) => isText(value) && isHexId(value), what: '64 hexadecimal digits' }
+
+/** What the page may ask of us: by name, behind `/api/`. */
+export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
+  about: { fields: {}, run: async ({ sources }, _body, signal) => sources.about(signal) },
+  runs: { fields: {}, run: async ({ sources }, _body, signal) => sources.runs(signal) },
+  peers: { fields: {}, run: async ({ sources }, _body, signal) => sources.peers(signal) },
+  journal: {
+    fields: { journal: word, event: orNull(word), text: orNull(word) },
+    run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
+  },
+  policy: { fields: {}, run: async ({ sources }, _body, signal) => sources.policy(signal) },
+  explain: {
+    fields: { agent_id: id, machine_id: id, argv: listUpTo(text, MAX_EXPLAINED_WORDS) },
+    run: async ({ sources }, body, signal) => sources.explain(body as unknown as PageExplainQuery, signal),
+  },
+  decide: {
+    fields: {
+      question_id: word,
+      permit_sha256: id,
+      decision: oneOf(DECISIONS),
+      expires_in_ms: orNull(wholeUpTo(MAX_GRANT_MS, 1)),
+      uses: orNull(wholeUpTo(MAX_GRANT_USES, 1)),
+    },
+    run: async ({ feed }, body) => feed.decide(body as unknown as PageDecision),
+  },
+}
+
+/** Throws `bad_request` for a body that is none of this call, and what the call throws. */
+export const runCall = async (
+  { fields, run }: CallDefinition,
+  components: CallComponents,
+  body: Fields,
+  signal: AbortSignal,
+): Promise<object> => {
+  const problem = closedProblemOf(body, fields)
+  if (problem !== null) throw new AppError('bad_request', problem)
+  return run(components, body, signal)
+}

@@ -1,0 +1,178 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+
+import type { Clock } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { RateLimit } from '../../base/rate-limit.ts'
+import type { Startable } from '../../base/startable.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
+import { isText } from '../../protocol/field-checks.ts'
+import {
+  MAX_PAGE_CONNECTIONS,
+  MAX_PAGE_HEAD,
+  MAX_PAGE_SESSIONS,
+  MAX_SESSION_STREAMS,
+  PAGE_NOTES,
+  PAGE_REQUEST_MS,
+  PAGE_REQUESTS,
+  PAGE_STRANGERS,
+} from '../../protocol/page-limits.ts'
+import { httpRefusalOf } from '../access.ts'
+import { addressOf } from '../http-server.ts'
+import { DeskFeed } from './desk-feed.ts'
+import { readBody, sendError, sendJson, setHeaders } from './page-answer.ts'
+import { PAGE_FILES, type PageFile, type PageFiles } from './page-files.ts'
+import { PAGE_CALLS, runCall } from './page-calls.ts'
+import type { PageDesk } from './page-desk.ts'
+import { checkOrigin, cookieName, provenSession, sessionOf } from './page-gate.ts'
+import { PageLinks } from './page-links.ts'
+import { PageSessions, type PageSession } from './page-sessions.ts'
+import type { PageSources } from './page-sources.ts'
+import { streamNews } from './page-stream.ts'
+
+export interface PageServerComponents {
+  readonly desk: PageDesk
+  readonly sources: PageSources
+  readonly files: PageFiles
+  readonly clock: Clock
+  readonly log: Pick<Logger, 'warn'>
+}
+
+const HOST = '127.0.0.1'
+
+/** Serves the page to the browsers of this host, and whatever it shows to those who have signed in. */
+export class PageServer implements Startable {
+  readonly #components: PageServerComponents
+  readonly #port: number
+  readonly #server: Server
+  readonly #feed: DeskFeed
+  readonly #links: PageLinks
+  readonly #sessions: PageSessions
+  readonly #strangers: TokenBucket
+  readonly #callers: RateLimit
+  readonly #noted: TokenBucket
+  readonly #streams = new WeakMap<PageSession, number>()
+
+  /** `port`: 0 for any. */
+  constructor(components: PageServerComponents, init: { readonly port: number }) {
+    const { clock, desk } = components
+    this.#components = components
+    this.#port = init.port
+    this.#feed = new DeskFeed({ desk, clock })
+    this.#links = new PageLinks({ clock })
+    this.#sessions = new PageSessions({ clock })
+    this.#strangers = new TokenBucket({ clock }, PAGE_STRANGERS)
+    this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
+    this.#callers = new RateLimit({ clock }, { ...PAGE_REQUESTS, sources: MAX_PAGE_SESSIONS })
+    this.#server = createServer(
+      { requestTimeout: PAGE_REQUEST_MS, headersTimeout: PAGE_REQUEST_MS, maxHeaderSize: MAX_PAGE_HEAD, keepAliveTimeout: PAGE_REQUEST_MS },
+      (request, response) => void this.#answer(request, response),
+    )
+    this.#server.maxConnections = MAX_PAGE_CONNECTIONS
+  }
+
+  async start(): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    this.#server.once('error', reject)
+    this.#server.listen(this.#port, HOST, resolve)
+    await promise
+  }
+
+  async stop(): Promise<void> {
+    this.#sessions.endAll()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#server.close(() => resolve())
+    this.#server.closeAllConnections()
+    await promise
+  }
+
+  get port(): number {
+    return addressOf(this.#server).port
+  }
+
+  /** Signs in once. Its secret stands behind the sign that a browser keeps to itself. */
+  newLink(): string {
+    return `http://${HOST}:${this.port}/sign-in#${this.#links.issue()}`
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    setHeaders(response)
+    response.on('error', () => undefined)
+    try {
+      checkOrigin(request, this.port)
+      await this.#route(request, response)
+    } catch (error) {
+      this.#note(request, error)
+      sendError(response, error)
+    }
+  }
+
+  #note(request: IncomingMessage, error: unknown): void {
+    const refusal = httpRefusalOf(request, error)
+    if ((refusal === null && isAppError(error)) || !this.#noted.take()) return
+    if (refusal === null) this.#components.log.warn({ err: errorText(error) }, 'a request could not be answered')
+    else this.#components.log.warn({ refusal }, 'a request was refused')
+  }
+
+  /** Throws `rate_limited`; who has no session cannot take what those have who have one. */
+  #checkRate(request: IncomingMessage, session: PageSession | null): void {
+    if (session === null ? !this.#strangers.take() : !this.#callers.allows(request.headers.cookie ?? ''))
+      throw new AppError('rate_limited', 'too many requests: wait a moment')
+  }
+
+  async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method, url = '' } = request
+    if (url.startsWith('/api/')) return this.#call(url.slice('/api/'.length), request, response)
+    const session = sessionOf(request, this.port, this.#sessions)
+    this.#checkRate(request, session)
+    if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
+    const file = Object.hasOwn(PAGE_FILES, url) ? PAGE_FILES[url] : undefined
+    if (file === undefined) throw new AppError('not_found')
+    if (method !== 'GET') throw new AppError('method_not_allowed')
+    if (!file.open && session === null) {
+      if (url !== '/') throw new AppError('unauthorized')
+      response.writeHead(303, { location: '/sign-in' }).end()
+      return
+    }
+    this.#send(response, file)
+  }
+
+  #send(response: ServerResponse, { name, type }: PageFile): void {
+    const bytes = this.#components.files[name]
+    response.writeHead(200, { 'content-type': type, 'content-length': bytes.length }).end(bytes)
+  }
+
+  async #signIn(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { code, ...others } = await readBody(request)
+    if (!isText(code) || Object.keys(others).length > 0) throw new AppError('bad_request', 'a code is missing')
+    if (!this.#links.take(code))
+      throw new AppError('unauthorized', 'this link was used, or is too old: press Enter where x0x ui runs, and follow the new one')
+    const { cookie, proof } = this.#sessions.open()
+    response.setHeader('set-cookie', `${cookieName(this.port)}=${cookie}; Path=/; HttpOnly; SameSite=Strict`)
+    sendJson(response, 200, { ok: true, proof })
+  }
+
+  async #call(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (request.method !== 'POST') throw new AppError('method_not_allowed')
+    const session = provenSession(request, this.port, this.#sessions)
+    this.#checkRate(request, session)
+    const body = await readBody(request)
+    if (name === 'follow') return this.#follow(session, response)
+    if (name === 'here') session.touch()
+    if (name === 'sign-out') session.end()
+    if (name === 'here' || name === 'sign-out') return sendJson(response, 200, { ok: true })
+    const call = Object.hasOwn(PAGE_CALLS, name) ? PAGE_CALLS[name] : undefined
+    if (call === undefined) throw new AppError('not_found')
+    const gone = new AbortController()
+    response.once('close', () => gone.abort())
+    sendJson(response, 200, await runCall(call, { feed: this.#feed, sources: this.#components.sources }, body, gone.signal))
+  }
+
+  #follow(session: PageSession, response: ServerResponse): void {
+    const open = this.#streams.get(session) ?? 0
+    if (open >= MAX_SESSION_STREAMS) throw new AppError('rate_limited', 'this page is followed twice already')
+    this.#streams.set(session, open + 1)
+    response.once('close', () => this.#streams.set(session, (this.#streams.get(session) ?? 1) - 1))
+    streamNews(response, { feed: this.#feed, clock: this.#components.clock, signal: session.signal })
+  }
+}

@@ -1,0 +1,85 @@
+import { BoundedMap } from '../../base/bounded.ts'
+import type { Clock, Timer } from '../../base/clock.ts'
+import { equalBytes } from '../../identity/hash.ts'
+import { MAX_PAGE_SESSIONS, PAGE_IDLE_MS, PAGE_SESSION_MS } from '../../protocol/page-limits.ts'
+import { digestOf, newSecret } from './page-links.ts'
+
+/** One sign-in. Its cookie alone opens nothing but the page's own files: a browser sends it to every port of this host. */
+export class PageSession {
+  readonly #clock: Clock
+  readonly #proof: Uint8Array
+  readonly #ended = new AbortController()
+  readonly #last: number
+  #idle: Timer
+
+  constructor(components: { readonly clock: Clock }, init: { readonly proof: string }) {
+    this.#clock = components.clock
+    this.#proof = digestOf(init.proof)
+    this.#last = this.#clock.monotonic() + PAGE_SESSION_MS
+    this.#idle = this.#wait()
+  }
+
+  /** Aborts when it is over. */
+  get signal(): AbortSignal {
+    return this.#ended.signal
+  }
+
+  /** True for what the page alone was told, which its origin keeps from those of other ports. */
+  isProof(text: string): boolean {
+    return equalBytes(this.#proof, digestOf(text))
+  }
+
+  /** A person has touched the page. */
+  touch(): void {
+    if (this.#ended.signal.aborted) return
+    this.#idle.cancel()
+    this.#idle = this.#wait()
+  }
+
+  end(): void {
+    this.#idle.cancel()
+    this.#ended.abort()
+  }
+
+  #wait(): Timer {
+    const left = Math.max(0, Math.min(PAGE_IDLE_MS, this.#last - this.#clock.monotonic()))
+    return this.#clock.setTimeout(() => this.end(), left, { unref: true })
+  }
+}
+
+/** Both halves that a sign-in hands out. */
+export interface NewSession {
+  readonly cookie: string
+  readonly proof: string
+}
+
+export class PageSessions {
+  readonly #clock: Clock
+  /** By the digest of their cookies. */
+  readonly #sessions = new BoundedMap<string, PageSession>({ max: MAX_PAGE_SESSIONS })
+
+  constructor(components: { readonly clock: Clock }) {
+    this.#clock = components.clock
+  }
+
+  open(): NewSession {
+    const [cookie, proof] = [newSecret(), newSecret()]
+    const oldest = this.#sessions.values().next().value
+    if (this.#sessions.size >= MAX_PAGE_SESSIONS) oldest?.end()
+    const key = keyOf(cookie)
+    const session = new PageSession({ clock: this.#clock }, { proof })
+    this.#sessions.set(key, session)
+    session.signal.addEventListener('abort', () => this.#sessions.delete(key), { once: true })
+    return { cookie, proof }
+  }
+
+  find(cookie: string): PageSession | null {
+    return this.#sessions.get(keyOf(cookie)) ?? null
+  }
+
+  endAll(): void {
+    for (const session of this.#sessions.values()) session.end()
+  }
+}
+
+const keyOf = (cookie: string): string => Buffer.from(digestOf(cookie)).toString('hex')

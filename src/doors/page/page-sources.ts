@@ -1,0 +1,21 @@
+import type {
+  PageAbout,
+  PageExplainQuery,
+  PageExplanation,
+  PageJournal,
+  PageJournalQuery,
+  PagePeer,
+  PagePolicy,
+  PageRuns,
+} from '../../protocol/page.ts'
+
+/** What the page shows beside questions. Each throws an `AppError` that says what to do. */
+export interface PageSources {
+  about(signal: AbortSignal): Promise<PageAbout>
+  /** Runs that the daemon has asked other hosts for, and those of this host. */
+  runs(signal: AbortSignal): Promise<PageRuns>
+  peers(signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }>
+  journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
+  policy(signal: AbortSignal): Promise<PagePolicy>
+  explain(query: PageExplainQuery, signal: AbortSignal): Promise<PageExplanation>
+}

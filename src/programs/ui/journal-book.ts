@@ -1,0 +1,73 @@
+import { tailJournal } from '../../audit/tail.ts'
+import { AppError, attempt, errorText, isAppError } from '../../base/errors.ts'
+import type { LocalApi } from '../../local-api/local-api.ts'
+import { isTable, type Fields } from '../../protocol/field-checks.ts'
+import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
+import { MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/page-limits.ts'
+
+const NAMES = ['approvals', 'runs here', 'asked of others'] as const
+type JournalName = (typeof NAMES)[number]
+
+const parsed = (text: string): Fields | null => {
+  const value: unknown = attempt(() => JSON.parse(text))
+  return isTable(value) ? value : null
+}
+
+/** The journals of this host, as files that this user may read. */
+export class JournalBook {
+  readonly #api: LocalApi
+  /** Of what runs here, as the daemon last said; it is set where the ACL says. */
+  #ofRuns: string | null = null
+
+  constructor(api: LocalApi) {
+    this.#api = api
+  }
+
+  /** The lines that fit, the newest first. */
+  async lines({ journal, event, text }: PageJournalQuery, signal: AbortSignal): Promise<PageJournal> {
+    const name = NAMES.find((one) => one === journal)
+    if (name === undefined) throw new AppError('bad_request', `journal: one of ${NAMES.join(', ')}`)
+    try {
+      const all = await this.last(name, signal)
+      const fitting = all.filter(({ line, raw }) => (event === null || line['event'] === event) && (text === null || raw.includes(text)))
+      return {
+        journals: NAMES,
+        lines: fitting
+          .slice(-MAX_PAGE_LINES)
+          .map(({ line }) => line)
+          .reverse(),
+        more: all.length === MAX_PAGE_SEARCHED || fitting.length > MAX_PAGE_LINES,
+        problem: null,
+      }
+    } catch (error) {
+      return { journals: NAMES, lines: [], more: false, problem: errorText(error) }
+    }
+  }
+
+  /** The last lines of one, the newest last; none where nothing was ever written. */
+  async last(name: JournalName, signal: AbortSignal): Promise<readonly { readonly line: Fields; readonly raw: string }[]> {
+    const path = await this.#pathOf(name, signal)
+    const found: { line: Fields; raw: string }[] = []
+    try {
+      for await (const raw of tailJournal(path, { lines: MAX_PAGE_SEARCHED, follow: false }, signal)) {
+        const line = parsed(raw)
+        if (line !== null) found.push({ line, raw })
+      }
+    } catch (error) {
+      if (!isAppError(error, 'not_found')) throw error
+    }
+    return found
+  }
+
+  async #pathOf(name: JournalName, signal: AbortSignal): Promise<string> {
+    const { paths } = this.#api
+    if (name === 'approvals') return paths.approvalsJournal
+    if (name === 'asked of others') return paths.outgoing
+    const said = await this.#api
+      .json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec', signal })
+      .catch(() => null)
+    this.#ofRuns = said?.journal?.path ?? this.#ofRuns
+    if (this.#ofRuns === null) throw new AppError('not_found', 'no daemon says where it writes the journal of what runs here')
+    return this.#ofRuns
+  }
+}

@@ -1,0 +1,71 @@
+import { errorText } from '../../base/errors.ts'
+import { VERSION } from '../../base/version.ts'
+import type { PageSources } from '../../doors/page/page-sources.ts'
+import type { LocalApi } from '../../local-api/local-api.ts'
+import { defaultAclPath } from '../../local-api/paths.ts'
+import type { PagePeer } from '../../protocol/page.ts'
+import type { UiFlags } from './flags.ts'
+import { JournalBook } from './journal-book.ts'
+import { explainHere, policyHere } from './policy-pages.ts'
+import { runsOf } from './run-list.ts'
+
+interface Peer {
+  readonly agent_id: string | null
+  readonly machine_id: string
+  readonly name: string | null
+  readonly connected: boolean
+  readonly linked: boolean
+}
+
+interface Contact {
+  readonly name: string
+  readonly agent_id: string
+  readonly trust: string
+}
+
+const contactsOf = async (api: LocalApi, signal: AbortSignal): Promise<readonly Contact[]> =>
+  (await api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts', signal })).contacts
+
+/** Contacts of whom nothing is seen stand behind those who are there. */
+const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }> => {
+  const { peers } = await api.json<{ peers: readonly Peer[] }>({ method: 'GET', path: '/peers', signal })
+  const contacts = await contactsOf(api, signal)
+  const seen = peers.map((peer) => {
+    const contact = contacts.find(({ agent_id }) => agent_id === peer.agent_id)
+    return {
+      agent_id: peer.agent_id,
+      machine_id: peer.machine_id,
+      // What a stranger calls itself is no name of ours.
+      name: contact?.name ?? (peer.name === null ? null : JSON.stringify(peer.name)),
+      trust: contact?.trust ?? null,
+      state: peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced',
+    }
+  })
+  const absent = contacts.filter(({ agent_id }) => !peers.some((peer) => peer.agent_id === agent_id))
+  return { peers: [...seen, ...absent.map((contact) => ({ ...contact, machine_id: null, state: 'not seen' }))] }
+}
+
+/** What the page shows, of the daemon where one runs and of files that this user may read. */
+export const pageSources = (api: LocalApi, { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>): PageSources => {
+  const book = new JournalBook(api)
+  const acl = { path: execAcl ?? defaultAclPath(instance.name, api.paths), explicit: execAcl !== null }
+  return {
+    about: async (signal) => {
+      const agent = await api
+        .json<{ agent_id: string; machine_id: string; display_name?: string | null }>({ method: 'GET', path: '/agent', signal })
+        .catch(() => null)
+      return {
+        version: VERSION,
+        data_dir: api.paths.dir,
+        agent_id: agent?.agent_id ?? null,
+        machine_id: agent?.machine_id ?? null,
+        name: agent?.display_name ?? null,
+      }
+    },
+    runs: async (signal) => runsOf(api, book, signal),
+    peers: async (signal) => peersOf(api, signal),
+    journal: async (query, signal) => book.lines(query, signal),
+    policy: async (signal) => policyHere(acl, await contactsOf(api, signal).catch(() => [])),
+    explain: async (query) => explainHere(acl, query).catch((error: unknown) => ({ allowed: false, text: errorText(error) })),
+  }
+}

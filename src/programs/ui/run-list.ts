@@ -1,0 +1,80 @@
+import { errorText } from '../../base/errors.ts'
+import type { LocalApi } from '../../local-api/local-api.ts'
+import { isText, type Fields } from '../../protocol/field-checks.ts'
+import { shortId } from '../../protocol/ids.ts'
+import type { PageRun, PageRuns } from '../../protocol/page.ts'
+import type { JournalBook } from './journal-book.ts'
+
+const MAX_RECENT = 50
+
+interface Session {
+  readonly request_id: string
+  readonly agent_id: string
+  readonly argv: readonly string[]
+  readonly started_at: string
+  readonly state: string
+}
+
+const textOf = (value: unknown): string => (isText(value) ? value : '')
+
+const argvOf = (value: unknown): readonly string[] => (Array.isArray(value) ? value.filter(isText) : [])
+
+const endOf = (line: Fields): string | null => {
+  if (line['event'] === 'exit') return line['signal'] === null ? `exit ${String(line['code'])}` : `signal ${String(line['signal'])}`
+  if (line['event'] === 'denial') return `denied: ${textOf(line['reason'])}`
+  return line['event'] === 'lost' ? 'lost' : null
+}
+
+/** Whose run a line is about; an id may be of another agent's run too. */
+const keyOf = (line: Fields): string => `${textOf(line['agent_id'])} ${textOf(line['request_id'])}`
+
+/** The runs that lines of a journal tell of, the oldest first. */
+const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
+  const runs = new Map<string, PageRun>()
+  for (const line of lines) {
+    const { event } = line
+    const known = runs.get(keyOf(line))
+    const end = endOf(line)
+    if (event === 'request' || (event === 'denial' && known === undefined))
+      runs.set(keyOf(line), {
+        request_id: textOf(line['request_id']),
+        where: `here, for agent ${shortId(textOf(line['agent_id']))}`,
+        argv: argvOf(line['argv']),
+        started_at: textOf(line['ts']),
+        state: end ?? 'requested',
+        output: null,
+      })
+    else if (known !== undefined && (end !== null || event === 'started')) runs.set(keyOf(line), { ...known, state: end ?? 'running' })
+  }
+  return [...runs.values()]
+}
+
+const isOver = ({ state }: PageRun): boolean => state !== 'running' && state !== 'requested'
+
+/** What runs and what ran: here by the journal, elsewhere by what the daemon asks for now. */
+export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSignal): Promise<PageRuns> => {
+  const problems: string[] = []
+  const noted =
+    <T>(fallback: T) =>
+    (error: unknown): T => {
+      problems.push(errorText(error))
+      return fallback
+    }
+  const { sessions } = await api
+    .json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions', signal })
+    .catch(noted({ sessions: [] as readonly Session[] }))
+  const here = runsIn((await book.last('runs here', signal).catch(noted([]))).map(({ line }) => line))
+  const asked = sessions.map(({ request_id, agent_id, argv, started_at, state }) => ({
+    request_id,
+    where: `on agent ${shortId(agent_id)}`,
+    argv,
+    started_at,
+    state,
+    output: null,
+  }))
+  return {
+    running: [...asked, ...here.filter((run) => !isOver(run))],
+    recent: here.filter(isOver).slice(-MAX_RECENT).reverse(),
+    problems: [...new Set(problems)],
+  }
+}

@@ -1,0 +1,50 @@
+import { fileURLToPath } from 'node:url'
+
+import { systemClock } from '../../base/clock.ts'
+import { createLogger } from '../../base/log.ts'
+import { startAll, stopAll } from '../../base/startable.ts'
+import { loadPageFiles } from '../../doors/page/page-files.ts'
+import { PageServer } from '../../doors/page/page-server.ts'
+import { LocalApi } from '../../local-api/local-api.ts'
+import { PAGE_LINK_MS } from '../../protocol/page-limits.ts'
+import { fromSources } from '../../supervision/own-process.ts'
+import { logStopFailures, stopConditions } from '../../supervision/program-exit.ts'
+import type { UiFlags } from './flags.ts'
+import { pageDesk } from './page-desk.ts'
+import { pageSources } from './page-sources.ts'
+
+/** What the browser loads stands beside us. */
+const pageDirectory = (): string => fileURLToPath(new URL(fromSources ? '../../../dist/page' : './page', import.meta.url))
+
+const linkText = (link: string, json: boolean): string =>
+  json ? `${JSON.stringify({ url: link, expires_in_ms: PAGE_LINK_MS })}\n` : `${link}\n`
+
+const HINT = `x0x ui: follow the link within ${PAGE_LINK_MS / 1000} s; it signs in once. Enter prints a new one, Ctrl-C ends this.\n`
+
+/** A new link for each line that the person at the terminal sends. */
+const onLine = (print: () => void): void => {
+  process.stdin.on('data', print).on('error', () => undefined)
+}
+
+/** Serves the page until it is asked to end; answers the exit status. */
+export const serve = async (flags: UiFlags): Promise<number> => {
+  const { instance, env, port, json } = flags
+  const log = createLogger({ name: 'x0x-ui' })
+  const files = await loadPageFiles(pageDirectory())
+  const api = new LocalApi({ instance, url: null, env })
+  const stop = stopConditions(log, { untilEof: false })
+  const page = new PageServer({ desk: pageDesk(api.paths), sources: pageSources(api, flags), files, clock: systemClock, log }, { port })
+  const parts = [{ name: 'page', startable: page }]
+  await startAll(parts)
+  const print = (): void => void process.stdout.write(linkText(page.newLink(), json))
+  print()
+  if (!json) process.stderr.write(HINT)
+  onLine(print)
+  await new Promise((resolve) => {
+    if (stop.signal.aborted) resolve(null)
+    stop.signal.addEventListener('abort', resolve, { once: true })
+  })
+  process.stdin.pause()
+  logStopFailures(log, await stopAll(parts))
+  return stop.status() ?? 0
+}

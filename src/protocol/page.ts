@@ -1,0 +1,116 @@
+import type { Flood, PendingQuestion } from './desk.ts'
+import type { Fields } from './field-checks.ts'
+import type { LifecycleEvent } from './lifecycle.ts'
+import type { Decision } from './question.ts'
+
+/** What the page proves itself by beside its cookie: told to it at sign-in, and kept where no other origin reads. */
+export const PAGE_PROOF_HEADER = 'x-x0x-page'
+
+/** What became of one, and by whom. */
+export interface PageSettled {
+  readonly question_id: string
+  readonly decision: string
+  readonly by: string
+}
+
+/** One line of what the page follows. */
+export type PageNews =
+  | { readonly type: 'desk'; readonly open: boolean; readonly problem: string | null }
+  | { readonly type: 'question'; readonly question: PendingQuestion }
+  | ({ readonly type: 'settled' } & PageSettled)
+  | { readonly type: 'flood'; readonly flood: Flood }
+  | { readonly type: 'event'; readonly event: LifecycleEvent }
+  | { readonly type: 'beat' }
+
+/** A person's word, bound to the permit that the page has shown. */
+export interface PageDecision {
+  readonly question_id: string
+  readonly permit_sha256: string
+  readonly decision: Decision
+  /** Of `allow_always`; null: as long as the desk lets it last. */
+  readonly expires_in_ms: number | null
+  /** Of `allow_always`; null: as often as it is asked. */
+  readonly uses: number | null
+}
+
+/** Which lines of which journal. */
+export interface PageJournalQuery {
+  readonly journal: string
+  readonly event: string | null
+  readonly text: string | null
+}
+
+export interface PageJournal {
+  /** Names of those that there are. */
+  readonly journals: readonly string[]
+  /** The newest first. */
+  readonly lines: readonly Fields[]
+  /** Older lines are there that were not looked at. */
+  readonly more: boolean
+  readonly problem: string | null
+}
+
+/** A command of the file that decides. */
+export interface PageRule {
+  readonly argv: readonly string[]
+  /** What else it says. */
+  readonly note: string
+}
+
+/** What agents of the mesh may do here. */
+export interface PagePolicy {
+  readonly source: string | null
+  readonly pairs: readonly {
+    readonly agent_id: string
+    readonly machine_id: string
+    readonly name: string | null
+    readonly commands: readonly PageRule[]
+  }[]
+  readonly problem: string | null
+}
+
+/** What would become of a command, and what decides. */
+export interface PageExplanation {
+  readonly allowed: boolean
+  readonly text: string
+}
+
+/** A run of this host, or one that was asked of another. */
+export interface PageRun {
+  readonly request_id: string
+  readonly where: string
+  readonly argv: readonly string[]
+  readonly started_at: string
+  readonly state: string
+  /** What it wrote so far; null: that is not known here. */
+  readonly output: string | null
+}
+
+export interface PageRuns {
+  readonly running: readonly PageRun[]
+  readonly recent: readonly PageRun[]
+  readonly problems: readonly string[]
+}
+
+export interface PagePeer {
+  readonly agent_id: string | null
+  readonly machine_id: string | null
+  readonly name: string | null
+  readonly trust: string | null
+  readonly state: string
+}
+
+export interface PageExplainQuery {
+  readonly agent_id: string
+  readonly machine_id: string
+  readonly argv: readonly string[]
+}
+
+/** Who is signed in to what. */
+export interface PageAbout {
+  readonly version: string
+  readonly data_dir: string
+  readonly agent_id: string | null
+  readonly machine_id: string | null
+  readonly name: string | null
+}

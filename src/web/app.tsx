@@ -1,0 +1,132 @@
+import { useEffect, useState } from 'preact/hooks'
+
+import type { PageAbout } from '../protocol/page.ts'
+import { call, forgetProof } from './api.ts'
+import { ApprovalsView } from './approvals-view.tsx'
+import { JournalView } from './journal-view.tsx'
+import { useKeys } from './keyboard.ts'
+import { PeersView } from './peers-view.tsx'
+import { PolicyView } from './policy-view.tsx'
+import { RunsView } from './runs-view.tsx'
+import { waitingOf, type PageState } from './store.ts'
+import { useNews } from './use-news.ts'
+import { usePolled } from './use-polled.ts'
+import { Name } from './visible.tsx'
+
+const VIEWS = ['Approvals', 'Runs', 'Peers', 'Journal', 'Policy'] as const
+type View = (typeof VIEWS)[number]
+
+const KEYS: readonly (readonly [string, string])[] = [
+  ['1 – 5', 'go to a view'],
+  ['j, k', 'next and previous question'],
+  ['d', 'deny the question that has the focus'],
+  ['Tab, Enter', 'everything else; no single key allows anything'],
+  ['/', 'search the journal'],
+  ['?', 'show and hide this'],
+]
+
+const connectionText = ({ connection, desk }: PageState): string => {
+  if (connection === 'signed-out') return 'Signed out'
+  if (connection !== 'open') return connection === 'lost' ? 'x0x ui does not answer' : 'Connecting'
+  return desk.open ? 'The desk asks you' : 'No desk'
+}
+
+const SignedOut = () => (
+  <div class="banner" role="alert">
+    <p>
+      You are signed out, and what is asked now is not shown here. Press Enter where <code>x0x ui</code> runs, and follow the link that it
+      prints.
+    </p>
+  </div>
+)
+
+const Help = () => (
+  <dl class="help" aria-label="Keys">
+    {KEYS.map(([keys, text]) => (
+      <div key={keys}>
+        <dt>
+          <kbd>{keys}</kbd>
+        </dt>
+        <dd>{text}</dd>
+      </div>
+    ))}
+  </dl>
+)
+
+const signOut = (): void => {
+  call('sign-out')
+    .catch(() => undefined)
+    .finally(() => {
+      forgetProof()
+      location.replace('/sign-in')
+    })
+}
+
+const Head = ({ state, help }: { readonly state: PageState; readonly help: () => void }) => {
+  const { value } = usePolled<PageAbout>('about', {}, 0, state.connection)
+  const name = value?.name ?? null
+  const isWell = state.connection === 'open' && state.desk.open
+  return (
+    <header class="head">
+      <h1>x0x</h1>
+      <p class="quiet">
+        {name !== null && <Name text={name} />} <bdi class="mono">{value?.data_dir}</bdi>
+      </p>
+      <p class={isWell ? 'desk good' : 'desk bad'} role="status">
+        {connectionText(state)}
+      </p>
+      <button type="button" aria-label="Keys" onClick={help}>
+        ?
+      </button>
+      <button type="button" onClick={signOut}>
+        Sign out
+      </button>
+    </header>
+  )
+}
+
+const Tabs = ({ view, count, choose }: { readonly view: View; readonly count: number; readonly choose: (view: View) => void }) => (
+  <nav aria-label="Views">
+    {VIEWS.map((name) => (
+      <button key={name} type="button" aria-current={view === name ? 'page' : undefined} onClick={() => choose(name)}>
+        {name}
+        {name === 'Approvals' && count > 0 && <span class="count">{count}</span>}
+      </button>
+    ))}
+  </nav>
+)
+
+/** The whole page. */
+export const App = () => {
+  const [state, dispatch] = useNews()
+  const [view, setView] = useState<View>('Approvals')
+  const [isHelp, setHelp] = useState(false)
+  const waiting = waitingOf(state).length
+  useEffect(() => {
+    document.title = waiting === 0 ? 'x0x' : `(${waiting}) x0x`
+  }, [waiting])
+  useKeys({ choose: (at) => setView(VIEWS[at] ?? view), help: () => setHelp((shown) => !shown), search: () => setView('Journal') })
+  return (
+    <>
+      <Head state={state} help={() => setHelp((shown) => !shown)} />
+      <Tabs view={view} count={waiting} choose={setView} />
+      <p class="unseen" aria-live="assertive" role="alert">
+        {state.said}
+      </p>
+      <main>
+        {isHelp && <Help />}
+        {state.connection === 'signed-out' && <SignedOut />}
+        {state.connection === 'open' && !state.desk.open && state.desk.problem !== null && (
+          <p class="warning" role="alert">
+            <Name text={state.desk.problem} />
+          </p>
+        )}
+        {view === 'Approvals' && <ApprovalsView state={state} dispatch={dispatch} />}
+        {view === 'Runs' && <RunsView state={state} />}
+        {view === 'Peers' && <PeersView />}
+        {view === 'Journal' && <JournalView />}
+        {view === 'Policy' && <PolicyView />}
+      </main>
+    </>
+  )
+}

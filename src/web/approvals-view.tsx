@@ -1,0 +1,107 @@
+import { useEffect, useRef, useState } from 'preact/hooks'
+
+import { groupsOf } from './question-facts.ts'
+import { QuestionCard } from './question-card.tsx'
+import { Name } from './visible.tsx'
+import { waitingOf, type Action, type PageState, type ShownQuestion } from './store.ts'
+
+/** Questions of one asker that are shown each by itself; of more there is a line and a count. */
+const SHOWN_OF_ASKER = 3
+
+/** When what is on the page last moved. */
+const useChangedAt = (key: string): number => {
+  const at = useRef(performance.now())
+  const last = useRef(key)
+  if (last.current !== key) {
+    last.current = key
+    at.current = performance.now()
+  }
+  return at.current
+}
+
+const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly ShownQuestion[]; changedAt: number }) => {
+  const card = (shown: ShownQuestion) => <QuestionCard key={shown.item.question_id} shown={shown} changedAt={changedAt} />
+  const rest = cards.slice(SHOWN_OF_ASKER)
+  const waiting = rest.filter(({ settled }) => settled === null).length
+  return (
+    <section aria-label={`Questions of ${asker}`}>
+      {cards.slice(0, SHOWN_OF_ASKER).map(card)}
+      {rest.length > 0 && (
+        <details>
+          <summary>
+            {waiting} more of <bdi>{asker}</bdi>
+          </summary>
+          {rest.map(card)}
+        </details>
+      )}
+    </section>
+  )
+}
+
+const Notify = () => {
+  const [permission, setPermission] = useState('Notification' in window ? Notification.permission : 'denied')
+  if (permission !== 'default') return null
+  const ask = (): void => void Notification.requestPermission().then(setPermission)
+  return (
+    <button type="button" onClick={ask}>
+      Notify me on this desktop
+    </button>
+  )
+}
+
+/** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */
+const useNotice = (waiting: readonly ShownQuestion[]): void => {
+  const known = useRef(new Set<string>())
+  useEffect(() => {
+    const fresh = waiting.filter(({ item }) => !known.current.has(item.question_id))
+    known.current = new Set(waiting.map(({ item }) => item.question_id))
+    if (fresh.length === 0 || !document.hidden || !('Notification' in window) || Notification.permission !== 'granted') return
+    const notice = new Notification('x0x: a command waits for your decision', { tag: 'x0x-question' })
+    notice.addEventListener('click', () => {
+      window.focus()
+      notice.close()
+    })
+  }, [waiting.map(({ item }) => item.question_id).join()])
+}
+
+/** What waits for a decision, the oldest first. */
+export const ApprovalsView = ({ state, dispatch }: { readonly state: PageState; readonly dispatch: (action: Action) => void }) => {
+  const waiting = waitingOf(state)
+  useNotice(waiting)
+  const byId = new Map(state.questions.map((one) => [one.item.question_id, one]))
+  const groups = groupsOf(state.questions.map(({ item }) => item))
+  const changedAt = useChangedAt([...byId.keys(), ...waiting.map(({ item }) => item.question_id)].join())
+  const settledCount = state.questions.length - waiting.length
+  return (
+    <>
+      <div class="bar">
+        <h2>{waiting.length === 0 ? 'Nothing waits' : `${waiting.length} ${waiting.length === 1 ? 'waits' : 'wait'} for you`}</h2>
+        <Notify />
+        {settledCount > 0 && (
+          <button type="button" onClick={() => dispatch({ type: 'clear' })}>
+            Clear {settledCount} settled
+          </button>
+        )}
+      </div>
+      {state.questions.length === 0 && (
+        <p class="quiet">
+          Commands that need a person appear here the moment they are asked for. While this page is open you count as there; close it, and
+          what is asked is denied at once, or what its settings say.
+        </p>
+      )}
+      {state.floods.map(({ asker, count }) => (
+        <p key={asker} class="warning">
+          Denied, for who asks asks too much: {count} more of <Name text={asker} />
+        </p>
+      ))}
+      {groups.map(({ asker, questions }) => (
+        <Group
+          key={asker}
+          asker={asker}
+          changedAt={changedAt}
+          cards={questions.map(({ question_id }) => byId.get(question_id)!).filter(Boolean)}
+        />
+      ))}
+    </>
+  )
+}

@@ -1,0 +1,39 @@
+import type { PagePeer } from '../protocol/page.ts'
+import { usePolled } from './use-polled.ts'
+import { Name } from './visible.tsx'
+
+const POLL_MS = 5_000
+
+/** Other agents: what they are to us, and whether they can be reached. */
+export const PeersView = () => {
+  const { value, problem } = usePolled<{ readonly peers: readonly PagePeer[] }>('peers', {}, POLL_MS)
+  return (
+    <>
+      <h2>Peers</h2>
+      {problem !== null && (
+        <p class="warning">
+          <Name text={problem} />
+        </p>
+      )}
+      {value?.peers.length === 0 && <p class="quiet">No contact, and nobody was discovered.</p>}
+      {value?.peers.map((peer) => (
+        <article key={`${peer.agent_id} ${peer.machine_id}`} class="card small">
+          <header>
+            <h3>{peer.name === null ? <span class="quiet">no name</span> : <Name text={peer.name} />}</h3>
+            <span class={`state ${peer.state}`}>{peer.state}</span>
+            <span class="quiet">{peer.trust ?? 'no contact'}</span>
+          </header>
+          <p class="mono quiet">
+            agent {peer.agent_id ?? '?'}
+            {peer.machine_id !== null && (
+              <>
+                <br />
+                machine {peer.machine_id}
+              </>
+            )}
+          </p>
+        </article>
+      ))}
+    </>
+  )
+}

@@ -1,0 +1,141 @@
+import type { ComponentChildren } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+
+import type { PendingQuestion } from '../protocol/desk.ts'
+import { Decide } from './decide.tsx'
+import { askerText, leftText, proofText, stdinText, targetText } from './question-facts.ts'
+import type { ShownQuestion } from './store.ts'
+import { Name, Strange, Token } from './visible.tsx'
+
+const Countdown = ({ until }: { readonly until: number }) => {
+  const [now, setNow] = useState(Date.now())
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 250)
+    return () => clearInterval(timer)
+  }, [])
+  return (
+    <span class={until - now < 15_000 ? 'countdown late' : 'countdown'} role="timer">
+      {leftText(until - now)}
+    </span>
+  )
+}
+
+interface FactProps {
+  readonly name: string
+  readonly children: ComponentChildren
+}
+
+const Fact = ({ name, children }: FactProps) => (
+  <>
+    <dt>{name}</dt>
+    <dd>{children}</dd>
+  </>
+)
+
+/** What runs, and where. */
+const WhatFacts = ({ question }: Pick<PendingQuestion, 'question'>) => {
+  const others = question.programs.filter((program) => program !== question.executable)
+  return (
+    <>
+      <Fact name="Runs">
+        <Token text={question.executable} />
+      </Fact>
+      {others.length > 0 && (
+        <Fact name="Starts too">
+          {others.map((program, at) => (
+            <span key={at}>
+              <Token text={program} />{' '}
+            </span>
+          ))}
+        </Fact>
+      )}
+      {question.script !== null && (
+        <Fact name="Script">
+          <Token text={question.script.path} /> <span class="quiet mono">SHA-256 {question.script.sha256}</span>
+        </Fact>
+      )}
+      <Fact name="Where">
+        {targetText(question)}, in <Token text={question.cwd} />
+      </Fact>
+      <Fact name="Variables">
+        {question.env_names.length === 0 && 'none of its own'}
+        {question.env_names.map((name, at) => (
+          <span key={at}>
+            <Token text={name} />{' '}
+          </span>
+        ))}
+      </Fact>
+      <Fact name="Input">{stdinText(question)}</Fact>
+    </>
+  )
+}
+
+/** Who asks, why a person is asked, and what binds the answer. */
+const WhoFacts = ({ question }: Pick<PendingQuestion, 'question'>) => (
+  <>
+    <Fact name="Asked by">
+      <bdi>{askerText(question)}</bdi>
+      <span class="quiet"> {proofText(question)}</span>
+    </Fact>
+    <Fact name="Why asked">
+      {question.always_ask !== null && (
+        <strong>
+          Always asked: <Name text={question.always_ask} />{' '}
+        </strong>
+      )}
+      <Name text={question.why} />
+    </Fact>
+    <Fact name="Limits">
+      {question.timeout_ms / 1000} s; security {question.security}, ask {question.ask}; without an answer: {question.ask_fallback}
+    </Fact>
+    {question.approvers !== null && (
+      <Fact name="Needs too">
+        {question.approvers.needed} of these agents: <span class="mono">{question.approvers.agent_ids.join(' ')}</span>
+      </Fact>
+    )}
+    <Fact name="Bound to">
+      <span class="mono quiet">{question.permit_sha256}</span>
+    </Fact>
+  </>
+)
+
+/** One question, whole. */
+export const QuestionCard = ({ shown, changedAt }: { readonly shown: ShownQuestion; readonly changedAt: number }) => {
+  const { item, settled } = shown
+  const { question } = item
+  const title = `title-${item.question_id}`
+  return (
+    <article class={settled === null ? 'card' : 'card settled'} tabIndex={-1} data-question={item.question_id} aria-labelledby={title}>
+      <header>
+        <h3 id={title}>
+          {question.argv.length === 1 ? '1 word' : `${question.argv.length} words`} {targetText(question)}
+        </h3>
+        {settled === null ? (
+          <Countdown until={item.expires_at_ms} />
+        ) : (
+          <span class={`outcome ${settled.decision}`}>
+            {settled.decision.replaceAll('_', ' ')} by <Name text={settled.by} />
+          </span>
+        )}
+      </header>
+      <ol class="argv" aria-label="The command, word by word">
+        {question.argv.map((token, at) => (
+          <li key={at}>
+            <Token text={token} />
+          </li>
+        ))}
+      </ol>
+      <Strange texts={[...question.argv, question.executable, question.cwd]} />
+      {question.opaque !== null && (
+        <p class="warning">
+          Beware: <Name text={question.opaque} />
+        </p>
+      )}
+      <dl>
+        <WhatFacts question={question} />
+        <WhoFacts question={question} />
+      </dl>
+      {settled === null && <Decide item={item} changedAt={changedAt} />}
+    </article>
+  )
+}

@@ -1,0 +1,49 @@
+import { shownToken } from '../base/visible-text.ts'
+import type { PendingQuestion } from '../protocol/desk.ts'
+
+/** False for what is asked each time, whatever was allowed before. */
+export const mayLast = ({ grant_sha256, always_ask, ask }: PendingQuestion['question']): boolean =>
+  grant_sha256 !== null && always_ask === null && ask !== 'always'
+
+/** Who asks, in one line. */
+export const askerText = ({ asker, door }: PendingQuestion['question']): string =>
+  asker.kind === 'mesh'
+    ? `agent ${asker.name === null ? '' : `${shownToken(asker.name)} `}${asker.agent_id}`
+    : `${shownToken(asker.label)} (a label), by ${shownToken(door)}`
+
+/** What proves who asks. */
+export const proofText = ({ asker }: PendingQuestion['question']): string =>
+  asker.kind === 'mesh'
+    ? `A request signed by this agent's key, over a link that proved machine ${asker.machine_id}.`
+    : 'Nothing but that it runs as a user of this host: the label is what it calls itself.'
+
+export const targetText = ({ target }: PendingQuestion['question']): string =>
+  target.host === 'node' ? `on agent ${target.agent_id ?? '?'}` : target.host === 'sandbox' ? 'in the sandbox of this host' : 'on this host'
+
+const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
+
+/** `1:05` */
+export const leftText = (ms: number): string => `${Math.floor(seconds(ms) / 60)}:${String(seconds(ms) % 60).padStart(2, '0')}`
+
+export const stdinText = ({ stdin }: PendingQuestion['question']): string => {
+  if (stdin === null) return 'none'
+  if (stdin === 'open') return 'open: whoever asks may write to it while it runs'
+  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}`
+}
+
+/** Questions of one asker after another are one line and a count; none of another asker is behind them. */
+export interface AskerGroup {
+  readonly asker: string
+  readonly questions: readonly PendingQuestion[]
+}
+
+export const groupsOf = (questions: readonly PendingQuestion[]): readonly AskerGroup[] => {
+  const groups = new Map<string, PendingQuestion[]>()
+  for (const one of questions) {
+    const key = JSON.stringify(one.question.asker)
+    const group = groups.get(key)
+    if (group === undefined) groups.set(key, [one])
+    else group.push(one)
+  }
+  return [...groups.values()].map((group) => ({ asker: askerText(group[0]!.question), questions: group }))
+}

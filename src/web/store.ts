@@ -1,0 +1,95 @@
+import type { Flood, PendingQuestion } from '../protocol/desk.ts'
+import type { LifecycleEvent } from '../protocol/lifecycle.ts'
+import type { PageNews, PageSettled } from '../protocol/page.ts'
+
+/** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */
+export interface ShownQuestion {
+  readonly item: PendingQuestion
+  readonly settled: PageSettled | null
+}
+
+export interface PageState {
+  /** To the program that serves us. */
+  readonly connection: 'connecting' | 'open' | 'lost' | 'signed-out'
+  readonly desk: { readonly open: boolean; readonly problem: string | null }
+  /** The oldest first. */
+  readonly questions: readonly ShownQuestion[]
+  /** What was denied because one asker asked too much. */
+  readonly floods: readonly Flood[]
+  /** The newest first. */
+  readonly events: readonly LifecycleEvent[]
+  /** What a reader of the screen is told. */
+  readonly said: string
+}
+
+export const FIRST_STATE: PageState = {
+  connection: 'connecting',
+  desk: { open: false, problem: null },
+  questions: [],
+  floods: [],
+  events: [],
+  said: '',
+}
+
+const MAX_EVENTS = 500
+/** Settled ones that stay to be seen. */
+const MAX_SETTLED = 20
+
+export type Action = PageNews | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
+
+const withQuestion = (questions: readonly ShownQuestion[], item: PendingQuestion): readonly ShownQuestion[] => {
+  const known = questions.findIndex((one) => one.item.question_id === item.question_id)
+  if (known !== -1) return questions.with(known, { item, settled: null })
+  return [...questions, { item, settled: null }].sort((a, b) => a.item.asked_at_ms - b.item.asked_at_ms)
+}
+
+const onlyRecent = (questions: readonly ShownQuestion[]): readonly ShownQuestion[] => {
+  const settled = questions.filter((one) => one.settled !== null)
+  const dropped = new Set(settled.slice(0, Math.max(0, settled.length - MAX_SETTLED)))
+  return questions.filter((one) => !dropped.has(one))
+}
+
+const settle = (questions: readonly ShownQuestion[], settled: PageSettled): readonly ShownQuestion[] =>
+  onlyRecent(questions.map((one) => (one.item.question_id === settled.question_id ? { ...one, settled } : one)))
+
+/** What a desk that is gone had asked waits for nobody any more. */
+const voided = (questions: readonly ShownQuestion[]): readonly ShownQuestion[] =>
+  onlyRecent(
+    questions.map((one) =>
+      one.settled === null ? { ...one, settled: { question_id: one.item.question_id, decision: 'lost', by: 'the desk went away' } } : one,
+    ),
+  )
+
+export const reduce = (state: PageState, action: Action): PageState => {
+  switch (action.type) {
+    case 'connection':
+      return action.connection === 'open' ? { ...state, connection: 'open' } : { ...state, ...action, questions: voided(state.questions) }
+    case 'desk':
+      return {
+        ...state,
+        connection: 'open',
+        desk: { open: action.open, problem: action.problem },
+        questions: action.open ? state.questions : voided(state.questions),
+      }
+    case 'question':
+      return {
+        ...state,
+        questions: withQuestion(state.questions, action.question),
+        said: 'A command waits for your decision.',
+      }
+    case 'settled':
+      return { ...state, questions: settle(state.questions, action), said: `A question is settled: ${action.decision}.` }
+    case 'flood':
+      return { ...state, floods: [...state.floods.filter(({ asker }) => asker !== action.flood.asker), action.flood] }
+    case 'event':
+      return { ...state, events: [action.event, ...state.events].slice(0, MAX_EVENTS) }
+    case 'clear':
+      return { ...state, floods: [], questions: state.questions.filter((one) => one.settled === null) }
+    case 'beat':
+      return state
+    default:
+      return action satisfies never
+  }
+}
+
+export const waitingOf = ({ questions }: PageState): readonly ShownQuestion[] => questions.filter((one) => one.settled === null)

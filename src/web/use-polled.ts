@@ -1,0 +1,31 @@
+import { useEffect, useState } from 'preact/hooks'
+
+import { call } from './api.ts'
+
+export interface Polled<T> {
+  readonly value: T | null
+  readonly problem: string | null
+}
+
+/** What a call answers, asked again every `ms` while the page is seen; 0: once for each `key`. */
+export const usePolled = <T>(name: string, body: object, ms: number, key = ''): Polled<T> => {
+  const [polled, setPolled] = useState<Polled<T>>({ value: null, problem: null })
+  useEffect(() => {
+    const stop = new AbortController()
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const ask = async (): Promise<void> => {
+      try {
+        if (!document.hidden) setPolled({ value: await call<T>(name, body, stop.signal), problem: null })
+      } catch (error) {
+        if (!stop.signal.aborted) setPolled((last) => ({ ...last, problem: error instanceof Error ? error.message : String(error) }))
+      }
+      if (!stop.signal.aborted && ms > 0) timer = setTimeout(() => void ask(), ms)
+    }
+    void ask()
+    return () => {
+      stop.abort()
+      clearTimeout(timer)
+    }
+  }, [name, ms, key])
+  return polled
+}

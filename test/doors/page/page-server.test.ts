@@ -1,0 +1,305 @@
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { once } from 'node:events'
+import { test } from 'node:test'
+
+import { AppError } from '../../../src/base/errors.ts'
+import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
+import {
+  MAX_PAGE_BODY,
+  MAX_PAGE_LINKS,
+  MAX_PAGE_SESSIONS,
+  PAGE_IDLE_MS,
+  PAGE_LINK_MS,
+  PAGE_SESSION_MS,
+} from '../../../src/protocol/page-limits.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+import { askPage, codeOf, pageHeaders, pageHost, pendingOf, signInTo, type PageHost } from '../../support/page-host.ts'
+
+const errorIn = ({ text }: { text: string }): string => String((JSON.parse(text) as { error: unknown }).error)
+
+const call = async (host: PageHost, name: string, session: { cookie: string; proof: string } | undefined, body: object = {}) =>
+  askPage(host, `/api/${name}`, { headers: pageHeaders(host, session), body: JSON.stringify(body) })
+
+test('every answer, a refusal too, has the headers that keep other pages and inline scripts out', async (t) => {
+  const host = await pageHost(t)
+  for (const answer of [await askPage(host, '/sign-in'), await askPage(host, '/nowhere'), await call(host, 'about', undefined)]) {
+    const policy = answer.headers['content-security-policy'] as string
+    assert.match(policy, /default-src 'none'/)
+    assert.match(policy, /frame-ancestors 'none'/)
+    assert.doesNotMatch(policy, /unsafe|\*|https?:|data:/)
+    assert.equal(answer.headers['x-content-type-options'], 'nosniff')
+    assert.equal(answer.headers['referrer-policy'], 'no-referrer')
+    assert.equal(answer.headers['cache-control'], 'no-store')
+    assert.equal(answer.headers['access-control-allow-origin'], undefined)
+  }
+})
+
+test('who has not signed in gets the sign-in page and nothing else', async (t) => {
+  const host = await pageHost(t)
+  for (const path of ['/sign-in', '/sign-in.js', '/page.css', '/icon.svg']) assert.equal((await askPage(host, path)).status, 200, path)
+  const first = await askPage(host, '/')
+  assert.deepEqual([first.status, first.headers.location], [303, '/sign-in'])
+  assert.equal((await askPage(host, '/page.js')).status, 401)
+  for (const name of ['about', 'runs', 'peers', 'journal', 'policy', 'explain', 'decide', 'follow', 'here', 'sign-out', 'nothing'])
+    assert.equal((await call(host, name, undefined)).status, 401, name)
+  assert.equal(host.desk.listeners.size, 0)
+})
+
+test('a session is its cookie and its proof together: a cookie that another port of this host was sent opens nothing', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  assert.equal((await call(host, 'about', session)).status, 200)
+  const other = await signInTo(host)
+  const { [PAGE_PROOF_HEADER]: _proof, ...withoutProof } = pageHeaders(host, session)
+  assert.equal((await askPage(host, '/api/about', { headers: withoutProof, body: '{}' })).status, 401)
+  assert.equal((await call(host, 'about', { ...session, proof: other.proof })).status, 401)
+  assert.equal((await call(host, 'about', { ...session, cookie: other.cookie })).status, 401)
+  assert.equal((await call(host, 'about', { ...session, cookie: `${session.cookie}; ${other.cookie}` })).status, 401)
+  assert.equal((await call(host, 'about', session)).status, 200)
+})
+
+test('the cookie is read by no script and sent with no request of another site', async (t) => {
+  const host = await pageHost(t)
+  const code = codeOf(host.server.newLink())
+  const { headers } = await askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
+  assert.match(
+    headers['set-cookie']![0]!,
+    new RegExp(`^x0x_page_${host.server.port}=[A-Za-z0-9_-]{22}; Path=/; HttpOnly; SameSite=Strict$`),
+  )
+})
+
+test('a link signs in once: replayed, cut, foreign or too old it does not', async (t) => {
+  const clock = new ManualClock()
+  const host = await pageHost(t, { clock })
+  const enter = async (code: unknown) => askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
+  const code = codeOf(host.server.newLink())
+  assert.match(code, /^[A-Za-z0-9_-]{22}$/)
+  assert.equal((await enter(code.slice(0, -1))).status, 401)
+  assert.equal((await enter(code)).status, 200)
+  const again = await enter(code)
+  assert.deepEqual([again.status, errorIn(again)], [401, 'unauthorized'])
+  const old = codeOf(host.server.newLink())
+  await clock.advance(PAGE_LINK_MS)
+  assert.equal((await enter(old)).status, 401)
+  const codes = Array.from({ length: MAX_PAGE_LINKS + 1 }, () => codeOf(host.server.newLink()))
+  assert.equal((await enter(codes[0])).status, 401)
+  assert.equal((await enter(codes.at(-1))).status, 200)
+  for (const bad of [undefined, 7, null, ['x'], {}]) assert.equal((await enter(bad)).status, 400)
+})
+
+test('a foreign Host (DNS rebinding), Origin or site is refused before anything is looked at', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  const { port } = host.server
+  const own = pageHeaders(host, session)
+  const bad: Record<string, string | string[]>[] = [
+    { host: 'evil.example' },
+    { host: `evil.example:${port}` },
+    { host: `localhost:${port}` },
+    { host: '127.0.0.1' },
+    { host: `127.0.0.1:${port + 1}` },
+    { host: `127.0.0.1:${port}.evil.example` },
+    { origin: 'https://evil.example' },
+    { origin: 'null' },
+    { origin: `http://127.0.0.1:${port + 1}` },
+    { origin: `https://127.0.0.1:${port}` },
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+  ]
+  for (const headers of bad) {
+    const answer = await askPage(host, '/api/about', { headers: { ...own, ...headers }, body: '{}' })
+    assert.deepEqual([answer.status, errorIn(answer)], [403, 'forbidden_host'], JSON.stringify(headers))
+    const page = await askPage(host, '/', { headers: { cookie: session.cookie, ...headers } })
+    assert.equal(page.status, 403, JSON.stringify(headers))
+  }
+  const { origin: _origin, ...withoutOrigin } = own
+  assert.equal((await askPage(host, '/api/about', { headers: withoutOrigin, body: '{}' })).status, 403)
+  assert.equal((await askPage(host, `http://127.0.0.1:${port}/sign-in`, {})).status, 403)
+  assert.equal((await askPage(host, '/api/about', { headers: own, body: '{}' })).status, 200)
+})
+
+test('a body that is too large, no JSON, of another type, or has what no call knows is refused', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  const headers = pageHeaders(host, session)
+  const large = await askPage(host, '/api/explain', { headers, body: JSON.stringify({ text: 'x'.repeat(MAX_PAGE_BODY) }) })
+  assert.deepEqual([large.status, errorIn(large)], [413, 'too_large'])
+  for (const body of ['', 'x', '[]', '"{}"', 'null', '{"other":1}'])
+    assert.equal((await askPage(host, '/api/about', { headers, body })).status, 400, body)
+  assert.equal((await askPage(host, '/api/about', { headers: { ...headers, 'content-type': 'text/plain' }, body: '{}' })).status, 400)
+  assert.equal((await call(host, 'nothing', session)).status, 404)
+  assert.equal((await call(host, 'constructor', session)).status, 404)
+  assert.equal((await askPage(host, '/api/about', { headers, method: 'GET' })).status, 405)
+  assert.equal((await askPage(host, '/page.css', { headers, body: '{}' })).status, 405)
+  assert.equal((await askPage(host, '/../page.js', { headers: { cookie: session.cookie } })).status, 404)
+})
+
+/** Reads lines of the stream; `gone`: cuts it, as a page that is closed. */
+const following = async (host: PageHost, session: { cookie: string; proof: string }) => {
+  const gone = new AbortController()
+  const response = await fetch(`${host.origin}/api/follow`, {
+    method: 'POST',
+    headers: { ...pageHeaders(host), cookie: session.cookie, [PAGE_PROOF_HEADER]: session.proof },
+    body: '{}',
+    signal: gone.signal,
+  })
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader()
+  let rest = ''
+  const next = async (): Promise<Record<string, unknown> | null> => {
+    for (;;) {
+      const end = rest.indexOf('\n')
+      if (end !== -1) {
+        const line = rest.slice(0, end)
+        rest = rest.slice(end + 1)
+        return JSON.parse(line) as Record<string, unknown>
+      }
+      const part = await reader!.read().catch(() => ({ done: true, value: undefined }))
+      if (part.done) return null
+      rest += part.value
+    }
+  }
+  return { status: response.status, next, gone }
+}
+
+const until = async (isSo: () => boolean): Promise<void> => {
+  while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 5))
+}
+
+test('the desk is followed while a page is open, and not a moment longer', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  assert.equal(host.desk.listeners.size, 0)
+  const page = await following(host, session)
+  assert.deepEqual(await page.next(), { type: 'desk', open: false, problem: null })
+  assert.deepEqual(await page.next(), { type: 'desk', open: true, problem: null })
+  assert.equal(host.desk.listeners.size, 1)
+  const pending = pendingOf('one', { argv: ['git', 'pu\u202esh'] })
+  host.desk.ask(pending)
+  assert.deepEqual(await page.next(), { type: 'question', question: pending })
+  const second = await following(host, await signInTo(host))
+  assert.deepEqual(await second.next(), { type: 'desk', open: true, problem: null })
+  assert.deepEqual(await second.next(), { type: 'question', question: pending })
+  page.gone.abort()
+  second.gone.abort()
+  await until(() => host.desk.listeners.size === 0)
+})
+
+test('a desk that goes away is told of, its questions are void, and it is followed again when it is back', async (t) => {
+  const clock = new ManualClock()
+  const host = await pageHost(t, { clock })
+  const session = await signInTo(host)
+  host.desk.isThere = false
+  const page = await following(host, session)
+  assert.deepEqual(await page.next(), { type: 'desk', open: false, problem: null })
+  assert.deepEqual(await page.next(), { type: 'desk', open: false, problem: 'no desk answers' })
+  host.desk.isThere = true
+  await clock.advance(1_000)
+  assert.deepEqual(await page.next(), { type: 'desk', open: true, problem: null })
+  host.desk.ask(pendingOf('one'))
+  assert.equal((await page.next())?.['type'], 'question')
+  host.desk.leave('it ended')
+  assert.deepEqual(await page.next(), { type: 'desk', open: false, problem: 'it ended' })
+  const late = await call(host, 'decide', session, {
+    question_id: pendingOf('one').question_id,
+    permit_sha256: 'a'.repeat(64),
+    decision: 'allow_once',
+    expires_in_ms: null,
+    uses: null,
+  })
+  assert.deepEqual([late.status, errorIn(late)], [502, 'daemon_unreachable'])
+})
+
+test('a decision goes to the desk with the digest that was shown, and what the desk refuses is told', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  const page = await following(host, session)
+  await page.next()
+  await page.next()
+  const decision = {
+    question_id: pendingOf('one').question_id,
+    permit_sha256: 'a'.repeat(64),
+    decision: 'allow_once',
+    expires_in_ms: null,
+    uses: null,
+  }
+  assert.equal((await call(host, 'decide', session, decision)).status, 200)
+  assert.deepEqual(host.desk.decided, [decision])
+  for (const bad of [
+    { permit_sha256: 'A'.repeat(64) },
+    { permit_sha256: 'a'.repeat(63) },
+    { decision: 'allow' },
+    { expires_in_ms: 0 },
+    { expires_in_ms: -1 },
+    { uses: 1.5 },
+    { uses: 'all' },
+    { question_id: 7 },
+    { by: 'me' },
+  ])
+    assert.equal((await call(host, 'decide', session, { ...decision, ...bad })).status, 400, JSON.stringify(bad))
+  host.desk.refuses = new AppError('conflict', 'another was first', { data: { won_by: 'human:x0x approvals' } })
+  const lost = await call(host, 'decide', session, decision)
+  assert.deepEqual([lost.status, errorIn(lost)], [409, 'conflict'])
+  assert.match(lost.text, /human:x0x approvals/)
+  assert.equal(host.desk.decided.length, 1)
+  page.gone.abort()
+})
+
+test('a session that nobody touches ends, and with it what it follows; one that is touched ends after half a day', async (t) => {
+  const clock = new ManualClock()
+  const host = await pageHost(t, { clock })
+  const session = await signInTo(host)
+  await clock.advance(PAGE_IDLE_MS - 1)
+  assert.equal((await call(host, 'about', session)).status, 200)
+  await clock.advance(1)
+  assert.equal((await call(host, 'about', session)).status, 401)
+  const other = await signInTo(host)
+  const page = await following(host, other)
+  assert.equal((await page.next())?.['type'], 'desk')
+  for (let at = 0; at < PAGE_SESSION_MS - PAGE_IDLE_MS / 2; at += PAGE_IDLE_MS / 2) {
+    assert.equal((await call(host, 'here', other)).status, 200)
+    await clock.advance(PAGE_IDLE_MS / 2)
+  }
+  await clock.advance(PAGE_IDLE_MS / 2)
+  assert.equal((await call(host, 'here', other)).status, 401)
+  while ((await page.next()) !== null);
+  await until(() => host.desk.listeners.size === 0)
+})
+
+test('who signs out is out, and of too many sessions the oldest is', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  assert.equal((await call(host, 'sign-out', session)).status, 200)
+  assert.equal((await call(host, 'about', session)).status, 401)
+  const sessions = []
+  for (let at = 0; at <= MAX_PAGE_SESSIONS; at++) sessions.push(await signInTo(host))
+  assert.equal((await call(host, 'about', sessions[0])).status, 401)
+  assert.equal((await call(host, 'about', sessions[1])).status, 200)
+})
+
+test('strangers are bounded by rate, and take nothing from who has signed in; a page has two streams at most', async (t) => {
+  const host = await pageHost(t)
+  const session = await signInTo(host)
+  let refused = 0
+  for (let at = 0; at < 100; at++) if ((await askPage(host, '/sign-in')).status === 429) refused++
+  assert.ok(refused > 0)
+  assert.equal((await call(host, 'about', session)).status, 200)
+  const pages = [await following(host, session), await following(host, session), await following(host, session)]
+  assert.deepEqual(
+    pages.map(({ status }) => status),
+    [200, 200, 429],
+  )
+  for (const { gone } of pages) gone.abort()
+})
+
+test('a server that stops ends its pages, also those that are followed', async (t) => {
+  const host = await pageHost(t)
+  const page = await following(host, await signInTo(host))
+  await page.next()
+  const idle = connect(host.server.port, '127.0.0.1')
+  await once(idle, 'connect')
+  await host.server.stop()
+  while ((await page.next()) !== null);
+  idle.destroy()
+  assert.equal(host.desk.listeners.size, 0)
+})

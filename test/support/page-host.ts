@@ -1,0 +1,131 @@
+import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
+import type { TestContext } from 'node:test'
+
+import { systemClock, type Clock } from '../../src/base/clock.ts'
+import { AppError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import type { DeskListener, PageDesk } from '../../src/doors/page/page-desk.ts'
+import type { PageFiles } from '../../src/doors/page/page-files.ts'
+import { PageServer } from '../../src/doors/page/page-server.ts'
+import type { PageSources } from '../../src/doors/page/page-sources.ts'
+import type { PendingQuestion } from '../../src/protocol/desk.ts'
+import { PAGE_PROOF_HEADER, type PageDecision } from '../../src/protocol/page.ts'
+import { questionOf } from './question.ts'
+
+/** A desk that a test speaks for: what the page's server asks of it is written down. */
+export class SpokenDesk implements PageDesk {
+  readonly listeners = new Set<DeskListener>()
+  readonly decided: PageDecision[] = []
+  refuses: AppError | null = null
+  isThere = true
+  #gone = Promise.withResolvers<string>()
+
+  async watch(listener: DeskListener) {
+    if (!this.isThere) throw new AppError('daemon_unreachable', 'no desk answers')
+    this.listeners.add(listener)
+    return {
+      ended: this.#gone.promise,
+      decide: async (decision: PageDecision) => {
+        if (this.refuses !== null) throw this.refuses
+        this.decided.push(decision)
+        return { question_id: decision.question_id, decision: decision.decision, grant_id: null }
+      },
+      close: () => void this.listeners.delete(listener),
+    }
+  }
+
+  ask(pending: PendingQuestion): void {
+    for (const listener of this.listeners) listener.question(pending)
+  }
+
+  leave(why: string): void {
+    this.isThere = false
+    this.listeners.clear()
+    this.#gone.resolve(why)
+    this.#gone = Promise.withResolvers<string>()
+  }
+}
+
+export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] = {}): PendingQuestion => ({
+  question_id: `q_${id.padEnd(22, '0')}`,
+  question: questionOf(changed),
+  asked_at_ms: Date.now(),
+  expires_at_ms: Date.now() + 120_000,
+  engine: 'x0x mcp',
+})
+
+const NOTHING: PageSources = {
+  about: async () => ({ version: '0', data_dir: '/x', agent_id: null, machine_id: null, name: null }),
+  runs: async () => ({ running: [], recent: [], problems: [] }),
+  peers: async () => ({ peers: [] }),
+  journal: async () => ({ journals: ['approvals'], lines: [], more: false, problem: null }),
+  policy: async () => ({ source: null, pairs: [], problem: null }),
+  explain: async () => ({ allowed: false, text: 'denied' }),
+}
+
+const NO_FILES = Object.fromEntries(
+  ['page.html', 'sign-in.html', 'page.js', 'sign-in.js', 'page.css', 'icon.svg'].map((name) => [name, Buffer.from(`the text of ${name}`)]),
+) as unknown as PageFiles
+
+export interface PageHost {
+  readonly server: PageServer
+  readonly desk: SpokenDesk
+  readonly origin: string
+}
+
+export const pageHost = async (
+  t: Pick<TestContext, 'after'>,
+  parts: { clock?: Clock; files?: PageFiles; sources?: Partial<PageSources> } = {},
+): Promise<PageHost> => {
+  const desk = new SpokenDesk()
+  const { clock = systemClock, files = NO_FILES } = parts
+  const server = new PageServer({ desk, sources: { ...NOTHING, ...parts.sources }, files, clock, log: silentLogger }, { port: 0 })
+  await server.start()
+  t.after(() => server.stop())
+  return { server, desk, origin: `http://127.0.0.1:${server.port}` }
+}
+
+export interface PageAnswer {
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly text: string
+}
+
+export interface PageAsk {
+  readonly method?: string
+  readonly headers?: Readonly<Record<string, string | string[]>>
+  readonly body?: string | Buffer
+}
+
+/** One request, header by header, which no browser would let a page choose. */
+export const askPage = async ({ server }: Pick<PageHost, 'server'>, path: string, ask: PageAsk = {}): Promise<PageAnswer> =>
+  new Promise((resolve, reject) => {
+    const { method = ask.body === undefined ? 'GET' : 'POST', headers = {}, body } = ask
+    const request = httpRequest({ host: '127.0.0.1', port: server.port, path, method, headers, agent: false }, (response) => {
+      let text = ''
+      response.setEncoding('utf8')
+      response.on('data', (part: string) => (text += part))
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }))
+      response.on('error', reject)
+    })
+    request.on('error', reject)
+    request.end(body)
+  })
+
+/** What a page sends with every call. */
+export const pageHeaders = ({ origin }: Pick<PageHost, 'origin'>, session?: { cookie: string; proof: string }) => ({
+  origin,
+  'content-type': 'application/json',
+  'sec-fetch-site': 'same-origin',
+  ...(session === undefined ? {} : { cookie: session.cookie, [PAGE_PROOF_HEADER]: session.proof }),
+})
+
+export const codeOf = (link: string): string => link.slice(link.indexOf('#') + 1)
+
+/** Follows a new link, as the sign-in page does. */
+export const signInTo = async (host: PageHost): Promise<{ cookie: string; proof: string }> => {
+  const code = codeOf(host.server.newLink())
+  const { status, headers, text } = await askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
+  if (status !== 200) throw new Error(text)
+  return { cookie: headers['set-cookie']![0]!.split(';')[0]!, proof: (JSON.parse(text) as { proof: string }).proof }
+}
