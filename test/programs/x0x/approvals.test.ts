@@ -10,6 +10,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 import { typedCli } from '../../support/typed-cli.ts'
 
 const [FIRST, SECOND, THIRD] = [`q_abcdef${'A'.repeat(16)}`, `q_abcdeg${'B'.repeat(16)}`, `q_zzzzzz${'C'.repeat(16)}`]
+const BELL = '\u0007'
 const GRANT = `g_${'G'.repeat(22)}`
 
 const pendingOf = (question_id: string, changed: Partial<PendingQuestion> = {}): PendingQuestion => ({
@@ -197,7 +198,7 @@ test('a window at a terminal shows the oldest question, and a key decides about 
   // Typed before anything could be read, and pasted: neither decides.
   cli.type('a')
   cli.type('aa')
-  await cli.until(/\u0007/)
+  await cli.until(new RegExp(BELL))
   await cli.until(/s {2}a once {2}A always {2}d deny {2}s later {2}q end {2}1 more/)
   assert.ok(!desk.asked.some(({ type }) => type === 'decide'))
   cli.type('ad')
