@@ -6,6 +6,8 @@ const PERMIT: OptionSpec = {
   flags: '--permit <sha256>',
   text: 'only if this is its permit, or how its permit begins: what was read is what is decided',
 }
+const LABEL = { flags: '<agent>', text: 'the name that it goes by' }
+const PATTERN = { flags: '<pattern>', text: 'over the resolved path of a program: * and ? within one directory, ** over several' }
 const NO_DESK = 'Exit status: 0; 1 where it was decided otherwise, is gone or has changed; 255 where no desk answers.'
 
 export const APPROVALS: CommandSpec = {
@@ -37,6 +39,16 @@ export const APPROVALS: CommandSpec = {
     },
     { name: 'list', text: 'what is allowed for longer: exact commands, and patterns of agents' },
     { name: 'revoke', text: 'take one of them back', arguments: [{ flags: '<grant>', text: 'its id, or its first 6 or more characters' }] },
+    {
+      name: 'allowlist',
+      text: 'programs that an agent may run without a question, whatever their arguments',
+      group: true,
+      examples: ["x0x approvals allowlist add reviewer '/usr/bin/rg'", "x0x approvals allowlist add reviewer '~/bin/*'"],
+      commands: [
+        { name: 'add', text: 'let an agent run what a pattern fits', arguments: [LABEL, PATTERN] },
+        { name: 'remove', text: 'take a pattern back', arguments: [LABEL, PATTERN] },
+      ],
+    },
     {
       name: 'history',
       text: 'what was asked and how it was decided, the newest last',

@@ -38,6 +38,11 @@ const decide =
     return runDecide(context, { id: line.words[0] ?? '', decision, permit: line.value('permit'), yes: line.has('yes'), lasting })
   }
 
+const allowlist =
+  (change: 'allowlist_add' | 'allowlist_remove'): Command =>
+  async (context, { words: [agent = '', pattern = ''] }) =>
+    (await import('./commands/approvals.ts')).runAllowlist(context, change, agent, pattern)
+
 const execMode =
   (what: 'show' | 'set' | 'off' | 'save' | 'words'): Command =>
   async (context, line) => {
@@ -109,6 +114,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'approvals allow-always': decide('allow_always'),
   'approvals list': async (context) => (await import('./commands/approvals.ts')).runList(context),
   'approvals revoke': async (context, { words: [id = ''] }) => (await import('./commands/approvals.ts')).runRevokeGrant(context, id),
+  'approvals allowlist add': allowlist('allowlist_add'),
+  'approvals allowlist remove': allowlist('allowlist_remove'),
   'approvals history': async (context, line) => (await import('./commands/approvals.ts')).runHistory(context, line.value('lines') ?? ''),
   'approvals watch': async (context, line) => (await import('./commands/approvals-watch.ts')).runWatch(context, { bell: line.has('bell') }),
   'exec-mode': execMode('words'),

@@ -190,6 +190,17 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
   assert.deepEqual(asked.at(-1), { type: 'revoke', grant_id: GRANT, id: 2 })
 })
 
+test('a pattern is given to an agent and taken back', async (t) => {
+  const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, allowlist_remove: {} })
+  const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*'])
+  assert.deepEqual([status, stdout], [0, '/usr/bin/*: may run without a question, by reviewer\n'])
+  assert.equal((await runCli(['--data-dir', dir, 'approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/*'])).status, 0)
+  assert.deepEqual(
+    asked.map(({ type, agent, pattern }) => [type, agent, pattern]),
+    ['allowlist_add', 'allowlist_remove'].map((type) => [type, 'reviewer', '/usr/bin/*']),
+  )
+})
+
 test('a window at a terminal shows the oldest question, and a key decides about it once it could be read', async (t) => {
   const desk = await deskOf(t, [pendingOf(SECOND, { asked_at_ms: 2 }), pendingOf(FIRST, { asked_at_ms: 1 })])
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--bell'])

@@ -193,6 +193,21 @@ export const runRevokeGrant = async (context: CliContext, id: string): Promise<n
     )
   })
 
+/** `x0x approvals allowlist add|remove AGENT PATTERN`. */
+export const runAllowlist = async (
+  context: CliContext,
+  change: 'allowlist_add' | 'allowlist_remove',
+  agent: string,
+  pattern: string,
+): Promise<number> =>
+  atDesk(context, async (desk) => {
+    const answer = await desk.allowlist(change, agent, pattern)
+    const done = change === 'allowlist_add' ? 'may run without a question' : 'is asked about again'
+    return printAnswer(context, { ok: true, agent, pattern, ...answer }, async () =>
+      printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
+    )
+  })
+
 interface HistoryLine {
   readonly ts?: unknown
   readonly event?: unknown
