@@ -1,4 +1,5 @@
 import { any, ENCODING, flag, list, oneOf, optional, orNull, record, text, whole, type Sent } from './rexd-fields.ts'
+import { HOSTS } from './question.ts'
 import type { Method } from './rexd-methods.ts'
 import type { CapabilityName, LimitName } from './rexd-names.ts'
 
@@ -65,6 +66,10 @@ const STARTED = {
   /** In force; less than was asked for where that was above the limit. */
   timeout_ms: whole(),
   max_output_bytes: whole(),
+  /** Where it runs; absent where the server's configuration does not choose among hosts. `agent_id`: of a node. */
+  ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text()), name: orNull(text()) })),
+  /** What was wished for and is wider than what is configured, which counts; absent: nothing. */
+  cut_wishes: optional(list(record({ key: text(), asked: text(), got: text() }))),
 }
 
 /** How many bytes were taken from the beginning of `data`; the rest is to be sent again. */

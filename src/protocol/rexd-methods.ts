@@ -14,6 +14,7 @@ import {
   type Received,
   type Sent,
 } from './rexd-fields.ts'
+import { ASKS, HOSTS, SECURITIES } from './question.ts'
 import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_SIDE, MAX_VARIABLES } from './rexd-limits.ts'
 import type { CapabilityName } from './rexd-names.ts'
 
@@ -47,6 +48,13 @@ const PROGRAM = {
   env: byDefault(NO_VARIABLES, map(NAME, text(), { max: MAX_VARIABLES })),
   timeout_ms: optional(whole()),
   max_output_bytes: optional(POSITIVE),
+  /** Where it runs, where the server's `[tools.exec]` lets callers choose. */
+  host: optional(oneOf(HOSTS)),
+  /** With `host` node: the id, name or address of an agent of the mesh. */
+  node: optional(NAME),
+  /** These narrow what is configured. */
+  security: optional(oneOf(SECURITIES)),
+  ask: optional(oneOf(ASKS)),
 }
 
 /** What a session may ask for below what the server grants. */

@@ -8,6 +8,7 @@ import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor/
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/rexd-limits.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd-methods.ts'
+import { wishOf } from '../../protocol/run-place.ts'
 import { NO_BYTES } from '../../protocol/schema.ts'
 import { parseWith } from '../check-with.ts'
 import { contentBytes } from '../content-bytes.ts'
@@ -78,7 +79,7 @@ export class Methods {
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
     'session.events': async (params, { gone, place }) => ({ result: await this.#sessions.eventsOf(params, place, this.#until(gone)) }),
-    'exec.start': async (params) => this.#start(params),
+    'exec.start': async (params, { gone, place }) => this.#start(params, place, this.#until(gone)),
     'exec.wait': async (params, { gone, place }) => this.#wait(params, place, this.#until(gone)),
     'exec.kill': async ({ session_id, process_id, signal }) => ({
       result: { ok: this.#process(session_id, process_id).run.signal(signal) },
@@ -87,7 +88,7 @@ export class Methods {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#process(session_id, process_id).run.input(bytes, eof) } }
     },
-    'pty.open': async (params) => this.#openTerminal(params),
+    'pty.open': async (params, { gone, place }) => this.#openTerminal(params, place, this.#until(gone)),
     'pty.input': async ({ session_id, pty_id, data, encoding }) => {
       const bytes = contentBytes(data, encoding, 'data', MAX_INLINE_STDIN)
       return { result: { accepted_bytes: this.#session(session_id).terminal(pty_id).run.input(bytes, false) } }
@@ -165,13 +166,17 @@ export class Methods {
     return { result: await place.outside(async () => process.wait({ timeoutMs: timeout_ms ?? null, unreadMs, signal: left })) }
   }
 
-  async #start(params: Params<'exec.start'>): Promise<Answered> {
-    const { process, run } = await this.#begin(params, null)
-    return { result: { process_id: process.id, started_at: run.startedAt, ...run.caps }, afterwards: () => process.release() }
+  async #start(params: Params<'exec.start'>, place: CallContext['place'], gone: AbortSignal): Promise<Answered> {
+    const { process, run } = await this.#begin(params, null, { place, gone })
+    return { result: { process_id: process.id, ...startedOf(run) }, afterwards: () => process.release() }
   }
 
   /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
-  async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>): Promise<Answered> {
+  async #openTerminal(
+    { cols, rows, timeout_ms, ...rest }: Params<'pty.open'>,
+    place: CallContext['place'],
+    gone: AbortSignal,
+  ): Promise<Answered> {
     const { hard_timeout_ms: longest } = this.#session(rest.session_id).init.grant.limits
     const params = {
       ...NO_STDIN,
@@ -179,20 +184,26 @@ export class Methods {
       stdin_open: true,
       timeout_ms: timeout_ms === undefined || timeout_ms === 0 ? longest : timeout_ms,
     }
-    const { process, run } = await this.#begin(params, { cols, rows })
-    const result = { pty_id: process.ptyId, process_id: process.id, started_at: run.startedAt, ...run.caps }
+    const { process, run } = await this.#begin(params, { cols, rows }, { place, gone })
+    const result = { pty_id: process.ptyId, process_id: process.id, ...startedOf(run) }
     return { result, afterwards: () => process.release() }
   }
 
   /** Its events wait until its caller knows its id. */
-  async #begin(params: Params<'exec.start'>, terminal: TerminalSize | null): Promise<{ process: RpcProcess; run: LocalRun }> {
+  async #begin(
+    params: Params<'exec.start'>,
+    terminal: TerminalSize | null,
+    { place, gone }: { readonly place: CallContext['place']; readonly gone: AbortSignal },
+  ): Promise<{ process: RpcProcess; run: LocalRun }> {
     const session = this.#session(params.session_id)
     session.requireRead()
     const { executor, clock, metrics, sessions } = this.#components
     const argv = argvOf(params)
     const init = { sessionId: session.id, argv, failOnLimit: params.fail_on_limit, terminal: terminal !== null, detached: params.detach }
-    const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock }, init)
-    const run = await executor.start(runOf(session.id, argv, params, terminal), process)
+    const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock, gone }, init)
+    const start = async (): Promise<LocalRun> => executor.start(runOf(session.id, argv, params, terminal), process)
+    // A human may take his time, and holds up no other call.
+    const run = await (executor.mayAsk === true ? place.outside(start) : start())
     void process.attach(run)
     sessions.began(session, process)
     const failed = await run.begun
@@ -239,6 +250,13 @@ const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly
   return login ? ['/bin/sh', ...asLogin, '-c', 'exec "$0" "$@"', ...argv] : argv
 }
 
+const startedOf = ({ startedAt, caps, ranOn = null, cuts = [] }: LocalRun) => ({
+  started_at: startedAt,
+  ...caps,
+  ...(ranOn === null ? {} : { ran_on: ranOn }),
+  ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
+})
+
 const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>, terminal: TerminalSize | null): RunStart => {
   const texts = [...argv, ...Object.entries(params.env).flat()]
   if (texts.some((text) => !text.isWellFormed() || text.includes('\0')))
@@ -247,6 +265,7 @@ const runOf = (session: string, argv: readonly string[], params: Params<'exec.st
     throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
   if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))
     throw new AppError('bad_request', `env: expected texts of at most ${MAX_VARIABLE_TEXT} bytes`)
+  const wish = wishOf(params)
   return {
     session,
     argv,
@@ -262,5 +281,6 @@ const runOf = (session: string, argv: readonly string[], params: Params<'exec.st
     fail_on_limit: params.fail_on_limit,
     detach: params.detach,
     terminal,
+    ...(wish && { wish }),
   }
 }

@@ -53,8 +53,12 @@ export class RpcProcess implements LocalRunSink {
   #timedOut = false
   #limitHit = false
 
-  constructor(components: { emit: Emit; clock: Clock }, init: RpcProcessInit) {
+  /** Aborted when nobody waits for the answer that it has begun. */
+  readonly gone: AbortSignal
+
+  constructor(components: { emit: Emit; clock: Clock; gone?: AbortSignal }, init: RpcProcessInit) {
     this.#emit = components.emit
+    this.gone = components.gone ?? new AbortController().signal
     this.#clock = components.clock
     this.#init = init
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))

@@ -32,6 +32,10 @@ export class DoorCalls implements LocalExecutor {
     this.#engine = components.engine
   }
 
+  get mayAsk(): boolean {
+    return this.#engine.components.modes !== undefined
+  }
+
   async open(opening: SessionOpening): Promise<{ session: string; grant: SessionGrant }> {
     return this.#call(async () => {
       const { key, rights } = await this.#engine.open(opening)

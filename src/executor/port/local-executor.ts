@@ -168,6 +168,8 @@ export interface ReachedTarget {
 
 /** Everything throws the `AppError` that refuses it, `unknown_session` among them. */
 export interface LocalExecutor {
+  /** A human may be asked before a run begins; absent: none is. */
+  readonly mayAsk?: boolean
   open(opening: SessionOpening): Promise<{ readonly session: string; readonly grant: SessionGrant }>
   /** Ends its programs; answers how many there were. */
   close(session: string): Promise<number>
