@@ -289,14 +289,21 @@ const NONE = { host: null, security: null, ask: null, node: null, elevated: null
 
 test('modes are set by words, changed one by one, saved and taken back', async (t) => {
   const set = { ...NONE, host: 'gateway', ask: 'always' }
-  const { dir, asked } = await deskOf(t, [], { modes_get: { session: set, saved: null }, modes_set: {}, modes_save: {} })
+  const { dir, asked } = await deskOf(t, [], {
+    modes_get: { session: set, saved: null, security: 'deny', ask: 'on-miss', ask_fallback: 'deny' },
+    modes_set: {},
+    modes_save: {},
+  })
   const mode = async (...argv: string[]): Promise<string> => {
     const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec-mode', ...argv])
     assert.equal(status, 0, stderr)
     return stdout
   }
   const changed = (type: string): unknown => asked.findLast((body) => body['type'] === type)
-  assert.equal(await mode('show', '--agent', 'reviewer'), 'reviewer: host=gateway ask=always\n')
+  assert.equal(
+    await mode('show', '--agent', 'reviewer'),
+    'reviewer: host=gateway ask=always\nthe store says: security=deny ask=on-miss, where nobody answers: deny\n',
+  )
   await mode('set', 'security=full', 'ask=default', '--agent', 'reviewer')
   assert.deepEqual(changed('modes_set'), {
     type: 'modes_set',

@@ -203,31 +203,28 @@ export const runAllowlist = async (
   atDesk(context, async (desk) => {
     const answer = await desk.allowlist(change, agent, pattern)
     const done = change === 'allowlist_add' ? 'may run without a question' : 'is asked about again'
+    if (answer['changed'] === false)
+      throw new AppError('conflict', change === 'allowlist_add' ? `${agent} has that pattern already` : `${agent} has no such pattern`, {
+        data: { next: 'what is allowed: x0x approvals list' },
+      })
     return printAnswer(context, { ok: true, agent, pattern, ...answer }, async () =>
       printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
     )
   })
 
-interface HistoryLine {
-  readonly ts?: unknown
-  readonly event?: unknown
-  readonly question_id?: unknown
-  readonly decision?: unknown
-  readonly by?: unknown
-  readonly argv?: unknown
-  readonly [key: string]: unknown
-}
+type HistoryLine = Readonly<Record<string, unknown>>
 
 const cell = (value: unknown): string =>
   value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value)
 
-const historyRow = (line: HistoryLine): string[] => [
-  cell(line.ts),
-  cell(line.event),
-  cell(line.question_id),
-  cell(line.decision ?? line['change']),
-  cell(line.by),
-  Array.isArray(line.argv) ? shellWords(line.argv.map(String)) : cell(line['reason']),
+/** A question, what became of one, or a change of the store. */
+const historyRow = ({ ts, event, question_id, outcome, change, by, asker, argv, reason, detail }: HistoryLine): string[] => [
+  cell(ts),
+  cell(event),
+  cell(question_id),
+  cell(outcome ?? change),
+  cell(by ?? asker),
+  Array.isArray(argv) ? shellWords(argv.map(String)) : cell(reason ?? detail),
 ]
 
 /** `x0x approvals history`. */
@@ -239,7 +236,7 @@ export const runHistory = async (context: CliContext, count: string): Promise<nu
     return printAnswer(context, { ok: true, ...history }, async () => {
       const lines = Array.isArray(history['lines']) ? (history['lines'] as readonly HistoryLine[]) : []
       if (lines.length === 0) await printLine(context, 'nothing was asked yet')
-      else await printTable(context, ['WHEN', 'WHAT', 'QUESTION', 'DECIDED', 'BY', 'COMMAND'], lines.map(historyRow))
+      else await printTable(context, ['WHEN', 'WHAT', 'QUESTION', 'OUTCOME', 'BY', 'COMMAND'], lines.map(historyRow))
     })
   })
 }

@@ -41,19 +41,24 @@ const whoseOf = ({ agent, session }: ModeOptions): Whose => {
 interface Modes {
   readonly session: ModeOverride | null
   readonly saved: ModeOverride | null
+  /** What the store says where neither is. */
+  readonly stored: string
 }
 
 const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
 const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
-  return { session: overrideIn(answer['session']), saved: overrideIn(answer['saved']) }
+  const { security, ask, ask_fallback } = answer
+  const stored = `security=${String(security)} ask=${String(ask)}, where nobody answers: ${String(ask_fallback)}`
+  return { session: overrideIn(answer['session']), saved: overrideIn(answer['saved']), stored }
 }
 
 const shownModes = async (context: CliContext, whose: Whose, modes: Modes): Promise<number> =>
   printAnswer(context, { ok: true, ...whose, override: modes.session, saved: modes.saved }, async () => {
     await printLine(context, shownLine(`${whose.session}: ${overrideText(modes.session)}`))
     if (modes.saved !== null) await printLine(context, shownLine(`saved for ${whose.agent}: ${overrideText(modes.saved)}`))
+    await printLine(context, shownLine(`the store says: ${modes.stored}`))
   })
 
 const change = async (context: CliContext, whose: Whose, what: ModeChange | null): Promise<number> =>

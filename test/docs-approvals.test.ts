@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+const DOCS = join(import.meta.dirname, '../docs')
+
+interface Row {
+  readonly id: string
+  readonly what: string
+  readonly how: string
+  readonly shown: string
+}
+
+/** Rows of the two tables: number, what, how, and what shows it. Whether a test that is cited is there, test/docs-cited.test.ts says. */
+const rowsOf = (markdown: string): Row[] =>
+  [...markdown.matchAll(/^\| ([OB]\d+) \| (.+?) \| (.+?) \| (.+) \|$/gm)].map(([, id = '', what = '', how = '', shown = '']) => ({
+    id,
+    what,
+    how,
+    shown,
+  }))
+
+/** A test by its title, or the decision why it does not apply. */
+const unproven = (rows: readonly Row[], isThere: (file: string) => boolean): string[] =>
+  rows
+    .filter(({ shown }) => {
+      const [, adr] = /^does not apply: \[ADR \d+\]\((adr\/[^)]+\.md)\)/.exec(shown) ?? []
+      return adr === undefined ? !/^`(test|e2e)\/[^`]+\.test\.ts`: \S/.test(shown) : !isThere(adr)
+    })
+    .map(({ id }) => id)
+
+test('every claim of the specification and every known way around has its one line, with what shows it', () => {
+  const rows = rowsOf(readFileSync(join(DOCS, 'approvals.md'), 'utf8'))
+  const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
+  assert.deepEqual(
+    rows.map(({ id }) => id),
+    [...numbered('O', 20), ...numbered('B', 28)],
+  )
+  assert.deepEqual(
+    unproven(rows, (file) => existsSync(join(DOCS, file))),
+    [],
+  )
+})
+
+test('a line without a test, and one that a decision explains which is not there, would be found', () => {
+  const page = [
+    '| O1 | a | b | `test/x.test.ts`: it holds |',
+    '| O2 | a | b | see above |',
+    '| B1 | a | b | does not apply: [ADR 1](adr/there.md) |',
+    '| B2 | a | b | does not apply: [ADR 2](adr/gone.md) |',
+  ].join('\n')
+  assert.deepEqual(
+    unproven(rowsOf(page), (file) => file === 'adr/there.md'),
+    ['O2', 'B2'],
+  )
+})
