@@ -14,15 +14,22 @@ const tried = async (code: string): Promise<void> => {
   }
 }
 
+/** The code of the address; whoever sees the address from then on sees none. */
+const codeOfAddress = (): string => {
+  const code = location.hash.slice(1)
+  history.replaceState(null, '', '/sign-in')
+  return code
+}
+
 /** Follows the code of the link, or takes one that is typed. */
 export const main = async (): Promise<void> => {
-  const code = location.hash.slice(1)
-  // Whoever sees the address from now on sees no code.
-  history.replaceState(null, '', '/sign-in')
   find<HTMLFormElement>('form').addEventListener('submit', (event) => {
     event.preventDefault()
     const typed = find<HTMLInputElement>('#code').value.trim()
     void tried(typed.slice(typed.indexOf('#') + 1))
   })
+  // A link that is pasted where this page is open loads nothing anew.
+  addEventListener('hashchange', () => void tried(codeOfAddress()))
+  const code = codeOfAddress()
   if (code !== '') await tried(code)
 }

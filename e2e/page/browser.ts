@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import type { TestContext } from 'node:test'
+
+import { chromium, type BrowserContextOptions, type Page } from 'playwright-core'
+
+const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
+
+const browserPath = BROWSERS.find((path) => existsSync(path))
+
+/** In a test's title where there is no browser. */
+export const WITHOUT_BROWSER = browserPath === undefined ? ' (skipped: no chromium is installed)' : ''
+export const skipsBrowser = browserPath === undefined
+
+export interface BrowserPage {
+  readonly page: Page
+  /** What the page complained of: errors of scripts, and what its policy refused. */
+  readonly complaints: string[]
+}
+
+/** A page of a browser of its own, which ends with the test. */
+export const openPage = async (t: Pick<TestContext, 'after'>, options: BrowserContextOptions = {}): Promise<BrowserPage> => {
+  const browser = await chromium.launch({ executablePath: browserPath!, args: ['--disable-dev-shm-usage', '--disable-gpu'] })
+  t.after(() => browser.close())
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options })
+  context.setDefaultTimeout(30_000)
+  const page = await context.newPage()
+  const complaints: string[] = []
+  page.on('pageerror', (error) => complaints.push(String(error)))
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text())
+  })
+  return { page, complaints }
+}
+
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
+
+interface AxeResult {
+  readonly violations: readonly {
+    readonly id: string
+    readonly impact: string | null
+    readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[]
+  }[]
+}
+
+/** What axe-core finds that is serious or worse, each with the first place where it is. */
+export const seriousFaults = async (page: Page): Promise<string[]> => {
+  await page.evaluate(readFileSync(AXE, 'utf8'))
+  const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as AxeResult
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ''} ${nodes[0]?.failureSummary ?? ''}`)
+}
+
+/** Where X0X_SCREENSHOTS says so, what the page looks like is kept, at two widths in light and dark. */
+export const screenshots = async (page: Page, name: string): Promise<void> => {
+  const directory = process.env['X0X_SCREENSHOTS']
+  if (directory === undefined) return
+  for (const width of [1280, 390]) {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      await page.setViewportSize({ width, height: width === 390 ? 844 : 800 })
+      await page.screenshot({ path: `${directory}/page-${name}-${width}-${colorScheme}.png` })
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.setViewportSize({ width: 1280, height: 900 })
+}
+
+/** A title of a view stands in the page. */
+export const choose = async (page: Page, view: string): Promise<void> => {
+  await page.getByRole('navigation').getByRole('button', { name: view }).click()
+  assert.equal(await page.getByRole('navigation').locator('[aria-current=page]').textContent(), view)
+}

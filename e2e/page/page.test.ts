@@ -1,0 +1,200 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+
+import { AppError } from '../../src/base/errors.ts'
+import type { PageFiles } from '../../src/doors/page/page-files.ts'
+import { buildPage } from '../../deploy/build-page.mjs'
+import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
+import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
+
+const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
+
+const it = (title: string, body: (t: TestContext) => Promise<void>) => test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
+
+/** A page that has followed its link. */
+const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
+  const host = await pageHost(t, { files: await files() })
+  const browser = await openPage(t)
+  await browser.page.goto(host.server.newLink())
+  await browser.page.getByText('The desk asks you').waitFor()
+  return { ...host, ...browser }
+}
+
+it('the link signs in once and leaves no code in the address or the history', async (t) => {
+  const host = await pageHost(t, { files: await files() })
+  const { page, complaints } = await openPage(t)
+  await page.goto(host.origin)
+  assert.equal(new URL(page.url()).pathname, '/sign-in')
+  const link = host.server.newLink()
+  await page.getByLabel('Or paste the link').fill(link)
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByText('The desk asks you').waitFor()
+  assert.equal(page.url(), `${host.origin}/`)
+  assert.equal(await page.evaluate('document.cookie'), '')
+  const { page: second } = await openPage(t)
+  await second.goto(link)
+  await second.getByText('this link was used').waitFor()
+  assert.equal(second.url(), `${host.origin}/sign-in`)
+  assert.deepEqual(complaints, [])
+})
+
+it('a question is shown whole and within a second, and allowed once by what was shown', async (t) => {
+  const { page, desk, complaints } = await signedIn(t)
+  const pending = pendingOf('one', { argv: ['git', 'push', '--force', '', 'a b'], env_names: ['GIT_DIR'] })
+  const asked = performance.now()
+  desk.ask(pending)
+  await page.getByRole('article').waitFor()
+  assert.ok(performance.now() - asked < 1_000)
+  const words = await page.getByRole('list', { name: 'The command, word by word' }).getByRole('listitem').allTextContents()
+  assert.deepEqual(words, ['"git"', '"push"', '"--force"', '""', '"a b"'])
+  const text = (await page.getByRole('article').textContent()) ?? ''
+  for (const part of ['"/usr/bin/git"', '"/srv/app"', '"GIT_DIR"', pending.question.permit_sha256, 'reviewer'])
+    assert.ok(text.includes(part), part)
+  assert.match((await page.getByRole('timer').textContent()) ?? '', /^[12]:[0-5]\d$/)
+  assert.equal(await page.title(), '(1) x0x')
+  await page.waitForTimeout(700)
+  await page.getByRole('button', { name: 'Allow once' }).click()
+  while (desk.decided.length === 0) await page.waitForTimeout(10)
+  assert.deepEqual(desk.decided, [
+    {
+      question_id: pending.question_id,
+      permit_sha256: pending.question.permit_sha256,
+      decision: 'allow_once',
+      expires_in_ms: null,
+      uses: null,
+    },
+  ])
+  for (const listener of desk.listeners) listener.settled({ question_id: pending.question_id, decision: 'allow_once', by: 'human:x0x ui' })
+  await page.getByText('allow once by human:x0x ui').waitFor()
+  assert.equal(await page.title(), 'x0x')
+  assert.deepEqual(complaints, [])
+})
+
+it('terminal escapes, turned and invisible characters and letters of other scripts stand there as what they are', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const bad = 'a\u202egnp.exe\u2069\u200b\x1b[2J\r\n\t\u00a0b'
+  desk.ask(
+    pendingOf('one', { argv: ['echo', bad, 'р\u0430ypal', '<img src=x onerror=alert(1)>'], cwd: '/srv/\u202eppa', why: 'x\u202ey\u0007' }),
+  )
+  await page.getByRole('article').waitFor()
+  const text = (await page.getByRole('article').textContent()) ?? ''
+  assert.doesNotMatch(text, /[\u202e\u2069\u200b\x1b\u00a0\u0007]/)
+  assert.ok(text.includes('"a\\u202egnp.exe\\u2069\\u200b\\x1b[2J\\r\\n\\t\\xa0b"'), text)
+  assert.ok(text.includes('Not of ASCII: U+0440 U+0430'))
+  assert.ok(text.includes('"/srv/\\u202eppa"'))
+  assert.equal(await page.locator('article img').count(), 0)
+  assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
+})
+
+it('always has an end and a count; what is asked each time offers no always; what is too long is only denied', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const pending = pendingOf('one')
+  desk.ask(pending)
+  await page.getByRole('button', { name: 'Always …' }).click()
+  await page.getByLabel('It ends').selectOption('in a day')
+  await page.getByLabel('Uses at most').fill('3')
+  await page.waitForTimeout(700)
+  await page.getByRole('button', { name: 'Always allow' }).click()
+  while (desk.decided.length === 0) await page.waitForTimeout(10)
+  assert.deepEqual(
+    { ...desk.decided[0] },
+    {
+      question_id: pending.question_id,
+      permit_sha256: pending.question.permit_sha256,
+      decision: 'allow_always',
+      expires_in_ms: 86_400_000,
+      uses: 3,
+    },
+  )
+  const each = pendingOf('two', { always_ask: 'it leaves this host', asker: { kind: 'local', label: 'two' } })
+  desk.ask(each)
+  const card = page.locator(`[data-question="${each.question_id}"]`)
+  await card.getByText('it leaves this host').waitFor()
+  assert.equal(await card.getByRole('button', { name: 'Always' }).count(), 0)
+  assert.equal(await card.getByRole('button', { name: 'Allow once' }).count(), 1)
+  const long = pendingOf('three', { argv: ['echo', 'x'.repeat(40_000)], asker: { kind: 'local', label: 'three' } })
+  desk.ask(long)
+  const longCard = page.locator(`[data-question="${long.question_id}"]`)
+  await longCard.getByText('too long to be shown').waitFor()
+  assert.deepEqual(await longCard.getByRole('button').allTextContents(), ['Deny'])
+})
+
+it('a press that meets a list which has just changed allows nothing, and what another decided first is told', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const pending = pendingOf('one')
+  desk.ask(pending)
+  await page.evaluate(
+    'new Promise((done) => { const look = () => { const button = document.querySelector("article .primary"); if (button === null) return setTimeout(look, 1); button.click(); done() }; look() })',
+  )
+  await page.getByText('The list has just changed').waitFor()
+  assert.deepEqual(desk.decided, [])
+  desk.refuses = new AppError('conflict', 'human:x0x approvals has denied it before', { data: { won_by: 'human:x0x approvals' } })
+  await page.waitForTimeout(700)
+  await page.getByRole('button', { name: 'Allow once' }).click()
+  await page.getByText('human:x0x approvals has denied it before').waitFor()
+})
+
+it('a flood of one asker is three questions, a line and a count, and hides nobody', async (t) => {
+  const { page, desk } = await signedIn(t)
+  for (let at = 0; at < 12; at++) desk.ask(pendingOf(`f-${at}-`, { asker: { kind: 'local', label: 'flood' } }))
+  desk.ask(pendingOf('late', { asker: { kind: 'local', label: 'quiet' } }))
+  for (const listener of desk.listeners) listener.flood({ asker: 'flood', count: 40, last_at_ms: Date.now() })
+  await page.getByText('9 more of "flood"').waitFor()
+  await page.getByText('40 more of flood').waitFor()
+  assert.equal(await page.locator('article:visible').count(), 4)
+  await page.getByText('13 wait for you').waitFor()
+})
+
+it('keys move and deny, and no single key allows', async (t) => {
+  const { page, desk } = await signedIn(t)
+  const [one, two] = [pendingOf('one'), pendingOf('two')]
+  desk.ask(one)
+  desk.ask({ ...two, asked_at_ms: two.asked_at_ms + 1 })
+  await page.locator(`[data-question="${two.question_id}"]`).waitFor()
+  await page.waitForTimeout(700)
+  await page.keyboard.press('j')
+  await page.keyboard.press('j')
+  for (const key of 'abcefghilmnopqrstuvwxyz0A'.split('')) await page.keyboard.press(key)
+  for (const key of ['Enter', 'Space']) await page.keyboard.press(key)
+  assert.deepEqual(desk.decided, [])
+  await page.keyboard.press('d')
+  while (desk.decided.length === 0) await page.waitForTimeout(10)
+  const [denied] = desk.decided.map(({ question_id, decision }) => [question_id, decision])
+  assert.deepEqual(denied, [two.question_id, 'deny'])
+  await page.keyboard.press('4')
+  await page.getByRole('heading', { name: 'Journal' }).waitFor()
+  await page.keyboard.press('?')
+  await page.getByText('no single key allows anything').waitFor()
+  await page.keyboard.press('/')
+  await page.waitForFunction('document.activeElement.matches("[data-search]")')
+})
+
+it('a page that is closed is no window any more, and one that is signed out says so', async (t) => {
+  const { page, desk, server } = await signedIn(t)
+  assert.equal(desk.listeners.size, 1)
+  await page.getByRole('button', { name: 'Sign out' }).click()
+  await page.getByRole('heading', { name: 'x0x' }).waitFor()
+  while (desk.listeners.size > 0) await page.waitForTimeout(10)
+  await page.goto(server.newLink())
+  await page.getByText('The desk asks you').waitFor()
+  assert.equal(desk.listeners.size, 1)
+  const began = performance.now()
+  await page.close()
+  while (desk.listeners.size > 0) await new Promise((resolve) => setTimeout(resolve, 10))
+  assert.ok(performance.now() - began < 2_000)
+})
+
+it('no view has a fault that axe-core calls serious, in light or dark', async (t) => {
+  const { page, desk, complaints } = await signedIn(t)
+  desk.ask(pendingOf('one', { always_ask: 'it leaves this host', argv: ['git', 'p\u0430sh'], opaque: 'a hook may run anything' }))
+  await page.getByRole('article').waitFor()
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    for (const view of ['Approvals', 'Runs', 'Peers', 'Journal', 'Policy']) {
+      await page.getByRole('navigation').getByRole('button', { name: view }).click()
+      await page.locator('main h2').first().waitFor()
+      assert.deepEqual(await seriousFaults(page), [], `${view} ${colorScheme}`)
+    }
+  }
+  assert.deepEqual(complaints, [])
+})
