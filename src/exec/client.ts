@@ -8,9 +8,10 @@ import { checkArgvSize } from '../protocol/exec.ts'
 import { isRequestId, type RequestId } from '../protocol/ids.ts'
 import type { LifecycleLog } from '../protocol/lifecycle-log.ts'
 import { SHUTDOWN_MS } from '../protocol/limits.ts'
+import { RunStory } from '../protocol/run-story.ts'
 import type { RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
-import { FollowedRun } from './lifecycle.ts'
+import { storyBefore, storyEnded, storyFailed } from './lifecycle.ts'
 import { RequestedRun } from './requested-run.ts'
 import type { RunOutcome, RunSession, RunSink, RunSpec } from './run-spec.ts'
 import { Sessions, type Session } from './sessions.ts'
@@ -50,14 +51,17 @@ export class ExecClient implements Startable {
     checkSpec(spec)
     const session = this.#sessions.open(spec.request_id ?? newRequestId(), spec)
     const { executor, lifecycle } = this.#parts
-    const { requestId } = session
-    const followed = new FollowedRun({ tell: (facts) => lifecycle.add(facts) }, { requestId, spec, owner: executor.identity.agentId })
+    const { requestId: run_id } = session
+    const story = new RunStory(
+      { tell: (facts) => lifecycle.add(facts) },
+      { owner: executor.identity.agentId, session: spec.session ?? null, door: 'rest', run_id, node: spec.agent_id },
+    )
     try {
-      const outcome = await this.#run(spec, followed.before(sink), session, signal)
-      followed.ended(outcome)
+      const outcome = await this.#run(spec, storyBefore(story, sink), session, signal)
+      storyEnded(story, outcome)
       return outcome
     } catch (error) {
-      followed.failed(error, session.info.machine_id !== null)
+      storyFailed(story, error, session.info.machine_id !== null)
       throw error
     } finally {
       session.close()

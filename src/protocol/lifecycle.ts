@@ -18,11 +18,21 @@ export type LifecycleDoor = (typeof LIFECYCLE_DOORS)[number]
 export const HERE = 'gateway'
 
 /** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
-const name = (max: number): FieldCheck<string> => ({
-  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= max && !/[\p{C}\p{Z}(),=]/u.test(value),
+const NOT_OF_A_NAME = /[\p{C}\p{Z}(),=]/gu
+const MAX_LIFECYCLE_NAME = 128
+const name: FieldCheck<string> = {
+  is: (value) => typeof value === 'string' && value.length > 0 && value.length <= MAX_LIFECYCLE_NAME && value.search(NOT_OF_A_NAME) === -1,
   what: 'a name',
-})
-const label = textUpTo(256)
+}
+
+/** What a name is called in an event: as it is, but for what would end its sentence. */
+export const lifecycleName = (text: string): string => text.slice(0, MAX_LIFECYCLE_NAME).replaceAll(NOT_OF_A_NAME, '_') || '_'
+
+const MAX_LABEL = 256
+const label = textUpTo(MAX_LABEL)
+
+/** A label of any length, as far as an event has it. */
+export const lifecycleLabel = (text: string): string => text.slice(0, MAX_LABEL).replaceAll('\0', ' ')
 const status: FieldCheck<number> = { is: (value) => Number.isSafeInteger(value), what: 'a number' }
 /** A program may write NUL. */
 const tail: FieldCheck<string> = { is: (value) => typeof value === 'string' && value.length <= MAX_EVENT_TAIL, what: 'a short text' }
@@ -37,9 +47,9 @@ const FIELDS = {
   owner: label,
   session: orNull(label),
   door: oneOf(LIFECYCLE_DOORS),
-  run_id: name(64),
+  run_id: name,
   /** Where: the id or name of an agent as it was asked for, `gateway` (this host) or `sandbox`. */
-  node: name(128),
+  node: name,
   code: orNull(status),
   signal: orNull(status),
   duration_ms: orNull(count),
@@ -50,7 +60,7 @@ const FIELDS = {
   tail_truncated: flag,
   /** How it ended is not known, or bytes of its output are missing: never a success. */
   incomplete: flag,
-  denial_reason: orNull(name(64)),
+  denial_reason: orNull(name),
 }
 
 export type LifecycleEvent = Checked<typeof FIELDS>

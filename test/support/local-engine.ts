@@ -15,6 +15,7 @@ import { LocalJournal } from '../../src/executor/local/local-journal.ts'
 import type { TargetRunner } from '../../src/executor/local/target-program.ts'
 import type { LocalOutcome, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor/port/local-executor.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
+import type { LifecycleEvent, LifecycleFacts } from '../../src/protocol/lifecycle.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd-names.ts'
 import type { Cells } from '../../src/process/cells.ts'
 import { Guardian } from '../../src/process/guardian.ts'
@@ -32,6 +33,8 @@ export interface LocalHostOptions extends RulesText {
   readonly journalPath?: string | null
   /** Default: there is no mesh. */
   readonly targets?: TargetRunner
+  /** Hears what becomes of every run. */
+  readonly watched?: (event: LifecycleEvent) => void
   /** The last word on the policy. */
   readonly amend?: (policy: LocalPolicy) => LocalPolicy
 }
@@ -43,9 +46,18 @@ export interface Opening {
   readonly limits?: Partial<Record<keyof LocalLimits, number>>
   readonly client_name?: string
   readonly target?: string | null
+  readonly told?: (facts: LifecycleFacts) => void
 }
 
-export const openingOf = ({ roots = null, capabilities = null, limits = {}, client_name = 'a test', target = null }: Opening = {}) => ({
+export const openingOf = ({
+  roots = null,
+  capabilities = null,
+  limits = {},
+  client_name = 'a test',
+  target = null,
+  told,
+}: Opening = {}) => ({
+  ...(told !== undefined && { told }),
   door: 'stdio' as const,
   client_name,
   target,
@@ -167,7 +179,7 @@ export class LocalHost {
     return host
   }
 
-  async #compose({ cells: given, targets }: LocalHostOptions): Promise<void> {
+  async #compose({ cells: given, targets, watched }: LocalHostOptions): Promise<void> {
     const { clock, policy, journalPath } = this
     const guardian = new Guardian({ log: silent })
     const cells = given ?? (await groupCells())
@@ -181,6 +193,7 @@ export class LocalHost {
       log: silent,
       policy,
       targets: targets ?? null,
+      ...(watched !== undefined && { watched }),
     })
     await journal?.start()
     guardian.start()

@@ -16,6 +16,7 @@ import { Slots } from '../../policy/slots.ts'
 import type { Cells } from '../../process/cells.ts'
 import type { Guardian } from '../../process/guardian.ts'
 import { terminalProblem } from '../../process/native-pty.ts'
+import { lifecycleEvent, type LifecycleEvent } from '../../protocol/lifecycle.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd-names.ts'
 import type { SessionOpening } from '../port/local-executor.ts'
 import type { EngineModes } from './exec-place.ts'
@@ -35,6 +36,8 @@ export interface LocalEngineComponents {
   readonly targets: TargetRunner | null
   /** Where commands run and whom to ask; absent: on this host or on the session's target, as `policy` alone says. */
   readonly modes?: EngineModes
+  /** Hears what becomes of every run, for those who watch over this host; absent: nobody does. It must not throw. */
+  readonly watched?: (event: LifecycleEvent) => void
 }
 
 /** The error that a refusal is told as. */
@@ -60,6 +63,8 @@ export class LocalEngine implements Startable {
   readonly #timeSharing: TimeSharing
   #outlived: LocalSession[] = []
   #stopping = false
+  /** Of the last event that was told to those who watch. */
+  #told = 0
 
   constructor(components: LocalEngineComponents) {
     this.components = components
@@ -77,7 +82,10 @@ export class LocalEngine implements Startable {
     const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
     try {
       const rights = await this.#rights(opening, key)
-      const session = this.#place(new LocalSession({ clock, timeSharing }, { key, rights }), policy.limits.max_concurrent_sessions)
+      const session = this.#place(
+        new LocalSession({ clock, timeSharing }, { key, rights, tell: this.#teller(opening) }),
+        policy.limits.max_concurrent_sessions,
+      )
       await journal.record({
         event: 'session',
         ...key,
@@ -138,6 +146,15 @@ export class LocalEngine implements Startable {
     this.#stopping = true
     const sessions = [...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping'))
     await Promise.all([this.detached.runs.end('daemon_stopping'), ...sessions])
+  }
+
+  #teller({ told }: SessionOpening): LocalSession['tell'] {
+    const { clock, watched } = this.components
+    if (told === undefined && watched === undefined) return null
+    return (facts) => {
+      told?.(facts)
+      watched?.(lifecycleEvent(facts, { n: ++this.#told, ts: new Date(clock.now()).toISOString() }))
+    }
   }
 
   async #rights({ roots, available, capabilities, limits, target }: SessionOpening, key: LocalKey): Promise<SessionRights> {

@@ -4,6 +4,7 @@ import type { RunningProcess } from '../../process/running-process.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import { MAX_TEXT } from '../../protocol/limits.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
+import type { RunStory } from '../../protocol/run-story.ts'
 import type { LocalOutcome } from '../port/local-executor.ts'
 import { endOf, neverRan, type ExitFacts } from '../runs/run-facts.ts'
 import type { RunReport } from '../runs/execution.ts'
@@ -21,6 +22,8 @@ export interface LocalReportInit {
   readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
   /** Null: it runs here. */
   readonly target: TargetProgram | null
+  /** Null: nobody hears it. */
+  readonly story: RunStory | null
   /** It runs: what was held for its start is not needed any more. */
   onStarted(): void
   /** Output was dropped. */
@@ -51,6 +54,7 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
 
   started(program: LocalProgram): void {
     this.#init.onStarted()
+    this.#init.story?.started()
     if ('pid' in program) this.#noteStart(program)
   }
 
@@ -62,18 +66,27 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
   async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<LocalOutcome> {
     if (ran !== null) this.#noteStart(ran)
     await this.#noteRefusal(reason, detail ?? reason)
+    this.#init.story?.denied(reason)
     return outcomeOf(neverRan(reason), { detail })
   }
 
   /** By the target, or nobody could be asked. */
   async refused(error: unknown): Promise<void> {
     await this.#noteRefusal(error instanceof AppError ? error.code : 'internal', errorText(error))
+    this.#init.story?.denied(reasonOf(error))
+  }
+
+  /** It failed inside. */
+  lost(): void {
+    this.#init.story?.lost()
   }
 
   async ended(facts: ExitFacts): Promise<LocalOutcome> {
-    const { key, target } = this.#init
+    const { key, target, story } = this.#init
     await this.#journal.note({ event: 'exit', ...key, ...endOf(facts), ...(target !== null && UNHASHED) })
-    return outcomeOf(facts, { lost: target?.lost ?? null })
+    const lost = target?.lost ?? null
+    story?.finished({ ...facts, incomplete: lost !== null })
+    return outcomeOf(facts, { lost })
   }
 
   settled(): void {}
@@ -87,6 +100,13 @@ export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
     const method = request.tool?.operation ?? 'exec.start'
     await this.#journal.refused({ event: 'refused', ...key, method, argv: request.argv, code, detail })
   }
+}
+
+/** Why it did not run, as one word. */
+export const reasonOf = (error: unknown): string => {
+  if (!(error instanceof AppError)) return 'internal'
+  const { reason } = error.data
+  return typeof reason === 'string' ? reason : error.code
 }
 
 const cut = (text: string | null): string | null => text?.slice(0, MAX_TEXT / 4) ?? null

@@ -5,6 +5,7 @@ import type { TimeShare, TimeSharing } from '../../base/time-sharing.ts'
 import { Turnstile } from '../../base/turnstile.ts'
 import type { SessionRights } from '../../policy/local/intent.ts'
 import { Slots } from '../../policy/slots.ts'
+import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/rexd-limits.ts'
 import type { EndCause } from '../runs/execution.ts'
 import { RunSet } from './run-set.ts'
@@ -15,6 +16,8 @@ export class LocalSession {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunSet
+  /** Hears what becomes of its runs; null: nobody does. */
+  readonly tell: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeShare
   readonly #ending = new AbortController()
@@ -22,9 +25,13 @@ export class LocalSession {
   readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
-  constructor(components: { clock: Clock; timeSharing: TimeSharing }, init: { key: LocalKey; rights: SessionRights }) {
+  constructor(
+    components: { clock: Clock; timeSharing: TimeSharing },
+    init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] },
+  ) {
     this.key = init.key
     this.rights = init.rights
+    this.tell = init.tell
     this.runs = new RunSet(components)
     this.#clock = components.clock
     this.#share = components.timeSharing.share(this.#ending.signal)

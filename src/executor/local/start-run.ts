@@ -11,13 +11,15 @@ import type { Permit, SandboxGrant } from '../../policy/permit.ts'
 import { sandboxGrant } from '../../policy/sandbox/sandbox-grant.ts'
 import type { Slot } from '../../policy/slots.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import { HERE } from '../../protocol/lifecycle.ts'
+import { RunStory } from '../../protocol/run-story.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
 import { askDesk, inForce, mismatch } from './ask-desk.ts'
 import type { EngineModes, ExecPlace } from './exec-place.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
-import { LocalReport, type LocalReportInit } from './local-report.ts'
+import { LocalReport, reasonOf, type LocalReportInit } from './local-report.ts'
 import { SessionRun, type LocalRunInit } from './local-run.ts'
 import type { LocalSession } from './local-session.ts'
 import { OpenStdin } from './open-stdin.ts'
@@ -157,7 +159,10 @@ const permittedRun = (
     ...routeOf(routed),
     ...evidenceOf(permit, first.length === 0 ? [] : pieceHashes(first)),
   }
+  const requestId = newRequestId()
   return runOf(asked, request, directory.release, {
+    requestId,
+    story: storyOf(asked, requestId, HERE),
     cwd: directory.path,
     caps: { timeout_ms, max_output_bytes: max_output_bytes ?? 0 },
     stdin,
@@ -178,9 +183,10 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
   if (verdict.kind === 'refused') throw errorOf(verdict)
   const { grant, slot } = verdict
   const requestId = newRequestId()
+  const story = storyOf(asked, requestId, grant.target)
   const target = new TargetProgram(
     { targets, clock: engine.components.clock },
-    { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin },
+    { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin, onWaiting: (ms) => story?.waits(ms) },
   )
   const request = {
     argv: grant.argv,
@@ -200,6 +206,7 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
   }
   const run = runOf(asked, request, () => undefined, {
     requestId,
+    story,
     cwd: null,
     caps: { timeout_ms: grant.timeout_ms, max_output_bytes: grant.max_output_bytes },
     stdin: null,
@@ -216,15 +223,15 @@ const runOf = (
   { engine, session, start, sink }: Asked,
   request: LocalReportInit['request'],
   onStarted: () => void,
-  init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'> & { readonly requestId?: RequestId },
+  init: Omit<LocalRunInit, 'startedAt' | 'sink' | 'report'>,
 ): SessionRun => {
   const { components } = engine
-  const { requestId = newRequestId(), target } = init
+  const { requestId, target, story } = init
   const onCapHit = (): void => void (start.fail_on_limit && run.end('cancelled'))
   const key = { ...session.key, request_id: requestId }
-  const report = new LocalReport(components, { key, request, target, onStarted, onCapHit })
+  const report = new LocalReport(components, { key, request, target, story, onStarted, onCapHit })
   const startedAt = new Date(components.clock.now()).toISOString()
-  const run = new SessionRun(components, { ...init, requestId, startedAt, sink, report })
+  const run = new SessionRun(components, { ...init, startedAt, sink, report })
   return run
 }
 
@@ -241,11 +248,22 @@ const placeOf = (routed: Routed | null): Pick<LocalRunInit, 'ranOn' | 'cuts'> =>
 
 const toolOf = ({ tool }: RunStart): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
 
-const refuse = async ({ engine, session, start }: Asked, error: unknown): Promise<never> => {
+/** What is told of a run to whoever opened its session; null: nobody hears it. */
+const storyOf = ({ session }: Asked, requestId: RequestId, node: string): RunStory | null => {
+  const { tell, key } = session
+  if (tell === null) return null
+  const { client_name: owner, session_id, door } = key
+  return new RunStory({ tell }, { owner, session: session_id, door, run_id: requestId, node })
+}
+
+/** A run that never was has an id of its own in what is told of it. */
+const refuse = async (asked: Asked, error: unknown): Promise<never> => {
+  const { engine, session, start } = asked
   const { argv, tool } = start
   // A tool's calls are in the journal whatever becomes of them.
   if (tool !== undefined || FORBIDDEN.some((code) => isAppError(error, code)))
     await engine.refused(session.key, { method: tool?.operation ?? 'exec.start', argv }, error)
+  storyOf(asked, newRequestId(), session.rights.target ?? HERE)?.denied(reasonOf(error))
   throw error
 }
 

@@ -45,6 +45,8 @@ export interface TargetProgramInit {
   readonly requestId: RequestId
   readonly grant: TargetGrant
   readonly stdin: Uint8Array | null
+  /** Somebody over there must allow it, for so long at most. May be called again. */
+  readonly onWaiting?: (expiresInMs: number) => void
 }
 
 type Exit = Extract<RunPart, { type: 'exit' }>
@@ -188,6 +190,7 @@ export class TargetProgram implements Program {
     for (;;) {
       const part = await this.#next(parts)
       if (part?.type !== 'waiting_for_approval') return part
+      this.#init.onWaiting?.(part.expires_in_ms)
       this.#patience?.cancel()
       this.#patience = this.#lateIn(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
     }

@@ -1,6 +1,7 @@
 import type { AppError } from '../../base/errors.ts'
 import type { CommandLookup } from '../../protocol/command-lookup.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { LifecycleFacts } from '../../protocol/lifecycle.ts'
 import type { DenialReason, LocalDoor, WarningKind } from '../../protocol/reasons.ts'
 import type { SessionGrant } from '../../protocol/rexd-answers.ts'
 import type { Capability, LimitName } from '../../protocol/rexd-names.ts'
@@ -23,6 +24,8 @@ export interface SessionOpening {
   readonly available: readonly Capability[]
   /** Asked for in place of the server's. */
   readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
+  /** Hears what becomes of runs of this session, and of no other; absent: nobody does. It must not throw. */
+  readonly told?: (facts: LifecycleFacts) => void
 }
 
 interface OfFile {

@@ -42,7 +42,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   const nothing = (): void => undefined
   const report = new LocalReport(
     { journal },
-    { key, request: { argv: grant.argv } as never, target, onStarted: nothing, onCapHit: nothing },
+    { key, request: { argv: grant.argv } as never, target, story: null, onStarted: nothing, onCapHit: nothing },
   )
   const run = new SessionRun(
     { log: silentLogger },
@@ -54,6 +54,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
       sink: { event: nothing },
       stdin: null,
       report,
+      story: null,
       slot: { release: nothing },
       start: async (handlers) => target.start(handlers),
       target,

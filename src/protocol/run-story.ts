@@ -1,0 +1,58 @@
+import { lifecycleLabel, lifecycleName, type LifecycleEvent, type LifecycleFacts } from './lifecycle.ts'
+import { OutputTail } from './output-tail.ts'
+
+/** How a run ended. */
+type End = Pick<LifecycleEvent, 'code' | 'signal' | 'duration_ms' | 'incomplete'>
+
+/** One run from its beginning to its end, told as events to whoever asked for it. It holds nothing up, and its last event comes once. */
+export class RunStory {
+  readonly #tell: (facts: LifecycleFacts) => void
+  readonly #of: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>
+  readonly #tail = new OutputTail()
+  #waited = false
+  #over = false
+
+  constructor(
+    components: { readonly tell: (facts: LifecycleFacts) => void },
+    init: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>,
+  ) {
+    this.#tell = components.tell
+    this.#of = { ...init, owner: lifecycleLabel(init.owner), node: lifecycleName(init.node) }
+  }
+
+  started(): void {
+    this.#tell({ type: 'exec.started', ...this.#of })
+  }
+
+  /** Told once, however many must agree. */
+  waits(expires_in_ms: number): void {
+    if (!this.#waited) this.#tell({ type: 'exec.waiting', ...this.#of, expires_in_ms })
+    this.#waited = true
+  }
+
+  output(data: Uint8Array): void {
+    this.#tail.push(data)
+  }
+
+  /** It did not run. */
+  denied(reason: string, duration_ms: number | null = null): void {
+    this.#last(() => ({ type: 'exec.denied', ...this.#of, denial_reason: lifecycleName(reason), duration_ms }))
+  }
+
+  finished({ code, signal, duration_ms, incomplete }: End): void {
+    this.#last(() => {
+      const { text: tail, truncated: tail_truncated } = this.#tail.take()
+      return { type: 'exec.finished', ...this.#of, code, signal, duration_ms, incomplete, tail, tail_truncated }
+    })
+  }
+
+  /** Nobody knows how it ended. */
+  lost(): void {
+    this.finished({ code: null, signal: null, duration_ms: null, incomplete: true })
+  }
+
+  #last(make: () => LifecycleFacts): void {
+    if (!this.#over) this.#tell(make())
+    this.#over = true
+  }
+}

@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import {
+  lifecycleEvent,
+  lifecycleProblem,
+  lifecycleText,
+  type LifecycleEvent,
+  type LifecycleFacts,
+} from '../../../src/protocol/lifecycle.ts'
+import { MAX_EVENT_TAIL } from '../../../src/protocol/lifecycle-limits.ts'
+import type { RunPart } from '../../../src/protocol/run-events.ts'
+import { ruleText } from '../../support/local-policy.ts'
+import { LocalHost, soon } from '../../support/local-engine.ts'
+
+/** What one session is told. */
+class Heard {
+  readonly facts: LifecycleFacts[] = []
+  readonly told = (facts: LifecycleFacts): void => {
+    const event = lifecycleEvent(facts, { n: this.facts.length + 1, ts: '' })
+    assert.equal(lifecycleProblem(event), null)
+    this.facts.push(facts)
+  }
+
+  /** Without the ids of runs. */
+  get texts(): string[] {
+    return this.facts.map((facts) => lifecycleText(lifecycleEvent(facts, { n: 1, ts: '' })).replace(facts.run_id, 'ID'))
+  }
+}
+
+test('O14: whoever opened a session is told of its runs: started, finished with the code and the end of the output', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
+  const heard = new Heard()
+  const session = await host.open({ told: heard.told, client_name: 'reviewer' })
+  const run = await host.run(session, [host.program('hello')])
+  await run.outcome()
+  assert.deepEqual(heard.texts, ['Exec started (node=gateway, id=ID)', 'Exec finished (node=gateway, id=ID, code=3)'])
+  const [started, finished] = heard.facts
+  assert.deepEqual([started?.run_id, finished?.run_id], [run.run.requestId, run.run.requestId])
+  assert.deepEqual([finished?.owner, finished?.session, finished?.door], ['reviewer', session, 'stdio'])
+  assert.deepEqual([...finished!.tail!].toSorted(), [...'out\nerr\n'].toSorted())
+})
+
+test('a signal, a program that cannot start and a refusal are told as what they are', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { dies: 'kill -9 $$' }, rules: ruleText('deny_commands', ['false']) })
+  const heard = new Heard()
+  const session = await host.open({ told: heard.told })
+  await (await host.run(session, [host.program('dies')])).outcome()
+  await assert.rejects(host.run(session, ['false']), { code: 'command_denied' })
+  await assert.rejects(host.run(session, ['no-such-program-x0x']), { code: 'file_not_found' })
+  assert.deepEqual(heard.texts.slice(1), [
+    'Exec finished (node=gateway, id=ID, code=null signal=9)',
+    'Exec denied (node=gateway, id=ID, command_denied)',
+    'Exec denied (node=gateway, id=ID, file_not_found)',
+  ])
+  assert.equal(new Set(heard.facts.map(({ run_id }) => run_id)).size, 3)
+})
+
+test('B28: a session is told of its own runs and of no other, also under the same label', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { secret: 'echo secret' } })
+  const [mine, other] = [new Heard(), new Heard()]
+  const session = await host.open({ told: mine.told, client_name: 'same' })
+  await host.open({ told: other.told, client_name: 'same' })
+  const untold = await host.open({ client_name: 'same' })
+  await (await host.run(session, [host.program('secret')])).outcome()
+  await (await host.run(untold, [host.program('secret')])).outcome()
+  assert.deepEqual([mine.facts.length, other.facts.length], [2, 0])
+  assert.ok(mine.facts.every((facts) => facts.session === session))
+})
+
+test('those who watch over the host hear of every run, numbered', async (t) => {
+  const events: LifecycleEvent[] = []
+  const host = await LocalHost.start(t, { scripts: { hello: 'echo hello' }, watched: (event) => void events.push(event) })
+  for (let n = 0; n < 2; n++) await (await host.run(await host.open(), [host.program('hello')])).outcome()
+  assert.deepEqual(
+    events.map(({ n, type }) => [n, type]),
+    [
+      [1, 'exec.started'],
+      [2, 'exec.finished'],
+      [3, 'exec.started'],
+      [4, 'exec.finished'],
+    ],
+  )
+  for (const event of events) assert.equal(lifecycleProblem(event), null)
+})
+
+test('a target that waits for its human, runs, denies or is lost is told by the name that was asked for', async (t) => {
+  const ids = { request_id: 'r', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64) }
+  const exit = {
+    type: 'exit',
+    ...ids,
+    ok: true,
+    code: 0,
+    signal: null,
+    duration_ms: 1,
+    stdout_bytes_total: 3,
+    stderr_bytes_total: 0,
+    truncated: false,
+    incomplete: false,
+    denial_reason: null,
+    warnings: [],
+  } as const
+  const waiting = {
+    type: 'waiting_for_approval',
+    ...ids,
+    expires_in_ms: 5_000,
+    approvals_needed: 0,
+    approvals_given: 0,
+    reason: 'ask',
+  } as const
+  const stories: Readonly<Record<string, readonly unknown[]>> = {
+    good: [waiting, waiting, { type: 'started', ...ids, pid: 1 }, { type: 'stdout', data: Buffer.from('out') }, exit],
+    no: [{ ...exit, code: null, denial_reason: 'argv_not_allowed' }],
+    lost: [{ type: 'started', ...ids, pid: 1 }],
+  }
+  const targets = {
+    async *run({ argv }: { argv: readonly string[] }): AsyncGenerator<RunPart> {
+      yield* stories[argv[0]!] as RunPart[]
+    },
+    cancel: async () => undefined,
+    reach: async () => assert.fail(),
+    rules: async () => assert.fail(),
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const heard = new Heard()
+  const session = await host.open({ told: heard.told, target: 'bob' })
+  await (await host.run(session, ['good'])).outcome()
+  await assert.rejects(host.run(session, ['no']), { code: 'command_denied' })
+  await (await host.run(session, ['lost'])).outcome()
+  assert.deepEqual(heard.texts, [
+    'Exec waiting for approval (node=bob, id=ID)',
+    'Exec started (node=bob, id=ID)',
+    'Exec finished (node=bob, id=ID, code=0)',
+    'Exec denied (node=bob, id=ID, argv_not_allowed)',
+    'Exec started (node=bob, id=ID)',
+    'Exec finished (node=bob, id=ID, code=null incomplete)',
+  ])
+  assert.deepEqual([heard.facts[0]?.expires_in_ms, heard.facts[2]?.tail], [5_000, 'out'])
+})
+
+test('a run whose output nobody takes is told when it has ended, with a tail that is bounded', async (t) => {
+  const host = await LocalHost.start(t, { scripts: { much: 'head -c 100000 /dev/zero | tr "\\0" x' } })
+  const heard = new Heard()
+  const session = await host.open({ told: heard.told })
+  await host.executor.start(
+    {
+      session,
+      argv: [host.program('much')],
+      shell: false,
+      cwd: null,
+      env: {},
+      stdin: new Uint8Array(0),
+      input: false,
+      timeout_ms: null,
+      max_output_bytes: null,
+      fail_on_limit: false,
+      detach: false,
+      terminal: null,
+    },
+    { event: async () => new Promise(() => undefined) },
+  )
+  assert.ok(await soon(() => heard.facts.length === 2))
+  assert.deepEqual([heard.facts[1]?.tail_truncated, heard.facts[1]?.tail?.length], [true, MAX_EVENT_TAIL])
+})
