@@ -8,6 +8,7 @@ import type { LocalRunSink, RunStart, RunWaiting } from '../port/local-executor.
 import type { EngineModes, ExecPlace } from './exec-place.ts'
 import type { LocalEngine } from './local-engine.ts'
 import type { LocalSession } from './local-session.ts'
+import type { RunTelling } from './run-telling.ts'
 
 /** Who waits for the answer, and for whom. */
 interface Asking {
@@ -15,6 +16,7 @@ interface Asking {
   readonly modes: EngineModes
   readonly session: LocalSession
   readonly sink: LocalRunSink
+  readonly telling: RunTelling
   /** Aborted where it is not to begin any more. */
   readonly signal: AbortSignal | null
 }
@@ -31,7 +33,7 @@ export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunSt
 }
 
 /** Asks the desk, and answers its word for this very permit. Throws why there is none: `approval_denied`, `approval_timeout`, `approval_unavailable`, `approval_mismatch`; or why nobody waits for it any more. */
-export const askDesk = async (question: Question, { engine, modes, session, sink, signal }: Asking): Promise<Approval> => {
+export const askDesk = async (question: Question, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
   until.throwIfAborted()
@@ -39,6 +41,7 @@ export const askDesk = async (question: Question, { engine, modes, session, sink
   let pending: RunWaiting | null = null
   const answer = await desk.ask(question, until, (waiting) => {
     pending = waiting
+    telling.story?.waits(Math.max(waiting.expires_at_ms - engine.components.clock.now(), 0))
     sink.waiting?.(waiting)
   })
   until.throwIfAborted()

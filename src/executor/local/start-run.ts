@@ -1,8 +1,6 @@
 import { AppError, isAppError } from '../../base/errors.ts'
-import { holdDirectory } from '../../fs/hold-directory.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
-import { newRequestId } from '../../identity/request-id.ts'
-import { authorizeFile, authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
+import { authorizeLocalRun, type WorkingDirectory } from '../../policy/local/authorize.ts'
 import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
 import type { Approval, Question } from '../../policy/approval/question.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
@@ -10,19 +8,18 @@ import { rightsOnNode } from '../../policy/local/node-rights.ts'
 import type { Permit, SandboxGrant } from '../../policy/permit.ts'
 import { sandboxGrant } from '../../policy/sandbox/sandbox-grant.ts'
 import type { Slot } from '../../policy/slots.ts'
-import type { RequestId } from '../../protocol/ids.ts'
-import { HERE } from '../../protocol/lifecycle.ts'
-import { RunStory } from '../../protocol/run-story.ts'
 import type { LocalRunSink, RunStart } from '../port/local-executor.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
 import { askDesk, inForce, mismatch } from './ask-desk.ts'
 import type { EngineModes, ExecPlace } from './exec-place.ts'
+import { workingDirectory, type HeldPlace } from './held-place.ts'
 import { errorOf, type LocalEngine } from './local-engine.ts'
-import { LocalReport, reasonOf, type LocalReportInit } from './local-report.ts'
+import { LocalReport, type LocalReportInit } from './local-report.ts'
 import { SessionRun, type LocalRunInit } from './local-run.ts'
 import type { LocalSession } from './local-session.ts'
 import { OpenStdin } from './open-stdin.ts'
+import { RunTelling } from './run-telling.ts'
 import { TargetProgram } from './target-program.ts'
 
 /** Codes by which policy refuses, or nobody allowed it: these are journalled, and other errors are mistakes of the caller's. */
@@ -45,6 +42,7 @@ interface Asked {
   readonly sink: LocalRunSink
   /** Aborted where it is to be ended before a target has answered. */
   readonly signal: AbortSignal | null
+  readonly telling: RunTelling
 }
 
 /** What somebody has allowed, and the directory that it was to run in. */
@@ -61,15 +59,9 @@ interface Routed {
   readonly allowed: Allowed | null
 }
 
-/** Held until the program is started in it, so that it is the very directory that was permitted. */
-interface HeldPlace extends WorkingDirectory {
-  readonly dev: bigint
-  readonly ino: bigint
-  release(): void
-}
-
 /** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
-export const startRun = async (asked: Asked): Promise<SessionRun> => {
+export const startRun = async (given: Omit<Asked, 'telling'>): Promise<SessionRun> => {
+  const asked = { ...given, telling: new RunTelling(given) }
   const run = await begin(asked).catch(async (error: unknown) => refuse(asked, error))
   if (!run.isThere) return run
   const { signal } = asked
@@ -97,11 +89,12 @@ const unconfigured = (): AppError =>
 
 /** Decides all of it; with what was allowed, once more and from the beginning. */
 const beginByModes = async (asked: Asked, modes: EngineModes, allowed: Allowed | null): Promise<SessionRun> => {
-  const { engine, session, start, signal } = asked
+  const { engine, session, start, signal, telling } = asked
   const { target } = session.rights
   // A session of a target is one whose every call says `node`.
   const wish = target === null ? start.wish : { security: null, ask: null, ...start.wish, host: 'node' as const, node: target }
   const place = await modes.place(session.key, wish ?? null, signal)
+  telling.at(place.ranOn)
   const routed = { modes, place, allowed }
   if (place.node === null) return beginHere(asked, routed)
   const verdict = rightsOnNode(place.node, engine.components.policy, session.rights)
@@ -159,10 +152,7 @@ const permittedRun = (
     ...routeOf(routed),
     ...evidenceOf(permit, first.length === 0 ? [] : pieceHashes(first)),
   }
-  const requestId = newRequestId()
   return runOf(asked, request, directory.release, {
-    requestId,
-    story: storyOf(asked, requestId, HERE),
     cwd: directory.path,
     caps: { timeout_ms, max_output_bytes: max_output_bytes ?? 0 },
     stdin,
@@ -175,15 +165,14 @@ const permittedRun = (
 
 /** The mesh is asked for its command, which is permitted or denied there. */
 const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | null): Promise<SessionRun> => {
-  const { engine, session, start } = asked
+  const { engine, session, start, telling } = asked
   const { targets } = engine.components
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
   const verdict = authorizeTargetRun(start, { rights, slots: session.slots })
   if (verdict.kind === 'refused') throw errorOf(verdict)
   const { grant, slot } = verdict
-  const requestId = newRequestId()
-  const story = storyOf(asked, requestId, grant.target)
+  const { requestId, story } = telling
   const target = new TargetProgram(
     { targets, clock: engine.components.clock },
     { requestId, grant, stdin: start.stdin.length === 0 ? null : start.stdin, onWaiting: (ms) => story?.waits(ms) },
@@ -205,8 +194,6 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
     ...routeOf(routed),
   }
   const run = runOf(asked, request, () => undefined, {
-    requestId,
-    story,
     cwd: null,
     caps: { timeout_ms: grant.timeout_ms, max_output_bytes: grant.max_output_bytes },
     stdin: null,
@@ -220,18 +207,19 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
 }
 
 const runOf = (
-  { engine, session, start, sink }: Asked,
+  { engine, session, start, sink, telling }: Asked,
   request: LocalReportInit['request'],
   onStarted: () => void,
-  init: Omit<LocalRunInit, 'startedAt' | 'sink' | 'report'>,
+  init: Omit<LocalRunInit, 'requestId' | 'story' | 'startedAt' | 'sink' | 'report'>,
 ): SessionRun => {
   const { components } = engine
-  const { requestId, target, story } = init
+  const { target } = init
+  const { requestId, story } = telling
   const onCapHit = (): void => void (start.fail_on_limit && run.end('cancelled'))
   const key = { ...session.key, request_id: requestId }
   const report = new LocalReport(components, { key, request, target, story, onStarted, onCapHit })
   const startedAt = new Date(components.clock.now()).toISOString()
-  const run = new SessionRun(components, { ...init, startedAt, sink, report })
+  const run = new SessionRun(components, { ...init, requestId, story, startedAt, sink, report })
   return run
 }
 
@@ -248,37 +236,14 @@ const placeOf = (routed: Routed | null): Pick<LocalRunInit, 'ranOn' | 'cuts'> =>
 
 const toolOf = ({ tool }: RunStart): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
 
-/** What is told of a run to whoever opened its session; null: nobody hears it. */
-const storyOf = ({ session }: Asked, requestId: RequestId, node: string): RunStory | null => {
-  const { tell, key } = session
-  if (tell === null) return null
-  const { client_name: owner, session_id, door } = key
-  return new RunStory({ tell }, { owner, session: session_id, door, run_id: requestId, node })
-}
-
-/** A run that never was has an id of its own in what is told of it. */
 const refuse = async (asked: Asked, error: unknown): Promise<never> => {
-  const { engine, session, start } = asked
+  const { engine, session, start, telling } = asked
   const { argv, tool } = start
   // A tool's calls are in the journal whatever becomes of them.
   if (tool !== undefined || FORBIDDEN.some((code) => isAppError(error, code)))
     await engine.refused(session.key, { method: tool?.operation ?? 'exec.start', argv }, error)
-  storyOf(asked, newRequestId(), session.rights.target ?? HERE)?.denied(reasonOf(error))
+  telling.refused(error)
   throw error
-}
-
-const workingDirectory = async (session: LocalSession, path: string | null): Promise<HeldPlace> => {
-  const { rights } = session
-  const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
-  if (allowed.kind === 'refused') throw errorOf(allowed)
-  const held = await holdDirectory(allowed.permit)
-  let open = true
-  const release = (): void => {
-    if (open) held[Symbol.dispose]()
-    open = false
-  }
-  const { real, descriptor, dev, ino } = held
-  return { path: real, descriptor, dev, ino, release }
 }
 
 const permitFor = (
