@@ -139,7 +139,7 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
   for (let at = 0; at < 12; at++) desk.ask(pendingOf(`f-${at}-`, { asker: { kind: 'local', label: 'flood' } }))
   desk.ask(pendingOf('late', { asker: { kind: 'local', label: 'quiet' } }))
   for (const listener of desk.listeners) listener.flood({ asker: 'flood', count: 40, last_at_ms: Date.now() })
-  await page.getByText('9 more of "flood"').waitFor()
+  await page.getByText('9 more of "flood" (a label), through mcp').waitFor()
   await page.getByText('40 more of flood').waitFor()
   assert.equal(await page.locator('article:visible').count(), 4)
   await page.getByText('13 wait for you').waitFor()

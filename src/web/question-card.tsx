@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks'
 
 import type { PendingQuestion } from '../protocol/desk.ts'
 import { Decide } from './decide.tsx'
-import { askerText, leftText, proofText, stdinText, targetText } from './question-facts.ts'
+import { askerText, leftText, proofText, shortAsker, stdinText, targetText } from './question-facts.ts'
 import type { ShownQuestion } from './store.ts'
 import { Name, Strange, Token } from './visible.tsx'
 
@@ -108,7 +108,7 @@ export const QuestionCard = ({ shown, changedAt }: { readonly shown: ShownQuesti
     <article class={settled === null ? 'card' : 'card settled'} tabIndex={-1} data-question={item.question_id} aria-labelledby={title}>
       <header>
         <h3 id={title}>
-          {question.argv.length === 1 ? '1 word' : `${question.argv.length} words`} {targetText(question)}
+          <bdi>{shortAsker(question)}</bdi> asks to run this {targetText(question)}
         </h3>
         {settled === null ? (
           <Countdown until={item.expires_at_ms} />

@@ -5,11 +5,18 @@ import type { PendingQuestion } from '../protocol/desk.ts'
 export const mayLast = ({ grant_sha256, always_ask, ask }: PendingQuestion['question']): boolean =>
   grant_sha256 !== null && always_ask === null && ask !== 'always'
 
+/** Who asks, in a word. */
+export const shortAsker = ({ asker }: PendingQuestion['question']): string => {
+  if (asker.kind === 'local') return shownToken(asker.label)
+  return asker.name === null ? `agent ${asker.agent_id.slice(0, 12)}…` : shownToken(asker.name)
+}
+
 /** Who asks, in one line. */
-export const askerText = ({ asker, door }: PendingQuestion['question']): string =>
-  asker.kind === 'mesh'
-    ? `agent ${asker.name === null ? '' : `${shownToken(asker.name)} `}${asker.agent_id}`
-    : `${shownToken(asker.label)} (a label), by ${shownToken(door)}`
+export const askerText = ({ asker, door, session_id }: PendingQuestion['question']): string => {
+  const session = session_id === null ? '' : `, session ${shownToken(session_id)}`
+  if (asker.kind === 'local') return `${shownToken(asker.label)} (a label), through ${door}${session}`
+  return `agent ${asker.name === null ? '' : `${shownToken(asker.name)} `}${asker.agent_id}${session}`
+}
 
 /** What proves who asks. */
 export const proofText = ({ asker }: PendingQuestion['question']): string =>
